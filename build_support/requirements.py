@@ -1,6 +1,6 @@
 """What a build needs, and what of it is missing here.
 
-This file is read before anything is known to be installed: standard library only, and nothing that fails on import.
+This file is read before anything is known to be installed: standard library only, and no import that fails.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def check_pip_requirements(requirements: list[str]) -> None:
 
 
 def compiler() -> list[str]:
-    """The C++ compiler's command ($CXX, else c++, g++, clang++); BuildError when there is none fit for C++20."""
+    """The C++ compiler's command ($CXX, else c++, g++, clang++); BuildError when none is fit for C++20."""
     given = shlex.split(os.environ.get("CXX", ""))
     path = (
         shutil.which(given[0])
