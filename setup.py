@@ -16,9 +16,9 @@ try:
 except requirements.BuildError as error:
     sys.exit(f"horovod: {error}")
 
-from setuptools import Extension, setup  # noqa: E402
+from setuptools import Extension, setup
 
-from build_support.native import BuildNative, BuildPackage  # noqa: E402
+from build_support.native import BuildNative, BuildPackage
 
 setup(
     install_requires=["numpy", "cloudpickle", "PyYAML", "psutil", "packaging", *run_time_mpi],

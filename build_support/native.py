@@ -80,7 +80,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
             os.replace(fresh, target / name)
 
     def _build_folder(self) -> Path:
-        """Where CMake works; in an editable install not setuptools' temporary folder: quick the second time."""
+        """Where CMake works; in an editable install not setuptools' temporary folder: quick again."""
         if self.editable_mode:
             return ROOT / "build" / f"temp.{self.plat_name}-{sys.implementation.cache_tag}" / "cmake"
         return Path(self.build_temp).resolve() / "cmake"

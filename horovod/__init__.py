@@ -1,7 +1,7 @@
 """Horovod for PyTorch: data-parallel training whose gradients travel compressed.
 
-Training scripts import `horovod.torch`. This module stays light on purpose: it imports neither torch nor the native
-core, so that `horovodrun` and the build can read the version in no time.
+Training scripts import `horovod.torch`. This module stays light on purpose: it imports neither torch nor the
+native core, so that `horovodrun` and the build can read the version in no time.
 """
 
 __version__ = "0.29.0"

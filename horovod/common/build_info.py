@@ -1,4 +1,4 @@
-"""What the build recorded in horovod/build_info.json: which MPI was linked, which SIMD levels, which compiler."""
+"""What the build recorded in horovod/build_info.json: the MPI that was linked, SIMD levels, compiler."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MpiInfo:
         return self.source != "none"
 
     def search_prefix(self) -> str:
-        """Where libmpi is searched first: this interpreter's prefix for the wheel, nowhere ("") for a system MPI."""
+        """Where libmpi is searched first: this interpreter's prefix for the wheel, "" for a system MPI."""
         return sys.prefix if self.source == "wheel" else ""
 
     def mpirun_path(self) -> str:
