@@ -1,0 +1,46 @@
+"""A shell line as a person would type it: clean environment, this interpreter; and a copy of the sources."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXTBOOK = (
+    "HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITHOUT_GLOO=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITH_PYTORCH=1 "
+    "python setup.py build"
+)
+
+
+def clean_environment(**changes: str) -> dict[str, str]:
+    """This environment without what steers a build, and with this interpreter as `python`."""
+    drop = ("HOROVOD_", "OMPI_", "PMIX_", "PRTE_", "MPICC", "CXX", "PYTHONPATH")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(drop)}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', os.defpath)}"
+    return kept | {"PATH": path} | changes
+
+
+def run_shell(command: str, cwd: Path, **changes: str) -> "subprocess.CompletedProcess[str]":
+    """Run one line as a person would type it; stdout and stderr come back together."""
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=cwd,
+        env=clean_environment(**changes),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=1500,
+    )
+
+
+def copy_sources(target: Path) -> Path:
+    """What git would hand to a fresh clone, uncommitted changes included."""
+    command = ["git", "ls-files", "-co", "--exclude-standard"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    for name in names:
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+    return target

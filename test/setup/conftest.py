@@ -1,0 +1,20 @@
+"""What tests of the build share: a copy of the sources, and one build of it."""
+
+from pathlib import Path
+
+import pytest
+from clean_shell import TEXTBOOK, copy_sources, run_shell
+
+
+@pytest.fixture(scope="session")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_sources(tmp_path_factory.mktemp("horovod"))
+
+
+@pytest.fixture(scope="session")
+def textbook_build(sources: Path) -> tuple[Path, str]:
+    """The folder to put on PYTHONPATH after the textbook command, and what the command printed."""
+    run = run_shell(TEXTBOOK, sources)
+    assert run.returncode == 0, run.stdout[-4000:]
+    (library,) = (sources / "build").glob("lib.*")
+    return library, run.stdout
