@@ -1,0 +1,87 @@
+"""MNIST on several processes with Horovod. Start it with any of
+
+    horovodrun -np 2 python pytorch_mnist_horovod.py
+    mpirun -n 2 python pytorch_mnist_horovod.py
+    python pytorch_mnist_horovod.py                      # a world of one, no launcher
+
+The numbered comments are all it takes to turn pytorch_mnist.py into this. With `--hvd False` none of it
+happens and every process trains by itself on everything, for comparison.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import torch
+from mnist_model import MnistNet
+from mnist_report import Report
+from mnist_training import (
+    Ranks,
+    checksum,
+    evaluate,
+    load_data,
+    make_parser,
+    prepare,
+    steps_per_epoch,
+    train_epoch,
+    truth,
+    warm_up_then_decay,
+)
+from torch.utils.data import DataLoader, DistributedSampler
+
+import horovod.torch as hvd
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = make_parser("Train a small network on MNIST with Horovod.")
+    parser.add_argument("--hvd", type=truth, default=True, help="False trains without Horovod")
+    return parser.parse_args()
+
+
+def sum_over_ranks(counts: torch.Tensor) -> torch.Tensor:
+    return hvd.allreduce(counts, op=hvd.Sum, name="test_counts")
+
+
+def main() -> None:
+    args = parse_arguments()
+    ranks = Ranks()
+    if args.hvd:
+        # 1. Join the other processes and learn who we are among them.
+        hvd.init()
+        ranks = Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
+    device = prepare(args, ranks)
+    data = load_data(args, ranks, hvd.allgather_object if args.hvd else None)
+
+    # 2. Every rank trains on its own share of the images. The shares are drawn anew in every epoch.
+    sampler = DistributedSampler(data.train, ranks.size, ranks.rank, seed=args.seed)
+    loader = DataLoader(data.train, batch_size=args.batch_size, sampler=sampler)
+    model = MnistNet().to(device)
+    # 3. A step now averages over size times as many images, so it may be that much longer.
+    optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=args.lr * ranks.size)
+    if args.hvd:
+        # 4. All ranks begin with rank 0's parameters and optimizer state.
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        # 5. The wrapped optimizer averages the gradients over all ranks before every step.
+        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+
+    steps = steps_per_epoch(args, loader)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, warm_up_then_decay(args.epochs * steps))
+    facts = {"dataset": data.name, "compression": "none", "ranks": ranks.size, "seed": args.seed}
+    # 6. Only rank 0 prints and writes files.
+    with Report(args, steps, speaks=ranks.rank == 0, facts=facts) as report:
+        for epoch in range(1, args.epochs + 1):
+            sampler.set_epoch(epoch)
+            report.epoch(epoch)
+            train_epoch(model, loader, optimizer, schedule, device, report)
+            # 7. Every rank tests a share of the test images; what they counted is added up.
+            score = evaluate(model, data.test, device, ranks, sum_over_ranks if args.hvd else None)
+            report.tested(score)
+        checksums = hvd.allgather_object(checksum(model)) if args.hvd else [checksum(model)]
+        if not report.finish(score, checksums, data.source):
+            sys.exit(f"rank {ranks.rank}: the ranks' parameters differ")
+
+
+if __name__ == "__main__":
+    main()
