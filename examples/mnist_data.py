@@ -246,8 +246,7 @@ def download(folder: Path, say: Callable[[str], None]) -> None:
                 raise DownloadError(failure.read_text())
             for file in FILES:
                 if find_file(folder, file.name) is None:
-                    say(f"downloading {file.name} into {folder}")
-                    fetch_or_note(file, folder, failure)
+                    fetch_or_note(file, folder, failure, say)
     except OSError as error:
         raise DownloadError(f"the cache folder cannot be written: {error}") from error
 
@@ -260,10 +259,10 @@ def only_one_process(lock_file: Path) -> Iterator[None]:
         yield
 
 
-def fetch_or_note(file: IdxFile, folder: Path, failure: Path) -> None:
+def fetch_or_note(file: IdxFile, folder: Path, failure: Path, say: Callable[[str], None]) -> None:
     """Fetches one file into `folder`; a failure is also written to `failure` for the processes that wait."""
     try:
-        content = fetch(file)
+        content = fetch(file, say)
     except DownloadError as error:
         failure.write_text(str(error))
         raise
@@ -273,7 +272,7 @@ def fetch_or_note(file: IdxFile, folder: Path, failure: Path) -> None:
     os.replace(partial, target)  # so that a file under its own name is always whole
 
 
-def fetch(file: IdxFile) -> bytes:
+def fetch(file: IdxFile, say: Callable[[str], None]) -> bytes:
     """The file's content, decompressed, from the first mirror whose answer has the right checksum."""
     problems = []
     for mirror in MIRRORS:
@@ -283,6 +282,7 @@ def fetch(file: IdxFile) -> bytes:
                 urllib.request.urlopen(address, timeout=DOWNLOAD_TIMEOUT) as answer,
                 gzip.open(answer) as stream,
             ):
+                say(f"downloading {address}")
                 content = bytes(stream.read(file.size + 1))
         except (OSError, EOFError, zlib.error, http.client.HTTPException) as error:
             problems.append(f"{address}: {error}")
