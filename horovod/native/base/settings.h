@@ -1,0 +1,50 @@
+// Every HOROVOD_* variable the core reads: one row each, read once when the job is initialised.
+//
+// A setting is one row here and one row in horovod/runner/options.py (flag, YAML key, documentation); a test holds the
+// two tables together.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace hvd {
+
+// X(variable, member, type, default, help)
+#define HVD_FOR_EACH_SETTING(X)                                                                                   \
+  X(HOROVOD_FUSION_THRESHOLD, fusion_threshold, int64_t, 134217728,                                               \
+    "bytes of ready tensors fused into one collective; 0 = every tensor by itself")                               \
+  X(HOROVOD_CYCLE_TIME, cycle_time, double, 1.0,                                                                  \
+    "milliseconds that submissions nobody waits for are gathered before they are negotiated")                     \
+  X(HOROVOD_CACHE_CAPACITY, cache_capacity, int64_t, 1024,                                                        \
+    "agreed requests remembered, so that a repeated one is announced by a number; 0 = off")                       \
+  X(HOROVOD_DISABLE_GROUP_FUSION, disable_group_fusion, bool, false,                                              \
+    "do not fuse a grouped operation with anything outside its group")                                            \
+  X(HOROVOD_TRANSPORT, transport, std::string, "auto",                                                            \
+    "auto, shared_memory (ranks of one host) or mpi: what carries the bytes under MPI")                           \
+  X(HOROVOD_SIMD, simd, std::string, "auto",                                                                      \
+    "auto, baseline, x86-64-v3 or x86-64-v4: instruction set of the codec and reduction loops")                   \
+  X(HOROVOD_TIMELINE, timeline, std::string, "", "file for a Chrome trace of every operation, written by rank 0") \
+  X(HOROVOD_TIMELINE_MARK_CYCLES, timeline_mark_cycles, bool, false, "mark negotiation rounds in the timeline")   \
+  X(HOROVOD_LOG_LEVEL, log_level, std::string, "warning", "trace, debug, info, warning, error or fatal")          \
+  X(HOROVOD_LOG_HIDE_TIME, log_hide_time, bool, false, "leave the time out of log lines")
+
+struct Settings {
+#define HVD_MEMBER(variable, member, type, default_value, help) type member = default_value;
+  HVD_FOR_EACH_SETTING(HVD_MEMBER)
+#undef HVD_MEMBER
+
+  // Defaults overridden by the environment. Throws InvalidArgument naming the variable and its value.
+  static Settings from_environment();
+};
+
+struct SettingRow {
+  std::string variable;
+  std::string type;  // "int", "float", "bool" or "string"
+  std::string default_text;
+  std::string help;
+};
+
+std::vector<SettingRow> settings_table();
+
+}  // namespace hvd

@@ -1,0 +1,48 @@
+#include "base/simd.h"
+
+#include "base/error.h"
+
+namespace hvd {
+
+std::string_view name_of(SimdLevel level) {
+  switch (level) {
+    case SimdLevel::kScalar:
+      return "scalar";
+    case SimdLevel::kBaseline:
+      return "baseline";
+    case SimdLevel::kX86_64_V3:
+      return "x86-64-v3";
+    case SimdLevel::kX86_64_V4:
+      return "x86-64-v4";
+  }
+  return "?";
+}
+
+std::vector<SimdLevel> available_simd_levels() {
+  std::vector<SimdLevel> levels = {SimdLevel::kScalar, SimdLevel::kBaseline};
+#if defined(HVD_HAVE_X86_64_V3)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
+    levels.push_back(SimdLevel::kX86_64_V3);
+  }
+#endif
+#if defined(HVD_HAVE_X86_64_V4)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd")) {
+    levels.push_back(SimdLevel::kX86_64_V4);
+  }
+#endif
+  return levels;
+}
+
+SimdLevel resolve_simd_level(const std::string& name) {
+  const std::vector<SimdLevel> levels = available_simd_levels();
+  if (name.empty() || name == "auto") return levels.back();
+  std::string available;
+  for (SimdLevel level : levels) {
+    if (name == name_of(level)) return level;
+    available += " " + std::string(name_of(level));
+  }
+  throw InvalidArgument("SIMD level '" + name + "' is not available here; choose one of:" + available);
+}
+
+}  // namespace hvd

@@ -1,0 +1,14 @@
+// The Python module, one file for each native header bound. Interfaces are typed in horovod/_native.pyi.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace hvd {
+
+void register_errors(nanobind::module_& m);
+void register_settings(nanobind::module_& m);
+void register_codec(nanobind::module_& m);
+void register_world(nanobind::module_& m);
+void register_engine(nanobind::module_& m);
+
+}  // namespace hvd

@@ -1,0 +1,83 @@
+#include "codec/codec.h"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "base/settings.h"
+#include "bind/bind.h"
+#include "codec/kernels.h"
+
+namespace nb = nanobind;
+
+namespace hvd {
+namespace {
+
+DType float_dtype(int number) {
+  const auto dtype = static_cast<DType>(number);
+  if (number < 0 || number >= kDTypeCount || !is_float(dtype)) {
+    throw InvalidArgument("a codec takes float16, bfloat16, float32 or float64, not dtype number " +
+                          std::to_string(number));
+  }
+  return dtype;
+}
+
+void check_count(int64_t count) {
+  if (count < 0) throw InvalidArgument("count must not be negative, got " + std::to_string(count));
+}
+
+std::shared_ptr<const Codec> get_codec(const std::string& name, int64_t block_size, const std::string& level) {
+  const std::string wanted = level.empty() ? Settings::from_environment().simd : level;
+  return make_codec(name, block_size, resolve_simd_level(wanted));
+}
+
+int64_t encode(const Codec& codec, uintptr_t source, int dtype, int64_t count, uintptr_t destination, double prescale) {
+  const DType type = float_dtype(dtype);
+  check_count(count);
+  auto* run = reinterpret_cast<uint8_t*>(destination);
+  const auto factor = static_cast<float>(prescale);
+  if (type == DType::kFloat32) return codec.encode(reinterpret_cast<const float*>(source), count, factor, run);
+  std::vector<float> floats(static_cast<size_t>(count));
+  codec_kernels(codec.level()).convert->to_float(type, reinterpret_cast<const void*>(source), count, floats.data());
+  return codec.encode(floats.data(), count, factor, run);
+}
+
+void decode(const Codec& codec, uintptr_t source, int64_t count, uintptr_t destination, int dtype) {
+  const DType type = float_dtype(dtype);
+  check_count(count);
+  const auto* run = reinterpret_cast<const uint8_t*>(source);
+  if (type == DType::kFloat32) return codec.decode(run, count, reinterpret_cast<float*>(destination));
+  std::vector<float> floats(static_cast<size_t>(count));
+  codec.decode(run, count, floats.data());
+  codec_kernels(codec.level()).convert->from_float(type, floats.data(), count, reinterpret_cast<void*>(destination));
+}
+
+void decode_add(const Codec& codec, uintptr_t source, int64_t count, uintptr_t accumulator) {
+  check_count(count);
+  codec.decode_add(reinterpret_cast<const uint8_t*>(source), count, reinterpret_cast<float*>(accumulator));
+}
+
+}  // namespace
+
+void register_codec(nb::module_& m) {
+  using namespace nb::literals;
+  using released = nb::call_guard<nb::gil_scoped_release>;
+  nb::class_<Codec>(m, "Codec")
+      .def_prop_ro("name", &Codec::name)
+      .def_prop_ro("block_size", &Codec::block)
+      .def_prop_ro("level", [](const Codec& codec) { return std::string(name_of(codec.level())); })
+      .def("encoded_bytes",
+           [](const Codec& codec, int64_t count) {
+             check_count(count);
+             return codec.encoded_bytes(count);
+           })
+      .def("encode", encode, "source"_a, "dtype"_a, "count"_a, "destination"_a, "prescale"_a = 1.0, released())
+      .def("decode", decode, "source"_a, "count"_a, "destination"_a, "dtype"_a, released())
+      .def("decode_add", decode_add, "source"_a, "count"_a, "accumulator"_a, released());
+  m.def("get_codec", get_codec, "name"_a, "block_size"_a = 0, "level"_a = "");
+}
+
+}  // namespace hvd

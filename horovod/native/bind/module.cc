@@ -1,0 +1,11 @@
+#include "bind/bind.h"
+
+NB_MODULE(_native, m) {
+  m.doc() = "The core of horovod: codecs, collectives and the engine. See docs/architecture.md.";
+  m.def("version", [] { return HOROVOD_VERSION; });
+  hvd::register_errors(m);
+  hvd::register_settings(m);
+  hvd::register_codec(m);
+  hvd::register_world(m);
+  hvd::register_engine(m);
+}

@@ -1,0 +1,34 @@
+#include "base/settings.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "base/simd.h"
+#include "bind/bind.h"
+
+namespace nb = nanobind;
+
+namespace hvd {
+
+void register_settings(nb::module_& m) {
+  nb::class_<Settings> settings(m, "Settings");
+  settings.def(nb::init<>()).def_static("from_environment", &Settings::from_environment);
+#define HVD_BIND(variable, member, type, default_value, help) settings.def_rw(#member, &Settings::member, help);
+  HVD_FOR_EACH_SETTING(HVD_BIND)
+#undef HVD_BIND
+
+  m.def("settings_table", [] {
+    std::vector<std::tuple<std::string, std::string, std::string, std::string>> rows;
+    for (SettingRow& row : settings_table()) rows.emplace_back(row.variable, row.type, row.default_text, row.help);
+    return rows;
+  });
+  m.def("simd_level", [] { return std::string(name_of(resolve_simd_level(Settings::from_environment().simd))); });
+  m.def("simd_levels", [] {
+    std::vector<std::string> names;
+    for (const SimdLevel level : available_simd_levels()) names.emplace_back(name_of(level));
+    return names;
+  });
+}
+
+}  // namespace hvd

@@ -1,0 +1,55 @@
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include "base/error.h"
+#include "bind/bind.h"
+#include "bind/world.h"
+#include "transport/local.h"
+
+namespace nb = nanobind;
+
+namespace hvd {
+namespace {
+
+std::vector<std::unique_ptr<World>> local_worlds(int size, bool shares_memory) {
+  if (size < 1) throw InvalidArgument("a world has at least one rank, not " + std::to_string(size));
+  std::vector<std::unique_ptr<World>> worlds;
+  for (auto& transport : make_local_transports(size, shares_memory)) {
+    worlds.push_back(std::make_unique<World>(World{{std::move(transport), "", false}}));
+  }
+  return worlds;
+}
+
+template <auto kMember>
+auto topology(const World& world) {
+  return world.opened.transport->topology().*kMember;
+}
+
+}  // namespace
+
+void register_world(nb::module_& m) {
+  using namespace nb::literals;
+  using released = nb::call_guard<nb::gil_scoped_release>;
+  nb::class_<World>(m, "World")
+      .def_prop_ro("rank", topology<&Topology::rank>)
+      .def_prop_ro("size", topology<&Topology::size>)
+      .def_prop_ro("local_rank", topology<&Topology::local_rank>)
+      .def_prop_ro("local_size", topology<&Topology::local_size>)
+      .def_prop_ro("cross_rank", topology<&Topology::cross_rank>)
+      .def_prop_ro("cross_size", topology<&Topology::cross_size>)
+      .def_prop_ro("homogeneous", topology<&Topology::homogeneous>)
+      .def_prop_ro("transport", [](const World& world) { return world.opened.transport->name(); })
+      .def_prop_ro("mpi_library", [](const World& world) { return world.opened.mpi_library; })
+      .def_prop_ro("mpi_threads_multiple", [](const World& world) { return world.opened.mpi_threads_multiple; });
+  m.def(
+      "open_world",
+      [](const Settings& settings, const std::string& prefix) {
+        return std::make_unique<World>(World{open_transport(settings, prefix)});
+      },
+      "settings"_a, "prefix"_a, released());
+  m.def("close_mpi", close_mpi, released());
+  m.def("local_worlds", local_worlds, "size"_a, "shares_memory"_a = true);
+}
+
+}  // namespace hvd

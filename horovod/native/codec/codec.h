@@ -1,0 +1,39 @@
+// A codec turns runs of float32 into bytes and back. The byte formats are described in docs/wire_format.md.
+//
+// A run is a stretch of one tensor; blocks of `block()` elements share a scale and start at the run's first element, so a
+// tensor may be cut into runs at multiples of block() without changing a byte of any block. Codecs are immutable and safe
+// to use from any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/simd.h"
+
+namespace hvd {
+
+class Codec {
+ public:
+  virtual ~Codec() = default;
+
+  // Identifies format and options to the other ranks, for example "bit8/128".
+  virtual const std::string& name() const = 0;
+  virtual SimdLevel level() const = 0;
+  virtual int64_t block() const = 0;
+  virtual int64_t encoded_bytes(int64_t count) const = 0;
+
+  // Encodes prescale * source[0..count). Returns how many finite values saturated.
+  virtual int64_t encode(const float* source, int64_t count, float prescale, uint8_t* run) const = 0;
+  virtual void decode(const uint8_t* run, int64_t count, float* destination) const = 0;
+  virtual void decode_add(const uint8_t* run, int64_t count, float* accumulator) const = 0;
+};
+
+// "bit16" or "bit8"; block_size 0 is the format's default, and at level kScalar the codec is the defining slow twin.
+// Throws InvalidArgument for a format or block size that does not exist.
+std::shared_ptr<const Codec> make_codec(const std::string& format, int64_t block_size, SimdLevel level);
+
+// The inverse of Codec::name(): "bit8/32" -> a bit8 codec with blocks of 32.
+std::shared_ptr<const Codec> codec_named(const std::string& name, SimdLevel level);
+
+}  // namespace hvd

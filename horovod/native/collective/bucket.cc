@@ -1,0 +1,198 @@
+#include "collective/bucket.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace hvd {
+namespace {
+
+constexpr int64_t kCacheLine = 64;
+
+}  // namespace
+
+Bucket::Bucket(std::vector<BucketTensor> tensors, const BucketReduction& reduction, SimdLevel level)
+    : tensors_(std::move(tensors)),
+      reduction_(reduction),
+      reduce_(reduce_kernels(level)),
+      convert_(*codec_kernels(level).convert),
+      granule_(reduction.codec ? reduction.codec->block()
+                               : kCacheLine / static_cast<int64_t>(size_of(reduction.dtype))) {
+  starts_.reserve(tensors_.size() + 1);
+  starts_.push_back(0);
+  for (const BucketTensor& tensor : tensors_) starts_.push_back(starts_.back() + tensor.count);
+}
+
+int64_t Bucket::cut(int64_t position) const {
+  if (position >= count()) return count();
+  const auto after = std::upper_bound(starts_.begin(), starts_.end(), position);
+  const int64_t start = *(after - 1);
+  return start + (position - start) / granule_ * granule_;
+}
+
+Range Bucket::part(Range range, int i, int parts) const {
+  auto boundary = [&](int k) {
+    if (k == parts) return range.end;
+    return std::max(range.begin, cut(range.begin + range.count() / parts * k + range.count() % parts * k / parts));
+  };
+  return {boundary(i), boundary(i + 1)};
+}
+
+int64_t Bucket::run_bytes(int64_t count) const {
+  return reduction_.codec ? reduction_.codec->encoded_bytes(count)
+                          : count * static_cast<int64_t>(size_of(reduction_.dtype));
+}
+
+// Calls f(tensor, offset in the tensor, count) for every run of a range, in message order.
+template <typename F>
+void Bucket::for_each_run(Range range, F f) const {
+  if (range.count() <= 0) return;
+  const auto after = std::upper_bound(starts_.begin(), starts_.end(), range.begin);
+  for (auto tensor = static_cast<size_t>(after - starts_.begin()) - 1; tensor < tensors_.size(); ++tensor) {
+    const int64_t begin = std::max(range.begin, starts_[tensor]) - starts_[tensor];
+    const int64_t end = std::min(range.end, starts_[tensor + 1]) - starts_[tensor];
+    for (int64_t at = begin; at < end; at += kRun) f(tensor, at, std::min(kRun, end - at));
+    if (range.end <= starts_[tensor + 1]) return;
+  }
+}
+
+int64_t Bucket::message_bytes(Range range) const {
+  if (reduction_.codec == nullptr) return run_bytes(range.count());
+  int64_t bytes = 0;
+  for_each_run(range, [&](size_t, int64_t, int64_t count) { bytes += run_bytes(count); });
+  return bytes;
+}
+
+const std::byte* Bucket::source_at(size_t tensor, int64_t offset) const {
+  return static_cast<const std::byte*>(tensors_[tensor].source) +
+         offset * static_cast<int64_t>(size_of(reduction_.dtype));
+}
+
+std::byte* Bucket::destination_at(size_t tensor, int64_t offset) const {
+  return static_cast<std::byte*>(tensors_[tensor].destination) +
+         offset * static_cast<int64_t>(size_of(reduction_.dtype));
+}
+
+void Bucket::encode_source(const std::byte* source, int64_t count, std::byte* run) {
+  const auto* floats = reinterpret_cast<const float*>(source);
+  if (reduction_.dtype != DType::kFloat32) {
+    convert_.to_float(reduction_.dtype, source, count, tile_);
+    floats = tile_;
+  }
+  saturated_ += reduction_.codec->encode(floats, count, static_cast<float>(reduction_.prescale),
+                                         reinterpret_cast<uint8_t*>(run));
+}
+
+void Bucket::pack(Range range, std::byte* message) {
+  for_each_run(range, [&](size_t tensor, int64_t offset, int64_t count) {
+    const std::byte* source = source_at(tensor, offset);
+    if (reduction_.codec) {
+      encode_source(source, count, message);
+    } else {
+      std::memcpy(message, source, static_cast<size_t>(run_bytes(count)));
+    }
+    message += run_bytes(count);
+  });
+}
+
+// Elements of any dtype in their accumulator type, in place in `out` where that is the dtype itself.
+void Bucket::reduce_exact(std::span<const std::byte* const> runs, const std::byte* own, int64_t count,
+                          std::byte* out) const {
+  const DType dtype = reduction_.dtype;
+  const bool in_place = accumulator_size(dtype) == size_of(dtype);
+  alignas(64) float tile[kRun];
+  void* sum = in_place ? static_cast<void*>(out) : tile;
+  auto contribution = [&](size_t rank) { return runs[rank] ? runs[rank] : own; };
+  size_t next = 1;
+  if (in_place && reduction_.prescale == 1.0 && runs.size() > 1) {
+    reduce_.combine_two(dtype, reduction_.op, contribution(0), contribution(1), count, sum);
+    next = 2;
+  } else {
+    reduce_.load(dtype, contribution(0), count, reduction_.prescale, sum);
+  }
+  for (; next < runs.size(); ++next) {
+    reduce_.combine(dtype, reduction_.op, contribution(next), count, reduction_.prescale, sum);
+  }
+  if (!in_place || !reduction_.scale.is_one()) reduce_.store(dtype, sum, count, reduction_.scale, out);
+}
+
+// float32 sums of decoded contributions, float64 sums for float64 tensors.
+void Bucket::reduce_encoded(std::span<const std::byte* const> runs, int64_t count, std::byte* destination,
+                            std::byte* result) {
+  const Codec& codec = *reduction_.codec;
+  auto bytes_of = [&](size_t rank) { return reinterpret_cast<const uint8_t*>(runs[rank]); };
+  if (reduction_.dtype == DType::kFloat64) {
+    alignas(64) double sum[kRun];
+    for (size_t rank = 0; rank < runs.size(); ++rank) {
+      codec.decode(bytes_of(rank), count, tile_);
+      if (rank == 0) std::copy_n(tile_, count, sum);
+      else std::transform(tile_, tile_ + count, sum, sum, [](float x, double s) { return s + static_cast<double>(x); });
+    }
+    reduce_.store(DType::kFloat64, sum, count, reduction_.scale, sum);
+    if (destination) std::memcpy(destination, sum, static_cast<size_t>(count) * sizeof(double));
+    if (result == nullptr) return;
+    convert_.to_float(DType::kFloat64, sum, count, tile_);
+  } else {
+    const bool direct = reduction_.dtype == DType::kFloat32 && destination != nullptr;
+    float* sum = direct ? reinterpret_cast<float*>(destination) : tile_;
+    codec.decode(bytes_of(0), count, sum);
+    for (size_t rank = 1; rank < runs.size(); ++rank) codec.decode_add(bytes_of(rank), count, sum);
+    if (!reduction_.scale.is_one()) reduce_.store(DType::kFloat32, sum, count, reduction_.scale, sum);
+    if (destination && !direct) convert_.from_float(reduction_.dtype, sum, count, destination);
+    if (result == nullptr) return;
+    if (direct) std::copy_n(sum, count, tile_);
+  }
+  saturated_ += codec.encode(tile_, count, 1.0f, reinterpret_cast<uint8_t*>(result));
+}
+
+void Bucket::reduce(Range range, std::span<const std::byte* const> messages, bool to_destination, std::byte* result) {
+  std::vector<const std::byte*> runs(messages.begin(), messages.end());
+  for_each_run(range, [&](size_t tensor, int64_t offset, int64_t count) {
+    const std::byte* source = source_at(tensor, offset);
+    std::byte* destination = to_destination ? destination_at(tensor, offset) : nullptr;
+    if (reduction_.codec) {
+      reduce_encoded(runs, count, destination, result);
+    } else {
+      // The sum must not grow where this rank's own contribution still lies.
+      std::byte* out = result ? result : destination == source ? exact_ : destination;
+      reduce_exact(runs, source, count, out);
+      if (destination && destination != out) std::memcpy(destination, out, static_cast<size_t>(run_bytes(count)));
+    }
+    const int64_t bytes = run_bytes(count);
+    for (const std::byte*& run : runs) {
+      if (run) run += bytes;
+    }
+    if (result) result += bytes;
+  });
+}
+
+void Bucket::unpack(Range range, const std::byte* message) {
+  for_each_run(range, [&](size_t tensor, int64_t offset, int64_t count) {
+    std::byte* destination = destination_at(tensor, offset);
+    if (reduction_.codec == nullptr) {
+      std::memcpy(destination, message, static_cast<size_t>(run_bytes(count)));
+    } else if (reduction_.dtype == DType::kFloat32) {
+      reduction_.codec->decode(reinterpret_cast<const uint8_t*>(message), count,
+                               reinterpret_cast<float*>(destination));
+    } else {
+      reduction_.codec->decode(reinterpret_cast<const uint8_t*>(message), count, tile_);
+      convert_.from_float(reduction_.dtype, tile_, count, destination);
+    }
+    message += run_bytes(count);
+  });
+}
+
+void Bucket::reduce_alone() {
+  const bool scales = reduction_.prescale != 1.0 || !reduction_.scale.is_one();
+  const std::byte* const own[] = {nullptr};
+  for_each_run({0, count()}, [&](size_t tensor, int64_t offset, int64_t count) {
+    const std::byte* source = source_at(tensor, offset);
+    std::byte* destination = destination_at(tensor, offset);
+    if (scales) {
+      reduce_exact(own, source, count, destination);
+    } else if (source != destination) {
+      std::memcpy(destination, source, static_cast<size_t>(run_bytes(count)));
+    }
+  });
+}
+
+}  // namespace hvd

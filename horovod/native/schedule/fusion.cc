@@ -1,0 +1,51 @@
+#include "schedule/fusion.h"
+
+namespace hvd {
+namespace {
+
+bool may_fuse(const Request& r, const FusionRules& rules) {
+  const bool is_group = r.shapes.size() > 1;
+  return r.operation == Operation::kAllreduce && rules.threshold > 0 && !(is_group && rules.keep_groups_apart);
+}
+
+bool match(const Request& a, const Request& b) {
+  return a.dtype == b.dtype && a.op == b.op && a.prescale == b.prescale && a.postscale == b.postscale &&
+         a.codec == b.codec;
+}
+
+}  // namespace
+
+std::vector<std::vector<size_t>> fuse(std::span<const Request* const> ready, const FusionRules& rules) {
+  std::vector<std::vector<size_t>> buckets;
+  // The open bucket of each kind of request; there are few kinds, so a list beats a map.
+  struct Open {
+    const Request* kind;
+    size_t bucket;
+    int64_t bytes;
+  };
+  std::vector<Open> open;
+  for (size_t i = 0; i < ready.size(); ++i) {
+    const Request& request = *ready[i];
+    if (!may_fuse(request, rules)) {
+      buckets.push_back({i});
+      continue;
+    }
+    const int64_t bytes = request.bytes();
+    Open* found = nullptr;
+    for (Open& candidate : open) {
+      if (match(*candidate.kind, request)) found = &candidate;
+    }
+    if (found && found->bytes + bytes <= rules.threshold) {
+      buckets[found->bucket].push_back(i);
+      found->bytes += bytes;
+      continue;
+    }
+    buckets.push_back({i});
+    const Open fresh{&request, buckets.size() - 1, bytes};
+    if (found) *found = fresh;
+    else open.push_back(fresh);
+  }
+  return buckets;
+}
+
+}  // namespace hvd

@@ -1,0 +1,21 @@
+// What goes together: which agreed requests are carried out as one.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "schedule/request.h"
+
+namespace hvd {
+
+struct FusionRules {
+  int64_t threshold = 0;          // bytes; 0 = nothing is fused
+  bool keep_groups_apart = false;
+};
+
+// Indices into `ready`, bucket by bucket. Allreduces of one dtype, reduction and codec share a bucket up to the threshold,
+// also past others that do not match; everything else stays alone. Order is kept: a bucket runs at its first member's turn.
+std::vector<std::vector<size_t>> fuse(std::span<const Request* const> ready, const FusionRules& rules);
+
+}  // namespace hvd

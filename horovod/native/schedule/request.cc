@@ -1,0 +1,126 @@
+#include "schedule/request.h"
+
+#include <numeric>
+
+namespace hvd {
+namespace {
+
+void put(const Request& r, ByteWriter* out) {
+  out->put(r.operation);
+  out->put(r.dtype);
+  out->put(r.op);
+  out->put(r.prescale);
+  out->put(r.postscale);
+  out->put(r.root);
+  out->put(r.name);
+  out->put(r.codec);
+  out->put(r.shapes);
+}
+
+void get(ByteReader* in, Request* r) {
+  in->get(&r->operation);
+  in->get(&r->dtype);
+  in->get(&r->op);
+  in->get(&r->prescale);
+  in->get(&r->postscale);
+  in->get(&r->root);
+  in->get(&r->name);
+  in->get(&r->codec);
+  in->get(&r->shapes);
+}
+
+void put(const Item& item, ByteWriter* out) {
+  out->put(item.id);
+  out->put(item.name);
+  out->put(item.assigned_id);
+  out->put(item.rows);
+}
+
+void get(ByteReader* in, Item* item) {
+  in->get(&item->id);
+  in->get(&item->name);
+  in->get(&item->assigned_id);
+  in->get(&item->rows);
+}
+
+void put(const Verdict& verdict, ByteWriter* out);
+void get(ByteReader* in, Verdict* verdict);
+
+template <typename T>
+void put_all(const std::vector<T>& all, ByteWriter* out) {
+  out->put(static_cast<uint32_t>(all.size()));
+  for (const T& one : all) put(one, out);
+}
+
+template <typename T>
+void get_all(ByteReader* in, std::vector<T>* all) {
+  const auto count = in->get<uint32_t>();
+  for (uint32_t i = 0; i < count; ++i) get(in, &all->emplace_back());
+}
+
+void put(const Verdict& verdict, ByteWriter* out) {
+  out->put(verdict.kind);
+  put_all(verdict.items, out);
+  out->put(verdict.ids);
+  out->put(verdict.error);
+}
+
+void get(ByteReader* in, Verdict* verdict) {
+  in->get(&verdict->kind);
+  get_all(in, &verdict->items);
+  in->get(&verdict->ids);
+  in->get(&verdict->error);
+}
+
+}  // namespace
+
+std::string_view name_of(Operation operation) {
+  constexpr std::string_view kNames[] = {"ALLREDUCE", "ALLGATHER", "BROADCAST", "BARRIER"};
+  return kNames[static_cast<int>(operation)];
+}
+
+int64_t element_count(const Shape& shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+std::string to_text(const Shape& shape) {
+  std::string text = "(";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return text + (shape.size() == 1 ? ",)" : ")");
+}
+
+int64_t Request::bytes() const {
+  int64_t elements = 0;
+  for (const Shape& shape : shapes) elements += element_count(shape);
+  return elements * static_cast<int64_t>(size_of(dtype));
+}
+
+std::span<const std::byte> write(const Announcement& announcement, ByteWriter* writer) {
+  writer->put(announcement.is_leaving);
+  writer->put(announcement.ids);
+  put_all(announcement.requests, writer);
+  return writer->bytes();
+}
+
+Announcement read_announcement(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  Announcement announcement;
+  reader.get(&announcement.is_leaving);
+  reader.get(&announcement.ids);
+  get_all(&reader, &announcement.requests);
+  return announcement;
+}
+
+std::span<const std::byte> write(const std::vector<Verdict>& verdicts, ByteWriter* writer) {
+  put_all(verdicts, writer);
+  return writer->bytes();
+}
+
+std::vector<Verdict> read_verdicts(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  std::vector<Verdict> verdicts;
+  get_all(&reader, &verdicts);
+  return verdicts;
+}
+
+}  // namespace hvd

@@ -1,0 +1,133 @@
+// The process' membership in an MPI job. MPI is one per process by its own definition, and so is this.
+#include <mpi.h>
+
+#include <map>
+#include <optional>
+
+#include "base/error.h"
+#include "transport/mpi/check.h"
+#include "transport/mpi/mpi_transport.h"
+#include "transport/mpi_job.h"
+
+namespace hvd {
+namespace {
+
+Topology topology_of(MPI_Comm world, MPI_Comm host) {
+  Topology t;
+  MPI_Comm_rank(world, &t.rank);
+  MPI_Comm_size(world, &t.size);
+  MPI_Comm_rank(host, &t.local_rank);
+  MPI_Comm_size(host, &t.local_size);
+  MPI_Comm cross;
+  MPI_Comm_split(world, t.local_rank, t.rank, &cross);
+  MPI_Comm_rank(cross, &t.cross_rank);
+  MPI_Comm_size(cross, &t.cross_size);
+  MPI_Comm_free(&cross);
+  int extremes[2] = {t.local_size, -t.local_size};
+  MPI_Allreduce(MPI_IN_PLACE, extremes, 2, MPI_INT, MPI_MAX, world);
+  t.homogeneous = extremes[0] == -extremes[1];
+  return t;
+}
+
+class Job final : public MpiJob {
+ public:
+  Job() {
+    int provided = MPI_THREAD_SINGLE;
+    int initialized = 0;
+    MPI_Initialized(&initialized);
+    if (initialized) {
+      MPI_Query_thread(&provided);
+    } else {
+      check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+      initialized_here_ = true;
+    }
+    if (provided < MPI_THREAD_SERIALIZED) {
+      throw StartupError(
+          "MPI was initialised without thread support; initialise it with MPI_THREAD_MULTIPLE (mpi4py's default) "
+          "before hvd.init(), or leave it to hvd.init()");
+    }
+    threads_multiple_ = provided == MPI_THREAD_MULTIPLE;
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &world_), "MPI_Comm_dup");
+    MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN);
+    check(MPI_Comm_split_type(world_, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host_), "MPI_Comm_split_type");
+    topology_ = topology_of(world_, host_);
+  }
+
+  const Topology& topology() const override { return topology_; }
+  bool threads_multiple() const override { return threads_multiple_; }
+  void barrier() override { check(MPI_Barrier(world_), "MPI_Barrier"); }
+  std::unique_ptr<Transport> make_transport() override { return make_mpi_transport(world_, topology_); }
+
+  std::string version() const override {
+    char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+    MPI_Get_library_version(text, &length);
+    const std::string all(text, static_cast<size_t>(length));
+    return all.substr(0, all.find_first_of("\n,"));
+  }
+
+  std::vector<std::byte*> share(size_t bytes) override {
+    auto [position, is_new] = windows_.try_emplace(bytes, MPI_WIN_NULL);
+    MPI_Win& window = position->second;
+    if (is_new) {
+      MPI_Info info;
+      MPI_Info_create(&info);
+      MPI_Info_set(info, "alloc_shared_noncontig", "true");  // each segment page-aligned, on its owner's memory node
+      void* mine = nullptr;
+      check(MPI_Win_allocate_shared(static_cast<MPI_Aint>(bytes), 1, info, host_, &mine, &window),
+            "MPI_Win_allocate_shared");
+      MPI_Info_free(&info);
+    }
+    std::vector<std::byte*> segments;
+    for (int rank = 0; rank < topology_.size; ++rank) {
+      MPI_Aint length = 0;
+      int unit = 0;
+      void* base = nullptr;
+      check(MPI_Win_shared_query(window, rank, &length, &unit, &base), "MPI_Win_shared_query");
+      segments.push_back(static_cast<std::byte*>(base));
+    }
+    return segments;
+  }
+
+  void finalize() {
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (!initialized_here_ || finalized) return;
+    for (auto& [bytes, window] : windows_) MPI_Win_free(&window);
+    MPI_Comm_free(&host_);
+    MPI_Comm_free(&world_);
+    MPI_Finalize();
+  }
+
+ private:
+  // Constant after construction.
+  bool initialized_here_ = false;
+  bool threads_multiple_ = false;
+  MPI_Comm world_ = MPI_COMM_NULL;  // ours alone, so that no message of the user's can be mistaken for one of ours
+  MPI_Comm host_ = MPI_COMM_NULL;
+  Topology topology_;
+  // Grows when a transport asks for memory.
+  std::map<size_t, MPI_Win> windows_;
+};
+
+std::optional<Job>& the_job() {
+  static std::optional<Job> job;
+  return job;
+}
+
+}  // namespace
+}  // namespace hvd
+
+extern "C" __attribute__((visibility("default"))) hvd::MpiJob* hvd_open_mpi_job(std::string* error) {
+  try {
+    if (!hvd::the_job()) hvd::the_job().emplace();
+    return &*hvd::the_job();
+  } catch (const std::exception& e) {
+    *error = e.what();
+    return nullptr;
+  }
+}
+
+extern "C" __attribute__((visibility("default"))) void hvd_finalize_mpi() {
+  if (hvd::the_job()) hvd::the_job()->finalize();
+}

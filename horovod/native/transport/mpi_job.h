@@ -1,0 +1,34 @@
+// What the core asks of an MPI library. Implemented in libhorovod_mpi.so (transport/mpi/), which alone links libmpi and is
+// opened on need; this header is all the two have in common.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace hvd {
+
+class MpiJob {
+ public:
+  virtual ~MpiJob() = default;
+  virtual const Topology& topology() const = 0;
+  virtual std::string version() const = 0;         // as MPI_Get_library_version says it, first line
+  virtual bool threads_multiple() const = 0;       // MPI_THREAD_MULTIPLE is in force
+  virtual void barrier() = 0;
+  // One zeroed-or-stale segment of `bytes` for each rank, mapped by all ranks; only where all ranks share one host.
+  // Collective. The segments live until MPI is finalised; asking again for the same size gives the same segments.
+  virtual std::vector<std::byte*> share(size_t bytes) = 0;
+  virtual std::unique_ptr<Transport> make_transport() = 0;
+};
+
+// Entry points of libhorovod_mpi.so. The job is one per process, as MPI is; the library owns it.
+using OpenMpiJob = MpiJob* (*)(std::string* error);  // MPI_Init unless somebody has done so; null and an error if it fails
+using FinalizeMpi = void (*)();                       // MPI_Finalize if OpenMpiJob initialised MPI
+
+inline constexpr char kOpenMpiJob[] = "hvd_open_mpi_job";
+inline constexpr char kFinalizeMpi[] = "hvd_finalize_mpi";
+
+}  // namespace hvd

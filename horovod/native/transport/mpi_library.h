@@ -1,0 +1,25 @@
+// Finding and loading libmpi and, through it, libhorovod_mpi.so. One MPI per process: a second one is refused by name.
+#pragma once
+
+#include <string>
+
+#include "transport/mpi_job.h"
+
+namespace hvd {
+
+struct MpiLibrary {
+  std::string path;  // of libmpi
+  MpiJob* opened_job;
+  MpiJob& job() const { return *opened_job; }
+};
+
+// False if this build has no MPI (HOROVOD_WITHOUT_MPI=1).
+bool mpi_library_is_installed();
+
+// Looks for libmpi in <prefix>/lib first, then where the build recorded it. Throws StartupError.
+MpiLibrary open_mpi_library(const std::string& prefix, const std::string& launch_evidence);
+
+// ": started by /usr/bin/orted" where the parent process tells, else "".
+std::string launcher_path_hint();
+
+}  // namespace hvd

@@ -1,0 +1,70 @@
+#include "transport/open.h"
+
+#include <cstdlib>
+
+#include "base/error.h"
+#include "transport/mpi_library.h"
+#include "transport/self.h"
+#include "transport/shared_memory.h"
+
+namespace hvd {
+namespace {
+
+// What the launcher told this process by its environment.
+struct Launch {
+  bool present = false;
+  int size = 0;           // 0 if the launcher did not say
+  std::string evidence;   // "OMPI_COMM_WORLD_SIZE=4"
+};
+
+Launch detect_launcher() {
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    if (const char* text = std::getenv(variable)) return {true, std::atoi(text), std::string(variable) + "=" + text};
+  }
+  for (const char* variable : {"PMIX_RANK", "PMI_RANK"}) {
+    if (const char* text = std::getenv(variable)) return {true, 0, std::string(variable) + "=" + text};
+  }
+  return {};
+}
+
+std::unique_ptr<Transport> make_shared_memory_transport(MpiJob& job) {
+  const Topology& topology = job.topology();
+  std::vector<std::byte*> segments = job.share(SharedMemoryTransport::segment_bytes(topology.size));
+  job.barrier();  // nobody still uses the segments of an earlier initialisation
+  SharedMemoryTransport::prepare(segments[static_cast<size_t>(topology.rank)], topology.size);
+  job.barrier();
+  return std::make_unique<SharedMemoryTransport>("shared_memory", topology, std::move(segments), nullptr);
+}
+
+}  // namespace
+
+OpenedTransport open_transport(const Settings& settings, const std::string& prefix) {
+  const Launch launch = detect_launcher();
+  if (!launch.present || (launch.size == 1 && !mpi_library_is_installed())) {
+    return {std::make_unique<SelfTransport>(), "", false};
+  }
+  const MpiLibrary library = open_mpi_library(prefix, launch.evidence);
+  MpiJob& job = library.job();
+  const Topology& topology = job.topology();
+  const std::string description = library.path + " (" + job.version() + ")";
+  if (launch.size > 1 && topology.size == 1) {
+    throw StartupError("the launcher says this is one of " + std::to_string(launch.size) + " ranks (" + launch.evidence +
+                       "), but the MPI library this process loaded, " + description +
+                       ", found itself alone. The mpirun that started it belongs to another MPI" + launcher_path_hint() +
+                       ". Use horovodrun, or the mpirun of the environment horovod is installed in");
+  }
+  OpenedTransport opened{nullptr, description, job.threads_multiple()};
+  const bool one_host = topology.local_size == topology.size;
+  if (settings.transport == "shared_memory" && !one_host) {
+    throw StartupError("HOROVOD_TRANSPORT=shared_memory needs all ranks on one host, but " +
+                       std::to_string(topology.size) + " ranks are spread over several; use auto or mpi");
+  }
+  if (one_host && settings.transport != "mpi") {
+    opened.transport = make_shared_memory_transport(job);
+  } else {
+    opened.transport = job.make_transport();
+  }
+  return opened;
+}
+
+}  // namespace hvd

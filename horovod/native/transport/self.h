@@ -1,0 +1,30 @@
+// A world of one: no launcher, no MPI, nobody to talk to but oneself.
+#pragma once
+
+#include <deque>
+
+#include "base/futex.h"
+#include "transport/transport.h"
+
+namespace hvd {
+
+class SelfTransport final : public Transport {
+ public:
+  const char* name() const override { return "self"; }
+  const Topology& topology() const override { return topology_; }
+  void post(int to, std::span<const std::byte> message) override;
+  std::optional<Message> receive() override;
+  void flush() override {}
+  void wait(std::chrono::microseconds timeout, bool eager) override;
+  void wake() override;
+  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override;
+
+ private:
+  const Topology topology_;
+  FutexCounter doorbell_;
+  // Touched by the engine thread only.
+  std::deque<Message> mail_;
+  uint32_t heard_ = 0;
+};
+
+}  // namespace hvd

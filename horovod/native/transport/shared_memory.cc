@@ -1,0 +1,260 @@
+#include "transport/shared_memory.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <thread>
+
+#include "base/error.h"
+
+namespace hvd {
+
+using std::chrono::microseconds;
+
+struct SharedMemoryTransport::Header {
+  FutexCounter doorbell;
+  FutexCounter counters[kCounters];
+  std::atomic<int32_t> pid{0};
+};
+
+struct SharedMemoryTransport::Layout {
+  explicit Layout(int size) {
+    const auto n = static_cast<size_t>(size);
+    message_ring = std::clamp(std::bit_floor(kMessageBytes / n), size_t{2048}, size_t{65536});
+    bulk_ring = std::clamp(std::bit_floor(kBulkBytes / n), size_t{8192}, size_t{262144});
+    controls = (sizeof(Header) + 63) / 64 * 64;
+    messages = controls + 2 * n * sizeof(RingControl);
+    bulk = messages + n * message_ring;
+    area = (bulk + n * bulk_ring + 4095) / 4096 * 4096;
+    total = area + kAreaBytes;
+  }
+  static constexpr size_t kMessageBytes = size_t{1} << 18;
+  static constexpr size_t kBulkBytes = size_t{1} << 20;
+  static constexpr size_t kAreaBytes = size_t{4} << 20;
+
+  size_t message_ring, bulk_ring;                 // bytes of one ring
+  size_t controls, messages, bulk, area, total;   // offsets in a segment, and its length
+
+  Ring ring(std::byte* segment, int sender, bool is_bulk, int size) const {
+    auto* control = reinterpret_cast<RingControl*>(segment + controls) + (is_bulk ? size : 0) + sender;
+    const size_t length = is_bulk ? bulk_ring : message_ring;
+    return {control, segment + (is_bulk ? bulk : messages) + static_cast<size_t>(sender) * length, length};
+  }
+};
+
+namespace {
+
+constexpr microseconds kLivenessPeriod{500'000};
+
+// Spinning helps while every rank has a core; with more ranks than cores it takes the core the peer needs.
+int spins_for(int local_size) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return local_size <= cores ? kDefaultSpins : 0;
+}
+
+}  // namespace
+
+size_t SharedMemoryTransport::segment_bytes(int size) { return Layout(size).total; }
+
+void SharedMemoryTransport::prepare(std::byte* segment, int size) {
+  const Layout layout(size);
+  auto* header = new (segment) Header();
+  auto* controls = reinterpret_cast<RingControl*>(segment + layout.controls);
+  for (int i = 0; i < 2 * size; ++i) new (controls + i) RingControl();
+  header->pid.store(getpid(), std::memory_order_release);
+}
+
+SharedMemoryTransport::SharedMemoryTransport(std::string name, const Topology& topology,
+                                             std::vector<std::byte*> segments, std::shared_ptr<void> keep_alive,
+                                             bool with_window)
+    : name_(std::move(name)),
+      topology_(topology),
+      keep_alive_(std::move(keep_alive)),
+      with_window_(with_window),
+      spins_(spins_for(topology.local_size)) {
+  const Layout layout(topology_.size);
+  peers_.resize(segments.size());
+  std::byte* mine = segments[static_cast<size_t>(rank())];
+  for (int r = 0; r < size(); ++r) {
+    Peer& peer = peers_[static_cast<size_t>(r)];
+    peer.segment = segments[static_cast<size_t>(r)];
+    peer.messages_in = layout.ring(mine, r, false, size());
+    peer.bulk_in = layout.ring(mine, r, true, size());
+    peer.messages_out = layout.ring(peer.segment, rank(), false, size());
+    peer.bulk_out = layout.ring(peer.segment, rank(), true, size());
+    // Ranks in other pid namespaces have pids that mean nothing here.
+    peer.pid_is_visible = kill(header(r).pid.load(std::memory_order_acquire), 0) == 0;
+  }
+}
+
+SharedMemoryTransport::Header& SharedMemoryTransport::header(int r) const {
+  return *reinterpret_cast<Header*>(peers_[static_cast<size_t>(r)].segment);
+}
+
+void SharedMemoryTransport::ring_doorbell(int peer) { hvd::advance(header(peer).doorbell); }
+
+void SharedMemoryTransport::throw_if_a_peer_died() const {
+  for (int r = 0; r < size(); ++r) {
+    if (!peers_[static_cast<size_t>(r)].pid_is_visible) continue;
+    const pid_t pid = header(r).pid.load(std::memory_order_relaxed);
+    if (kill(pid, 0) != 0 && errno == ESRCH) {
+      throw InternalError("rank " + std::to_string(topology_.rank) + " lost rank " + std::to_string(r) + " (process " +
+                          std::to_string(pid) + " has ended); the job cannot go on");
+    }
+  }
+}
+
+// ---- messages: frames of a 4-byte length and that many bytes ---------------------------------------------------------
+
+void SharedMemoryTransport::post(int to, std::span<const std::byte> message) {
+  std::vector<std::byte>& outbox = peers_[static_cast<size_t>(to)].outbox;
+  const auto length = static_cast<uint32_t>(message.size());
+  const auto* prefix = reinterpret_cast<const std::byte*>(&length);
+  outbox.insert(outbox.end(), prefix, prefix + sizeof length);
+  outbox.insert(outbox.end(), message.begin(), message.end());
+  pump_out(to);
+}
+
+bool SharedMemoryTransport::pump_out(int to) {
+  Peer& peer = peers_[static_cast<size_t>(to)];
+  if (peer.outbox.empty()) return false;
+  const size_t sent =
+      peer.messages_out.write(peer.outbox.data() + peer.outbox_sent, peer.outbox.size() - peer.outbox_sent);
+  if (sent == 0) return false;
+  peer.outbox_sent += sent;
+  if (peer.outbox_sent == peer.outbox.size()) {
+    peer.outbox.clear();
+    peer.outbox_sent = 0;
+  }
+  ring_doorbell(to);
+  return true;
+}
+
+bool SharedMemoryTransport::pump_in(int from) {
+  Peer& peer = peers_[static_cast<size_t>(from)];
+  bool progressed = false;
+  for (;;) {
+    if (peer.inbox_wanted == 0) {
+      if (peer.messages_in.readable() < sizeof(uint32_t)) break;
+      uint32_t length = 0;
+      peer.messages_in.read(&length, sizeof length);
+      peer.inbox.clear();
+      peer.inbox_wanted = length;
+      progressed = true;
+      if (length == 0) arrived_.push_back({from, {}});
+      continue;
+    }
+    const size_t have = peer.inbox.size();
+    const size_t there = std::min<size_t>(peer.messages_in.readable(), peer.inbox_wanted - have);
+    if (there == 0) break;
+    peer.inbox.resize(have + there);
+    peer.messages_in.read(peer.inbox.data() + have, there);
+    progressed = true;
+    if (peer.inbox.size() == peer.inbox_wanted) {
+      arrived_.push_back({from, std::move(peer.inbox)});
+      peer.inbox = {};
+      peer.inbox_wanted = 0;
+    }
+  }
+  if (progressed) ring_doorbell(from);  // its outbox may wait for the room
+  return progressed;
+}
+
+bool SharedMemoryTransport::pump_messages() {
+  bool progressed = false;
+  for (int r = 0; r < size(); ++r) {
+    progressed |= pump_out(r);
+    progressed |= pump_in(r);
+  }
+  return progressed;
+}
+
+std::optional<Message> SharedMemoryTransport::receive() {
+  heard_ = header(rank()).doorbell.count.load(std::memory_order_acquire);
+  if (arrived_.empty()) pump_messages();
+  if (arrived_.empty()) return std::nullopt;
+  Message message = std::move(arrived_.front());
+  arrived_.pop_front();
+  return message;
+}
+
+void SharedMemoryTransport::flush() {
+  auto waiting = [this] {
+    return std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return !peer.outbox.empty(); });
+  };
+  while (waiting()) {
+    FutexCounter& doorbell = header(rank()).doorbell;
+    const uint32_t seen = doorbell.count.load(std::memory_order_acquire);
+    if (pump_messages()) continue;
+    if (wait_for_change(doorbell, seen, kLivenessPeriod, spins_) == seen) throw_if_a_peer_died();
+  }
+}
+
+void SharedMemoryTransport::wait(microseconds timeout, bool) {
+  if (!arrived_.empty()) return;
+  FutexCounter& doorbell = header(rank()).doorbell;
+  const microseconds slice = std::min(timeout, kLivenessPeriod);
+  if (wait_for_change(doorbell, heard_, slice, spins_) == heard_ && slice == kLivenessPeriod) throw_if_a_peer_died();
+}
+
+void SharedMemoryTransport::wake() { ring_doorbell(rank()); }
+
+// ---- bulk data -------------------------------------------------------------------------------------------------------
+
+void SharedMemoryTransport::exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
+  std::vector<size_t> sent(outgoing.size(), 0), received(incoming.size(), 0);
+  FutexCounter& doorbell = header(rank()).doorbell;
+  for (;;) {
+    const uint32_t seen = doorbell.count.load(std::memory_order_acquire);
+    bool complete = true;
+    bool progressed = false;
+    for (size_t i = 0; i < outgoing.size(); ++i) {
+      const Outgoing& out = outgoing[i];
+      if (sent[i] == out.bytes) continue;
+      const size_t moved = peers_[static_cast<size_t>(out.to)].bulk_out.write(
+          static_cast<const std::byte*>(out.data) + sent[i], out.bytes - sent[i]);
+      if (moved != 0) ring_doorbell(out.to);
+      sent[i] += moved;
+      progressed |= moved != 0;
+      complete &= sent[i] == out.bytes;
+    }
+    for (size_t i = 0; i < incoming.size(); ++i) {
+      const Incoming& in = incoming[i];
+      if (received[i] == in.bytes) continue;
+      const size_t moved = peers_[static_cast<size_t>(in.from)].bulk_in.read(
+          static_cast<std::byte*>(in.data) + received[i], in.bytes - received[i]);
+      if (moved != 0) ring_doorbell(in.from);
+      received[i] += moved;
+      progressed |= moved != 0;
+      complete &= received[i] == in.bytes;
+    }
+    if (complete) return;
+    if (!progressed && wait_for_change(doorbell, seen, kLivenessPeriod, spins_) == seen) throw_if_a_peer_died();
+  }
+}
+
+// ---- window ----------------------------------------------------------------------------------------------------------
+
+std::byte* SharedMemoryTransport::area(int r) {
+  return peers_[static_cast<size_t>(r)].segment + Layout(size()).area;
+}
+
+size_t SharedMemoryTransport::area_bytes() const { return Layout::kAreaBytes; }
+
+void SharedMemoryTransport::advance(int index) { hvd::advance(header(rank()).counters[index]); }
+
+void SharedMemoryTransport::await(int r, int index, uint32_t target) {
+  FutexCounter& counter = header(r).counters[index];
+  for (;;) {
+    const uint32_t now = counter.count.load(std::memory_order_acquire);
+    if (reached(now, target)) return;
+    if (wait_for_change(counter, now, kLivenessPeriod, spins_) == now) throw_if_a_peer_died();
+  }
+}
+
+}  // namespace hvd

@@ -1,0 +1,84 @@
+// Ranks that see the same memory: processes of one host (through an MPI shared window) or threads of one process (`local`).
+//
+// Each rank owns one segment. Others write only into the rings in it that are theirs, and ring its doorbell.
+//
+//   segment := header ring_control[2 * size] message_bytes[size] bulk_bytes[size] area
+//
+// The first `size` ring controls are those of the message rings, by sender; then those of the bulk rings.
+#pragma once
+
+#include <sys/types.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/futex.h"
+#include "transport/ring.h"
+#include "transport/transport.h"
+
+namespace hvd {
+
+class SharedMemoryTransport final : public Transport, private Window {
+ public:
+  // Bytes of one rank's segment in a job of `size` ranks. Segments start at multiples of 64.
+  static size_t segment_bytes(int size);
+  // Makes a segment ready for use. Every rank prepares its own, and all must have done so before any is used.
+  static void prepare(std::byte* segment, int size);
+
+  // `segments`, by rank, outlive the transport; `keep_alive` may own them. `with_window` false hides the window, so that
+  // tests reach the routes of ranks that share no memory.
+  SharedMemoryTransport(std::string name, const Topology& topology, std::vector<std::byte*> segments,
+                        std::shared_ptr<void> keep_alive, bool with_window = true);
+
+  const char* name() const override { return name_.c_str(); }
+  const Topology& topology() const override { return topology_; }
+  Window* window() override { return with_window_ ? this : nullptr; }
+
+  void post(int to, std::span<const std::byte> message) override;
+  std::optional<Message> receive() override;
+  void flush() override;
+  void wait(std::chrono::microseconds timeout, bool eager) override;
+  void wake() override;
+  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override;
+
+ private:
+  struct Header;
+  struct Layout;
+  struct Peer {
+    std::byte* segment = nullptr;
+    Ring messages_out, messages_in, bulk_out, bulk_in;
+    std::vector<std::byte> outbox;   // posted, not yet in the ring
+    size_t outbox_sent = 0;
+    std::vector<std::byte> inbox;    // of the message being received
+    uint32_t inbox_wanted = 0;
+    bool pid_is_visible = false;     // its death can be noticed
+  };
+
+  std::byte* area(int rank) override;
+  size_t area_bytes() const override;
+  void advance(int index) override;
+  void await(int rank, int index, uint32_t target) override;
+
+  Header& header(int rank) const;
+  bool pump_out(int peer);
+  bool pump_in(int peer);
+  bool pump_messages();
+  void ring_doorbell(int peer);
+  void throw_if_a_peer_died() const;
+
+  // Constant after construction.
+  const std::string name_;
+  const Topology topology_;
+  const std::shared_ptr<void> keep_alive_;
+  const bool with_window_;
+  const int spins_;
+  std::vector<Peer> peers_;  // the parts in private memory: engine thread only
+
+  // Engine thread only.
+  std::deque<Message> arrived_;
+  uint32_t heard_ = 0;
+};
+
+}  // namespace hvd

@@ -1,0 +1,89 @@
+// Bytes between ranks. One engine thread owns a transport and makes all calls but wake(), which any thread may make.
+//
+// Two kinds of traffic, independent of each other:
+//   messages   small, for negotiation: post() never waits for the receiver, and each sender's arrive in order
+//   bulk data  exchange(): called by all ranks of an operation at the same point of the same sequence of operations
+// Ranks that share memory also have a Window, through which collectives read each other's data directly.
+//
+// Failures throw InternalError; after one the transport is good for nothing but destruction.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace hvd {
+
+// Where a rank stands in its job. Local: among the ranks of its host. Cross: among the ranks with its local rank.
+struct Topology {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  int local_size = 1;
+  int cross_rank = 0;
+  int cross_size = 1;
+  bool homogeneous = true;  // every host has the same number of ranks
+};
+
+struct Message {
+  int from = 0;
+  std::vector<std::byte> bytes;
+};
+
+// One transfer of an exchange. Zero bytes transfer nothing.
+struct Outgoing {
+  int to;
+  const void* data;
+  size_t bytes;
+};
+struct Incoming {
+  int from;
+  void* data;
+  size_t bytes;
+};
+
+// Memory that all ranks of a transport see: a data area for each rank, and counters that each rank advances and the others
+// wait on. Counters start at 0, only grow (modulo 2^32) and are never reset: collectives number their steps through.
+class Window {
+ public:
+  static constexpr int kCounters = 4;
+
+  virtual ~Window() = default;
+  virtual std::byte* area(int rank) = 0;
+  virtual size_t area_bytes() const = 0;
+  // Adds 1 to this rank's counter. What was written to the areas before is visible to whoever awaited the new count.
+  virtual void advance(int index) = 0;
+  // Sleeps until `rank`'s counter has reached `target`. Throws InternalError when that rank has died.
+  virtual void await(int rank, int index, uint32_t target) = 0;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual const char* name() const = 0;
+  virtual const Topology& topology() const = 0;
+  virtual Window* window() { return nullptr; }
+
+  virtual void post(int to, std::span<const std::byte> message) = 0;
+  virtual std::optional<Message> receive() = 0;
+  // Returns when every posted message has left for its receiver. Must precede bulk data that waits on the receiver.
+  virtual void flush() = 0;
+  // Sleeps until a message may have arrived, wake() was called, or the timeout passed. `eager` says that an answer is
+  // expected soon, for transports that must poll.
+  virtual void wait(std::chrono::microseconds timeout, bool eager) = 0;
+  virtual void wake() = 0;
+
+  // Starts all transfers together and returns when all are complete. Between two ranks at most one transfer in each
+  // direction, and the byte counts of the two sides are equal.
+  virtual void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) = 0;
+
+  int rank() const { return topology().rank; }
+  int size() const { return topology().size; }
+};
+
+}  // namespace hvd
