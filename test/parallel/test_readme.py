@@ -1,0 +1,72 @@
+"""Every command in README.md and CONTRIBUTING.md is run by a test: here, or by the one named below."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BY_OTHERS = {  # command -> the test that runs it, or what does
+    "sudo apt-get install -y git make g++ python3-venv python3-dev": "test/setup/test_fresh_machine.py",
+    "make mnist": "test/setup/test_fresh_machine.py",
+    "make test": ".ci/run",
+    "make check": "Makefile",  # make test begins with it
+    "pip install .": "test/setup/test_install.py",
+    "HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITHOUT_GLOO=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITH_PYTORCH=1 "
+    "python setup.py build": "test/setup/test_build.py",
+}
+NOT_HERE = {"horovodrun -np 4 -H node1:2,node2:2 python train.py": "needs two hosts of these names"}
+
+
+def blocks(document: str, language: str) -> list[str]:
+    return [body for kind, body in BLOCK.findall((ROOT / document).read_text()) if kind == language]
+
+
+def commands() -> list[str]:
+    texts = [text for document in ("README.md", "CONTRIBUTING.md") for text in blocks(document, "sh")]
+    return sorted({line for text in texts for line in text.splitlines()})
+
+
+@pytest.mark.parametrize("command", commands())
+def test_a_documented_command(command: str, tmp_path: Path) -> None:
+    if command in BY_OTHERS:
+        assert (ROOT / BY_OTHERS[command]).exists(), f"{command}: run by {BY_OTHERS[command]}, which is gone"
+        return
+    if command in NOT_HERE:
+        pytest.skip(NOT_HERE[command])
+    (script,) = blocks("README.md", "python")
+    (tmp_path / "train.py").write_text(script)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    run = subprocess.run(
+        ["bash", "-c", command],
+        cwd=tmp_path,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    loss = re.search(r"loss ([\d.]+) with (\d) processes", run.stdout)
+    assert loss, run.stdout
+    assert float(loss[1]) < 5.0  # it starts at about 16, the variance of the target
+    assert int(loss[2]) == (2 if "-np 2" in command else 1)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md"))),
+    ],
+)
+def test_links_lead_somewhere(document: str) -> None:
+    source = ROOT / document
+    for target in re.findall(r"\]\(([^)#]+)", source.read_text()):
+        assert target.startswith("https://") or (source.parent / target).exists(), f"{document}: {target}"

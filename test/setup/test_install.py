@@ -1,0 +1,81 @@
+"""`pip install .` as typed: isolated, without PyTorch; and the MPI that the installed package finds."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from clean_shell import ROOT, copy_sources, run_shell
+
+pytestmark = pytest.mark.timeout(900)
+
+WHO_AM_I = """
+import sys
+from horovod import _native
+from horovod.common.build_info import build_info
+world = _native.open_world(_native.Settings.from_environment(), build_info().mpi.search_prefix())
+print(f"rank {world.rank} of {world.size} by {world.transport} with {world.mpi_library}")
+_native.close_mpi()
+"""
+DEBIANS_MPIRUN = Path("/usr/bin/mpirun.openmpi")
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new environment in which nothing but `pip install .` was typed."""
+    home = tmp_path_factory.mktemp("installed")
+    subprocess.run([sys.executable, "-m", "venv", str(home / "venv")], check=True)
+    (home / "sources").mkdir()
+    copy_sources(home / "sources")
+    run = run_shell(
+        "pip install .", home / "sources", PATH=f"{home}/venv/bin{os.pathsep}{os.environ['PATH']}"
+    )
+    assert run.returncode == 0, run.stdout[-4000:]
+    (home / "who.py").write_text(WHO_AM_I)
+    return home
+
+
+def in_environment(home: Path, command: str, path: str = "") -> "subprocess.CompletedProcess[str]":
+    return run_shell(command, home, PATH=f"{path}{home}/venv/bin{os.pathsep}{os.environ['PATH']}")
+
+
+def test_it_imports_without_torch_and_without_libmpi(installed: Path) -> None:
+    code = "import horovod._native; print('libmpi.so' in open('/proc/self/maps').read())"
+    assert in_environment(installed, f'python -c "{code}"').stdout == "False\n"
+    assert "Horovod v" in in_environment(installed, "horovodrun --check-build").stdout
+
+
+def test_only_what_belongs_there_is_installed(installed: Path) -> None:
+    (package,) = (installed / "venv" / "lib").glob("python*/site-packages/horovod")
+    assert not list(package.rglob("*.cc"))
+    assert not (package / "native").exists()
+    for name in ("py.typed", "_native.pyi", "build_info.json", "libhorovod_mpi.so"):
+        assert (package / name).exists(), name
+
+
+def test_two_ranks_find_the_environments_libmpi(installed: Path) -> None:
+    run = in_environment(installed, "mpirun --allow-run-as-root --oversubscribe -np 2 python who.py")
+    assert run.returncode == 0, run.stdout
+    said = [line for line in run.stdout.splitlines() if line.startswith("rank ")]
+    assert sorted(line.split(" by ")[0] for line in said) == ["rank 0 of 2", "rank 1 of 2"]
+
+
+@pytest.mark.skipif(not DEBIANS_MPIRUN.exists(), reason="Debian's openmpi-bin is not installed")
+def test_debians_mpirun_first_on_the_path_is_a_named_error(installed: Path, tmp_path: Path) -> None:
+    """Its ranks would each be a world of one: a silent disaster, so it is refused, naming both."""
+    (tmp_path / "mpirun").symlink_to(DEBIANS_MPIRUN)
+    command = "mpirun --allow-run-as-root --oversubscribe -np 2 python who.py"
+    run = in_environment(installed, command, f"{tmp_path}{os.pathsep}")
+    assert run.returncode != 0, run.stdout
+    assert "rank 0 of 1" not in run.stdout
+    assert "Open MPI" in run.stdout
+    assert "libmpi" in run.stdout
+    assert "mpirun" in run.stdout
+
+
+def test_the_sources_are_all_tracked() -> None:
+    """An sdist or a clone has what the build reads: nothing that it needs is ignored by git."""
+    ignored = ["git", "ls-files", "-o", "-i", "--exclude-standard", "horovod/native", "build_support"]
+    listed = subprocess.run(ignored, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert not [name for name in listed if not name.endswith(".pyc")]
