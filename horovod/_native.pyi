@@ -1,0 +1,141 @@
+"""Typed face of the native core; implemented in horovod/native/bind.
+
+dtypes are ints: uint8 0, int8 1, int16 2, int32 3, int64 4, float16 5, float32 6, float64 7, bool 8, bfloat16
+9. Reduce ops are ints: Average 0, Sum 1, Adasum 2, Min 3, Max 4, Product 5 (Adasum is not served by this core
+yet). Addresses are ints and always mean contiguous CPU memory that the caller keeps alive.
+"""
+
+from typing import Any
+
+def version() -> str: ...
+def simd_level() -> str:
+    """Instruction set in use: "baseline", "x86-64-v3" or "x86-64-v4"; HOROVOD_SIMD forces one."""
+
+def simd_levels() -> list[str]:
+    """Levels this machine can run; always includes "scalar" and "baseline"."""
+
+def settings_table() -> list[tuple[str, str, str, str]]:
+    """(HOROVOD_ name, "int" | "float" | "bool" | "string", default as text, help) of every setting."""
+
+class Settings:
+    """Every HOROVOD_* variable the core reads."""
+
+    fusion_threshold: int
+    cycle_time: float
+    cache_capacity: int
+    disable_group_fusion: bool
+    transport: str
+    simd: str
+    timeline: str
+    timeline_mark_cycles: bool
+    log_level: str
+    log_hide_time: bool
+
+    def __init__(self) -> None: ...
+    @staticmethod
+    def from_environment() -> Settings:
+        """Defaults overridden by the environment; ValueError names a malformed variable and its value."""
+
+class Codec:
+    """A native compression format. The GIL is released while it works."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def block_size(self) -> int: ...
+    @property
+    def level(self) -> str: ...
+    def encoded_bytes(self, count: int) -> int: ...
+    def encode(self, source: int, dtype: int, count: int, destination: int, prescale: float = 1.0) -> int:
+        """Returns how many finite values saturated; ValueError unless dtype is float16, bfloat16, float32
+        or float64.
+        """
+
+    def decode(self, source: int, count: int, destination: int, dtype: int) -> None: ...
+    def decode_add(self, source: int, count: int, accumulator: int) -> None:
+        """accumulator (float32) += decoded values."""
+
+def get_codec(name: str, block_size: int = 0, level: str = "") -> Codec:
+    """ "bit8" (block 128 by default) or "bit16"; ValueError otherwise."""
+
+class World:
+    """This process' place in the job, and its transport."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def local_rank(self) -> int: ...
+    @property
+    def local_size(self) -> int: ...
+    @property
+    def cross_rank(self) -> int: ...
+    @property
+    def cross_size(self) -> int: ...
+    @property
+    def homogeneous(self) -> bool: ...
+    @property
+    def transport(self) -> str: ...
+    @property
+    def mpi_threads_multiple(self) -> bool: ...
+    @property
+    def mpi_library(self) -> str: ...
+
+def open_world(settings: Settings, prefix: str) -> World:
+    """Joins the job this process was started in; ValueError when start-up fails.
+
+    libmpi is searched in prefix first.
+    """
+
+def close_mpi() -> None:
+    """MPI_Finalize if this module initialised MPI; call at exit; harmless otherwise."""
+
+def local_worlds(size: int, shares_memory: bool = True) -> list[World]:
+    """`size` ranks that are threads of this process, for tests."""
+
+class Tensor:
+    """Where a request reads and writes. Destination 0: the core allocates the output."""
+
+    def __init__(self, source: int, destination: int, shape: list[int], dtype: int) -> None: ...
+
+class Reduction:
+    def __init__(
+        self, op: int = 1, prescale: float = 1.0, postscale: float = 1.0, codec: Codec | None = None
+    ) -> None: ...
+
+class Result:
+    """What wait() returns."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """allgather: first dimension contributed by each rank; else empty."""
+
+    @property
+    def nbytes(self) -> int: ...
+    def buffer(self) -> Any:
+        """allgather: the concatenation as bytes owned by the core (object with __dlpack__: uint8, 1-D)."""
+
+class Engine:
+    """One background thread that negotiates and runs collectives."""
+
+    def __init__(self, world: World, settings: Settings, start_thread: bool = True) -> None: ...
+    def allreduce(self, name: str, tensors: list[Tensor], reduction: Reduction) -> int: ...
+    def allgather(self, name: str, tensor: Tensor) -> int: ...
+    def broadcast(self, name: str, tensor: Tensor, root: int) -> int: ...
+    def barrier(self, name: str) -> int: ...
+    def poll(self, handle: int) -> bool:
+        """ValueError on an unknown handle."""
+
+    def wait(self, handle: int) -> Result:
+        """Sleeps until done, then forgets the handle.
+
+        Raises HorovodInternalError, or ValueError on an unknown handle.
+        """
+
+    def step(self, elapsed_ms: float = 0.0) -> bool:
+        """Tests: one round after `elapsed_ms` of a clock that only steps move; needs start_thread=False."""
+
+
+    def counters(self) -> dict[str, int]: ...
+    def shutdown(self) -> None: ...

@@ -1,0 +1,181 @@
+"""Small questions that scripts and test suites written for Horovod ask: what was built, versions, lists,
+environment.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import itertools
+import os
+import re
+import sysconfig
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from horovod.common.build_info import build_info
+from horovod.common.exceptions import HorovodVersionMismatchError
+
+__all__ = [
+    "ccl_built", "check_extension", "check_installed_version", "ddl_built", "env", "extension_available",
+    "get_average_backwards_compatibility_fun", "get_ext_suffix", "get_extension_full_path", "gloo_built",
+    "gpu_available", "is_iterable", "is_version_greater_equal_than", "mpi_built", "nccl_built",
+    "num_rank_is_power_2", "split_list",
+]
+
+T = TypeVar("T")
+
+
+def get_ext_suffix() -> str:
+    """File suffix of extension modules of this interpreter, such as ".cpython-311-x86_64-linux-gnu.so"."""
+    return str(sysconfig.get_config_var("EXT_SUFFIX") or ".so")
+
+
+def get_extension_full_path(pkg_path: str, *args: str) -> str:
+    """Path of the extension ``args`` beside the file ``pkg_path``, with this interpreter's suffix."""
+    return str(Path(pkg_path).parent.joinpath(*args)) + get_ext_suffix()
+
+
+def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
+    """Raise ImportError unless the extension exists beside ``pkg_path``; ``ext_env_var`` is what builds
+    it.
+    """
+    path = get_extension_full_path(pkg_path, *args)
+    if not Path(path).exists():
+        raise ImportError(
+            f"Extension {ext_name} has not been built: {path} is missing. Reinstall with {ext_env_var}=1."
+        )
+
+
+def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
+    """Whether the face for a framework ("torch") can be imported: the framework and the native core are
+    here.
+    """
+    has_face = importlib.util.find_spec(f"horovod.{ext_base_name}") is not None
+    available = has_face and all(
+        importlib.util.find_spec(name) is not None for name in (ext_base_name, "horovod._native")
+    )
+    if verbose and not available:
+        print(f"horovod.{ext_base_name} is not available: the framework or the native core is missing.")
+    return available
+
+
+def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
+    """Whether operations on GPU memory are served: not by this build."""
+    return False
+
+
+def mpi_built(verbose: bool = False) -> bool:
+    """Whether this build has an MPI transport."""
+    return build_info().mpi.built
+
+
+def gloo_built(verbose: bool = False) -> bool:
+    """Always False: what Gloo did is done by the core's own transports."""
+    return False
+
+
+def nccl_built(verbose: bool = False) -> int:
+    """NCCL's version code, 0 without NCCL."""
+    return 0
+
+
+def ddl_built(verbose: bool = False) -> bool:
+    """Always False: IBM's DDL is no longer maintained."""
+    return False
+
+
+def ccl_built(verbose: bool = False) -> bool:
+    """Always False: oneCCL is not used."""
+    return False
+
+
+@contextmanager
+def env(**kwargs: str | None) -> Iterator[None]:
+    """Environment variables set (or, for None, removed) inside the block and restored after it."""
+    before = {name: os.environ.get(name) for name in kwargs}
+    try:
+        _assign_environment(kwargs)
+        yield
+    finally:
+        _assign_environment(before)
+
+
+def _assign_environment(values: dict[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def split_list(items: Sequence[T], num_parts: int) -> list[list[T]]:
+    """``items`` in order, in ``num_parts`` parts whose lengths differ by one at most, the longer ones
+    first.
+    """
+    length, longer = divmod(len(items), num_parts)
+    starts = [i * length + min(i, longer) for i in range(num_parts + 1)]
+    return [list(items[begin:end]) for begin, end in itertools.pairwise(starts)]
+
+
+def num_rank_is_power_2(num_rank: int) -> bool:
+    """Whether ``num_rank`` is 1, 2, 4, 8, ..."""
+    return num_rank > 0 and num_rank & (num_rank - 1) == 0
+
+
+def is_iterable(x: Any) -> bool:
+    """Whether ``iter(x)`` works."""
+    try:
+        iter(x)
+    except TypeError:
+        return False
+    return True
+
+
+def is_version_greater_equal_than(ver: str, target: str) -> bool:
+    """Compares the leading "major.minor.patch" of two versions; suffixes such as "+cpu" and "rc1" do not
+    count.
+    """
+    return _leading_numbers(ver) >= _leading_numbers(target)
+
+
+def _leading_numbers(version: str) -> tuple[int, ...]:
+    match = re.match(r"(\d+)\.(\d+)\.(\d+)", version) if isinstance(version, str) else None
+    if match is None:
+        raise ValueError(f"version {version!r} is not of the form major.minor.patch")
+    return tuple(int(number) for number in match.groups())
+
+
+def check_installed_version(name: str, version: str, exception: BaseException | None = None) -> None:
+    """Raise HorovodVersionMismatchError when the installed ``name`` is not ``version``; ``exception`` is
+    the cause.
+    """
+    installed = importlib.metadata.version(name)
+    if installed != version:
+        raise HorovodVersionMismatchError(name, version, installed) from exception
+
+
+def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[int | None, bool | None], int]:
+    """The function that turns the arguments ``op`` and the deprecated ``average`` into one reduce op.
+
+    ``reduce_ops`` has attributes Average and Sum. Without either argument the op is Average.
+    """
+
+    def handle_average_backwards_compatibility(op: int | None, average: bool | None) -> int:
+        if average is None:
+            return int(reduce_ops.Average if op is None else op)
+        if op is not None:
+            raise ValueError(
+                "Give either op or the deprecated average, not both: average=True is op=Average."
+            )
+        warnings.warn(
+            "Parameter average has been replaced by op: write op=Average or op=Sum.",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+        return int(reduce_ops.Average if average else reduce_ops.Sum)
+
+    return handle_average_backwards_compatibility

@@ -1,0 +1,114 @@
+"""Collectives that move tensors without reducing them, and the sparse allreduce, which is made of such.
+
+Arguments and errors are those of mpi_ops.py, which exports these functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import torch
+
+from horovod.common.basics import basics
+from horovod.common.process_sets import ProcessSet, global_process_set, require_global
+from horovod.torch.autograd import HorovodAllgather, HorovodBroadcast, applied
+from horovod.torch.handles import synchronize
+from horovod.torch.reduce_ops import Average, Sum
+from horovod.torch.submission import start_allgather, start_barrier, start_broadcast
+
+__all__ = [
+    "allgather", "allgather_async", "barrier", "broadcast", "broadcast_", "broadcast_async",
+    "broadcast_async_", "sparse_allreduce_async",
+]
+
+
+def sparse_allreduce_async(
+    tensor: torch.Tensor, name: str, op: int, process_set: ProcessSet = global_process_set
+) -> Callable[[], torch.Tensor]:
+    """Start an allreduce (Sum or Average) of a sparse COO tensor, as allgathers of indices and of values.
+
+    Returns:
+        A function that finishes the operation and returns the reduced sparse tensor, not coalesced.
+    """
+    if op not in (Average, Sum):
+        raise ValueError(f"sparse_allreduce_async of {name!r}: op must be Average or Sum for sparse tensors.")
+    coalesced = tensor.detach().coalesce()
+    indices = allgather_async(coalesced.indices().t().contiguous(), f"{name}.indices", process_set)
+    values = allgather_async(coalesced.values(), f"{name}.values", process_set)
+    ranks = basics.size()
+
+    def finish() -> torch.Tensor:
+        all_values = cast(torch.Tensor, synchronize(values))
+        all_indices = cast(torch.Tensor, synchronize(indices))
+        if op == Average:
+            all_values = (all_values / ranks).to(tensor.dtype)
+        return torch.sparse_coo_tensor(all_indices.t(), all_values, tensor.shape)
+
+    return finish
+
+
+def allgather_async(
+    tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
+    """Start an allgather; ``synchronize`` of the handle gives the concatenation. Not differentiable."""
+    require_global(process_set)
+    return start_allgather(tensor, name)
+
+
+def allgather(
+    tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> torch.Tensor:
+    """All ranks' tensors, concatenated along dimension 0 in rank order; differentiable.
+
+    The first dimension may differ by rank, all others must agree.
+    """
+    return cast(torch.Tensor, applied(HorovodAllgather, tensor, name, process_set))
+
+
+def broadcast_async(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start a broadcast into a new tensor, which ``synchronize`` of the handle gives. Not differentiable."""
+    require_global(process_set)
+    return start_broadcast(tensor, root_rank, name, in_place=False)
+
+
+def broadcast(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """A copy of rank ``root_rank``'s tensor; differentiable. Shape and dtype must agree on all ranks."""
+    return cast(torch.Tensor, applied(HorovodBroadcast, tensor, root_rank, name, process_set))
+
+
+def broadcast_async_(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start a broadcast in place: leave the tensor alone until ``synchronize`` has returned it."""
+    require_global(process_set)
+    return start_broadcast(tensor, root_rank, name, in_place=True)
+
+
+def broadcast_(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Replace the tensor's values by those of rank ``root_rank``'s, and return it."""
+    return cast(torch.Tensor, synchronize(broadcast_async_(tensor, root_rank, name, process_set)))
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Return once every rank has called it. Operations in flight stay in flight."""
+    require_global(process_set)
+    synchronize(start_barrier())

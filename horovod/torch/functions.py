@@ -1,0 +1,168 @@
+"""Making ranks start alike: broadcast of parameters, optimizer state and any object; gather of objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, cast
+
+import cloudpickle  # type: ignore[import-untyped]
+import torch
+
+from horovod.common.basics import basics
+from horovod.common.process_sets import ProcessSet, global_process_set, require_global
+from horovod.torch.exchange import broadcast_, broadcast_async_
+from horovod.torch.handles import complete_all, synchronize
+from horovod.torch.submission import start_allgather
+
+__all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
+
+
+def broadcast_parameters(
+    params: Mapping[str, Any] | Iterable[torch.Tensor | tuple[str, torch.Tensor]], root_rank: int
+) -> None:
+    """Replace parameters on all ranks by those of ``root_rank``.
+
+    Args:
+        params: ``model.state_dict()``, or tensors or (name, tensor) pairs such as
+            ``model.named_parameters()``.
+        root_rank: the rank to take the values from.
+
+    Raises:
+        ValueError: params is none of these.
+    """
+    pairs = _named_tensors(params)
+    complete_all([broadcast_async_(tensor, root_rank, name) for name, tensor in pairs])
+
+
+def _named_tensors(params: Any) -> list[tuple[str | None, torch.Tensor]]:
+    if isinstance(params, Mapping):
+        pairs: list[Any] = sorted(params.items())
+    elif isinstance(params, Iterable) and not isinstance(params, torch.Tensor | str):
+        pairs = [entry if isinstance(entry, tuple) else (None, entry) for entry in params]
+    else:
+        raise ValueError(f"broadcast_parameters: expected a dict or a list of tensors, not {type(params)}.")
+    for pair in pairs:
+        if len(pair) != 2 or not isinstance(pair[1], torch.Tensor):
+            raise ValueError(f"broadcast_parameters: expected tensors or (name, tensor) pairs, not {pair!r}.")
+    return pairs
+
+
+class _Slot(NamedTuple):
+    """Stands for a tensor in the pickled state, which travels by itself."""
+
+    number: int
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None
+) -> None:
+    """Replace an optimizer's state and hyper-parameters on all ranks by those of ``root_rank``.
+
+    Parameters are not touched. State that root has and others have not is made on the others; state that root
+    has not is forgotten by the others. ``model`` is accepted for Horovod's sake.
+
+    Raises:
+        ValueError: the optimizer has other parameter groups than root's.
+    """
+    is_root = basics.rank() == root_rank
+    tensors: list[torch.Tensor] = []
+    structure = _described_state(optimizer, tensors) if is_root else None
+    structure, slots = broadcast_object((structure, [_slot(t, i) for i, t in enumerate(tensors)]), root_rank)
+    if not is_root:
+        tensors = [torch.empty(slot.shape, dtype=slot.dtype) for slot in slots]
+    base = type(optimizer).__name__
+    complete_all([broadcast_async_(t, root_rank, f"{base}.state.{i}") for i, t in enumerate(tensors)])
+    if not is_root:
+        _install_state(optimizer, structure, tensors)
+
+
+def _slot(tensor: torch.Tensor, number: int) -> _Slot:
+    return _Slot(number, tensor.shape, tensor.dtype)
+
+
+def _described_state(optimizer: torch.optim.Optimizer, tensors: list[torch.Tensor]) -> dict[str, Any]:
+    """Groups without their parameters, and state by parameter number, with slots in place of tensors."""
+    parameters = [p for entry in optimizer.param_groups for p in entry["params"]]
+    groups = [{k: v for k, v in entry.items() if k != "params"} for entry in optimizer.param_groups]
+    state = {i: optimizer.state[p] for i, p in enumerate(parameters) if p in optimizer.state}
+    return {
+        "sizes": [len(entry["params"]) for entry in optimizer.param_groups],
+        "groups": _without_tensors(groups, tensors),
+        "state": _without_tensors(state, tensors),
+    }
+
+
+def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        tensors.append(value.detach())
+        return _slot(value, len(tensors) - 1)
+    if isinstance(value, dict):
+        return {key: _without_tensors(item, tensors) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_tensors(item, tensors) for item in value]
+    if type(value) is tuple:
+        return tuple(_without_tensors(item, tensors) for item in value)
+    return value
+
+
+def _with_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
+    if isinstance(value, _Slot):
+        return tensors[value.number]
+    if isinstance(value, dict):
+        return {key: _with_tensors(item, tensors) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_tensors(item, tensors) for item in value]
+    if type(value) is tuple:
+        return tuple(_with_tensors(item, tensors) for item in value)
+    return value
+
+
+def _install_state(
+    optimizer: torch.optim.Optimizer, structure: dict[str, Any], tensors: list[torch.Tensor]
+) -> None:
+    """The state is set as it came. load_state_dict would cast it to the parameters' dtype, unlike root's."""
+    sizes = [len(entry["params"]) for entry in optimizer.param_groups]
+    if sizes != structure["sizes"]:
+        raise ValueError(
+            f"broadcast_optimizer_state on rank {basics.rank()}: the optimizer has parameter groups of "
+            f"{sizes} parameters, root's has {structure['sizes']}."
+        )
+    parameters = [p for entry in optimizer.param_groups for p in entry["params"]]
+    for entry, values in zip(optimizer.param_groups, _with_tensors(structure["groups"], tensors),
+    strict=True):
+        entry.update(values)
+    optimizer.state.clear()
+    for number, state in _with_tensors(structure["state"], tensors).items():
+        optimizer.state[parameters[number]] = state
+
+
+def broadcast_object(
+    obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """``obj`` of rank ``root_rank``, on every rank; what others pass does not matter.
+
+    It travels by cloudpickle.
+    """
+    require_global(process_set)
+    name = name or f"object.{next(basics.member().unnamed)}"
+    is_root = basics.rank() == root_rank
+    data = _pickled(obj) if is_root else torch.empty(0, dtype=torch.uint8)
+    length = broadcast_(torch.tensor([data.numel()], dtype=torch.int64), root_rank, f"{name}.sz")
+    if not is_root:
+        data = torch.empty(int(length.item()), dtype=torch.uint8)
+    broadcast_(data, root_rank, f"{name}.t")
+    return obj if is_root else cloudpickle.loads(data.numpy().tobytes())
+
+
+def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
+    """Every rank's ``obj``, by rank. They travel by cloudpickle."""
+    sizes: list[int] = []
+    name = name or f"object.{next(basics.member().unnamed)}"
+    gathered = cast(torch.Tensor, synchronize(start_allgather(_pickled(obj), name, sizes)))
+    return [cloudpickle.loads(part.numpy().tobytes()) for part in torch.split(gathered, sizes)]
+
+
+def _pickled(obj: Any) -> torch.Tensor:
+    return torch.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=torch.uint8)

@@ -1,0 +1,135 @@
+"""The allgather route of allreduce: codes that may not be added are gathered, decompressed, added everywhere.
+
+What a rank contributes is one run of bytes, so that sizes and shapes may differ by rank:
+
+    payload := length of the header (8 bytes, little endian), header (JSON), zeros up to a multiple of 16,
+               codes as their dtype's bytes, zeros up to a multiple of 16
+
+The header says how to read the codes, and what the rank believes it takes part in: from it every rank sees a
+disagreement that the core, to which all this is an allgather of bytes, cannot see.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from horovod.common.exceptions import HorovodInternalError
+from horovod.torch.reduce_ops import OP_NAMES, Average, ReduceArguments
+
+__all__ = ["Contribution", "contribution", "reduced"]
+
+ALIGNMENT = 16  # the largest element there is (complex128), so that parts can be viewed without a copy
+
+
+class Contribution(NamedTuple):
+    """This rank's part in a gathered allreduce, and what it needs to read the others'."""
+
+    label: str
+    payload: torch.Tensor
+    terms: dict[str, Any]
+    ctx: Any
+    compressor: Any
+
+
+def contribution(
+    label: str, tensor: torch.Tensor, arguments: ReduceArguments, compressor: Any
+) -> Contribution:
+    """Compress ``tensor`` and wrap the codes for the way; ``label`` is the operation's wire name."""
+    values = tensor.detach()
+    if arguments.prescale != 1.0:
+        values = values * arguments.prescale
+    codes, ctx = compressor.compress(values)
+    terms = {
+        "shape": list(tensor.shape),
+        "dtype": _dtype_name(tensor.dtype),
+        "op": OP_NAMES[arguments.op],
+        "prescale": arguments.prescale,
+        "postscale": arguments.postscale,
+        "compressor": compressor_name(compressor),
+    }
+    header = json.dumps({"terms": terms, "codes": [_dtype_name(codes.dtype), list(codes.shape)]}).encode()
+    start = _aligned(8 + len(header))
+    code_bytes = codes.detach().contiguous().reshape(-1).view(torch.uint8)
+    payload = torch.zeros(start + _aligned(code_bytes.numel()), dtype=torch.uint8)
+    payload[: 8 + len(header)] = torch.frombuffer(
+        bytearray(len(header).to_bytes(8, "little") + header), dtype=torch.uint8
+    )
+    payload[start : start + code_bytes.numel()] = code_bytes
+    return Contribution(label, payload, terms, ctx, compressor)
+
+
+def reduced(own: Contribution, gathered: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+    """The allreduced tensor, from all ranks' payloads.
+
+    They are added in rank order, so that all ranks get the same bits.
+
+    Raises HorovodInternalError when ranks disagree, or codes of a rank cannot be decompressed.
+    """
+    parts = [_unwrapped(payload) for payload in torch.split(gathered, list(sizes))]
+    _check_agreement(own.label, [terms for terms, _ in parts])
+    dtype = getattr(torch, own.terms["dtype"])
+    total: torch.Tensor | None = None
+    for rank, (_, codes) in enumerate(parts):
+        values = _decompressed(own, codes, rank).to(
+            torch.float64 if dtype == torch.float64 else torch.float32
+        )
+        total = values.clone() if total is None else total.add_(values)
+    assert total is not None
+    scale = own.terms["postscale"] / (len(sizes) if own.terms["op"] == OP_NAMES[Average] else 1)
+    return (total if scale == 1.0 else total.mul_(scale)).to(dtype)
+
+
+def _decompressed(own: Contribution, codes: torch.Tensor, rank: int) -> torch.Tensor:
+    try:
+        values: torch.Tensor = own.compressor.decompress(codes, own.ctx)
+    except Exception as error:
+        raise HorovodInternalError(
+            f"{own.label}: the codes of rank {rank} ({codes.dtype}, shape {list(codes.shape)}) could not be "
+            f"decompressed by {own.terms['compressor']} with this rank's ctx: {error}. What differs by rank "
+            "belongs into the codes."
+        ) from error
+    if list(values.shape) != own.terms["shape"]:
+        raise HorovodInternalError(
+            f"{own.label}: {own.terms['compressor']} decompressed the codes of rank {rank} to shape "
+            f"{list(values.shape)} instead of {own.terms['shape']}."
+        )
+    return values
+
+
+def _unwrapped(payload: torch.Tensor) -> tuple[dict[str, Any], torch.Tensor]:
+    length = int.from_bytes(payload[:8].numpy().tobytes(), "little")
+    header = json.loads(payload[8 : 8 + length].numpy().tobytes())
+    dtype_name, shape = header["codes"]
+    dtype = getattr(torch, dtype_name)
+    count = torch.Size(shape).numel() * dtype.itemsize
+    start = _aligned(8 + length)
+    return header["terms"], payload[start : start + count].view(dtype).reshape(shape)
+
+
+def _check_agreement(label: str, terms_by_rank: list[dict[str, Any]]) -> None:
+    for term in terms_by_rank[0]:
+        values = [terms[term] for terms in terms_by_rank]
+        if any(value != values[0] for value in values):
+            listed = ", ".join(f"rank {rank} has {value}" for rank, value in enumerate(values))
+            raise HorovodInternalError(
+                f"{label}: ranks disagree about its {term}: {listed}. Every rank must pass the same under "
+                "one name."
+            )
+
+
+def compressor_name(compressor: Any) -> str:
+    """The class of a compressor given as a class or an instance."""
+    cls = compressor if isinstance(compressor, type) else type(compressor)
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _aligned(count: int) -> int:
+    return -(-count // ALIGNMENT) * ALIGNMENT

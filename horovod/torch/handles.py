@@ -1,0 +1,120 @@
+"""Handles: ints that stand for operations in flight, from submission to ``synchronize``.
+
+An entry keeps alive every tensor the core's thread may still read or write.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from horovod import _native as native
+from horovod.common.basics import basics
+
+__all__ = ["Operation", "Output", "abandon", "complete_all", "poll", "register", "synchronize"]
+
+Output = torch.Tensor | tuple[torch.Tensor, ...] | None
+
+
+@dataclass
+class Operation:
+    """Requests handed to the engine as one operation, and how their results become its output."""
+
+    engine: native.Engine
+    waits: list[int] = field(default_factory=list)
+    tensors: list[torch.Tensor] = field(default_factory=list)
+    results: list[native.Result] = field(default_factory=list)
+    finish: Callable[[list[native.Result]], Output] = lambda results: None
+
+    def complete(self) -> Output:
+        """Sleep until all requests are done and return the output; raises the first failure."""
+        while self.waits:
+            self.results.append(self.engine.wait(self.waits[0]))
+            del self.waits[0]
+        return self.finish(self.results)
+
+
+_lock = threading.Lock()
+_operations: dict[int, Operation] = {}
+_numbers = (
+    itertools.count()
+)  # never reset, so that a handle of an earlier init() is never taken for a new one
+_abandoned: list[
+    Operation
+] = []  # in flight, but nobody will wait for them: they only keep their tensors alive
+
+
+def register(operation: Operation) -> int:
+    """The handle of an operation in flight."""
+    with _lock:
+        handle = next(_numbers)
+        _operations[handle] = operation
+    return handle
+
+
+def abandon(operation: Operation) -> None:
+    """Keep the tensors of an operation that failed in part: its other requests may still be under way."""
+    with _lock:
+        _abandoned.append(operation)
+
+
+def _forget_all() -> None:
+    with _lock:
+        _operations.clear()
+        _abandoned.clear()
+
+
+basics.on_start(_forget_all)
+
+
+def poll(handle: int) -> bool:
+    """Whether the operation is done, so that ``synchronize`` would not wait.
+
+    ValueError on an unknown handle.
+    """
+    with _lock:
+        operation = _operations.get(handle)
+    if operation is None:
+        raise ValueError(f"handle {handle} is not in flight: unknown, or already synchronized.")
+    return all(operation.engine.poll(wait) for wait in operation.waits)
+
+
+def synchronize(handle: int) -> Output:
+    """Wait for an asynchronous operation and return its output: a tensor, or a tuple for a group.
+
+    An unknown or already synchronized handle gives None. Raises HorovodInternalError when the operation
+    failed.
+    """
+    with _lock:
+        operation = _operations.pop(handle, None)
+    if operation is None:
+        return None
+    try:
+        return operation.complete()
+    except KeyboardInterrupt:
+        with _lock:
+            _operations[handle] = operation  # still in flight: it can be waited for again
+        raise
+    except BaseException:
+        del operation.waits[:1]  # the request that failed is forgotten by the engine
+        if operation.waits:
+            abandon(operation)
+        raise
+
+
+def complete_all(handles: Sequence[int]) -> list[Output]:
+    """Synchronize every handle, also after a failure; then raise the first failure."""
+    outputs: list[Output] = []
+    failure: Exception | None = None
+    for handle in handles:
+        try:
+            outputs.append(synchronize(handle))
+        except Exception as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return outputs

@@ -1,0 +1,91 @@
+"""What an optimizer's parameters are called, and which are reduced together. Needs no initialised job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from horovod.common.util import split_list
+
+__all__ = ["Groups", "checked_groups", "default_name", "group_members", "parameter_names"]
+
+Groups = int | list[list[torch.Tensor]]
+
+
+def default_name(group: int, index: int) -> str:
+    """The name of a parameter nobody has named: by its place in ``param_groups``."""
+    return f"allreduce.noname.{group}.{index}"
+
+
+def parameter_names(
+    param_groups: Sequence[dict[str, Any]], named_parameters: Iterable[tuple[str, torch.Tensor]] | None
+) -> dict[torch.Tensor, str]:
+    """The name of each parameter of an optimizer.
+
+    Raises:
+        ValueError: named_parameters are no (name, parameter) pairs, repeat a name, or leave a parameter out.
+    """
+    if named_parameters is None:
+        return {
+            parameter: default_name(group, index)
+            for group, entry in enumerate(param_groups)
+            for index, parameter in enumerate(entry["params"])
+        }
+    pairs = list(named_parameters)
+    if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
+        raise ValueError(
+            "named_parameters must be a sequence of (name, parameter) tuples, as model.named_parameters() "
+            "gives."
+        )
+    repeated = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+    if repeated:
+        raise ValueError(
+            f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(repeated)}. "
+            "Prefix the names when you join the parameters of several models."
+        )
+    names = {parameter: name for name, parameter in pairs}
+    unnamed = sum(parameter not in names for entry in param_groups for parameter in entry["params"])
+    if unnamed:
+        raise ValueError(
+            f"named_parameters was given, but {unnamed} of the optimizer's parameters are not in it. Name "
+            "all of them, or leave named_parameters out."
+        )
+    return names
+
+
+def checked_groups(groups: Any, num_groups: int, parameters: Sequence[torch.Tensor]) -> Groups | None:
+    """``groups`` as it will be used: a number of groups, lists of parameters, or None for no grouping.
+
+    Raises:
+        ValueError: a negative number, something that is no parameter of the optimizer, or one given twice.
+    """
+    if groups is None:
+        groups = num_groups
+    if isinstance(groups, int):
+        if groups < 0:
+            raise ValueError(f"groups={groups}: the number of groups must be 0 (no grouping) or more.")
+        return groups or None
+    if not isinstance(groups, list | tuple) or not all(isinstance(group, list | tuple) for group in groups):
+        raise ValueError("groups must be a number of groups or a list of lists of parameters.")
+    members = [member for group in groups for member in group]
+    if not all(isinstance(member, torch.Tensor) for member in members):
+        raise ValueError("groups must consist of lists of torch.Tensor parameters.")
+    if len(set(members)) < len(members):
+        raise ValueError("groups: a parameter is in two groups, or twice in one; it is reduced only once.")
+    if not set(members) <= set(parameters):
+        raise ValueError("groups: a tensor is not among the parameters of the optimizer.")
+    return [list(group) for group in groups if group]
+
+
+def group_members(groups: Groups | None, trainable: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """The groups of trainable parameters; ``trainable`` is in the order that all ranks agreed on."""
+    if groups is None:
+        return []
+    if isinstance(groups, int):
+        return [group for group in split_list(trainable, groups) if group]
+    wanted = set(trainable)
+    members = [[member for member in group if member in wanted] for group in groups]
+    return [group for group in members if group]

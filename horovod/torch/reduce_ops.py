@@ -1,0 +1,41 @@
+"""Reduce operations and their factors, as the public functions take them."""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+from horovod.common.util import get_average_backwards_compatibility_fun
+
+__all__ = [
+    "Adasum", "Average", "Max", "Min", "Product", "ReduceArguments", "Sum",
+    "handle_average_backwards_compatibility", "reduce_arguments",
+]
+
+Average = 0
+Sum = 1
+Adasum = 2
+Min = 3
+Max = 4
+Product = 5
+
+OP_NAMES = ("Average", "Sum", "Adasum", "Min", "Max", "Product")
+
+handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(sys.modules[__name__])
+
+
+class ReduceArguments(NamedTuple):
+    """What is done to the tensors of an allreduce besides moving them."""
+
+    op: int
+    prescale: float
+    postscale: float
+
+
+def reduce_arguments(op: int, prescale: float, postscale: float) -> ReduceArguments:
+    """The checked arguments of an allreduce; ValueError on an unknown op, NotImplementedError on Adasum."""
+    if op == Adasum:
+        raise NotImplementedError("op=Adasum comes with a later release of this package; use Average or Sum.")
+    if op not in (Average, Sum, Min, Max, Product):
+        raise ValueError(f"op={op!r} is not a reduce operation; use Average, Sum, Min, Max or Product.")
+    return ReduceArguments(int(op), float(prescale), float(postscale))

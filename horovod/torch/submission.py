@@ -1,0 +1,230 @@
+"""Handing operations on tensors to the engine: which requests they become, and what becomes of the results.
+
+Every ``start_*`` function returns a handle. Tensors need not be contiguous: others travel as a copy, which an
+in-place operation copies back.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from horovod import _native as native
+from horovod.common.basics import basics
+from horovod.torch import gathered, handles
+from horovod.torch.compression import NoneCompressor
+from horovod.torch.handles import Operation, Output
+from horovod.torch.naming import wire_name
+from horovod.torch.reduce_ops import OP_NAMES, Average, ReduceArguments, Sum
+from horovod.torch.tensors import addressable, check_served, described, from_core, is_addressable
+
+__all__ = ["start_allgather", "start_allreduce", "start_barrier", "start_broadcast"]
+
+Finish = Callable[[list[native.Result]], list[torch.Tensor]]
+
+
+class _Request(NamedTuple):
+    """One allreduce as it is started: shared by the routes its tensors may take."""
+
+    wire: str
+    arguments: ReduceArguments
+    compressor: Any
+    in_place: bool
+    operation: Operation
+
+
+def start_allreduce(
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    arguments: ReduceArguments,
+    compressor: Any,
+    *,
+    in_place: bool,
+    grouped: bool,
+) -> int:
+    """Allreduce of one tensor or a group.
+
+    ``compressor`` is resolved; its output is a tuple if ``grouped``.
+    """
+    operation = Operation(basics.member().engine)
+    routes = [_route(tensor, compressor, arguments, name) for tensor in tensors]
+    request = _Request(wire_name("allreduce", name), arguments, compressor, in_place, operation)
+    finishes: list[tuple[list[int], slice, Finish]] = []
+    try:
+        # A request has one dtype: a group of several becomes one for each, of which the first has the name.
+        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+            members = [i for i, tensor in enumerate(tensors) if tensor.dtype == dtype]
+            wire = request.wire if members[0] == 0 else f"{request.wire}.{str(dtype).removeprefix('torch.')}"
+            begin = len(operation.waits)
+            finish = routes[members[0]](request._replace(wire=wire), [tensors[i] for i in members])
+            finishes.append((members, slice(begin, len(operation.waits)), finish))
+    except BaseException:
+        if operation.waits:
+            handles.abandon(operation)
+        raise
+
+    def finish_all(results: list[native.Result]) -> Output:
+        outputs = list(tensors)
+        for members, own_results, finish in finishes:
+            for i, reduced in zip(members, finish(results[own_results]), strict=True):
+                outputs[i] = _delivered(reduced, tensors[i], in_place)
+        return tuple(outputs) if grouped else outputs[0]
+
+    operation.finish = finish_all
+    return handles.register(operation)
+
+
+def _delivered(result: torch.Tensor, tensor: torch.Tensor, in_place: bool) -> torch.Tensor:
+    """The tensor the caller gets: in place it is the caller's own, whatever the result was computed in."""
+    if not in_place:
+        return result
+    if result is not tensor:
+        with torch.no_grad():
+            tensor.copy_(result)
+    return tensor
+
+
+_Route = Callable[[_Request, list[torch.Tensor]], Finish]
+
+
+def _route(tensor: torch.Tensor, compressor: Any, arguments: ReduceArguments, name: str | None) -> _Route:
+    """How a tensor travels: decided by its dtype and the arguments, so that all ranks choose the same."""
+    label = f"allreduce.{name or 'noname'}"
+    if compressor is NoneCompressor:
+        check_served(tensor, label)
+        return _start_exact
+    codec = getattr(compressor, "codec", None)
+    if codec is None and getattr(compressor, "combine", "sum") == "sum":
+        return _start_summed
+    check_served(tensor, label)
+    if not tensor.is_floating_point():
+        return _start_exact
+    if arguments.op not in (Average, Sum):
+        raise ValueError(
+            f"{label}: op={OP_NAMES[arguments.op]} with {gathered.compressor_name(compressor)}: compressed "
+            "gradients can be added only; use Sum or Average, or Compression.none."
+        )
+    return _start_gathered if codec is None else _start_coded
+
+
+@functools.lru_cache(maxsize=256)
+def _reduction(arguments: ReduceArguments, codec: native.Codec | None) -> native.Reduction:
+    return native.Reduction(arguments.op, arguments.prescale, arguments.postscale, codec)
+
+
+def _start_native(request: _Request, tensors: list[torch.Tensor], codec: native.Codec | None) -> Finish:
+    operation = request.operation
+    members, outputs = [], []
+    for tensor in tensors:
+        source = addressable(tensor)
+        # A copy may be overwritten. `source` aliases the tensor otherwise, and must not be, unless that was
+        # asked for.
+        overwrite = request.in_place or not is_addressable(tensor)
+        output = source if overwrite else torch.empty_like(source)
+        members.append(described(source, output))
+        operation.tensors += [tensor, source, output]
+        outputs.append(tensor if request.in_place and is_addressable(tensor) else output)
+    operation.waits.append(
+        operation.engine.allreduce(request.wire, members, _reduction(request.arguments, codec))
+    )
+    return lambda results: outputs
+
+
+def _start_exact(request: _Request, tensors: list[torch.Tensor]) -> Finish:
+    return _start_native(request, tensors, None)
+
+
+def _start_coded(request: _Request, tensors: list[torch.Tensor]) -> Finish:
+    return _start_native(request, tensors, request.compressor.codec)
+
+
+def _start_summed(request: _Request, tensors: list[torch.Tensor]) -> Finish:
+    """Compressed tensors are added as they are, and the sum is decompressed: Horovod's own route."""
+    compressor = request.compressor
+    compressed, contexts = [], []
+    with torch.no_grad():
+        for tensor in tensors:
+            small, ctx = compressor.compress(tensor.detach())
+            check_served(small, request.wire)
+            keep = (
+                not request.in_place
+                and small.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
+            )
+            compressed.append(small.clone() if keep else small)
+            contexts.append(ctx)
+    finish = _start_exact(request._replace(in_place=True), compressed)
+
+    def decompress(results: list[native.Result]) -> list[torch.Tensor]:
+        with torch.no_grad():
+            sums = [
+                _delivered(sum_, small, True) for sum_, small in zip(finish(results), compressed, strict=True)
+            ]
+            return [compressor.decompress(sum_, ctx) for sum_, ctx in zip(sums, contexts, strict=True)]
+
+    return decompress
+
+
+def _start_gathered(request: _Request, tensors: list[torch.Tensor]) -> Finish:
+    """Codes are gathered, decompressed and added in Python: the route of compressors the core does not
+    know.
+    """
+    operation = request.operation
+    contributions = []
+    with torch.no_grad():
+        for i, tensor in enumerate(tensors):
+            wire = request.wire if len(tensors) == 1 else f"{request.wire}_{i}of{len(tensors)}"
+            own = gathered.contribution(wire, tensor, request.arguments, request.compressor)
+            operation.tensors.append(own.payload)
+            operation.waits.append(operation.engine.allgather(wire, described(own.payload)))
+            contributions.append(own)
+
+    def add(results: list[native.Result]) -> list[torch.Tensor]:
+        with torch.no_grad():
+            return [
+                gathered.reduced(own, from_core(result, own.payload), result.sizes)
+                for own, result in zip(contributions, results, strict=True)
+            ]
+
+    return add
+
+
+def start_allgather(tensor: torch.Tensor, name: str | None, sizes: list[int] | None = None) -> int:
+    """Allgather along dimension 0.
+
+    ``sizes``, if given, is filled with each rank's first dimension at completion.
+    """
+    engine = basics.member().engine
+    check_served(tensor, f"allgather.{name or 'noname'}")
+    source = addressable(tensor)
+    request = engine.allgather(wire_name("allgather", name), described(source))
+
+    def finish(results: list[native.Result]) -> Output:
+        if sizes is not None:
+            sizes[:] = results[0].sizes
+        return from_core(results[0], source)
+
+    return handles.register(Operation(engine, [request], [source], finish=finish))
+
+
+def start_broadcast(tensor: torch.Tensor, root_rank: int, name: str | None, *, in_place: bool) -> int:
+    """Broadcast of root's tensor, into the tensor itself or into a new one."""
+    engine = basics.member().engine
+    check_served(tensor, f"broadcast.{name or 'noname'}")
+    source = addressable(tensor)
+    direct = in_place and is_addressable(tensor)
+    output = source if in_place or not is_addressable(tensor) else torch.empty_like(source)
+    request = engine.broadcast(wire_name("broadcast", name), described(source, output), root_rank)
+
+    def finish(results: list[native.Result]) -> Output:
+        return _delivered(tensor if direct else output, tensor, in_place)
+
+    return handles.register(Operation(engine, [request], [tensor, source, output], finish=finish))
+
+
+def start_barrier() -> int:
+    """Barrier of all ranks."""
+    engine = basics.member().engine
+    return handles.register(Operation(engine, [engine.barrier("barrier.noname")]))

@@ -1,0 +1,74 @@
+"""What the core needs to know of a torch tensor: address, shape, dtype; and which tensors it can serve."""
+
+from __future__ import annotations
+
+import torch
+import torch.utils.dlpack
+
+from horovod import _native as native
+
+__all__ = ["NATIVE_DTYPES", "addressable", "check_served", "described", "from_core", "is_addressable"]
+
+NATIVE_DTYPES: dict[torch.dtype, int] = {
+    torch.uint8: 0,
+    torch.int8: 1,
+    torch.int16: 2,
+    torch.int32: 3,
+    torch.int64: 4,
+    torch.float16: 5,
+    torch.float32: 6,
+    torch.float64: 7,
+    torch.bool: 8,
+    torch.bfloat16: 9,
+}
+
+
+def check_served(tensor: torch.Tensor, operation: str) -> None:
+    """Raise ValueError unless the core can work on ``tensor``; ``operation`` is its wire name."""
+    if not isinstance(tensor, torch.Tensor):
+        raise ValueError(f"{operation}: expected a torch.Tensor, not {type(tensor)}.")
+    if tensor.layout != torch.strided:
+        raise ValueError(
+            f"{operation}: Tensor type {tensor.type()} is not supported: its layout is {tensor.layout}. "
+            "Use sparse_allreduce_async, or tensor.to_dense()."
+        )
+    if tensor.dtype not in NATIVE_DTYPES:
+        raise ValueError(f"{operation}: Tensor type {_type_name(tensor)} is not supported.")
+    if tensor.device.type != "cpu":
+        raise ValueError(
+            f"{operation}: the tensor is on {tensor.device}, and this release serves tensors in CPU memory "
+            "only: pass tensor.cpu()."
+        )
+
+
+def _type_name(tensor: torch.Tensor) -> str:
+    return tensor.type() if tensor.device.type in ("cpu", "cuda") else str(tensor.dtype)
+
+
+def is_addressable(tensor: torch.Tensor) -> bool:
+    """Whether the tensor's values lie at its address one after the other, as the core reads and writes
+    them.
+    """
+    return tensor.is_contiguous() and not tensor.is_neg()
+
+
+def addressable(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's values without autograd history, one after the other: itself when they are, a copy when
+    not.
+    """
+    return tensor.detach().resolve_neg().contiguous()
+
+
+def described(source: torch.Tensor, destination: torch.Tensor | None = None) -> native.Tensor:
+    """A request's view of an addressable tensor; without a destination the core allocates the output."""
+    address = 0 if destination is None else destination.data_ptr()
+    return native.Tensor(source.data_ptr(), address, list(source.shape), NATIVE_DTYPES[source.dtype])
+
+
+def from_core(result: native.Result, like: torch.Tensor) -> torch.Tensor:
+    """What an allgather returned, as a tensor with the dtype and trailing dimensions of ``like``."""
+    shape = (sum(result.sizes), *like.shape[1:])
+    if result.nbytes == 0:
+        return torch.empty(shape, dtype=like.dtype)
+    gathered: torch.Tensor = torch.utils.dlpack.from_dlpack(result.buffer())
+    return gathered.view(like.dtype).reshape(shape)
