@@ -1,0 +1,149 @@
+"""Every example, started in every way its documentation names: a few steps on data made here.
+
+The runs on the real MNIST, with the textbook commands as they are typed, are in test_examples_mnist.py.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from example_runs import EXAMPLES, LAUNCHERS, needs_mpi, run, run_example
+
+STEPS = ["--epochs", "2", "--max-steps", "3", "--batch-size", "32"]
+
+
+@pytest.fixture(scope="module")
+def mnist_of_stripes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As many images as MNIST has; the one of digit d is white in rows 2d and 2d + 1."""
+    folder = tmp_path_factory.mktemp("mnist")
+    for name, count in (("train", 60_000), ("t10k", 10_000)):
+        digits = bytes(i % 10 for i in range(count))
+        images = [bytes(56 * d) + b"\xff" * 56 + bytes(28 * 28 - 56 * d - 56) for d in range(10)]
+        pixels = b"".join(images) * (count // 10)
+        for kind, dimensions, content in (
+            ("images-idx3", (count, 28, 28), pixels),
+            ("labels-idx1", (count,), digits),
+        ):
+            header = struct.pack(f">I{len(dimensions)}I", 0x0800 + len(dimensions), *dimensions)
+            packed = gzip.compress(header + content, compresslevel=1)
+            (folder / f"{name}-{kind}-ubyte.gz").write_bytes(packed)
+    return folder
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def check_log(path: Path, ranks: int, compression: str, epochs: int = 2, steps: int = 3) -> None:
+    """The log holds every step, every epoch and one final record, all marked, and ranks ended equal."""
+    found = records(path)
+    marks = {"dataset": "mnist", "compression": compression, "ranks": ranks, "seed": 1}
+    assert all(record.items() >= marks.items() for record in found)
+    events = [(record["event"], record["epoch"], record.get("step")) for record in found]
+    expected: list[tuple[str, int, int | None]] = []
+    for epoch in range(1, epochs + 1):
+        expected += [("step", epoch, step) for step in range(1, steps + 1)] + [("epoch", epoch, None)]
+    assert events == [*expected, ("final", epochs, None)]
+    assert all(record["seconds"] > 0 for record in found if record["event"] != "epoch")
+    assert all(record["loss"] > 0 and 0 <= record["accuracy"] <= 1 for record in found)
+    assert found[-1]["identical"] is True and len(found[-1]["checksum"]) == 64
+
+
+def test_serial(mnist_of_stripes: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    ended = run_example("python", "pytorch_mnist.py", *STEPS, "--log-file", str(log), data=mnist_of_stripes)
+    check_log(log, ranks=1, compression="none")
+    for part in ("dataset", "time per step", "test loss", "test accuracy"):
+        assert part in ended.stdout
+
+
+def test_csv_has_what_json_lines_has(mnist_of_stripes: Path, tmp_path: Path) -> None:
+    for name in ("log.csv", "log.jsonl"):
+        log = str(tmp_path / name)
+        run_example("python", "pytorch_mnist.py", *STEPS, "--log-file", log, data=mnist_of_stripes)
+    with (tmp_path / "log.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    found = records(tmp_path / "log.jsonl")
+    assert len(rows) == len(found)
+    for row, record in zip(rows, found, strict=True):
+        filled = {name: value for name, value in row.items() if value != ""}
+        assert filled.keys() == record.keys()
+        for name in record.keys() - {"seconds"}:  # each run has its own
+            assert filled[name] == str(record[name])
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_horovod(launcher: str, mnist_of_stripes: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    run_example(launcher, "pytorch_mnist_horovod.py", *STEPS, "--log-file", str(log), data=mnist_of_stripes)
+    check_log(log, ranks=1 if launcher == "python" else 2, compression="none")
+
+
+@pytest.mark.parametrize("compression", ["none", "fp16", "bit16", "bit8"])
+@pytest.mark.parametrize("launcher", ["python", "horovodrun"])
+def test_compress(launcher: str, compression: str, mnist_of_stripes: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    flags = [] if compression == "none" else [f"--{compression}-allreduce"]
+    run_example(
+        launcher, "pytorch_mnist_compress.py", *flags, *STEPS, "--log-file", str(log), data=mnist_of_stripes
+    )
+    check_log(log, ranks=1 if launcher == "python" else 2, compression=compression)
+
+
+def test_compress_with_plain_mpirun(mnist_of_stripes: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    script = ["pytorch_mnist_compress.py", "--bit8-allreduce", *STEPS]
+    run_example("mpirun", *script, "--log-file", str(log), data=mnist_of_stripes)
+    check_log(log, ranks=2, compression="bit8")
+
+
+def test_same_seed_same_model(mnist_of_stripes: Path, tmp_path: Path) -> None:
+    script = ["pytorch_mnist_compress.py", "--bit8-allreduce", *STEPS]
+    checksums = []
+    for i in range(2):
+        log = tmp_path / f"{i}.jsonl"
+        run_example("horovodrun", *script, "--log-file", str(log), data=mnist_of_stripes)
+        checksums.append(records(log)[-1]["checksum"])
+    assert checksums[0] == checksums[1]
+
+
+@needs_mpi
+def test_hvd_false_trains_every_process_by_itself(mnist_of_stripes: Path) -> None:
+    ended = run_example("mpirun", "pytorch_mnist_horovod.py", "--hvd", "False", *STEPS, data=mnist_of_stripes)
+    assert ended.stdout.count("compression    none, 1 rank(s)") == 2
+
+
+def test_compressions_exclude_each_other(mnist_of_stripes: Path) -> None:
+    flags = ["--bit8-allreduce", "--fp16-allreduce"]
+    ended = run_example("python", "pytorch_mnist_compress.py", *flags, data=mnist_of_stripes, expected_exit=2)
+    assert "not allowed with argument" in ended.stderr
+
+
+def test_missing_data_is_said_once_and_ends_all_ranks(tmp_path: Path) -> None:
+    ended = run_example("horovodrun", "pytorch_mnist_horovod.py", data=tmp_path, expected_exit=None)
+    assert ended.returncode != 0
+    assert (ended.stdout + ended.stderr).count(f"{tmp_path} lacks train-images-idx3-ubyte") == 1
+
+
+def test_digits_without_data_and_network(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    # A copy elsewhere, so that no MNIST lies beside it; the proxy is a port where nobody listens.
+    shutil.copytree(EXAMPLES, tmp_path / "copy" / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    log = tmp_path / "log.jsonl"
+    options = ["--allow-digits", "--no-cuda", "--log-file", str(log)]
+    ended = run(
+        ["horovodrun", "-np", "2", "python", "pytorch_mnist_horovod.py", *options],
+        cwd=tmp_path / "copy" / "examples",
+        MNIST_DATA_DIR="",
+        XDG_CACHE_HOME=str(tmp_path / "cache"),
+        https_proxy="http://127.0.0.1:9",
+    )
+    assert ended.stdout.count("dataset=digits") == 1
+    assert {record["dataset"] for record in records(log)} == {"digits"}
