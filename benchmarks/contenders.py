@@ -1,0 +1,147 @@
+"""Everyone who sums a float32 tensor over ranks: MPI, gloo, and Horovod under each compression.
+
+A contender is bound to its tensors before it is timed: a timed call is the allreduce and nothing else.
+Importing this module inside a rank starts MPI (through mpi4py), which all barriers of the benchmark use.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from mpi4py import MPI
+
+RIVALS = ("MPI", "gloo")
+COMPRESSIONS = ("none", "fp16", "bf16", "bit16", "bit8")
+EVERYONE = RIVALS + COMPRESSIONS
+
+
+@dataclass
+class Tensors:
+    """What one size is measured on: `source` is read, `work` reduced in place, `target` is a warm output."""
+
+    source: torch.Tensor
+    work: torch.Tensor
+    target: torch.Tensor
+
+
+Call = Callable[[], torch.Tensor]
+
+
+@dataclass
+class Bound:
+    """A contender's two calls on given tensors; each returns the tensor that holds the sum."""
+
+    in_place: Call
+    out_of_place: Call
+
+
+class MpiContender:
+    """MPI_Allreduce on contiguous float32 with MPI_IN_PLACE; out of place into memory warm already."""
+
+    name = "MPI"
+
+    def __init__(self, comm: MPI.Comm) -> None:
+        self.comm = comm
+
+    def bind(self, tensors: Tensors) -> Bound:
+        comm = self.comm
+        everything = (tensors.work, tensors.source, tensors.target)
+        work, source, target = ([tensor.numpy(), MPI.FLOAT] for tensor in everything)
+
+        def in_place() -> torch.Tensor:
+            comm.Allreduce(MPI.IN_PLACE, work, MPI.SUM)
+            return tensors.work
+
+        def out_of_place() -> torch.Tensor:
+            comm.Allreduce(source, target, MPI.SUM)
+            return tensors.target
+
+        return Bound(in_place, out_of_place)
+
+    def close(self) -> None:
+        """MPI itself ends with mpi4py, at exit."""
+
+
+class GlooContender:
+    """torch.distributed's gloo over loopback. It works in place: out of place is a copy before it."""
+
+    name = "gloo"
+
+    def __init__(self, comm: MPI.Comm) -> None:
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        self.comm = comm
+        self.folder = comm.bcast(tempfile.mkdtemp(prefix="gloo-") if comm.rank == 0 else None)
+        meeting = f"file://{self.folder}/store"
+        dist.init_process_group("gloo", init_method=meeting, rank=comm.rank, world_size=comm.size)
+
+    def bind(self, tensors: Tensors) -> Bound:
+        def in_place() -> torch.Tensor:
+            dist.all_reduce(tensors.work)
+            return tensors.work
+
+        def out_of_place() -> torch.Tensor:
+            tensors.target.copy_(tensors.source)
+            dist.all_reduce(tensors.target)
+            return tensors.target
+
+        return Bound(in_place, out_of_place)
+
+    def close(self) -> None:
+        dist.destroy_process_group()
+        self.comm.Barrier()
+        if self.comm.rank == 0:
+            shutil.rmtree(self.folder)
+
+
+class HorovodContender:
+    """hvd.allreduce_ and hvd.allreduce under one compression, by the same name each time, as in training.
+
+    Out of place allocates its output on every call, because that is what the public function does.
+    """
+
+    def __init__(self, compression: str) -> None:
+        import horovod.torch as hvd
+
+        self.name = compression
+        self.compression = getattr(hvd.Compression, compression)
+
+    def bind(self, tensors: Tensors) -> Bound:
+        import horovod.torch as hvd
+
+        compression = self.compression
+        name = f"benchmark.{self.name}.{tensors.work.numel()}"
+
+        def in_place() -> torch.Tensor:
+            return hvd.allreduce_(tensors.work, name=name, op=hvd.Sum, compression=compression)
+
+        def out_of_place() -> torch.Tensor:
+            return hvd.allreduce(tensors.source, name=name, op=hvd.Sum, compression=compression)
+
+        return Bound(in_place, out_of_place)
+
+    def close(self) -> None:
+        """hvd.shutdown is called once for all compressions."""
+
+
+Contender = MpiContender | GlooContender | HorovodContender
+
+
+def open_contenders(names: list[str], comm: MPI.Comm) -> list[Contender]:
+    """The named contenders in the order of EVERYONE; horovod is imported only when it takes part."""
+    chosen: list[Contender] = []
+    for name in EVERYONE:
+        if name not in names:
+            continue
+        if name == "MPI":
+            chosen.append(MpiContender(comm))
+        elif name == "gloo":
+            chosen.append(GlooContender(comm))
+        else:
+            chosen.append(HorovodContender(name))
+    return chosen

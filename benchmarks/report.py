@@ -1,0 +1,89 @@
+"""What the benchmarks share: statistics over rounds, tables of text, and a description of the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+GIGA = 1e9
+MEGA = 1_000_000  # 1 MB is 10^6 bytes and 1 KB is 10^3, here and in every table
+
+
+def spread(samples: Sequence[float]) -> float:
+    """Distance between the quartiles over the median: 0.05 says that half of the samples lie within 5 %."""
+    if len(samples) < 2:
+        return 0.0
+    low, _, high = quantiles(samples, n=4, method="inclusive")
+    return (high - low) / median(samples)
+
+
+def size_text(size: int) -> str:
+    """1000 -> "1 KB", 25_000_000 -> "25 MB"."""
+    for unit, name in ((MEGA, "MB"), (1000, "KB")):
+        if size >= unit:
+            return f"{size / unit:g} {name}"
+    return f"{size} B"
+
+
+def time_text(seconds: float) -> str:
+    """Microseconds below one millisecond, milliseconds above, three significant digits."""
+    value, unit = (seconds * 1e6, "us") if seconds < 1e-3 else (seconds * 1e3, "ms")
+    digits = 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:.{digits}f} {unit}"
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """A text table, also valid Markdown; the first `left` columns are aligned left, the others right.
+
+    An empty row separates groups; Markdown has no such thing, so it is printed as a row of blanks.
+    """
+    filled = [list(row) if row else [""] * len(headings) for row in rows]
+    widths = [max(len(cell) for cell in column) for column in zip(headings, *filled, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        aligned = [
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return "| " + " | ".join(aligned) + " |"
+
+    rule = [("-" * width) if i < left else ("-" * (width - 1) + ":") for i, width in enumerate(widths)]
+    return "\n".join([line(headings), line(rule), *(line(row) for row in filled)])
+
+
+def processor() -> str:
+    """The processor's name as the kernel gives it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for row in cpuinfo.read_text().splitlines():
+            if row.startswith("model name"):
+                return row.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def machine() -> dict[str, Any]:
+    """Where and on what the figures were measured; load is the one-minute average when the run began."""
+    return {
+        "processor": processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def machine_text(facts: dict[str, Any]) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in facts.items())
+
+
+def write_json(path: str, document: dict[str, Any]) -> None:
+    """Write whole or not at all: a reader never finds half a document."""
+    target = Path(path)
+    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+    partial.write_text(json.dumps(document, indent=1) + "\n")
+    partial.replace(target)

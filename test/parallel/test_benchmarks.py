@@ -1,0 +1,89 @@
+"""Each benchmark runs in its --quick mode, prints its table and writes its JSON. Speed is never checked here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ml_dtypes", reason="benchmarks/codec.py compares with ml_dtypes, which is not installed")
+pytest.importorskip("mpi4py", reason="benchmarks/allreduce.py compares with mpi4py, which is not installed")
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(BENCHMARKS / script), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=110)
+
+
+def document(path: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(path.read_text())
+    return loaded
+
+
+def cells(output: str) -> list[list[str]]:
+    """The rows of every table in the output, heading and rule left out."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in output.splitlines() if "|" in line
+    ]
+    headings = {tuple(rows[i - 1]) for i, row in enumerate(rows) if row[0].startswith("--")}
+    return [row for row in rows if tuple(row) not in headings and not row[0].startswith("--")]
+
+
+def test_codec_prints_every_contender_with_its_size_and_error(tmp_path: Path) -> None:
+    out = tmp_path / "codec.json"
+    done = run("codec.py", "--quick", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    rows = {(row[0], row[1]): row for row in cells(done.stdout)}
+    for codec, bits in (
+        ("bit8/128", "8.0625"),
+        ("bit8/32", "8.2500"),
+        ("bit8/256", "8.0313"),
+        ("bit16", "16.0000"),
+    ):
+        for operation in ("encode", "decode", "decode-add"):
+            # 1 MB is 250,000 elements: its last, partial block adds a scale byte, 0.0000x bits on average.
+            assert abs(float(rows[codec, operation][-1]) - float(bits)) < 1e-3
+    assert {"memcpy", "torch.half", "torch.float8_e4m3fn", "ml_dtypes.float8_e4m3fn"} <= {
+        name for name, _ in rows
+    }
+    measured = {(row["contender"], row["operation"]): row for row in document(out)["rows"]}
+    assert measured.keys() == rows.keys()
+    # N(0,1) with a scale per 128: DESIGN's figure is 7.0e-4; half's is 4e-8. Seeded, so these do not vary.
+    assert 6.8e-4 < measured["bit8/128", "encode"]["nmse"] < 7.2e-4
+    assert 3.5e-8 < measured["bit16", "encode"]["nmse"] < 5e-8
+
+
+def test_codec_refuses_a_level_this_machine_lacks() -> None:
+    done = run("codec.py", "--quick", "--level", "sse9")
+    assert done.returncode == 2
+    assert "--level sse9: this machine and build run" in done.stderr
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_allreduce_checks_and_times_everybody(ranks: int, tmp_path: Path) -> None:
+    out = tmp_path / "allreduce.json"
+    done = run("allreduce.py", "--quick", "--np", str(ranks), "--out", str(out), "--limit", "100")
+    assert done.returncode == 0, done.stderr
+    everybody = ["MPI", "gloo", "none", "fp16", "bf16", "bit16", "bit8"]
+    assert [row[:3] for row in cells(done.stdout)] == [
+        [str(ranks), size, name] for size in ("1 KB", "100 KB") for name in everybody
+    ]
+    rows = document(out)["rows"]
+    assert len(rows) == len(everybody) * 2 * 2  # sizes, then in place and out of place
+    for row in rows:
+        assert row["seconds"] > 0
+        assert row["algbw_gb_per_s"] == pytest.approx(row["bytes"] / row["seconds"] / 1e9)
+        # Quantised once or twice per rank and sum: below 2 * 7.2e-4 of bit8, above the float32 sum's own error.
+        assert row["nmse"] < (1.6e-3 if row["contender"] == "bit8" else 1e-5)
+
+
+def test_allreduce_names_what_it_does_not_know() -> None:
+    done = run("allreduce.py", "--only", "smoke-signals")
+    assert done.returncode == 2
+    assert "smoke-signals" in done.stderr
