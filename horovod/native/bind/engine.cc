@@ -39,7 +39,7 @@ nb::object buffer_of(const Result& result) {
   auto* owner = new std::shared_ptr<std::byte[]>(result.data);
   nb::capsule keep(owner, [](void* p) noexcept { delete static_cast<std::shared_ptr<std::byte[]>*>(p); });
   const size_t shape[] = {result.bytes};
-  return nb::cast(nb::ndarray<uint8_t, nb::ndim<1>, nb::device::cpu>(result.data.get(), 1, shape, keep));
+  return nb::cast(nb::ndarray<nb::array_api, uint8_t, nb::ndim<1>, nb::device::cpu>(result.data.get(), 1, shape, keep));
 }
 
 nb::dict counters_of(const Engine& engine) {

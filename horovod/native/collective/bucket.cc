@@ -190,7 +190,7 @@ void Bucket::reduce_alone() {
     if (scales) {
       reduce_exact(own, source, count, destination);
     } else if (source != destination) {
-      std::memcpy(destination, source, static_cast<size_t>(run_bytes(count)));
+      std::memcpy(destination, source, static_cast<size_t>(count) * size_of(reduction_.dtype));
     }
   });
 }

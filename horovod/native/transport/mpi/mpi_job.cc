@@ -1,6 +1,7 @@
 // The process' membership in an MPI job. MPI is one per process by its own definition, and so is this.
 #include <mpi.h>
 
+#include <cstdlib>
 #include <map>
 #include <optional>
 
@@ -38,6 +39,9 @@ class Job final : public MpiJob {
     if (initialized) {
       MPI_Query_thread(&provided);
     } else {
+      // Open MPI's UCX component for windows complains on stderr wherever it finds no device of its own; ours are plain
+      // shared memory. Whoever has set the variable knows better.
+      setenv("OMPI_MCA_osc", "^ucx", 0);
       check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
       initialized_here_ = true;
     }
@@ -56,7 +60,7 @@ class Job final : public MpiJob {
   const Topology& topology() const override { return topology_; }
   bool threads_multiple() const override { return threads_multiple_; }
   void barrier() override { check(MPI_Barrier(world_), "MPI_Barrier"); }
-  std::unique_ptr<Transport> make_transport() override { return make_mpi_transport(world_, topology_); }
+  std::unique_ptr<Transport> make_transport() override { return make_mpi_transport(world_, topology_, generation_++); }
 
   std::string version() const override {
     char text[MPI_MAX_LIBRARY_VERSION_STRING];
@@ -106,6 +110,7 @@ class Job final : public MpiJob {
   MPI_Comm world_ = MPI_COMM_NULL;  // ours alone, so that no message of the user's can be mistaken for one of ours
   MPI_Comm host_ = MPI_COMM_NULL;
   Topology topology_;
+  int generation_ = 0;
   // Grows when a transport asks for memory.
   std::map<size_t, MPI_Win> windows_;
 };

@@ -12,8 +12,6 @@ namespace {
 
 using std::chrono::microseconds;
 
-constexpr int kMessageTag = 1;
-constexpr int kBulkTag = 2;
 constexpr size_t kLargestTransfer = size_t{1} << 30;  // MPI counts are C ints
 
 // MPI only progresses, and only tells, when asked. Asking in a loop would take the training thread's core, so the pauses
@@ -39,7 +37,8 @@ class Backoff {
 
 class MpiTransport final : public Transport {
  public:
-  MpiTransport(MPI_Comm world, const Topology& topology) : world_(world), topology_(topology) {}
+  MpiTransport(MPI_Comm world, const Topology& topology, int generation)
+      : world_(world), topology_(topology), message_tag_(2 * generation), bulk_tag_(2 * generation + 1) {}
   ~MpiTransport() override {
     for (Posted& posted : posted_) MPI_Request_free(&posted.request);
   }
@@ -50,7 +49,7 @@ class MpiTransport final : public Transport {
   void post(int to, std::span<const std::byte> message) override {
     Posted& posted = posted_.emplace_back();
     posted.bytes.assign(message.begin(), message.end());
-    check(MPI_Isend(posted.bytes.data(), static_cast<int>(posted.bytes.size()), MPI_BYTE, to, kMessageTag, world_,
+    check(MPI_Isend(posted.bytes.data(), static_cast<int>(posted.bytes.size()), MPI_BYTE, to, message_tag_, world_,
                     &posted.request),
           "MPI_Isend");
   }
@@ -61,7 +60,7 @@ class MpiTransport final : public Transport {
     int found = 0;
     MPI_Message handle;
     MPI_Status status;
-    check(MPI_Improbe(MPI_ANY_SOURCE, kMessageTag, world_, &found, &handle, &status), "MPI_Improbe");
+    check(MPI_Improbe(MPI_ANY_SOURCE, message_tag_, world_, &found, &handle, &status), "MPI_Improbe");
     if (!found) return std::nullopt;
     int bytes = 0;
     MPI_Get_count(&status, MPI_BYTE, &bytes);
@@ -81,7 +80,7 @@ class MpiTransport final : public Transport {
     microseconds pause = eager ? microseconds(10) : microseconds(1000);
     while (std::chrono::steady_clock::now() < deadline) {
       int found = 0;
-      check(MPI_Iprobe(MPI_ANY_SOURCE, kMessageTag, world_, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
+      check(MPI_Iprobe(MPI_ANY_SOURCE, message_tag_, world_, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
       if (found || wait_for_change(doorbell_, heard_, pause, 0) != heard_) return;
       if (eager) pause = std::min(2 * pause, kLongestPause);
     }
@@ -94,7 +93,7 @@ class MpiTransport final : public Transport {
     for (const Incoming& in : incoming) {
       for (size_t at = 0; at < in.bytes; at += kLargestTransfer) {
         const int count = static_cast<int>(std::min(kLargestTransfer, in.bytes - at));
-        check(MPI_Irecv(static_cast<std::byte*>(in.data) + at, count, MPI_BYTE, in.from, kBulkTag, world_,
+        check(MPI_Irecv(static_cast<std::byte*>(in.data) + at, count, MPI_BYTE, in.from, bulk_tag_, world_,
                         &requests.emplace_back()),
               "MPI_Irecv");
       }
@@ -102,7 +101,7 @@ class MpiTransport final : public Transport {
     for (const Outgoing& out : outgoing) {
       for (size_t at = 0; at < out.bytes; at += kLargestTransfer) {
         const int count = static_cast<int>(std::min(kLargestTransfer, out.bytes - at));
-        check(MPI_Isend(static_cast<const std::byte*>(out.data) + at, count, MPI_BYTE, out.to, kBulkTag, world_,
+        check(MPI_Isend(static_cast<const std::byte*>(out.data) + at, count, MPI_BYTE, out.to, bulk_tag_, world_,
                         &requests.emplace_back()),
               "MPI_Isend");
       }
@@ -134,6 +133,7 @@ class MpiTransport final : public Transport {
 
   const MPI_Comm world_;
   const Topology topology_;
+  const int message_tag_, bulk_tag_;
   FutexCounter doorbell_;
   // Engine thread only.
   std::deque<Posted> posted_;
@@ -142,8 +142,8 @@ class MpiTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_mpi_transport(MPI_Comm world, const Topology& topology) {
-  return std::make_unique<MpiTransport>(world, topology);
+std::unique_ptr<Transport> make_mpi_transport(MPI_Comm world, const Topology& topology, int generation) {
+  return std::make_unique<MpiTransport>(world, topology, generation);
 }
 
 }  // namespace hvd
