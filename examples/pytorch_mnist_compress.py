@@ -34,6 +34,7 @@ from mnist_training import (
 from torch.utils.data import DataLoader, DistributedSampler
 
 import horovod.torch as hvd
+from horovod.common.basics import basics
 
 # 1. What a gradient may be turned into before it travels.
 COMPRESSIONS = {
@@ -57,6 +58,11 @@ def parse_arguments() -> argparse.Namespace:
         )
     parser.set_defaults(compression="none")
     return parser.parse_args()
+
+
+def bytes_sent() -> int:
+    """Bytes that this rank has handed to other ranks since hvd.init(), by the engine's own count."""
+    return basics.member().engine.counters()["wire_bytes"]
 
 
 def sum_over_ranks(counts: torch.Tensor) -> torch.Tensor:
@@ -88,15 +94,18 @@ def main() -> None:
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, warm_up_then_decay(args.epochs * steps))
     facts = {"dataset": data.name, "compression": args.compression, "ranks": ranks.size, "seed": args.seed}
     with Report(args, steps, speaks=ranks.rank == 0, facts=facts) as report:
+        sent_by_gradients = 0
         for epoch in range(1, args.epochs + 1):
             sampler.set_epoch(epoch)
             report.epoch(epoch)
+            sent_before = bytes_sent()
             train_epoch(model, loader, optimizer, schedule, device, report)
+            sent_by_gradients += bytes_sent() - sent_before
             score = evaluate(model, data.test, device, ranks, sum_over_ranks)
             report.tested(score)
         # 3. Rounding is no licence to drift apart: every rank applies the same decoded bytes, so the models
         #    of all ranks stay bit-identical, and their checksums say so.
-        if not report.finish(score, hvd.allgather_object(checksum(model)), data.source):
+        if not report.finish(score, hvd.allgather_object(checksum(model)), data.source, sent_by_gradients):
             sys.exit(f"rank {ranks.rank}: the ranks' parameters differ")
 
 
