@@ -1,6 +1,8 @@
 #include "bind/bind.h"
 
 NB_MODULE(_native, m) {
+  // A process that ends from an exception keeps objects in its traceback: that is no bug to report to its user.
+  nanobind::set_leak_warnings(false);
   m.doc() = "The core of horovod: codecs, collectives and the engine. See docs/architecture.md.";
   m.def("version", [] { return HOROVOD_VERSION; });
   hvd::register_errors(m);

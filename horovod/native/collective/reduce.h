@@ -1,7 +1,7 @@
 // Arithmetic on tensors: what Sum, Min, Max and Product mean for each dtype, in tiles that stay in the L1 cache.
 //
 // Sums of float16, bfloat16 and float32 are made in float32, of float64 in float64, of integers in their own type
-// (wrapping), in rank order, and rounded once. For bool, Sum and Max are "any", Product and Min are "all". Scale factors
+// (wrapping), in rank order, and rounded once. For bool, Sum and Max are "any", Product, Min and Average "all". Scale factors
 // multiply floats in the type of the sum, and integers in float64, truncating towards zero. NaN wins Min and Max.
 #pragma once
 

@@ -15,9 +15,15 @@ BucketReduction reduction_of(const Submission& submission, int size) {
   const Request& request = submission.request;
   BucketReduction reduction;
   reduction.dtype = request.dtype;
-  reduction.op = request.op == ReduceOp::kAverage ? ReduceOp::kSum : request.op;
+  reduction.op = request.op;
   reduction.prescale = request.prescale;
-  reduction.scale = {request.postscale, request.op == ReduceOp::kAverage ? static_cast<double>(size) : 1.0};
+  reduction.scale = {request.postscale, 1.0};
+  if (request.op == ReduceOp::kAverage) {
+    // A mean of truth values, truncated like every integer mean, is true when all are.
+    const bool is_bool = request.dtype == DType::kBool;
+    reduction.op = is_bool ? ReduceOp::kMin : ReduceOp::kSum;
+    reduction.scale.divisor = is_bool ? 1.0 : static_cast<double>(size);
+  }
   reduction.codec = submission.codec.get();
   return reduction;
 }

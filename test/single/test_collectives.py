@@ -1,0 +1,203 @@
+"""One contract for every route: ranks that share memory and ranks that exchange messages give the same exact values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import oracle
+import pytest
+from numpy.typing import NDArray
+from ranks import AVERAGE, DTYPES, MAX, MIN, NUMBERS, PRODUCT, SUM, allreduce, on_ranks, tensor
+
+from horovod import _native
+
+WORLDS = [pytest.param(True, id="window"), pytest.param(False, id="exchange")]
+SIZES = [1, 2, 3, 4, 7]
+
+
+def numbers(rank: int, count: int, dtype: Any, seed: int = 0) -> NDArray[Any]:
+    """Values whose sums over 7 ranks differ with the order of summation, where the dtype has rounding."""
+    rng = np.random.default_rng([seed, rank])
+    if np.dtype(dtype) == np.bool_:
+        return rng.integers(0, 2, count).astype(np.bool_)
+    if np.issubdtype(dtype, np.integer):
+        return rng.integers(0, 5, count).astype(dtype)
+    return rng.standard_normal(count).astype(dtype)
+
+
+@pytest.mark.parametrize("shares_memory", WORLDS)
+@pytest.mark.parametrize("size", SIZES)
+class TestAllreduce:
+    @pytest.mark.parametrize("op", [AVERAGE, SUM, MIN, MAX, PRODUCT])
+    def test_every_dtype_and_op(self, size: int, shares_memory: bool, op: int) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            for name, (_, dtype) in DTYPES.items():
+                for count in (1, 1000, 70_001):
+                    xs = [numbers(r, count, dtype) for r in range(size)]
+                    got = allreduce(engine, name, xs[rank], op=op)
+                    if np.dtype(dtype) == np.bool_:
+                        stacked = np.stack(xs)
+                        any_true = op in (SUM, MAX) or (op == AVERAGE and size == 1)
+                        want = stacked.any(0) if any_true else stacked.all(0)
+                        if op == AVERAGE:
+                            continue  # a mean of truth values has a test of its own
+                    else:
+                        want = oracle.allreduce(xs, op)
+                    np.testing.assert_array_equal(got, want, err_msg=f"{name} x{count}, rank {rank}")
+
+        on_ranks(size, program, shares_memory)
+
+    def test_scale_factors(self, size: int, shares_memory: bool) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            for name, (_, dtype) in DTYPES.items():
+                if name == "bool":
+                    continue
+                for op in (AVERAGE, SUM):
+                    xs = [numbers(r, 20_000, dtype) for r in range(size)]
+                    got = allreduce(engine, name, xs[rank], op=op, prescale=0.75, postscale=2.5)
+                    want = oracle.allreduce(xs, op, 0.75, 2.5)
+                    np.testing.assert_array_equal(got, want, err_msg=f"{name}, rank {rank}")
+
+        on_ranks(size, program, shares_memory)
+
+    @pytest.mark.parametrize("codec", ["bit16", "bit8"])
+    def test_compressed_sums_are_those_of_the_numpy_codec(
+        self, size: int, shares_memory: bool, codec: str
+    ) -> None:
+        if size == 1:
+            pytest.skip("in a world of one nothing crosses a wire, and nothing is quantised")
+
+        def program(rank: int, engine: _native.Engine) -> None:
+            for name in ("float16", "bfloat16", "float32", "float64"):
+                for count in (1, 127, 128, 5000, 300_001):
+                    xs = [numbers(r, count, DTYPES[name][1]) for r in range(size)]
+                    got = allreduce(
+                        engine, name, xs[rank], op=AVERAGE, prescale=0.5, codec=_native.get_codec(codec)
+                    )
+                    want = oracle.compressed_allreduce(xs, codec, 128, AVERAGE, 0.5)
+                    np.testing.assert_array_equal(got, want, err_msg=f"{name} x{count}, rank {rank}")
+
+        on_ranks(size, program, shares_memory)
+
+    @pytest.mark.parametrize("codec", [None, "bit16", "bit8"])
+    def test_a_group_is_reduced_tensor_by_tensor(
+        self, size: int, shares_memory: bool, codec: str | None
+    ) -> None:
+        """Blocks never straddle two tensors, wherever a bucket is cut; empty and 0-dim members are right."""
+        shapes = [(3,), (), (0, 5), (127,), (129, 3), (1,), (400_000,), (2, 2, 2)]
+
+        def program(rank: int, engine: _native.Engine) -> None:
+            xs = [
+                [numbers(r, int(np.prod(shape)), np.float32, i).reshape(shape) for r in range(size)]
+                for i, shape in enumerate(shapes)
+            ]
+            mine = [x[rank].copy() for x in xs]
+            native = _native.get_codec(codec) if codec else None
+            engine.wait(
+                engine.allreduce("group", [tensor(x) for x in mine], _native.Reduction(codec=native))
+            )
+            for x, got in zip(xs, mine, strict=True):
+                want = (
+                    oracle.compressed_allreduce(x, codec) if codec and size > 1 else oracle.allreduce(x)
+                )
+                np.testing.assert_array_equal(got, want, err_msg=f"shape {got.shape}, rank {rank}")
+
+        on_ranks(size, program, shares_memory)
+
+    @pytest.mark.parametrize("codec", [None, "bit16", "bit8"])
+    def test_nan_and_infinity_reach_every_rank(
+        self, size: int, shares_memory: bool, codec: str | None
+    ) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            x = np.ones(1000, np.float32)
+            if rank == size - 1:
+                x[5], x[700] = np.nan, np.inf
+            native = _native.get_codec(codec) if codec else None
+            got = allreduce(engine, "x", x, codec=native)
+            assert not np.isfinite(got[[5, 700]]).any()
+            others = np.delete(got, [5, 700])
+            np.testing.assert_array_equal(others, np.full_like(others, size))
+
+        on_ranks(size, program, shares_memory)
+
+    def test_in_place_and_unaligned_tensors(self, size: int, shares_memory: bool) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            for count in (3, 5000, 200_003):
+                xs = [numbers(r, count + 1, np.float32) for r in range(size)]
+                x = xs[rank].copy()[1:]  # starts 4 bytes past any alignment
+                engine.wait(engine.allreduce("x", [tensor(x)], _native.Reduction()))
+                np.testing.assert_array_equal(x, oracle.allreduce(xs)[1:])
+
+        on_ranks(size, program, shares_memory)
+
+
+@pytest.mark.parametrize("shares_memory", WORLDS)
+@pytest.mark.parametrize("size", SIZES)
+def test_allgather_of_differing_rows(size: int, shares_memory: bool) -> None:
+    def program(rank: int, engine: _native.Engine) -> None:
+        for name, (_, dtype) in DTYPES.items():
+            for rows in ([1] * size, list(range(size)), [0] * size, [50_000 if r == 1 else 2 for r in range(size)]):
+                x = np.full((rows[rank], 3), rank % 2, dtype)
+                view = _native.Tensor(x.ctypes.data, 0, list(x.shape), NUMBERS[x.dtype])
+                result = engine.wait(engine.allgather(name, view))
+                assert result.sizes == rows
+                want = np.concatenate([np.full((n, 3), r % 2, dtype) for r, n in enumerate(rows)])
+                assert result.nbytes == want.nbytes
+                if want.size:
+                    got = np.from_dlpack(result.buffer()).view(dtype).reshape(-1, 3)
+                    np.testing.assert_array_equal(got, want)
+
+    on_ranks(size, program, shares_memory)
+
+
+@pytest.mark.parametrize("shares_memory", WORLDS)
+@pytest.mark.parametrize("size", SIZES)
+def test_broadcast_from_every_root(size: int, shares_memory: bool) -> None:
+    def program(rank: int, engine: _native.Engine) -> None:
+        for root in range(size):
+            for count in (0, 1, 3_000_001):
+                x = np.full(count, rank, np.int16)
+                out = np.empty_like(x)
+                engine.wait(engine.broadcast("x", tensor(x, out), root))
+                np.testing.assert_array_equal(out, np.full(count, root, np.int16))
+                np.testing.assert_array_equal(x, np.full(count, rank, np.int16))
+
+    on_ranks(size, program, shares_memory)
+
+
+def test_an_integer_average_is_exact_and_truncates() -> None:
+    def program(rank: int, engine: _native.Engine) -> None:
+        x = np.array([7, -7, 49, rank], np.int64)
+        got = allreduce(engine, "x", x, op=AVERAGE)
+        assert got.tolist() == [7, -7, 49, 1]
+
+    on_ranks(3, program)
+
+
+def test_the_mean_of_truth_values_is_whether_all_are_true() -> None:
+    def program(rank: int, engine: _native.Engine) -> None:
+        got = allreduce(engine, "x", np.array([True, rank == 0, False]), op=AVERAGE)
+        assert got.tolist() == [True, False, False]
+
+    on_ranks(3, program)
+
+
+def test_nan_wins_minimum_and_maximum() -> None:
+    def program(rank: int, engine: _native.Engine) -> None:
+        x = np.array([np.nan if rank == 1 else 1.0, 2.0], np.float32)
+        for op in (MIN, MAX):
+            got = allreduce(engine, "x", x, op=op)
+            assert np.isnan(got[0]) and got[1] == 2.0
+
+    on_ranks(3, program)
+
+
+def test_saturated_halves_are_counted() -> None:
+    def program(rank: int, engine: _native.Engine) -> None:
+        x = np.array([70000.0, 1.0, np.inf, -1e9], np.float32)
+        got = allreduce(engine, "x", x, codec=_native.get_codec("bit16"))
+        assert got.tolist() == [2 * 65504.0, 2.0, np.inf, -2 * 65504.0]
+        assert engine.counters()["saturated"] == 2
+
+    on_ranks(2, program)

@@ -1,0 +1,339 @@
+"""The schedule: what is gathered, agreed, remembered, fused and refused; ranks are stepped or are threads."""
+
+from __future__ import annotations
+
+import random
+import resource
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ranks import AVERAGE, SUM, allreduce, on_ranks, stepped_engines, tensor
+
+from horovod import _native
+from horovod.common.exceptions import HorovodInternalError
+
+
+def submit(engine: _native.Engine, name: str, x: np.ndarray, **reduction: object) -> int:
+    return engine.allreduce(name, [tensor(x)], _native.Reduction(**reduction))
+
+
+def settle(engines: list[_native.Engine], elapsed_ms: float = 2.0) -> None:
+    """Steps worlds of one until nothing happens any more."""
+    for engine in engines:
+        engine.step(elapsed_ms)
+    while any([engine.step() for engine in engines]):
+        pass
+
+
+class TestGathering:
+    """A world of one suffices: what is announced is carried out at once."""
+
+    def test_submissions_nobody_waits_for_are_gathered_for_a_cycle(self) -> None:
+        settings = _native.Settings()
+        settings.cycle_time = 5.0
+        with stepped_engines(1, settings) as [engine]:
+            first, second = np.ones(3, np.float32), np.ones(4, np.float32)
+            handle = submit(engine, "a", first)
+            assert not engine.step(2.0)
+            submit(engine, "b", second)
+            assert not engine.poll(handle)
+            assert engine.step(3.5)
+            assert engine.poll(handle)
+            assert engine.counters()["announcements"] == 1
+            assert engine.counters()["buckets"] == 1
+
+    def test_the_fusion_threshold_ends_the_gathering(self) -> None:
+        settings = _native.Settings()
+        settings.fusion_threshold = 1000
+        with stepped_engines(1, settings) as [engine]:
+            x, y = np.ones(200, np.float32), np.ones(200, np.float32)
+            submit(engine, "a", x)
+            assert not engine.step()
+            submit(engine, "b", y)
+            assert engine.step()
+            assert engine.counters()["buckets"] == 2  # both together are above it
+
+    def test_a_barrier_is_not_kept_waiting(self) -> None:
+        with stepped_engines(1) as [engine]:
+            handle = engine.barrier("barrier")
+            assert engine.step()
+            assert engine.poll(handle)
+
+
+class TestFusion:
+    def bucket_count(self, settings: _native.Settings, shapes: list[int], **reduction: object) -> int:
+        with stepped_engines(1, settings) as [engine]:
+            arrays = [np.ones(n, np.float32) for n in shapes]
+            for i, x in enumerate(arrays):
+                submit(engine, f"t{i}", x, **reduction)
+            settle([engine])
+            return engine.counters()["buckets"]
+
+    def test_tensors_alike_share_a_bucket_up_to_the_threshold(self) -> None:
+        settings = _native.Settings()
+        settings.fusion_threshold = 1000
+        assert self.bucket_count(settings, [100] * 5) == 3
+        settings.fusion_threshold = 0
+        assert self.bucket_count(settings, [100, 100]) == 2
+
+    def test_buckets_form_past_tensors_that_do_not_match(self) -> None:
+        with stepped_engines(1) as [engine]:
+            arrays = [np.ones(5, np.float32) for _ in range(6)]
+            for i, x in enumerate(arrays):
+                submit(engine, f"t{i}", x, op=SUM if i % 2 else AVERAGE)
+            settle([engine])
+            assert engine.counters()["buckets"] == 2
+
+    def test_groups_can_be_kept_apart(self) -> None:
+        for apart, buckets in ((False, 1), (True, 2)):
+            settings = _native.Settings()
+            settings.disable_group_fusion = apart
+            with stepped_engines(1, settings) as [engine]:
+                arrays = [np.ones(5, np.float32) for _ in range(3)]
+                engine.allreduce("group", [tensor(arrays[0]), tensor(arrays[1])], _native.Reduction())
+                submit(engine, "single", arrays[2])
+                settle([engine])
+                assert engine.counters()["buckets"] == buckets
+
+
+class TestCache:
+    def test_a_repeated_request_is_announced_by_number(self) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            for _ in range(10):
+                allreduce(engine, "x", np.ones(5, np.float32))
+            assert engine.counters()["cache_hits"] == 9
+
+        on_ranks(3, program)
+
+    def test_new_parameters_under_an_old_name_are_negotiated_again(self) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            for count in (5, 5, 6, 6, 5):
+                got = allreduce(engine, "x", np.ones(count, np.float32))
+                assert got.tolist() == [2.0] * count
+            assert engine.counters()["cache_hits"] == 2
+
+        on_ranks(2, program)
+
+    def test_parameters_that_change_on_one_rank_only_are_refused(self) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            allreduce(engine, "x", np.ones(5, np.float32))
+            with pytest.raises(HorovodInternalError, match=r"rank 0: \(5,\); rank 1: \(6,\)"):
+                allreduce(engine, "x", np.ones(5 + rank, np.float32))
+            assert allreduce(engine, "x", np.ones(5, np.float32)).tolist() == [2.0] * 5
+
+        on_ranks(2, program)
+
+    @pytest.mark.parametrize("capacity", [0, 1, 3])
+    def test_a_small_cache_forgets_and_still_agrees(self, capacity: int) -> None:
+        """More names than capacity, in flight together and in another order on each rank."""
+        settings = _native.Settings()
+        settings.cache_capacity = capacity
+
+        def program(rank: int, engine: _native.Engine) -> None:
+            order = random.Random(rank)
+            for step in range(60):
+                names = [f"t{i}" for i in range(6)]
+                order.shuffle(names)
+                arrays = {name: np.full(3, step + int(name[1:]), np.int32) for name in names}
+                handles = [submit(engine, name, arrays[name]) for name in names]
+                for handle in handles:
+                    engine.wait(handle)
+                for name in names:
+                    assert arrays[name].tolist() == [3 * (step + int(name[1:]))] * 3
+
+        on_ranks(3, program, settings=settings)
+
+    def test_an_allgather_whose_rows_change_is_right(self) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            for rows in ([1, 1], [1, 1], [1, 4], [2, 4], [2, 4]):
+                x = np.full(rows[rank], rank, np.float32)
+                result = engine.wait(engine.allgather("g", _native.Tensor(x.ctypes.data, 0, [rows[rank]], 6)))
+                assert result.sizes == rows
+
+        on_ranks(2, program)
+
+
+class TestDisagreement:
+    """Both ranks get an error that names tensor, ranks and values, and the next operation works."""
+
+    def refused(self, pattern: str, *requests: dict[str, object]) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            request = dict(requests[rank])
+            x = np.ones(request.pop("shape", (3,)), request.pop("dtype", np.float32))
+            with pytest.raises(HorovodInternalError, match=pattern) as caught:
+                engine.wait(submit(engine, "grad", x, **request))
+            assert "'grad'" in str(caught.value)
+            assert allreduce(engine, "grad", np.ones(2, np.float32)).tolist() == [2.0, 2.0]
+            assert engine.counters()["refusals"] == 1
+
+        on_ranks(2, program)
+
+    def test_shape(self) -> None:
+        self.refused(r"shape.*rank 0: \(3,\); rank 1: \(4,\)", {"shape": (3,)}, {"shape": (4,)})
+
+    def test_shape_of_the_same_size(self) -> None:
+        self.refused(r"shape.*rank 0: \(2, 3\); rank 1: \(3, 2\)", {"shape": (2, 3)}, {"shape": (3, 2)})
+
+    def test_dtype(self) -> None:
+        self.refused("dtype.*rank 0: float32; rank 1: float64", {}, {"dtype": np.float64})
+
+    def test_reduce_op(self) -> None:
+        self.refused("reduce op.*rank 0: Sum; rank 1: Average", {}, {"op": AVERAGE})
+
+    def test_prescale_factor(self) -> None:
+        self.refused("prescale_factor.*rank 0: 1; rank 1: 0.5", {}, {"prescale": 0.5})
+
+    def test_postscale_factor(self) -> None:
+        self.refused("postscale_factor.*rank 0: 1; rank 1: 2", {}, {"postscale": 2.0})
+
+    def test_codec(self) -> None:
+        bit8, small = _native.get_codec("bit8"), _native.get_codec("bit8", 32)
+        self.refused("codec.*rank 0: none; rank 1: bit8/128", {}, {"codec": bit8})
+        self.refused("codec.*rank 0: bit8/128; rank 1: bit8/32", {"codec": bit8}, {"codec": small})
+
+    def test_group_size(self) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            members = [np.ones(2, np.float32) for _ in range(2 + rank)]
+            with pytest.raises(HorovodInternalError, match="number of tensors.*rank 0: 2; rank 1: 3"):
+                engine.wait(engine.allreduce("g", [tensor(x) for x in members], _native.Reduction()))
+
+        on_ranks(2, program)
+
+    def test_operation_and_root_and_dimensions(self) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            x = np.ones(3, np.float32)
+            with pytest.raises(HorovodInternalError, match="operation.*rank 0: ALLREDUCE; rank 1: BROADCAST"):
+                engine.wait(submit(engine, "x", x) if rank == 0 else engine.broadcast("x", tensor(x), 0))
+            with pytest.raises(HorovodInternalError, match="root rank.*rank 0: 0; rank 1: 1"):
+                engine.wait(engine.broadcast("x", tensor(x), rank))
+            y = np.ones((2, 3 + rank), np.float32)
+            with pytest.raises(HorovodInternalError, match=r"after the first.*rank 0: \(3,\); rank 1: \(4,\)"):
+                engine.wait(engine.allgather("y", _native.Tensor(y.ctypes.data, 0, list(y.shape), 6)))
+            with pytest.raises(HorovodInternalError, match="no dimensions to gather"):
+                engine.wait(engine.allgather("z", _native.Tensor(x.ctypes.data, 0, [], 6)))
+            engine.wait(engine.barrier("b"))
+
+        on_ranks(2, program)
+
+    def test_ranks_of_one_opinion_are_named_together(self) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            with pytest.raises(HorovodInternalError, match=r"ranks 0, 1, 3: \(3,\); rank 2: \(9,\)"):
+                engine.wait(submit(engine, "x", np.ones(9 if rank == 2 else 3, np.float32)))
+
+        on_ranks(4, program)
+
+
+class TestSubmission:
+    def test_a_name_in_flight_is_refused_on_that_rank_and_loses_nothing(self) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            x, y = np.ones(3, np.float32), np.ones(3, np.float32)
+            if rank == 0:
+                handle = submit(engine, "x", x)
+                with pytest.raises(ValueError, match="'x' is already in flight on rank 0"):
+                    submit(engine, "x", y)
+                engine.wait(engine.barrier("b"))
+            else:
+                engine.wait(engine.barrier("b"))
+                handle = submit(engine, "x", x)
+            engine.wait(handle)
+            assert x.tolist() == [2.0] * 3
+            assert allreduce(engine, "x", y).tolist() == [2.0] * 3
+
+        on_ranks(2, program)
+
+    def test_what_cannot_be_done_is_refused_before_anything_is_sent(self) -> None:
+        with stepped_engines(1) as [engine]:
+            x, whole = np.ones(3, np.float32), np.ones(3, np.int32)
+            bit8 = _native.get_codec("bit8")
+            with pytest.raises(ValueError, match="root rank 1 is not one of the 1 ranks"):
+                engine.broadcast("x", tensor(x), 1)
+            with pytest.raises(ValueError, match="floating-point tensors, not int32"):
+                submit(engine, "x", whole, codec=bit8)
+            with pytest.raises(ValueError, match="serves Sum and Average, not Max"):
+                submit(engine, "x", x, op=4, codec=bit8)
+            with pytest.raises(ValueError, match="one dtype, not both float32 and int32"):
+                engine.allreduce("x", [tensor(x), tensor(whole)], _native.Reduction())
+            with pytest.raises(ValueError, match="Adasum"):
+                submit(engine, "x", x, op=2)
+            with pytest.raises(ValueError, match="at least one tensor"):
+                engine.allreduce("x", [], _native.Reduction())
+            with pytest.raises(ValueError, match="no dtype number 77"):
+                _native.Tensor(0, 0, [1], 77)
+
+    def test_unknown_handles(self) -> None:
+        with stepped_engines(1) as [engine]:
+            for call in (engine.poll, engine.wait):
+                with pytest.raises(ValueError, match="handle 99 is unknown"):
+                    call(99)
+
+
+class TestShutdown:
+    def test_pending_operations_fail_and_later_ones_are_refused(self) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            if rank == 1:
+                return  # on_ranks shuts its engine down
+            with pytest.raises(HorovodInternalError, match="shut down"):
+                engine.wait(submit(engine, "x", np.ones(3, np.float32)))
+            with pytest.raises(HorovodInternalError, match="shut down"):
+                submit(engine, "y", np.ones(3, np.float32))
+
+        on_ranks(2, program)
+
+    def test_what_all_ranks_asked_for_before_is_still_done(self) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            arrays = [np.ones(100, np.float32) for _ in range(50)]
+            handles = [submit(engine, f"t{i}", x) for i, x in enumerate(arrays)]
+            engine.wait(handles[-1])
+            for handle in handles:
+                if handle != handles[-1]:
+                    engine.wait(handle)
+            assert all(x.tolist() == [4.0] * 100 for x in arrays)
+
+        on_ranks(4, program)
+
+
+def resident_kib() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 1024
+
+
+def test_ten_thousand_names_in_another_order_on_each_rank() -> None:
+    """Right results, no deadlock, and no growth of memory once the allocator has warmed up."""
+
+    def program(rank: int, engine: _native.Engine) -> list[int]:
+        order, resident = random.Random(rank), []
+        for _ in range(10):
+            names = list(range(10_000))
+            order.shuffle(names)
+            arrays = np.arange(10_000, dtype=np.int64)
+            handles = [submit(engine, f"t{i}", arrays[i : i + 1]) for i in names]
+            for handle in handles:
+                engine.wait(handle)
+            np.testing.assert_array_equal(arrays, 2 * np.arange(10_000))
+            resident.append(resident_kib())
+        return resident
+
+    settings = _native.Settings()
+    settings.cache_capacity = 1000
+    [resident, _] = on_ranks(2, program, settings=settings)
+    # 100,000 operations (two ranks) later: 4 MiB is 40 bytes for each.
+    assert resident[9] - resident[4] < 4096, f"resident KiB by round: {resident}"
+
+
+def test_out_of_order_operations_do_not_block_each_other() -> None:
+    """An operation one rank has not asked for yet does not delay a barrier that all have."""
+
+    def program(rank: int, engine: _native.Engine) -> None:
+        x = np.ones(3, np.float32)
+        if rank == 0:
+            handle = submit(engine, "late", x)
+            engine.wait(engine.barrier("b"))
+            assert not engine.poll(handle)
+            engine.wait(engine.barrier("c"))
+        else:
+            engine.wait(engine.barrier("b"))
+            engine.wait(engine.barrier("c"))
+            handle = submit(engine, "late", x)
+        engine.wait(handle)
+
+    on_ranks(3, program)
