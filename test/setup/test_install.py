@@ -1,6 +1,7 @@
 """`pip install .` as typed: isolated, without PyTorch; and the MPI that the installed package finds."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,16 +63,39 @@ def test_two_ranks_find_the_environments_libmpi(installed: Path) -> None:
 
 
 @pytest.mark.skipif(not DEBIANS_MPIRUN.exists(), reason="Debian's openmpi-bin is not installed")
-def test_debians_mpirun_first_on_the_path_is_a_named_error(installed: Path, tmp_path: Path) -> None:
-    """Its ranks would each be a world of one: a silent disaster, so it is refused, naming both."""
+def test_debians_mpirun_first_on_the_path(installed: Path, tmp_path: Path) -> None:
+    """The mpirun of one MPI, the library of another: one job or a refusal, never two worlds of one.
+
+    Open MPI 4.1 and 5 understand each other's start-up where their PMIx versions agree, as in Debian 12.
+    """
     (tmp_path / "mpirun").symlink_to(DEBIANS_MPIRUN)
+    version = in_environment(installed, "mpirun --version", f"{tmp_path}{os.pathsep}").stdout
+    assert "Open MPI) 4." in version
     command = "mpirun --allow-run-as-root --oversubscribe -np 2 python who.py"
     run = in_environment(installed, command, f"{tmp_path}{os.pathsep}")
+    assert " of 1 " not in run.stdout
+    if run.returncode == 0:
+        assert "rank 0 of 2" in run.stdout
+        assert "rank 1 of 2" in run.stdout
+    else:
+        assert_refusal_names_both(run.stdout, installed)
+
+
+@pytest.mark.parametrize(
+    "launcher", ["OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0", "PMI_SIZE=2 PMI_RANK=0"]
+)
+def test_a_launcher_that_the_library_does_not_hear_is_a_named_error(installed: Path, launcher: str) -> None:
+    """As under MPICH's mpirun, or that of an Open MPI too far away: MPI says 1, the launcher 2."""
+    run = in_environment(installed, f"{launcher} python who.py")
     assert run.returncode != 0, run.stdout
-    assert "rank 0 of 1" not in run.stdout
-    assert "Open MPI" in run.stdout
-    assert "libmpi" in run.stdout
-    assert "mpirun" in run.stdout
+    assert launcher.split()[0] in run.stdout
+    assert_refusal_names_both(run.stdout, installed)
+
+
+def assert_refusal_names_both(said: str, installed: Path) -> None:
+    assert f"{installed}/venv/lib/libmpi.so.40 (Open MPI v5" in said
+    assert re.search(r"one of 2 ranks .* found itself alone", said)
+    assert "Use horovodrun, or the mpirun of the environment" in said
 
 
 def test_the_sources_are_all_tracked() -> None:
