@@ -13,8 +13,8 @@ A *minifloat* with M mantissa bits and exponent bias b is read as (IEEE 754-2019
 Both lines are ``integer significand * 2^exponent``: the significand is ``mantissa`` or ``2^M + mantissa``,
 the exponent is ``max(E, 1) - b - M``. That one form is what all functions below compute with.
 
-Sources: IEEE 754-2019 (binary16, binary32, roundTiesToEven); OCP 8-bit Floating Point Specification (OFP8) 1.0
-(E4M3); OCP Microscaling Formats (MX) Specification 1.0 (E8M0 scales shared by a block). Two deliberate
+Sources: IEEE 754-2019 (binary16, binary32, roundTiesToEven), OCP 8-bit Floating Point Specification (OFP8)
+1.0 (E4M3), OCP Microscaling Formats (MX) Specification 1.0 (E8M0 scales shared by a block). Two deliberate
 departures from MX: blocks of 128 by default, and the scale exponent is rounded up where MX takes the floor,
 so that the largest element of a block never saturates.
 """
@@ -148,8 +148,7 @@ def magnitude_codes(fields: Fields, fmt: MinifloatFormat, scale_exponent: Intege
     rounded = divide_rounding_to_even(fields.significand, last_place - exponent)
 
     leading_one = 1 << mantissa_bits
-    carried = rounded == 2 * leading_one
-    rounded = np.where(carried, leading_one, rounded)
+    carried = rounded == 2 * leading_one  # to the next power of two, whose mantissa bits are zero again
     last_place = last_place + carried
 
     exponent_field = np.where(rounded >= leading_one, last_place + mantissa_bits + fmt.bias, 0)
@@ -266,7 +265,7 @@ def encoded_bytes(name: str, count: int, block_size: int = 128) -> int:
 
 
 def nmse(decoded: ArrayLike, original: ArrayLike) -> float:
-    """Normalised mean squared error |decoded - original|^2 / |original|^2 in float64; 0 if nothing differs."""
+    """Normalised mean square error |decoded - original|^2 / |original|^2 in float64; 0 if nothing differs."""
     reference = np.asarray(original, dtype=np.float64)
     error = float(np.sum((np.asarray(decoded, dtype=np.float64) - reference) ** 2))
     return error / float(np.sum(reference**2)) if error != 0 else 0.0
@@ -284,7 +283,7 @@ def as_float32(x: ArrayLike) -> Float32s:
 def multiplied(x: Float32s, prescale: float) -> Float32s:
     """``x * prescale`` with the factor and the product rounded to float32, as the native codecs do."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return x * np.float32(prescale)
+        return np.asarray(x * np.float32(prescale))
 
 
 def check_block_size(block_size: int) -> None:

@@ -1,0 +1,110 @@
+"""Inputs the codec tests share: float32 patterns where rounding, ranges and blocks have their edges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK_SIZES = (32, 64, 128, 256, 1024)
+COUNTS = (0, 1, 31, 32, 33, 127, 128, 129, 1000, 4096 + 5)
+DTYPES = {"float16": 5, "float32": 6, "float64": 7, "bfloat16": 9}
+PRESCALES = (1.0, 0.5, 1 / 3, 3.0, 0.1, -1.0, 1e-30, 1e30)
+
+
+def edge_mantissas() -> list[int]:
+    """float32 mantissas at, right below and right above places where rounding to a few bits changes its mind.
+
+    A target keeps a prefix of the mantissa, of full length for normals and shorter for subnormals, so ties
+    and carries can sit at every bit: short prefixes at every position, prefixes of all ones, and e4m3's own
+    grid with its midpoints.
+    """
+    centres = [prefix << place for place in range(23) for prefix in (0, 1, 2, 3, 5)]
+    centres += [((1 << ones) - 1) << (23 - ones) for ones in range(24)]
+    centres += [step << 19 for step in range(16)]
+    centres += [step << 12 for step in (3, 0x155, 0x2AB, 0x3FF, 0x7FD, 0x7FE, 0x7FF)]
+    nearby = {centre + offset for centre in centres for offset in (-1, 0, 1)}
+    return sorted(mantissa for mantissa in nearby if 0 <= mantissa < 1 << 23)
+
+
+def float32_sweep() -> NDArray[np.float32]:
+    """Every exponent field 0..255 with every edge mantissa and both signs, so infinities and NaN too."""
+    mantissas = np.array(edge_mantissas(), dtype=np.uint32)
+    exponents = np.arange(256, dtype=np.uint32) << 23
+    magnitudes = (exponents[:, None] | mantissas[None, :]).ravel()
+    return np.concatenate([magnitudes, magnitudes | np.uint32(1 << 31)]).view(np.float32)
+
+
+def half_boundaries() -> NDArray[np.float32]:
+    """All finite halves and the midpoints between neighbours, each also one float32 step off."""
+    halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
+    return with_neighbours(np.concatenate([halves, (halves[1:] + halves[:-1]) / 2, np.float32([65520])]))
+
+
+def e4m3_boundaries() -> NDArray[np.float32]:
+    """All finite e4m3 values and the midpoints between neighbours, each also one float32 step off."""
+    values = np.arange(0x7F, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    return with_neighbours(np.concatenate([values, (values[1:] + values[:-1]) / 2]))
+
+
+def with_neighbours(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    up, down = np.nextafter(x, np.float32(np.inf)), np.nextafter(x, np.float32(-np.inf))
+    return np.concatenate([x, up, down, -x, -up, -down])
+
+
+def all_16_bit_values(dtype: Any) -> NDArray[np.float32]:
+    """The float32 values of all 65,536 patterns of a 16-bit float type."""
+    return np.arange(65536, dtype=np.uint16).view(dtype).astype(np.float32)
+
+
+def in_blocks_of_scale_one(x: NDArray[np.float32], block_size: int) -> NDArray[np.float32]:
+    """The values of magnitude up to 448, each block led by 448, so that its scale is 1."""
+    x = x[np.abs(x) <= 448]
+    per_block = block_size - 1
+    rows = np.zeros((-(-x.size // per_block), block_size), dtype=np.float32)
+    padded = np.concatenate([x, np.zeros(rows.shape[0] * per_block - x.size, dtype=np.float32)])
+    rows[:, 0] = 448
+    rows[:, 1:] = padded.reshape(-1, per_block)
+    return rows.ravel()
+
+
+def gradient_like(count: int, seed: int = 0) -> NDArray[np.float32]:
+    """Normal values whose size changes from stretch to stretch, with zeros, -0 and denormals among them."""
+    random = np.random.default_rng(seed)
+    x = random.standard_normal(count) * 10.0 ** random.integers(-12, 5, -(-count // 50)).repeat(50)[:count]
+    x[::17] = 0.0
+    x[5::29] = -0.0
+    x[11::43] = 1e-41
+    return x.astype(np.float32)
+
+
+def with_specials(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """A copy with non-finite and extreme values strewn in."""
+    positive = np.array([np.nan, np.inf, 3.4028235e38, 1e-45], np.float32)
+    specials = np.concatenate([positive, -positive])
+    copy = x.copy()
+    places = np.arange(3, copy.size, 37)
+    copy[places] = np.resize(specials, places.size)
+    return copy
+
+
+def random_patterns(count: int, seed: int = 0) -> NDArray[np.float32]:
+    """Uniformly random float32 bit patterns, NaN and infinities included."""
+    return np.random.default_rng(seed).integers(0, 1 << 32, count, dtype=np.uint32).view(np.float32)
+
+
+def bits(x: NDArray[Any]) -> NDArray[Any]:
+    """The bit patterns of an array, for comparisons that tell -0 from 0 and NaN from NaN."""
+    return x.view(f"u{x.dtype.itemsize}")
+
+
+def assert_same_bits(actual: NDArray[Any], expected: NDArray[Any]) -> None:
+    """Equal dtype, shape and every bit; names the first differing element."""
+    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+    wrong = np.flatnonzero(bits(actual) != bits(expected))
+    if wrong.size:
+        i = wrong[0]
+        raise AssertionError(f"{wrong.size} of {actual.size} differ, first [{i}]: {actual[i]!r} = "
+                             f"{bits(actual)[i]:#x}, expected {expected[i]!r} = {bits(expected)[i]:#x}")
