@@ -58,13 +58,19 @@ def decoded(codec: str, run: Array, count: int, block: int) -> Array:
 
 
 def compressed_allreduce(
-    xs: list[Array], codec: str, block: int = 128, op: int = SUM, prescale: float = 1.0, postscale: float = 1.0
+    xs: list[Array],
+    codec: str,
+    block: int = 128,
+    op: int = SUM,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
 ) -> Array:
-    """Every contribution quantised; float32 (float64) sums in rank order; with 3 or more ranks the result quantised too."""
+    """Contributions quantised, float32 (float64) sums in rank order; for 3 or more ranks the result quantised too."""
     dtype, count = xs[0].dtype, xs[0].size
     wide = np.float64 if dtype == np.float64 else np.float32
     parts = [
-        decoded(codec, encoded(codec, x.astype(np.float32).ravel(), block, prescale), count, block) for x in xs
+        decoded(codec, encoded(codec, x.astype(np.float32).ravel(), block, prescale), count, block)
+        for x in xs
     ]
     total = reduce(lambda a, b: a + b, (part.astype(wide) for part in parts))
     total = scaled(total, postscale, len(xs) if op == AVERAGE else 1.0)

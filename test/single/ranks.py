@@ -50,7 +50,7 @@ def on_ranks(
     shares_memory: bool = True,
     settings: _native.Settings | None = None,
 ) -> list[Any]:
-    """Runs program(rank, engine) on `size` threads; their results by rank. The first exception is raised here."""
+    """Runs program(rank, engine) on `size` threads; results by rank. The first exception is raised here."""
     worlds = _native.local_worlds(size, shares_memory)
     results: list[Any] = [None] * size
     errors: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""One contract for every route: ranks that share memory and ranks that exchange messages give the same exact values."""
+"""One contract for every route: shared memory and messages give the same exact values."""
 
 from __future__ import annotations
 
@@ -94,13 +94,9 @@ class TestAllreduce:
             ]
             mine = [x[rank].copy() for x in xs]
             native = _native.get_codec(codec) if codec else None
-            engine.wait(
-                engine.allreduce("group", [tensor(x) for x in mine], _native.Reduction(codec=native))
-            )
+            engine.wait(engine.allreduce("group", [tensor(x) for x in mine], _native.Reduction(codec=native)))
             for x, got in zip(xs, mine, strict=True):
-                want = (
-                    oracle.compressed_allreduce(x, codec) if codec and size > 1 else oracle.allreduce(x)
-                )
+                want = oracle.compressed_allreduce(x, codec) if codec and size > 1 else oracle.allreduce(x)
                 np.testing.assert_array_equal(got, want, err_msg=f"shape {got.shape}, rank {rank}")
 
         on_ranks(size, program, shares_memory)
@@ -137,7 +133,12 @@ class TestAllreduce:
 def test_allgather_of_differing_rows(size: int, shares_memory: bool) -> None:
     def program(rank: int, engine: _native.Engine) -> None:
         for name, (_, dtype) in DTYPES.items():
-            for rows in ([1] * size, list(range(size)), [0] * size, [50_000 if r == 1 else 2 for r in range(size)]):
+            for rows in (
+                [1] * size,
+                list(range(size)),
+                [0] * size,
+                [50_000 if r == 1 else 2 for r in range(size)],
+            ):
                 x = np.full((rows[rank], 3), rank % 2, dtype)
                 view = _native.Tensor(x.ctypes.data, 0, list(x.shape), NUMBERS[x.dtype])
                 result = engine.wait(engine.allgather(name, view))
