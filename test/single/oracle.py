@@ -65,7 +65,7 @@ def compressed_allreduce(
     prescale: float = 1.0,
     postscale: float = 1.0,
 ) -> Array:
-    """Contributions quantised, float32 (float64) sums in rank order; for 3 or more ranks the result quantised too."""
+    """Contributions quantised, float32 (float64) sums in rank order; for 3+ ranks the result too."""
     dtype, count = xs[0].dtype, xs[0].size
     wide = np.float64 if dtype == np.float64 else np.float32
     parts = [

@@ -20,7 +20,7 @@ class SelfTransport final : public Transport {
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override;
 
  private:
-  const Topology topology_;
+  const Topology topology_{};
   FutexCounter doorbell_;
   // Touched by the engine thread only.
   std::deque<Message> mail_;
