@@ -29,7 +29,7 @@ mnist: $(VENV)/.examples ## train MNIST for one epoch: 2 processes, 8-bit gradie
 	@horovodrun -np 2 python examples/pytorch_mnist_compress.py --bit8-allreduce --epochs 1 --allow-digits
 
 test: check ## all checks, then all tests but the slow ones
-	@$(BIN)/pytest -m 'not slow' test/single test/parallel
+	@$(BIN)/pytest -m 'not slow' test
 
 test-fresh: $(VENV)/.tests ## the slow tests: builds from scratch, and README's commands on a fresh Debian
 	@$(BIN)/pytest -m slow --timeout 1800 test
