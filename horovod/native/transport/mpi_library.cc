@@ -52,18 +52,13 @@ void load_mpi_of(const std::string& prefix) {
   }
 }
 
-bool plugin_prefers_prefix(const fs::path& plugin) {
-  // A build against a system MPI must not pick up a wheel that happens to be installed: it leaves a marker beside it.
-  return !fs::exists(plugin.parent_path() / "mpi_is_system");
-}
-
 void* open_plugin(const std::string& prefix, const std::string& launch_evidence) {
   const fs::path plugin = plugin_path();
   if (!fs::exists(plugin)) {
     throw StartupError("a launcher started this process (" + launch_evidence +
                        "), but this horovod was built without MPI; reinstall it without HOROVOD_WITHOUT_MPI=1");
   }
-  if (plugin_prefers_prefix(plugin)) load_mpi_of(prefix);
+  if (!prefix.empty()) load_mpi_of(prefix);
   void* handle = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     throw StartupError(std::string("cannot load the MPI part of horovod: ") + dlerror() +
@@ -93,7 +88,6 @@ MpiLibrary open_mpi_library(const std::string& prefix, const std::string& launch
 }
 
 std::string launcher_path_hint() {
-  // Two levels up: horovodrun puts a small wrapper between mpirun's daemon and the rank.
   std::string hint;
   for (const char* variable : {"PMIX_VERSION", "OPAL_PREFIX", "OMPI_MCA_orte_launch"}) {
     if (const char* value = std::getenv(variable)) hint += (hint.empty() ? " (" : ", ") + std::string(variable) + "=" + value;

@@ -16,7 +16,8 @@ struct MpiLibrary {
 // False if this build has no MPI (HOROVOD_WITHOUT_MPI=1).
 bool mpi_library_is_installed();
 
-// Looks for libmpi in <prefix>/lib first, then where the build recorded it. Throws StartupError.
+// Looks for libmpi in <prefix>/lib first, then where the build recorded it; only there if `prefix` is empty, as it is for a
+// build against a system MPI, which must not pick up a wheel. Throws StartupError.
 MpiLibrary open_mpi_library(const std::string& prefix, const std::string& launch_evidence);
 
 // ": started by /usr/bin/orted" where the parent process tells, else "".

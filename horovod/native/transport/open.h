@@ -15,8 +15,8 @@ struct OpenedTransport {
   bool mpi_threads_multiple = false;
 };
 
-// Joins the job this process was started in. Without a launcher that is a world of one, which needs no MPI. `prefix` is the
-// running interpreter's (sys.prefix), where libmpi is looked for first. Collective; throws StartupError.
+// Joins the job this process was started in. Without a launcher that is a world of one, which needs no MPI. `prefix` is where
+// libmpi is looked for first, the running interpreter's sys.prefix; see open_mpi_library. Collective; throws StartupError.
 OpenedTransport open_transport(const Settings& settings, const std::string& prefix);
 
 // Leaves MPI if open_transport entered it. Collective, at the end of the process.

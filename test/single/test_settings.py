@@ -1,0 +1,67 @@
+"""Settings come from the environment, once, and what cannot be understood is refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from horovod import _native
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, *_ in _native.settings_table():
+        monkeypatch.delenv(variable, raising=False)
+
+
+def test_defaults_are_those_of_the_table() -> None:
+    settings = _native.Settings.from_environment()
+    for variable, kind, default, help_text in _native.settings_table():
+        value = getattr(settings, variable.removeprefix("HOROVOD_").lower())
+        shown = str(int(value)) if kind in ("int", "bool") else f"{value:g}" if kind == "float" else value
+        assert shown == default, variable
+        assert len(help_text) > 10
+
+
+def test_values_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_FUSION_THRESHOLD", "1024")
+    monkeypatch.setenv("HOROVOD_CYCLE_TIME", "2.5")
+    monkeypatch.setenv("HOROVOD_TIMELINE_MARK_CYCLES", "1")
+    monkeypatch.setenv("HOROVOD_LOG_LEVEL", "INFO")
+    settings = _native.Settings.from_environment()
+    assert settings.fusion_threshold == 1024
+    assert settings.cycle_time == 2.5
+    assert settings.timeline_mark_cycles is True
+    assert settings.log_level == "info"
+
+
+def test_an_empty_variable_means_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_CACHE_CAPACITY", "")
+    assert _native.Settings.from_environment().cache_capacity == 1024
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("HOROVOD_FUSION_THRESHOLD", "-1"),
+        ("HOROVOD_FUSION_THRESHOLD", "64MB"),
+        ("HOROVOD_CYCLE_TIME", "nan"),
+        ("HOROVOD_CYCLE_TIME", "fast"),
+        ("HOROVOD_DISABLE_GROUP_FUSION", "maybe"),
+        ("HOROVOD_LOG_LEVEL", "loud"),
+        ("HOROVOD_TRANSPORT", "pigeon"),
+        ("HOROVOD_SIMD", "sse2"),
+    ],
+)
+def test_what_cannot_be_understood_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ValueError, match=f"{variable}='{value}' is not"):
+        _native.Settings.from_environment()
+
+
+def test_the_simd_level_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _native.simd_level() == _native.simd_levels()[-1]
+    monkeypatch.setenv("HOROVOD_SIMD", "baseline")
+    assert _native.simd_level() == "baseline"
+    assert _native.get_codec("bit8").level == "baseline"
