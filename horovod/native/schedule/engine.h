@@ -16,13 +16,9 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/settings.h"
-#include "observe/counters.h"
-#include "observe/listener.h"
 #include "schedule/coordinator.h"
 #include "schedule/executor.h"
 #include "schedule/handles.h"
-#include "schedule/submission.h"
-#include "transport/transport.h"
 
 namespace hvd {
 
