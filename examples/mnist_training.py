@@ -69,12 +69,19 @@ def truth(text: str) -> bool:
     return text.lower() == "true"
 
 
-def prepare(args: argparse.Namespace, ranks: Ranks) -> torch.device:
-    """Sets the seed and this rank's share of the cores; returns the device to train on."""
+def prepare(args: argparse.Namespace, ranks: Ranks, serves_cuda: bool = True) -> torch.device:
+    """Sets the seed and this rank's share of the cores; returns the device to train on.
+
+    serves_cuda: whether what combines the ranks' gradients takes them from a GPU.
+    """
     torch.manual_seed(args.seed)
     # Each rank would otherwise start a thread per core, and the ranks of a host would wait for each other.
     torch.set_num_threads(max(1, usable_cores() // ranks.local_size))
     if args.no_cuda or not torch.cuda.is_available():
+        return torch.device("cpu")
+    if not serves_cuda:
+        if ranks.rank == 0:
+            print("training on the CPU: this build of Horovod does not serve tensors on a GPU", flush=True)
         return torch.device("cpu")
     device = torch.device("cuda", ranks.local_rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
@@ -167,13 +174,13 @@ def evaluate(
     """
     model.eval()
     counts = torch.zeros(3, dtype=torch.float64)  # right answers, images, summed loss
-    images, labels = (tensor[ranks.rank :: ranks.size] for tensor in data.tensors)
+    shares = [torch.split(tensor[ranks.rank :: ranks.size], TEST_BATCH) for tensor in data.tensors]
     with torch.no_grad():
-        for batch, truth in zip(images.split(TEST_BATCH), labels.split(TEST_BATCH), strict=True):
-            truth = truth.to(device)
-            logits = model(batch.to(device))
-            loss = functional.cross_entropy(logits, truth, reduction="sum").item()
-            counts += torch.tensor([int((logits.argmax(dim=1) == truth).sum()), len(truth), loss])
+        for images, labels in zip(*shares, strict=True):
+            images, labels = images.to(device), labels.to(device)
+            logits = model(images)
+            loss = functional.cross_entropy(logits, labels, reduction="sum").item()
+            counts += torch.tensor([int((logits.argmax(dim=1) == labels).sum()), len(labels), loss])
     if sum_over_ranks is not None:
         counts = sum_over_ranks(counts)
     return Score(correct=int(counts[0]), total=int(counts[1]), loss_sum=float(counts[2]))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 import torch
 from mnist_model import MnistNet
@@ -73,10 +74,10 @@ def main() -> None:
     args = parse_arguments()
     hvd.init()
     ranks = Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
-    device = prepare(args, ranks)
+    device = prepare(args, ranks, serves_cuda=hvd.cuda_built())
     data = load_data(args, ranks, hvd.allgather_object)
 
-    sampler = DistributedSampler(data.train, ranks.size, ranks.rank, seed=args.seed)
+    sampler: DistributedSampler[Any] = DistributedSampler(data.train, ranks.size, ranks.rank, seed=args.seed)
     loader = DataLoader(data.train, batch_size=args.batch_size, sampler=sampler)
     model = MnistNet().to(device)
     optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=args.lr * ranks.size)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 import torch
 from mnist_model import MnistNet
@@ -50,11 +51,11 @@ def main() -> None:
         # 1. Join the other processes and learn who we are among them.
         hvd.init()
         ranks = Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
-    device = prepare(args, ranks)
+    device = prepare(args, ranks, serves_cuda=hvd.cuda_built() or not args.hvd)
     data = load_data(args, ranks, hvd.allgather_object if args.hvd else None)
 
     # 2. Every rank trains on its own share of the images. The shares are drawn anew in every epoch.
-    sampler = DistributedSampler(data.train, ranks.size, ranks.rank, seed=args.seed)
+    sampler: DistributedSampler[Any] = DistributedSampler(data.train, ranks.size, ranks.rank, seed=args.seed)
     loader = DataLoader(data.train, batch_size=args.batch_size, sampler=sampler)
     model = MnistNet().to(device)
     # 3. A step now averages over size times as many images, so it may be that much longer.
