@@ -76,6 +76,28 @@ def test_allreduce_checks_and_times_everybody(ranks: int, tmp_path: Path) -> Non
         assert row["nmse"] < (1.6e-3 if row["contender"] == "bit8" else 1e-5)
 
 
+def test_summary_fills_the_page_from_the_figures(tmp_path: Path) -> None:
+    speed, sums = tmp_path / "codec.json", tmp_path / "allreduce.json"
+    assert run("codec.py", "--quick", "--out", str(speed)).returncode == 0
+    done = run("allreduce.py", "--quick", "--np", "2", "--out", str(sums), "--only", "MPI", "none", "bit8")
+    assert done.returncode == 0, done.stderr
+    page = tmp_path / "page.md"
+    text = (BENCHMARKS.parent / "docs" / "benchmarks.md").read_text()
+    page.write_text(text)
+    done = run("summary.py", str(speed), str(sums), "--into", str(page))
+    assert done.returncode == 0, done.stderr
+    before, mark, after = page.read_text().partition(
+        "<!-- everything below is written by benchmarks/summary.py -->"
+    )
+    assert text.startswith(before + mark)
+    rows = {(row["bytes"], row["contender"], row["mode"]): row for row in document(sums)["rows"]}
+    wanted = f"({rows[1000, 'none', 'in_place']['versus_best']:.2f})"
+    line = next(row for row in cells(after) if row[0] == "1 KB")
+    assert line[2].endswith(wanted)
+    assert len([row for row in cells(after) if row[0] == "100 KB"]) == 2  # in place, and out of place
+    assert "bit8/128" in after
+
+
 def test_allreduce_names_what_it_does_not_know() -> None:
     done = run("allreduce.py", "--only", "smoke-signals")
     assert done.returncode == 2
