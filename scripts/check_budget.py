@@ -70,7 +70,7 @@ def measure_file(path: Path) -> Iterator[Measurement]:
     if path.suffix == ".py":
         kind = "lines of a test file" if name.startswith("test/") else "lines of a Python file"
         yield Measurement(lines, kind, name)
-        yield from _measure_python(ast.parse(source), name)
+        yield from _measure_python(ast.parse(source, filename=name), name)
         return
     yield Measurement(lines, "lines of a header" if path.suffix == ".h" else "lines of a C++ file", name)
     for function in cpp_functions.functions(source):
