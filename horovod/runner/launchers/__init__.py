@@ -1,0 +1,73 @@
+"""How each MPI is asked to start ranks: one file per family, pure functions from a job to a command line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+
+from horovod.common.build_info import build_info
+from horovod.runner.errors import LaunchError
+from horovod.runner.launchers import hydra, open_mpi, open_mpi_4
+from horovod.runner.launchers.job import Job
+
+__all__ = ["FLAVOURS", "Job", "command", "flavour_of", "installed_flavour", "installed_mpirun"]
+
+# Name of the flavour -> the options for its mpirun, all but the command.
+FLAVOURS: dict[str, Callable[[Job], list[str]]] = {
+    "Open MPI 5": open_mpi.options,
+    "Open MPI 4": open_mpi_4.options,
+    "Spectrum MPI": open_mpi_4.spectrum_options,
+    "MPICH": hydra.mpich_options,
+    "Intel MPI": hydra.intel_options,
+}
+
+
+def command(job: Job, flavour: str) -> list[str]:
+    """The whole command line that starts the job; LaunchError when this MPI cannot start it."""
+    return [job.mpirun, *FLAVOURS[flavour](job), *job.more_arguments, *job.rank_command]
+
+
+def flavour_of(version_text: str) -> str:
+    """The flavour that `mpirun --version` shows; "" for none that we know."""
+    if "Spectrum MPI" in version_text:
+        return "Spectrum MPI"
+    if "Open MPI" in version_text or "OpenRTE" in version_text:
+        number = version_text.replace("(", " ").replace(")", " ").split()
+        majors = [int(word.partition(".")[0]) for word in number if word[:1].isdigit() and "." in word]
+        return "Open MPI 5" if majors and majors[0] >= 5 else "Open MPI 4"
+    if "Intel(R) MPI" in version_text:
+        return "Intel MPI"
+    return "MPICH" if "HYDRA" in version_text.upper() or "MPICH" in version_text else ""
+
+
+def installed_mpirun() -> str:
+    """The mpirun of the MPI that the core was linked with: one job never mixes two."""
+    mpi = build_info().mpi
+    if not mpi.built:
+        raise LaunchError(
+            "this installation has no MPI, so it cannot start ranks (it was built with "
+            "HOROVOD_WITHOUT_MPI=1, or "
+            "never built); install horovod again without that variable: pip install ."
+        )
+    path = mpi.mpirun_path()
+    if not os.access(path, os.X_OK):
+        raise LaunchError(
+            f"the mpirun of the MPI that horovod was built with is missing: {path}; install that MPI "
+            f"({mpi.name} {mpi.version}) again, or build horovod again"
+        )
+    return path
+
+
+def installed_flavour(mpirun: str) -> str:
+    """Ask mpirun who it is."""
+    answer = subprocess.run(
+        [mpirun, "--version"], capture_output=True, text=True, errors="replace", check=False
+    )
+    flavour = flavour_of(answer.stdout + answer.stderr)
+    if not flavour:
+        said = (answer.stdout + answer.stderr).strip() or "nothing"
+        raise LaunchError(
+            f"{mpirun} --version is of no MPI that horovodrun knows ({', '.join(FLAVOURS)}); it says: {said}"
+        )
+    return flavour

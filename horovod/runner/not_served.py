@@ -1,0 +1,108 @@
+"""Options of Horovod that this package cannot honour: rows of the table in `options`, with the reason.
+
+A row moves into that table when what it controls is built.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def _row(reason: str, *flags: str, off: str = "", variable: str = "", key: str = "") -> dict[str, Any]:
+    """Named after its first flag, else its key, else its variable. `off` flags are accepted."""
+    name = (flags[0].lstrip("-") if flags else key or variable).replace("-", "_")
+    off_flags = (off,) if off else ()
+    switch = {"type": "bool"} if off else {}
+    return dict(
+        name=name, flags=flags, off_flags=off_flags, variable=variable, key=key, unserved=reason, **switch
+    )
+
+
+_ROUTES = "the core chooses the route of each allreduce from its size and the hosts; leave the option out"
+_AUTOTUNE = "there is no autotuner yet; set --fusion-threshold-mb and --cycle-time-ms by hand"
+_STALL = "there is no stall inspector yet; use --timeline-filename to see which operation waits for whom"
+_ELASTIC = "jobs have a fixed number of ranks; use -np, and save checkpoints to restart from"
+_GLOO = "there is no Gloo here; MPI starts the ranks and is in the installation already: leave the option out"
+_NCCL = "tensors on GPUs are not served yet; leave the option out"
+_BINDING = 'the core does not bind its threads; use --binding-args="--bind-to core" to bind ranks to cores'
+_THREADS = "the core uses MPI from one thread, so there is nothing to switch off; leave the option out"
+
+UNSERVED_ROWS: tuple[dict[str, Any], ...] = (
+    _row(
+        _ROUTES,
+        "--hierarchical-allreduce",
+        off="--no-hierarchical-allreduce",
+        variable="HOROVOD_HIERARCHICAL_ALLREDUCE",
+        key="params.hierarchical_allreduce",
+    ),
+    _row(
+        _ROUTES,
+        "--hierarchical-allgather",
+        off="--no-hierarchical-allgather",
+        variable="HOROVOD_HIERARCHICAL_ALLGATHER",
+        key="params.hierarchical_allgather",
+    ),
+    _row(
+        _ROUTES,
+        "--torus-allreduce",
+        off="--no-torus-allreduce",
+        variable="HOROVOD_TORUS_ALLREDUCE",
+        key="params.torus_allreduce",
+    ),
+    _row(_AUTOTUNE, "--autotune", off="--no-autotune", variable="HOROVOD_AUTOTUNE", key="autotune.enabled"),
+    _row(_AUTOTUNE, "--autotune-log-file", variable="HOROVOD_AUTOTUNE_LOG", key="autotune.log_file"),
+    *(
+        _row(
+            _AUTOTUNE,
+            f"--autotune-{name.replace('_', '-')}",
+            variable=f"HOROVOD_AUTOTUNE_{name.upper()}",
+            key=f"autotune.{name}",
+        )
+        for name in ("warmup_samples", "steps_per_sample", "bayes_opt_max_samples", "gaussian_process_noise")
+    ),
+    _row(_STALL, "--stall-check", off="--no-stall-check", key="stall_check.enabled"),
+    _row(
+        _STALL,
+        "--stall-check-warning-time-seconds",
+        variable="HOROVOD_STALL_CHECK_TIME_SECONDS",
+        key="stall_check.warning_time_seconds",
+    ),
+    _row(
+        _STALL,
+        "--stall-check-shutdown-time-seconds",
+        variable="HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+        key="stall_check.shutdown_time_seconds",
+    ),
+    _row(_ELASTIC, "--min-np", "--min-num-proc"),
+    _row(_ELASTIC, "--max-np", "--max-num-proc"),
+    _row(_ELASTIC, "--slots-per-host"),
+    _row(_ELASTIC, "--elastic-timeout", variable="HOROVOD_ELASTIC_TIMEOUT"),
+    _row(_ELASTIC, "--reset-limit"),
+    _row(_ELASTIC, "--blacklist-cooldown-range"),
+    _row(_ELASTIC, "--host-discovery-script"),
+    _row(_ELASTIC, variable="HOROVOD_ELASTIC"),
+    _row(_GLOO, "--gloo", variable="HOROVOD_GLOO_IFACE"),
+    _row(_GLOO, "--gloo-timeout-seconds", key="library_options.gloo_timeout_seconds"),
+    _row("there is no jsrun launcher; start the job with mpirun, without horovodrun", "--jsrun"),
+    _row("Spectrum MPI's own flag; give it to mpirun with --mpi-args=-tcp", "--tcp"),
+    _row(
+        _NCCL,
+        "--num-nccl-streams",
+        variable="HOROVOD_NUM_NCCL_STREAMS",
+        key="library_options.num_nccl_streams",
+    ),
+    _row(
+        _THREADS,
+        "--mpi-threads-disable",
+        off="--no-mpi-threads-disable",
+        variable="HOROVOD_MPI_THREADS_DISABLE",
+        key="library_options.mpi_threads_disable",
+    ),
+    _row(
+        _BINDING,
+        "--thread-affinity",
+        variable="HOROVOD_THREAD_AFFINITY",
+        key="library_options.thread_affinity",
+    ),
+    _row("process sets come with a later release", variable="HOROVOD_DYNAMIC_PROCESS_SETS"),
+)

@@ -1,0 +1,144 @@
+"""The ranks' output: taken out of the cells that mpirun passes on, and shown line by line with the rank."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from horovod.runner import rank as wrapper
+from horovod.runner.errors import LaunchError
+
+_LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)")
+
+
+@dataclass(frozen=True)
+class Cell:
+    rank: int
+    kind: bytes
+    payload: bytes
+
+
+class Decoder:
+    """Splits a stream into cells and what is none: mpirun's own messages. The format: `rank`."""
+
+    def __init__(self, nonce: str) -> None:
+        self._magic = wrapper.magic(nonce)
+        self._head = re.compile(re.escape(self._magic) + rb"(\d{7})([OER])(\d{3})")
+        self._buffer = b""
+
+    def feed(self, data: bytes) -> Iterator[Cell | bytes]:
+        self._buffer += data
+        while self._buffer:
+            start = self._buffer.find(self._magic)
+            if start < 0:
+                start = len(self._buffer) - self._beginning_of_magic()
+            if start > 0:
+                yield self._take(start)
+            elif len(self._buffer) < wrapper.CELL_SIZE:
+                return  # the rest has not arrived yet
+            else:
+                yield self._cell() or self._take(len(self._magic))
+
+    def rest(self) -> bytes:
+        return self._take(len(self._buffer))
+
+    def _take(self, count: int) -> bytes:
+        taken, self._buffer = self._buffer[:count], self._buffer[count:]
+        return taken
+
+    def _beginning_of_magic(self) -> int:
+        """How many bytes at the end of the buffer may be the beginning of a cell."""
+        lengths = range(min(len(self._magic) - 1, len(self._buffer)), 0, -1)
+        return next((n for n in lengths if self._buffer.endswith(self._magic[:n])), 0)
+
+    def _cell(self) -> Cell | None:
+        """The cell at the beginning of the buffer; None when something tore it apart."""
+        head = self._head.match(self._buffer)
+        if head is None or self._buffer[wrapper.CELL_SIZE - 1] != ord("\n"):
+            return None
+        cell = self._take(wrapper.CELL_SIZE)
+        return Cell(int(head[1]), head[2], wrapper.exchanged(cell[head.end() : head.end() + int(head[3])]))
+
+
+class RankOutput:
+    """Shows what ranks write as `[rank]<stdout>:line`; writes it to files as it is, when a folder is given.
+
+    Bytes are passed on unchanged, whatever their encoding. A carriage return ends a line too, so that
+    progress bars move.
+    """
+
+    def __init__(
+        self,
+        ranks: int,
+        stdout: BinaryIO,
+        stderr: BinaryIO,
+        folder: str | None = None,
+        timestamps: bool = False,
+    ) -> None:
+        self._streams = {wrapper.OUTPUT: stdout, wrapper.ERROR: stderr}
+        self._names = {wrapper.OUTPUT: "stdout", wrapper.ERROR: "stderr"}
+        self._timestamps = timestamps
+        self._unfinished: dict[tuple[int, bytes], list[bytes]] = {}
+        self._after_return: set[tuple[int, bytes]] = set()
+        self._files: dict[tuple[int, bytes], BinaryIO] = {}
+        self._open = ExitStack()
+        if folder is not None:
+            self._open_files(Path(folder), ranks)
+
+    def _open_files(self, folder: Path, ranks: int) -> None:
+        width = len(str(ranks - 1))
+        try:
+            for rank in range(ranks):
+                own = folder / f"rank.{rank:0{width}}"
+                own.mkdir(parents=True, exist_ok=True)
+                for kind, name in self._names.items():
+                    self._files[rank, kind] = self._open.enter_context((own / name).open("wb"))
+        except OSError as error:
+            self._open.close()
+            raise LaunchError(f"--output-filename {folder}: {error}") from None
+
+    def write(self, rank: int, kind: bytes, data: bytes) -> None:
+        key = (rank, kind)
+        if key in self._files:
+            self._files[key].write(data)
+            self._files[key].flush()
+        if key in self._after_return and data:
+            self._after_return.discard(key)
+            if data.startswith(b"\n"):  # the second half of a \r\n that was torn apart
+                self._show(kind, b"\n")
+                data = data[1:]
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        if end:
+            whole = b"".join([*self._unfinished.pop(key, []), data[:end]])
+            self._show(kind, b"".join(self._prefixed(rank, kind, line) for line in _LINE.findall(whole)))
+            if whole.endswith(b"\r"):
+                self._after_return.add(key)
+        if data[end:]:
+            self._unfinished.setdefault(key, []).append(data[end:])
+
+    def _prefixed(self, rank: int, kind: bytes, line: bytes) -> bytes:
+        if line == b"\r":  # progress bars begin with it
+            return line
+        when = time.asctime() if self._timestamps else ""
+        return f"{when}[{rank}]<{self._names[kind]}>:".encode() + line
+
+    def _show(self, kind: bytes, data: bytes) -> None:
+        if data:
+            self._streams[kind].write(data)
+
+    def flush(self) -> None:
+        for stream in self._streams.values():
+            stream.flush()
+
+    def finish(self) -> None:
+        """Show last lines that no newline ended (with one, lest they run together), and close the files."""
+        for (rank, kind), parts in sorted(self._unfinished.items()):
+            self._show(kind, self._prefixed(rank, kind, b"".join(parts)) + b"\n")
+        self._unfinished.clear()
+        self.flush()
+        self._open.close()

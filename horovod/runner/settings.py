@@ -1,0 +1,47 @@
+"""What holds for this job: command line, config file and environment, in this order of weight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from horovod.runner.config_file import asks_for_something
+from horovod.runner.errors import LaunchError
+from horovod.runner.options import CORE, LAUNCHER, OPTIONS, UNSERVED
+
+
+def merged(
+    given: Mapping[str, Any], file: Mapping[str, Any], environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """Option name -> value: the command line's, else the file's, else (launcher) variable or default."""
+    values = {**file, **given}
+    for option in OPTIONS:
+        if option.part != LAUNCHER or option.name in values:
+            continue
+        text = environment.get(option.variable, "") or option.default
+        if text:
+            try:
+                values[option.name] = option.convert(text)
+            except ValueError as error:
+                raise LaunchError(f"{option.variable}: {error}") from None
+    return values
+
+
+def rank_environment(values: Mapping[str, Any]) -> dict[str, str]:
+    """The variables that flags and file set for the core; one that is set already stays otherwise."""
+    return {
+        option.variable: option.variable_text(values[option.name])
+        for option in OPTIONS
+        if option.part == CORE and option.name in values
+    }
+
+
+def environment_warnings(environment: Mapping[str, str]) -> list[str]:
+    """A sentence for each of Horovod's variables that is set and cannot be honoured."""
+    return [
+        f"{option.variable}={environment[option.variable]} is not served: {option.unserved}"
+        for option in OPTIONS
+        if option.part == UNSERVED
+        and option.variable in environment
+        and asks_for_something(environment[option.variable])
+    ]
