@@ -22,37 +22,57 @@ HVD_SCALAR uint32_t largest_magnitude(const float* x, int64_t count, float presc
 }
 
 template <bool kScaled>
-HVD_SCALAR uint8_t encode_block(const float* x, int64_t count, float prescale, uint8_t* codes) {
-  const uint8_t scale = e4m3_block_scale(largest_magnitude<kScaled>(x, count, prescale));
+HVD_SCALAR void encode_block(const float* x, int64_t count, float prescale, uint8_t scale, uint8_t* codes) {
   const float inverse = e8m0_inverse(scale);
   for (int64_t i = 0; i < count; ++i) codes[i] = e4m3_from_float(scaled<kScaled>(x[i], prescale) * inverse);
-  return scale;
+}
+
+// Scales of some blocks first, then their codes: no block waits for its own maximum, and the elements are still in the
+// level-1 cache when they are read again. `kBlock` 0 stands for a block size known at run time; a constant one lets the
+// compiler unroll.
+template <bool kScaled, int64_t kBlock>
+HVD_SCALAR void encode_run(const float* __restrict x, int64_t count, int64_t any_block, float prescale,
+                           uint8_t* __restrict run) {
+  constexpr int64_t kTogether = 4096;  // elements
+  constexpr int64_t kAhead = 2048;     // the hardware's prefetcher alone left 15 % on the table
+  const int64_t block = kBlock != 0 ? kBlock : any_block;
+  const int64_t blocks = (count + block - 1) / block;
+  const int64_t full = count / block;
+  uint8_t* codes = run + blocks;
+  for (int64_t first = 0; first < full; first += kTogether / block) {
+    const int64_t last = first + kTogether / block < full ? first + kTogether / block : full;
+    for (int64_t b = first; b < last; ++b) {
+      for (int64_t i = 0; i < block; i += 16) __builtin_prefetch(x + b * block + i + kAhead);
+      run[b] = e4m3_block_scale(largest_magnitude<kScaled>(x + b * block, block, prescale));
+    }
+    for (int64_t b = first; b < last; ++b) {
+      encode_block<kScaled>(x + b * block, block, prescale, run[b], codes + b * block);
+    }
+  }
+  if (full < blocks) {
+    const float* rest = x + full * block;
+    const int64_t length = count - full * block;
+    run[full] = e4m3_block_scale(largest_magnitude<kScaled>(rest, length, prescale));
+    encode_block<kScaled>(rest, length, prescale, run[full], codes + full * block);
+  }
 }
 
 template <bool kScaled>
-HVD_SCALAR void encode_run(const float* __restrict x, int64_t count, int64_t block, float prescale,
-                           uint8_t* __restrict run) {
-  const int64_t blocks = (count + block - 1) / block;
-  uint8_t* codes = run + blocks;
-  const int64_t full = count / block;
-  for (int64_t b = 0; b < full; ++b) {
-    const float* source = x + b * block;
-    uint8_t* target = codes + b * block;
-    // A constant trip count lets the compiler unroll the common cases completely.
-    run[b] = block == 128  ? encode_block<kScaled>(source, 128, prescale, target)
-             : block == 32 ? encode_block<kScaled>(source, 32, prescale, target)
-                           : encode_block<kScaled>(source, block, prescale, target);
-  }
-  if (full < blocks) {
-    run[full] = encode_block<kScaled>(x + full * block, count - full * block, prescale, codes + full * block);
+void encode_scaled(const float* x, int64_t count, int64_t block, float prescale, uint8_t* run) {
+  if (block == 128) {
+    encode_run<kScaled, 128>(x, count, block, prescale, run);
+  } else if (block == 32) {
+    encode_run<kScaled, 32>(x, count, block, prescale, run);
+  } else {
+    encode_run<kScaled, 0>(x, count, block, prescale, run);
   }
 }
 
 void encode(const float* x, int64_t count, int64_t block, float prescale, uint8_t* run) {
   if (prescale == 1.0f) {
-    encode_run<false>(x, count, block, prescale, run);
+    encode_scaled<false>(x, count, block, prescale, run);
   } else {
-    encode_run<true>(x, count, block, prescale, run);
+    encode_scaled<true>(x, count, block, prescale, run);
   }
 }
 
