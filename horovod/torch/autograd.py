@@ -61,12 +61,13 @@ class HorovodAllreduce(torch.autograd.Function):
         op: int | None,
         prescale_factor: float,
         postscale_factor: float,
-        process_set: ProcessSet,
-        compression: Any = NoneCompressor,
+        *process_set_and_compression: Any,
     ) -> Any:
+        process_set, compression = (*process_set_and_compression, NoneCompressor)[:2]
         require_global(process_set)
         ctx.op = handle_average_backwards_compatibility(op, average)
         ctx.factors = (prescale_factor, postscale_factor, process_set, compression)
+        ctx.ignored = (None,) * (5 + len(process_set_and_compression))
         arguments = reduce_arguments(ctx.op, prescale_factor, postscale_factor)
         return synchronize(
             start_allreduce([tensor], name, arguments, resolved(compression), in_place=False, grouped=False)
@@ -75,7 +76,7 @@ class HorovodAllreduce(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         reduced = applied(HorovodAllreduce, gradients[0], None, None, ctx.op, *ctx.factors)
-        return reduced, None, None, None, None, None, None, None
+        return reduced, *ctx.ignored
 
 
 class HorovodGroupedAllreduce(torch.autograd.Function):

@@ -29,7 +29,7 @@ class GradientReducer:
         self.compressor = resolved(compression)
         # Average divides by size() in the core; predividing moves part of that before the sum.
         self._arguments: ReduceArguments = reduce_arguments(op, 1.0 / predivide_factor, predivide_factor)
-        self._seen_sparse: set[torch.Tensor] = set()
+        self._sparse_dims: dict[torch.Tensor, int] = {}  # of the parameters whose gradient was sparse before
 
     def compressor_for(self, parameter: torch.Tensor) -> Any:
         """Compression of a parameter's gradient: none for vectors and for what is too small to be worth it.
@@ -45,22 +45,25 @@ class GradientReducer:
         """Give a parameter without gradient a zero one, so that this rank can take part in reducing it."""
         if parameter.grad is not None:
             return
-        if parameter in self._seen_sparse and not self.sparse_as_dense:
-            parameter.grad = torch.zeros_like(parameter, layout=torch.sparse_coo)
+        if parameter in self._sparse_dims and not self.sparse_as_dense:
+            dims = self._sparse_dims[parameter]
+            nothing = torch.empty(0, *parameter.shape[dims:], dtype=parameter.dtype)
+            parameter.grad = torch.sparse_coo_tensor(
+                torch.empty(dims, 0), nothing, parameter.shape, check_invariants=False
+            )
         else:
             parameter.grad = torch.zeros_like(parameter)
 
     def start(self, names: Sequence[str], parameters: Sequence[torch.Tensor], grouped: bool) -> Wait:
-        """Start the reduction of the parameters' gradients, by groups if ``grouped``; the result waits for
-        it.
-        """
+        """Start to reduce the parameters' gradients, as a group if ``grouped``; returns what waits for it."""
         waits: list[Wait] = []
         dense: dict[Any, list[tuple[str, torch.Tensor]]] = {}
         for name, parameter in zip(names, parameters, strict=True):
             gradient = parameter.grad
             assert gradient is not None
             if gradient.is_sparse:
-                self._seen_sparse.add(parameter)
+                self._sparse_dims[parameter] = gradient.sparse_dim()
+            if gradient.is_sparse and not self.sparse_as_dense:
                 waits.append(self._start_sparse(name, parameter, gradient))
             else:
                 key = self.compressor_for(parameter) if grouped else parameter
@@ -72,32 +75,25 @@ class GradientReducer:
     def _start_dense(self, members: list[tuple[str, torch.Tensor]], grouped: bool) -> Wait:
         names, parameters = zip(*members, strict=True)
         compressor = self.compressor_for(parameters[0])
-        name = names[0] if not grouped else f"group.{names[0]}"
-        gradients = [parameter.grad for parameter in parameters]
+        name = f"group.{names[0]}" if grouped else names[0]
+        gradients = [p.grad.to_dense() if p.grad.is_sparse else p.grad for p in parameters]
         handle = start_allreduce(gradients, name, self._arguments, compressor, in_place=True, grouped=grouped)
-        return lambda: _wait(handle)
+
+        def wait() -> None:
+            synchronize(handle)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                if parameter in self._sparse_dims:
+                    parameter.grad = gradient.to_sparse(self._sparse_dims[parameter])
+
+        return wait
 
     def _start_sparse(self, name: str, parameter: torch.Tensor, gradient: torch.Tensor) -> Wait:
-        if not self.sparse_as_dense:
-            finish = sparse_allreduce_async(gradient, name, self.op)
+        finish = sparse_allreduce_async(gradient, name, self.op)
 
-            def install() -> None:
-                parameter.grad = finish()
+        def wait() -> None:
+            parameter.grad = finish()
 
-            return install
-        dense = gradient.to_dense()
-        compressor = self.compressor_for(parameter)
-        handle = start_allreduce([dense], name, self._arguments, compressor, in_place=True, grouped=False)
-
-        def install_sparse() -> None:
-            _wait(handle)
-            parameter.grad = dense.to_sparse()
-
-        return install_sparse
-
-
-def _wait(handle: int) -> None:
-    synchronize(handle)
+        return wait
 
 
 def wait_for_all(waits: Sequence[Wait]) -> None:

@@ -70,14 +70,17 @@ def checked_groups(groups: Any, num_groups: int, parameters: Sequence[torch.Tens
         return groups or None
     if not isinstance(groups, list | tuple) or not all(isinstance(group, list | tuple) for group in groups):
         raise ValueError("groups must be a number of groups or a list of lists of parameters.")
-    members = [member for group in groups for member in group]
+    _check_members([member for group in groups for member in group], parameters)
+    return [list(group) for group in groups if group]
+
+
+def _check_members(members: list[Any], parameters: Sequence[torch.Tensor]) -> None:
     if not all(isinstance(member, torch.Tensor) for member in members):
         raise ValueError("groups must consist of lists of torch.Tensor parameters.")
     if len(set(members)) < len(members):
         raise ValueError("groups: a parameter is in two groups, or twice in one; it is reduced only once.")
     if not set(members) <= set(parameters):
         raise ValueError("groups: a tensor is not among the parameters of the optimizer.")
-    return [list(group) for group in groups if group]
 
 
 def group_members(groups: Groups | None, trainable: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:

@@ -1,0 +1,62 @@
+"""Starts horovodrun in tests, and sees to it that nothing of a job is left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+MARK = "HOROVOD_TEST_JOB"
+
+
+def environment(mark: str, **more: str) -> dict[str, str]:
+    """Ours with this interpreter's programs first, without settings that would change what tests see."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("HOROVOD_")}
+    path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
+    return {**kept, "PATH": path, MARK: mark, **more}
+
+
+def start(arguments: Sequence[str], mark: str, **more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "horovod.runner", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="surrogateescape",
+        env=environment(mark, **more),
+    )
+
+
+def horovodrun(*arguments: str, limit: float = 60, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a job to its end. Fails when it takes too long, or leaves a process."""
+    mark = f"{os.getpid()}.{time.monotonic_ns()}"
+    process = start(arguments, mark, **more)
+    try:
+        out, err = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        out, err = process.communicate()
+        raise AssertionError(
+            f"horovodrun {arguments} took more than {limit} s: {out[-2000:]} {err[-2000:]}"
+        ) from None
+    assert not processes_of(mark), err
+    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+
+def processes_of(mark: str) -> list[str]:
+    """Command lines of the processes that have our mark in their environment, so belong to that job."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                marked = f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0")
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue  # ended, or not ours
+            if marked and command:
+                found.append(f"{folder.name}: {command}")
+    return found

@@ -1,0 +1,174 @@
+"""Broadcast of parameters, optimizer state and objects: afterwards every rank has what root had, and root
+still has it.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import horovod.torch as hvd
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "Adam": {"amsgrad": True},
+    "AdamW": {"weight_decay": 0.3},
+    "SGD": {"momentum": 0.9, "nesterov": True},
+}
+
+
+def every_optimizer() -> list[str]:
+    base = torch.optim.Optimizer
+    members = vars(torch.optim).items()
+    return sorted(
+        name for name, m in members if isinstance(m, type) and issubclass(m, base) and m is not base
+    )
+
+
+def make(name: str, rank: int, steps: int, wrap: bool) -> tuple[nn.Module, Any]:
+    torch.manual_seed(rank)
+    model: nn.Module = (
+        nn.Embedding(6, 4, sparse=True) if name == "SparseAdam" else nn.Linear(5, 4, bias=False)
+    )
+    if name == "LBFGS":
+        optimizer: Any = torch.optim.LBFGS(model.parameters(), lr=0.1 * (rank + 1), max_iter=3)
+    else:
+        optimizer = getattr(torch.optim, name)(
+            model.parameters(), lr=0.01 * (rank + 1), **OPTIONS.get(name, {})
+        )
+    for _ in range(steps):
+        step(name, model, optimizer)
+    return model, hvd.DistributedOptimizer(optimizer, model.named_parameters()) if wrap else optimizer
+
+
+def step(name: str, model: nn.Module, optimizer: Any) -> None:
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        x = torch.tensor([0, 3]) if name == "SparseAdam" else torch.ones(2, 5)
+        loss = (model(x) ** 2).sum()
+        loss.backward()
+        return loss
+
+    if name == "LBFGS":
+        optimizer.step(closure)
+    else:
+        closure()
+        optimizer.step()
+
+
+def flat(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [item for key in sorted(value, key=str) for item in [key, *flat(value[key])]]
+    if isinstance(value, list | tuple):
+        return [item for entry in value for item in flat(entry)]
+    return [
+        (value.dtype, value.shape, value.tolist())
+        if isinstance(value, torch.Tensor)
+        else (type(value), value)
+    ]
+
+
+@pytest.mark.parametrize("name", every_optimizer())
+@pytest.mark.parametrize("steps_by_rank", [[2, 0], [0, 2], [2, 3], [0, 0]], ids=str)
+@pytest.mark.parametrize("wrap", [False, True])
+def test_optimizer_state(name: str, steps_by_rank: list[int], wrap: bool, rank: int) -> None:
+    model, optimizer = make(name, rank, steps_by_rank[min(rank, 1)], wrap)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    state_before = flat(optimizer.state_dict())
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    state = flat(optimizer.state_dict())
+    assert all(map(torch.equal, before, model.parameters())), "parameters are not touched"
+    assert rank != 0 or state == state_before, "nor is root"
+    assert all(other == state for other in hvd.allgather_object(state))
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    step(name, model, optimizer)
+    after = hvd.allgather_object([parameter.tolist() for parameter in model.parameters()])
+    assert all(other == after[0] for other in after)
+
+
+def test_hyper_parameters_keep_their_types(rank: int) -> None:
+    layer = nn.Linear(3, 3)
+    options = {"lr": torch.tensor(0.1 * (rank + 1)), "betas": (0.1 * (rank + 1), 0.5), "foreach": False}
+    optimizer = torch.optim.Adam(
+        [
+            {"params": [layer.weight], "weight_decay": 0.5 * rank},
+            {"params": [layer.bias], "amsgrad": rank == 0},
+        ],
+        **options,
+    )
+    hvd.broadcast_optimizer_state(optimizer, root_rank=1)
+    first, second = optimizer.param_groups
+    assert torch.equal(first["lr"], torch.tensor(0.2)) and first["betas"] == (0.2, 0.5)
+    assert first["weight_decay"] == 0.5 and second["amsgrad"] is False and first["params"] == [layer.weight]
+
+
+def test_a_bfloat16_models_float32_state_stays_float32(rank: int) -> None:
+    layer = nn.Linear(3, 3, bias=False).to(torch.bfloat16)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    if rank == 0:
+        optimizer.state[layer.weight]["master"] = torch.full((3, 3), 1 / 3)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert torch.equal(optimizer.state[layer.weight]["master"], torch.full((3, 3), 1 / 3))
+
+
+def test_other_parameter_groups_than_roots(rank: int) -> None:
+    layer = nn.Linear(3, 3)
+    parameters = list(layer.parameters())
+    optimizer = torch.optim.SGD(parameters if rank == 0 else parameters[:1], lr=0.1)
+    if rank == 0:
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    else:
+        with pytest.raises(ValueError, match=r"groups of \[1\].*\[2\]"):
+            hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    hvd.barrier()
+
+
+class Everything(nn.Module):
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3).to(torch.bfloat16)
+        self.norm = nn.BatchNorm1d(3)
+        for name, dtype in {"flag": torch.bool, "byte": torch.uint8, "short_float": torch.float16}.items():
+            self.register_buffer(name, torch.full((3,), rank % 2).to(dtype))
+        nn.init.constant_(self.layer.weight, rank)
+        self.norm.num_batches_tracked += rank
+        self.transposed = nn.Parameter(torch.full((2, 5), float(rank)).t())
+        self.empty = nn.Parameter(torch.empty(0, 3))
+
+
+@pytest.mark.parametrize("form", ["state_dict", "named_parameters", "list of pairs", "list of tensors"])
+def test_parameters(form: str, rank: int) -> None:
+    model = Everything(rank)
+    state = model.state_dict()
+    given = {
+        "state_dict": state,
+        "named_parameters": iter(model.named_parameters()),
+        "list of pairs": list(state.items()),
+        "list of tensors": list(state.values()),
+    }[form]
+    hvd.broadcast_parameters(given, root_rank=1)
+    assert torch.equal(model.layer.weight, torch.ones(3, 4, dtype=torch.bfloat16))
+    assert torch.equal(model.transposed, torch.ones(5, 2))
+    if form != "named_parameters":
+        assert (
+            model.norm.num_batches_tracked == 1
+            and model.flag.all()
+            and model.short_float.dtype == torch.float16
+        )
+    assert model.layer.weight.requires_grad
+
+
+@pytest.mark.parametrize("root", [0, 1])
+def test_objects(root: int, rank: int, size: int) -> None:
+    obj = {"rank": rank, "f": lambda: rank * 10, "big": bytes(100_000 + rank)} if rank == root else None
+    result = hvd.broadcast_object(obj, root_rank=root)
+    assert result["rank"] == root and result["f"]() == root * 10 and len(result["big"]) == 100_000 + root
+    assert rank != root or result is obj
+    assert hvd.broadcast_object(rank, root, name="named") == root
+    assert hvd.allgather_object([rank] * rank, name="listed") == [[r] * r for r in range(size)]
+
+
+def test_two_objects_of_one_type_in_different_threads_of_control(rank: int) -> None:
+    first = hvd.broadcast_object(["a"] if rank == 0 else 1.5)
+    second = hvd.broadcast_object(["b"] if rank == 0 else None)
+    assert (first, second) == (["a"], ["b"])
