@@ -68,7 +68,7 @@ def test_the_native_module_knows_no_framework(textbook_build: tuple[Path, str]) 
 
 @pytest.mark.skipif(
     "OTHER_TORCH_PYTHON" not in os.environ,
-    reason="set OTHER_TORCH_PYTHON to a Python with another torch (PyPI has only builds of several gigabytes)",
+    reason="set OTHER_TORCH_PYTHON to a Python with another torch (PyPI has only builds of gigabytes)",
 )
 def test_the_same_build_under_another_torch(textbook_build: tuple[Path, str], tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text(WORLD_OF_ONE)
