@@ -116,7 +116,7 @@ class RankOutput:
         if end:
             whole = b"".join([*self._unfinished.pop(key, []), data[:end]])
             self._show(kind, b"".join(self._prefixed(rank, kind, line) for line in _LINE.findall(whole)))
-            if whole.endswith(b"\r"):
+            if data.endswith(b"\r"):
                 self._after_return.add(key)
         if data[end:]:
             self._unfinished.setdefault(key, []).append(data[end:])

@@ -94,7 +94,7 @@ class _Supervision:
         os.set_blocking(self._wake, False)
         os.set_blocking(self._wake_end, False)
         signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
-        before = {number: signal.getsignal(number) for number in (*HEARD, signal.SIGCHLD)}
+        before: dict[int, Any] = {number: signal.getsignal(number) for number in (*HEARD, signal.SIGCHLD)}
         for number in before:
             signal.signal(number, lambda *_: None)
         return before

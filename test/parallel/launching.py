@@ -9,6 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import horovod
+
 MARK = "HOROVOD_TEST_JOB"
 
 
@@ -16,7 +18,12 @@ def environment(mark: str, **more: str) -> dict[str, str]:
     """Ours with this interpreter's programs first, without settings that would change what tests see."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("HOROVOD_")}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
-    return {**kept, "PATH": path, MARK: mark, **more}
+    packages = os.pathsep.join(filter(None, [str(Path(horovod.__file__).parents[1]), kept.get("PYTHONPATH")]))
+    return {**kept, "PATH": path, "PYTHONPATH": packages, MARK: mark, **more}
+
+
+def fresh_mark() -> str:
+    return f"{os.getpid()}.{time.monotonic_ns()}"
 
 
 def start(arguments: Sequence[str], mark: str, **more: str) -> subprocess.Popen[str]:
@@ -33,7 +40,7 @@ def start(arguments: Sequence[str], mark: str, **more: str) -> subprocess.Popen[
 
 def horovodrun(*arguments: str, limit: float = 60, **more: str) -> subprocess.CompletedProcess[str]:
     """Run a job to its end. Fails when it takes too long, or leaves a process."""
-    mark = f"{os.getpid()}.{time.monotonic_ns()}"
+    mark = fresh_mark()
     process = start(arguments, mark, **more)
     try:
         out, err = process.communicate(timeout=limit)

@@ -1,0 +1,162 @@
+"""horovodrun with real processes: what it starts, shows and writes."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import launching
+import pytest
+from launching import horovodrun
+
+from horovod.runner import launchers
+from horovod.runner.errors import LaunchError
+
+try:
+    launchers.installed_mpirun()
+except LaunchError as error:
+    pytest.skip(f"no mpirun: {error}", allow_module_level=True)
+
+needs_mpi4py = pytest.mark.skipif(
+    importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed"
+)
+HOROVOD_SCRIPT = """
+import os, torch, horovod.torch as hvd
+hvd.init()
+total = hvd.allreduce(torch.tensor([float(hvd.rank() + 1)]), op=hvd.Sum, name="x")
+assert total.item() == hvd.size() * (hvd.size() + 1) / 2, total
+print("sum", int(total.item()), "size", hvd.size())
+hvd.shutdown()
+"""
+
+
+def lines(text: str) -> list[str]:
+    return sorted(text.splitlines())
+
+
+def test_a_plain_command() -> None:
+    result = horovodrun("-np", "2", "hostname")
+    name = os.uname().nodename
+    assert (result.returncode, lines(result.stdout)) == (0, [f"[0]<stdout>:{name}", f"[1]<stdout>:{name}"])
+    assert result.stderr == ""
+
+
+def test_more_ranks_than_cores_and_slots_of_this_host() -> None:
+    many = len(os.sched_getaffinity(0)) + 2
+    result = horovodrun(
+        "-np", str(many), "-H", f"localhost:{many}", "sh", "-c", "echo $OMPI_MCA_mpi_yield_when_idle"
+    )
+    assert result.returncode == 0
+    assert lines(result.stdout) == sorted(f"[{rank}]<stdout>:1" for rank in range(many))
+    refused = horovodrun("-np", "3", "-H", "localhost:2", "hostname")
+    assert refused.returncode == 2 and "-np 3 asks for more ranks than the hosts have slots" in refused.stderr
+
+
+@needs_mpi4py
+def test_ranks_find_each_other() -> None:
+    code = "from mpi4py import MPI; c = MPI.COMM_WORLD; print(c.allreduce(c.rank), c.size)"
+    result = horovodrun("-np", "4", sys.executable, "-c", code)
+    assert (result.returncode, lines(result.stdout)) == (0, [f"[{rank}]<stdout>:6 4" for rank in range(4)])
+
+
+def test_the_environment_and_the_directory_are_kept(tmp_path: Path) -> None:
+    result = horovodrun("-np", "2", "sh", "-c", 'echo "$SPECIAL"; pwd', SPECIAL="a  b'c")
+    assert lines(result.stdout)[::2] == [f"[0]<stdout>:{os.getcwd()}", f"[1]<stdout>:{os.getcwd()}"]
+    assert lines(result.stdout)[1::2] == ["[0]<stdout>:a  b'c", "[1]<stdout>:a  b'c"]
+
+
+def test_options_reach_the_ranks(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("params: {cycle_time_ms: 5, cache_capacity: 7}\nmistake: 1\n")
+    ask = "echo $HOROVOD_CYCLE_TIME $HOROVOD_CACHE_CAPACITY $HOROVOD_FUSION_THRESHOLD $HOROVOD_SIMD"
+    options = ["-np", "1", "--cycle-time-ms", "2", "--config-file", str(config), "--fusion-threshold-mb", "1"]
+    result = horovodrun(*options, "sh", "-c", ask, HOROVOD_SIMD="baseline", HOROVOD_AUTOTUNE="1")
+    assert result.stdout == "[0]<stdout>:2.0 7 1048576 baseline\n"
+    assert "unknown key mistake" in result.stderr and "HOROVOD_AUTOTUNE=1 is not served" in result.stderr
+
+
+def test_output_stays_whole() -> None:
+    """Long lines of several ranks at once, bytes that are no UTF-8, a last line without an end."""
+    code = "import sys; sys.stdout.buffer.write(b'a' * 300000 + b'\\n' + b'\\xff\\xfe\\n' + b'b' * 5000 + b'\\n' + b'end')"
+    result = horovodrun("-np", "3", sys.executable, "-c", code)
+    for rank in range(3):
+        mine = [line for line in result.stdout.split("\n") if line.startswith(f"[{rank}]<stdout>:")]
+        texts = [line.partition(":")[2] for line in mine]
+        assert texts == ["a" * 300000, "\udcff\udcfe", "b" * 5000, "end"]
+
+
+def test_python_is_not_buffered() -> None:
+    code = "import time; print('now'); time.sleep(60)"
+    process = launching.start(["-np", "1", sys.executable, "-c", code], launching.fresh_mark())
+    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout.readline() == "[0]<stdout>:now\n"
+    process.terminate()
+    assert process.wait(timeout=20) == 143
+    process.stdout.close()
+    process.stderr.close()
+
+
+def test_output_files(tmp_path: Path) -> None:
+    script = "echo out $OMPI_COMM_WORLD_RANK; echo err >&2; printf end"
+    result = horovodrun("-np", "2", "--output-filename", str(tmp_path / "logs"), "sh", "-c", script)
+    assert result.returncode == 0
+    for rank in range(2):
+        folder = tmp_path / "logs" / f"rank.{rank}"
+        assert (folder / "stdout").read_text() == f"out {rank}\nend"
+        assert (folder / "stderr").read_text() == "err\n"
+        assert (
+            f"[{rank}]<stdout>:out {rank}\n" in result.stdout and f"[{rank}]<stderr>:err\n" in result.stderr
+        )
+
+
+def test_timestamps_and_verbose() -> None:
+    result = horovodrun("-np", "1", "-prefix-timestamp", "--verbose", "echo", "x")
+    assert result.stdout.endswith("[0]<stdout>:x\n") and str(time.localtime().tm_year) in result.stdout
+    assert "--bind-to none" in result.stderr and "rank 0 on host" in result.stderr
+
+
+def test_check_build_and_version() -> None:
+    report = horovodrun("--check-build")
+    assert report.returncode == 0
+    for line in (
+        "    [X] MPI",
+        "    [ ] Gloo",
+        "    [ ] NCCL",
+        "    [ ] TensorFlow",
+        "Available Controllers:",
+    ):
+        assert line in report.stdout
+    assert "    MPI: " in report.stdout and "    SIMD: " in report.stdout
+    import horovod
+
+    assert horovodrun("--version").stdout == f"{horovod.__version__}\n"
+    assert report.stdout.startswith(f"Horovod v{horovod.__version__}:\n")
+
+
+def test_what_is_missing_is_said() -> None:
+    assert "say how many ranks" in horovodrun("hostname").stderr
+    assert "say which command" in horovodrun("-np", "2").stderr
+
+
+def test_horovod_under_horovodrun_and_under_plain_mpirun(tmp_path: Path) -> None:
+    pytest.importorskip("horovod._native", reason="the native core is not built")
+    script = tmp_path / "script.py"
+    script.write_text(HOROVOD_SCRIPT)
+    result = horovodrun("-np", "2", sys.executable, str(script))
+    assert (result.returncode, lines(result.stdout)) == (
+        0,
+        [f"[{rank}]<stdout>:sum 3 size 2" for rank in (0, 1)],
+    )
+    mpirun = [launchers.installed_mpirun(), "--allow-run-as-root", "--oversubscribe"]
+    plain = subprocess.run(
+        [*mpirun, "-np", "4", sys.executable, str(script)],
+        env=launching.environment("plain"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert (plain.returncode, lines(plain.stdout)) == (0, ["sum 10 size 4"] * 4), plain.stderr

@@ -1,0 +1,181 @@
+"""Hosts, and the command line for each MPI: pure functions, no processes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from horovod.runner import hosts, launch, launchers
+from horovod.runner.errors import LaunchError
+from horovod.runner.hosts import Host
+from horovod.runner.launchers.job import Job, forwarded_variables
+
+LOCAL = Job("mpirun", 4, (Host("localhost", 4),), ("rank.py", "python"), ("PATH",), "/tmp/s")
+REMOTE = replace(LOCAL, hosts=(Host("a", 2), Host("b", 2)))
+UNBOUND = "--bind-to none --map-by slot"
+
+
+def line(job: Job, flavour: str) -> str:
+    return " ".join(launchers.command(job, flavour))
+
+
+def test_open_mpi_5_on_this_host() -> None:
+    assert line(LOCAL, "Open MPI 5") == (
+        f"mpirun --allow-run-as-root -np 4 -H localhost:4 {UNBOUND} --mca pml ob1 --mca btl self,sm,tcp "
+        "--prtemca prte_local_tmpdir_base /tmp/s rank.py python"
+    )
+
+
+def test_open_mpi_5_on_several_hosts() -> None:
+    job = replace(REMOTE, network_interfaces=("eth0", "eth1"), ssh_port=2222, ssh_identity_file="/k/id")
+    assert line(job, "Open MPI 5") == (
+        f"mpirun --allow-run-as-root -np 4 -H a:2,b:2 {UNBOUND} --mca pml ob1 --mca btl self,sm,tcp "
+        "--prtemca prte_local_tmpdir_base /tmp/s "
+        "--prtemca plm_ssh_args -o BatchMode=yes -o ConnectTimeout=10 -p 2222 -i /k/id "
+        "--prtemca oob_tcp_keepalive_time 2 --prtemca oob_tcp_keepalive_intvl 1 "
+        "--prtemca oob_tcp_keepalive_probes 3 "
+        "--mca btl_tcp_if_include eth0,eth1 --prtemca prte_if_include eth0,eth1 -x PATH rank.py python"
+    )
+
+
+def test_open_mpi_5_variations() -> None:
+    one_each = replace(REMOTE, ranks=2, hosts=(Host("a"), Host("b")))
+    assert "--mca btl_tcp_links 2" in line(one_each, "Open MPI 5")
+    assert "btl_tcp_links" not in line(REMOTE, "Open MPI 5")
+    assert "ob1" not in line(replace(LOCAL, fabric=True), "Open MPI 5")
+    bound = line(replace(LOCAL, binding=("--bind-to", "core"), more_arguments=("--tag", "x")), "Open MPI 5")
+    assert UNBOUND not in bound and "--bind-to core" in bound
+    assert bound.endswith("--tag x rank.py python")
+    many = replace(REMOTE, hosts=tuple(Host(f"h{i}") for i in range(64)), ranks=64)
+    assert "plm_ssh_no_tree_spawn 1 --prtemca plm_ssh_num_concurrent 64" in line(many, "Open MPI 5")
+
+
+def test_open_mpi_4_has_other_names() -> None:
+    assert line(LOCAL, "Open MPI 4") == (
+        f"mpirun --allow-run-as-root -np 4 -H localhost:4 {UNBOUND} --mca orte_local_tmpdir_base /tmp/s "
+        "--mca pml ob1 --mca btl self,vader,tcp rank.py python"
+    )
+    remote = line(replace(REMOTE, network_interfaces=("eth0",)), "Open MPI 4")
+    assert "prte" not in remote and "--mca oob_tcp_keepalive_time 2" in remote and "-x PATH" in remote
+    assert "--mca plm_rsh_args -o BatchMode=yes" in remote and "--mca btl_tcp_if_include eth0" in remote
+
+
+def test_spectrum_mpi_keeps_its_own_transport() -> None:
+    text = line(LOCAL, "Spectrum MPI")
+    assert "-bind-to socket -map-by socket -rank-by core" in text and "ob1" not in text
+
+
+def test_hydra_takes_none_of_open_mpis_settings() -> None:
+    for flavour in ("MPICH", "Intel MPI"):
+        assert line(LOCAL, flavour) == "mpirun -np 4 rank.py python"
+    assert line(REMOTE, "MPICH") == "mpirun -np 4 -hosts a:2,b:2 rank.py python"
+    assert line(replace(REMOTE, network_interfaces=("eth0",), ssh_port=22), "Intel MPI") == (
+        "mpirun -np 4 -ppn 2 -hosts a,b -bootstrap=ssh "
+        "-bootstrap-exec-args -o BatchMode=yes -o ConnectTimeout=10 -p 22 -iface eth0 rank.py python"
+    )
+
+
+@pytest.mark.parametrize(
+    "flavour, job, part",
+    [
+        ("MPICH", replace(REMOTE, ssh_port=22), "~/.ssh/config"),
+        ("MPICH", replace(REMOTE, network_interfaces=("a", "b")), "one network interface"),
+        ("Intel MPI", replace(REMOTE, ranks=3, hosts=(Host("a", 2), Host("b", 1))), "as many ranks on every"),
+        ("Open MPI 5", replace(REMOTE, ssh_identity_file="/my key"), "splits ssh's arguments at blanks"),
+    ],
+)
+def test_what_an_mpi_cannot_do_is_refused(flavour: str, job: Job, part: str) -> None:
+    with pytest.raises(LaunchError) as error:
+        launchers.command(job, flavour)
+    assert part in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text, flavour",
+    [
+        ("mpirun (Open MPI) 5.0.11\n\nReport bugs to https://www.open-mpi.org", "Open MPI 5"),
+        ("mpirun (Open MPI) 4.1.8", "Open MPI 4"),
+        ("mpirun (OpenRTE) 4.1.4", "Open MPI 4"),
+        ("mpirun (IBM Spectrum MPI) 10.4.0.3 (Open MPI)", "Spectrum MPI"),
+        ("HYDRA build details:\n    Version: 5.0.2", "MPICH"),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.18.1 Build 20260626", "Intel MPI"),
+        ("mpirun, something else 1.0", ""),
+        ("", ""),
+    ],
+)
+def test_flavours_are_told_by_their_version(text: str, flavour: str) -> None:
+    assert launchers.flavour_of(text) == flavour
+
+
+def test_an_unknown_mpirun_is_refused(tmp_path: Path) -> None:
+    mpirun = tmp_path / "mpirun"
+    mpirun.write_text("#!/bin/sh\necho Strange MPI 7\n")
+    mpirun.chmod(0o755)
+    with pytest.raises(LaunchError, match="Strange MPI 7"):
+        launchers.installed_flavour(str(mpirun))
+
+
+def test_what_belongs_to_this_machine_or_another_job_is_not_forwarded() -> None:
+    names = [
+        "PATH",
+        "HOME",
+        "OLDPWD",
+        "TMPDIR",
+        "BASH_FUNC_x%%",
+        "CUDA_VISIBLE_DEVICES",
+        "_HOROVOD_SECRET_KEY",
+    ]
+    names += ["NV_CUDA_VISIBLE_DEVICES", "SSH_AUTH_SOCK", "PMIX_RANK", "SLURM_JOB_ID", "HOROVOD_CYCLE_TIME"]
+    assert forwarded_variables(names) == ("HOME", "HOROVOD_CYCLE_TIME", "PATH")
+
+
+def test_hosts_from_text_and_file(tmp_path: Path) -> None:
+    assert hosts.from_text("a:2, b.example.org,c-1:16") == [
+        Host("a", 2),
+        Host("b.example.org"),
+        Host("c-1", 16),
+    ]
+    path = tmp_path / "hosts"
+    path.write_text("# our hosts\na slots=2\n\n b   slots = 3 # new\nc\n")
+    assert hosts.from_file(str(path)) == [Host("a", 2), Host("b", 3), Host("c")]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a:0", "a:x", "a:-1", "a:", "-oProxyCommand=x:1", "a b", "a;ls", "a:1,a:2", "a,,b"]
+)
+def test_wrong_hosts_are_refused(text: str) -> None:
+    with pytest.raises(LaunchError):
+        hosts.from_text(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# nothing\n", "a slots=0\n", "a slots\n", "a:2 slots=2\n", "a max=3\n"]
+)
+def test_wrong_host_files_are_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "hosts"
+    path.write_text(text)
+    with pytest.raises(LaunchError, match=str(path)):
+        hosts.from_file(str(path))
+
+
+def test_ranks_fill_hosts_in_order() -> None:
+    assert hosts.chosen(4, None, None) == [Host("localhost", 4)]
+    assert hosts.chosen(3, "a:2,b:4,c:1", None) == [Host("a", 2), Host("b", 1)]
+    assert hosts.chosen(3, "localhost:2,127.0.0.1:2", None) == [Host("localhost", 3)]
+    with pytest.raises(
+        LaunchError, match=r"-np 5 asks for more ranks than the hosts have slots \(4: a:2,b:2\)"
+    ):
+        hosts.chosen(5, "a:2,b:2", None)
+    with pytest.raises(LaunchError, match="exclude each other"):
+        hosts.chosen(2, "a:2", "file")
+
+
+def test_the_job_that_options_describe() -> None:
+    values = {"np": 2, "binding_args": "--bind-to core", "mpi_args": '--mca x "a b"', "ssh_port": 23}
+    places = launch.Places("/p/mpirun", "/tmp/s", "/where")
+    job = launch.job_of(values, ["python", "x.py"], {"B": "1", "A": "2"}, "123456789abc", places)
+    assert job.rank_command[-4:] == ("123456789abc", "/where", "python", "x.py")
+    assert (job.mpirun, job.ranks, job.variables, job.ssh_port) == ("/p/mpirun", 2, ("A", "B"), 23)
+    assert (job.binding, job.more_arguments) == (("--bind-to", "core"), ("--mca", "x", "a b"))
+    with pytest.raises(LaunchError, match="--mpi-args"):
+        launch.job_of({**values, "mpi_args": '"open'}, ["ls"], {}, "123456789abc", places)

@@ -1,0 +1,190 @@
+"""The table of options, and what is made from it: command line, config file, environment, documentation."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from horovod.runner import command_line, config_file, configuration_page, settings
+from horovod.runner.errors import LaunchError
+from horovod.runner.options import CORE, LAUNCHER, OPTIONS, UNSERVED
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def core_environment(arguments: Sequence[str], file: dict | None = None) -> dict[str, str]:
+    given, _ = command_line.parse(arguments)
+    return settings.rank_environment(settings.merged(given, file or {}, {}))
+
+
+def test_core_rows_are_the_settings_that_the_core_reads() -> None:
+    native = pytest.importorskip("horovod._native", reason="the native core is not built")
+    in_core = {name: (kind, default) for name, kind, default, _ in native.settings_table()}
+    here = {option.variable: (option.type, option.default) for option in OPTIONS if option.part == CORE}
+    assert here == in_core
+
+
+def test_names_flags_variables_and_keys_are_unique() -> None:
+    for words in (
+        [option.name for option in OPTIONS],
+        [flag for option in OPTIONS for flag in (*option.flags, *option.off_flags)],
+        [option.variable for option in OPTIONS if option.variable],
+        [option.key for option in OPTIONS if option.key],
+    ):
+        assert sorted(words) == sorted(set(words))
+
+
+def test_every_row_explains_itself() -> None:
+    for option in OPTIONS:
+        assert option.unserved if option.part == UNSERVED else option.help
+        assert option.flags or option.variable or option.key
+        if option.default:
+            option.convert(option.default)
+
+
+def test_flags_become_variables() -> None:
+    line = "-np 2 --fusion-threshold-mb 32 --cycle-time-ms 2.5 --cache-capacity 0 --timeline-filename t.json"
+    line += " --timeline-mark-cycles --log-level INFO --log-without-timestamp python"
+    assert core_environment(line.split()) == {
+        "HOROVOD_FUSION_THRESHOLD": str(32 * 1024 * 1024),
+        "HOROVOD_CYCLE_TIME": "2.5",
+        "HOROVOD_CACHE_CAPACITY": "0",
+        "HOROVOD_TIMELINE": "t.json",
+        "HOROVOD_TIMELINE_MARK_CYCLES": "1",
+        "HOROVOD_LOG_LEVEL": "info",
+        "HOROVOD_LOG_HIDE_TIME": "1",
+    }
+    assert core_environment(["--no-timeline-mark-cycles", "--log-with-timestamp"]) == {
+        "HOROVOD_TIMELINE_MARK_CYCLES": "0",
+        "HOROVOD_LOG_HIDE_TIME": "0",
+    }
+    assert core_environment(["-np", "2", "python"]) == {}
+
+
+def test_the_command_is_the_rest_of_the_line() -> None:
+    given, command = command_line.parse(
+        ["-np", "2", "-H", "a:2", "python", "train.py", "-np", "3", "--verbose"]
+    )
+    assert command == ["python", "train.py", "-np", "3", "--verbose"]
+    assert given == {"np": 2, "hosts": "a:2"}
+    assert command_line.parse(["-np", "2", "--", "ls", "-l"])[1] == ["ls", "-l"]
+
+
+@pytest.mark.parametrize(
+    "line, part",
+    [
+        ("-np -1 ls", "-1 is not a whole number >= 1"),
+        ("-np 0 ls", "0 is not a whole number >= 1"),
+        ("-np two ls", "'two' is not a whole number"),
+        ("--cycle-time-ms -0.5 ls", "-0.5 is not a number >= 0"),
+        ("--cycle-time-ms nan ls", "nan is not a number >= 0"),
+        ("--log-level loud ls", "'loud' is not one of trace"),
+        ("--fusion-threshold ls", "unrecognized arguments"),  # no abbreviations: they change meaning later
+    ],
+)
+def test_wrong_values_are_refused(line: str, part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        command_line.parse(line.split())
+    assert end.value.code == 2
+    assert part in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", [flag for o in OPTIONS if o.part == UNSERVED for flag in o.flags])
+def test_options_that_are_not_served_are_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command_line.parse(["-np", "2", flag, "1", "ls"])
+    assert f"{flag} is not served: " in capsys.readouterr().err
+
+
+def test_switching_off_what_is_not_served_is_fine() -> None:
+    flags = [flag for option in OPTIONS if option.part == UNSERVED for flag in option.off_flags]
+    assert "--no-autotune" in flags
+    assert command_line.parse([*flags, "ls"])[1] == ["ls"]
+
+
+def test_config_file_sets_what_the_command_line_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "params: {fusion_threshold_mb: 32, cycle_time_ms: 5}\n"
+        "timeline: {filename: trace.json, mark_cycles: true}\n"
+        "logging: {level: debug, with_timestamp: false, hide_timestamp: true}\n"
+        "autotune: {enabled: false, warmup_samples: 5}\n"
+        "controller: mpi\nsurprise: 1\n"
+    )
+    values, warnings = config_file.load(str(path))
+    assert [warning.rpartition("key ")[2] for warning in warnings] == [
+        "logging.hide_timestamp, which does nothing",
+        "surprise, which does nothing",
+    ]
+    for line in (
+        ["--cycle-time-ms", "2", "--config-file", "x"],
+        ["--config-file", "x", "--cycle-time-ms", "2"],
+    ):
+        assert core_environment(line, values) == {
+            "HOROVOD_FUSION_THRESHOLD": str(32 * 1024 * 1024),
+            "HOROVOD_CYCLE_TIME": "2.0",
+            "HOROVOD_TIMELINE": "trace.json",
+            "HOROVOD_TIMELINE_MARK_CYCLES": "1",
+            "HOROVOD_LOG_LEVEL": "debug",
+            "HOROVOD_LOG_HIDE_TIME": "1",
+        }
+
+
+@pytest.mark.parametrize(
+    "text, part",
+    [
+        ("params: {cache_capacity: -1}", "key params.cache_capacity: -1 is not a whole number >= 0"),
+        ("params: {fusion_threshold_mb: true}", "True is not a whole number"),
+        ("timeline: {mark_cycles: perhaps}", "'perhaps' is not true or false"),
+        ("autotune: {enabled: true}", "asks for autotune.enabled: True, which is not served: there is no"),
+        ("controller: gloo", "'gloo' is not one of mpi"),
+        ("- a list", "holds a list"),
+        ("a: [unclosed", "is not YAML"),
+    ],
+)
+def test_wrong_config_files_are_refused(tmp_path: Path, text: str, part: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(LaunchError) as error:
+        config_file.load(str(path))
+    assert part in str(error.value)
+
+
+def test_an_empty_config_file_is_fine(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("# nothing\n")
+    assert config_file.load(str(path)) == ({}, [])
+    with pytest.raises(LaunchError, match="cannot be read"):
+        config_file.load(str(tmp_path / "none.yaml"))
+
+
+def test_the_launchers_variables() -> None:
+    assert settings.merged({}, {}, {})["start_timeout"] == 30
+    assert settings.merged({}, {}, {"HOROVOD_START_TIMEOUT": "7"})["start_timeout"] == 7
+    assert settings.merged({"start_timeout": 9}, {}, {"HOROVOD_START_TIMEOUT": "7"})["start_timeout"] == 9
+    with pytest.raises(LaunchError, match="HOROVOD_START_TIMEOUT: 'soon' is not a whole number"):
+        settings.merged({}, {}, {"HOROVOD_START_TIMEOUT": "soon"})
+    with pytest.raises(LaunchError, match="HOROVOD_CONTROLLER: 'gloo'"):
+        settings.merged({}, {}, {"HOROVOD_CONTROLLER": "gloo"})
+
+
+def test_variables_that_are_not_served_are_warned_about() -> None:
+    warnings = settings.environment_warnings({"HOROVOD_AUTOTUNE": "1", "HOROVOD_HIERARCHICAL_ALLREDUCE": "0"})
+    assert len(warnings) == 1
+    assert warnings[0].startswith("HOROVOD_AUTOTUNE=1 is not served: ")
+
+
+def test_the_configuration_page_is_up_to_date() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    assert page == configuration_page.page(), (
+        "write it again: python -m horovod.runner.configuration_page > docs/configuration.md"
+    )
+
+
+def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command_line.parse(["--help"])
+    text = capsys.readouterr().out
+    for option in OPTIONS:
+        if option.part in (LAUNCHER, CORE):
+            assert all(flag in text for flag in option.flags)

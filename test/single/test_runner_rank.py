@@ -1,0 +1,233 @@
+"""The wrapper around each rank, and what horovodrun makes of its cells and reports."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from horovod.runner import rank as wrapper
+from horovod.runner.errors import LaunchError
+from horovod.runner.outcome import Outcome
+from horovod.runner.output import Cell, Decoder, RankOutput
+
+NONCE = "0123456789ab"
+
+
+def start(*command: str, directory: str = "/", **environment: str) -> subprocess.Popen[bytes]:
+    own = {"PATH": os.environ["PATH"], "OMPI_COMM_WORLD_RANK": "3", **environment}
+    line = [sys.executable, "-I", "-S", wrapper.__file__, NONCE, directory, *command]
+    return subprocess.Popen(line, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=own)
+
+
+def finish(process: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes, list[str]]:
+    """(exit code, standard output, standard error, reports without the first)."""
+    assert process.stderr is not None
+    written = process.stderr.read()
+    parts = list(Decoder(NONCE).feed(written))
+    cells = [part for part in parts if isinstance(part, Cell)]
+    assert cells and len(cells) == len(parts), written
+    assert {cell.rank for cell in cells} == {3}
+    text = {kind: b"".join(cell.payload for cell in cells if cell.kind == kind) for kind in (b"O", b"E")}
+    reports = [cell.payload.decode() for cell in cells if cell.kind == b"R"]
+    assert reports[0].startswith("started ")
+    return process.wait(timeout=20), text[b"O"], text[b"E"], reports[1:]
+
+
+def shell(script: str, **environment: str) -> tuple[int, bytes, bytes, list[str]]:
+    return finish(start("sh", "-c", script, **environment))
+
+
+def test_exit_code_and_output() -> None:
+    assert shell("echo out; echo err >&2; exit 3") == (3, b"out\n", b"err\n", ["ended 3 0"])
+    assert shell("true") == (0, b"", b"", ["ended 0 0"])
+
+
+def test_death_by_signal() -> None:
+    assert shell("kill -9 $$") == (137, b"", b"", ["killed 9 0"])
+    assert shell("kill -SEGV $$")[3] == ["killed 11 0"]
+
+
+def test_any_bytes_survive() -> None:
+    data = bytes(range(256)) * 1000 + b"\r\n\n\x1e\n\r no newline at the end"
+    code = f"import sys; sys.stdout.buffer.write(bytes(range(256)) * 1000 + {data[256000:]!r})"
+    assert finish(start(sys.executable, "-c", code))[1] == data
+
+
+def test_a_command_that_cannot_run(tmp_path: Path) -> None:
+    code, _, _, reports = finish(start("no-such-command-here"))
+    assert code == 127 and reports[0].startswith("refused 127 the command no-such-command-here was not found")
+    plain = tmp_path / "plain"
+    plain.write_text("x")
+    code, _, _, reports = finish(start(str(plain)))
+    assert code == 126 and "may not be executed" in reports[0]
+    code, _, _, reports = finish(start("true", directory=str(tmp_path / "gone")))
+    assert code == 127 and "gone does not exist" in reports[0]
+
+
+def test_the_rank_starts_in_the_directory(tmp_path: Path) -> None:
+    assert finish(start("pwd", directory=str(tmp_path)))[1] == f"{tmp_path.resolve()}\n".encode()
+
+
+def test_yielding_only_where_ranks_exceed_cores() -> None:
+    ask = "echo $OMPI_MCA_mpi_yield_when_idle"
+    cores = len(os.sched_getaffinity(0))
+    assert shell(ask, OMPI_COMM_WORLD_LOCAL_SIZE=str(cores))[1] == b"\n"
+    assert shell(ask, OMPI_COMM_WORLD_LOCAL_SIZE=str(cores + 1))[1] == b"1\n"
+    assert (
+        shell(ask, OMPI_COMM_WORLD_LOCAL_SIZE=str(cores + 1), OMPI_MCA_mpi_yield_when_idle="0")[1] == b"0\n"
+    )
+
+
+def test_being_told_to_end_is_passed_on_and_said() -> None:
+    process = start("sh", "-c", "trap 'echo told; exit 5' TERM; echo ready; while :; do sleep 0.05; done")
+    assert process.stderr is not None
+    written = b""
+    while b"ready" not in written:
+        written += os.read(process.stderr.fileno(), 65536)
+    process.terminate()
+    code, out, _, reports = finish_after(process, written)
+    assert (code, out, reports[1:]) == (5, b"ready\ntold\n", ["ended 5 1"])
+
+
+def finish_after(process: subprocess.Popen[bytes], written: bytes) -> tuple[int, bytes, bytes, list[str]]:
+    assert process.stderr is not None
+    cells = [c for c in Decoder(NONCE).feed(written + process.stderr.read()) if isinstance(c, Cell)]
+    out = b"".join(c.payload for c in cells if c.kind == b"O")
+    return process.wait(timeout=20), out, b"", [c.payload.decode() for c in cells if c.kind == b"R"]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
+    except OSError:
+        return False
+
+
+def wait_for_end(pid: int) -> None:
+    deadline = time.monotonic() + 10
+    while is_running(pid):
+        assert time.monotonic() < deadline, f"process {pid} is still there"
+        time.sleep(0.02)
+
+
+def test_what_the_rank_left_behind_is_ended() -> None:
+    code, out, _, reports = shell("setsid sleep 300 & echo $!")
+    assert (code, reports) == (0, ["ended 0 0"])
+    wait_for_end(int(out))
+
+
+def test_the_rank_does_not_outlive_its_wrapper() -> None:
+    process = start("sh", "-c", "echo $$; exec sleep 300")
+    assert process.stderr is not None
+    decoder, pid = Decoder(NONCE), 0
+    while not pid:
+        for part in decoder.feed(os.read(process.stderr.fileno(), 65536)):
+            assert isinstance(part, Cell)
+            pid = int(part.payload) if part.kind == b"O" else pid
+    process.send_signal(signal.SIGKILL)
+    process.wait(timeout=20)
+    process.stderr.close()
+    wait_for_end(pid)
+
+
+def test_no_rank_without_an_mpirun() -> None:
+    line = [sys.executable, "-I", "-S", wrapper.__file__, NONCE, "/", "true"]
+    result = subprocess.run(line, env={}, capture_output=True, text=True, check=False)
+    assert result.returncode == 1 and "set none of OMPI_COMM_WORLD_RANK" in result.stderr
+
+
+def test_the_decoder_keeps_cells_and_text_apart_however_they_arrive() -> None:
+    stream = b"mpirun says\n" + wrapper.cells(NONCE, 7, b"O", b"x" * 1000) + b"more\x02" + b"\x02hvd"
+    stream += wrapper.cells(NONCE, 0, b"E", b"\n") + b"\x02hvd" + b"end"
+    for size in (1, 7, 511, 512, 513, len(stream)):
+        decoder, cells, text = Decoder(NONCE), [], b""
+        for start_at in range(0, len(stream), size):
+            for part in decoder.feed(stream[start_at : start_at + size]):
+                if isinstance(part, Cell):
+                    cells.append(part)
+                else:
+                    text += part
+        text += decoder.rest()
+        assert b"".join(cell.payload for cell in cells if cell.rank == 7) == b"x" * 1000
+        assert cells[-1] == Cell(0, b"E", b"\n")
+        assert text == b"mpirun says\nmore\x02\x02hvd\x02hvdend"
+
+
+def test_a_torn_cell_is_shown_and_does_no_harm() -> None:
+    torn = wrapper.cells(NONCE, 1, b"O", b"lost")[:300] + wrapper.cells(NONCE, 2, b"O", b"kept")
+    parts = list(Decoder(NONCE).feed(torn))
+    assert Cell(2, b"O", b"kept") in parts
+    assert b"lost" in b"".join(part for part in parts if isinstance(part, bytes))
+
+
+def shown(*writes: tuple[int, bytes, bytes]) -> tuple[bytes, bytes]:
+    out, err = io.BytesIO(), io.BytesIO()
+    output = RankOutput(4, out, err)
+    for write in writes:
+        output.write(*write)
+    output.finish()
+    return out.getvalue(), err.getvalue()
+
+
+def test_lines_are_shown_with_their_rank() -> None:
+    out, err = shown((0, b"O", b"a"), (1, b"O", b"b\nc"), (0, b"O", b"A\n\n"), (1, b"E", b"\xff\xfe\n"))
+    assert out == b"[1]<stdout>:b\n[0]<stdout>:aA\n[0]<stdout>:\n[1]<stdout>:c\n"
+    assert err == b"[1]<stderr>:\xff\xfe\n"
+
+
+def test_progress_bars_move() -> None:
+    assert shown((0, b"E", b"\r 10%"), (0, b"E", b"\r 20%"), (0, b"E", b"\n"))[1] == (
+        b"\r[0]<stderr>: 10%\r[0]<stderr>: 20%\n"
+    )
+    assert shown((0, b"O", b"dos\r"), (0, b"O", b"\nx\r\n"))[0] == b"[0]<stdout>:dos\r\n[0]<stdout>:x\r\n"
+
+
+def test_files_hold_what_the_ranks_wrote(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    output = RankOutput(11, out, out, str(tmp_path / "logs"), timestamps=True)
+    output.write(3, b"O", b"a\rb")
+    output.finish()
+    assert (tmp_path / "logs" / "rank.03" / "stdout").read_bytes() == b"a\rb"
+    assert (tmp_path / "logs" / "rank.10" / "stderr").read_bytes() == b""
+    assert str(time.localtime().tm_year).encode() + b"[3]<stdout>:a\r" in out.getvalue()
+    with pytest.raises(LaunchError, match="--output-filename"):
+        RankOutput(1, out, out, str(tmp_path / "logs" / "rank.03" / "stdout"))
+
+
+def outcome(*reports: tuple[int, str], ranks: int = 3) -> Outcome:
+    result = Outcome(ranks)
+    for rank in range(ranks):
+        result.take(rank, f"started host{rank} 100")
+    for rank, report in reports:
+        result.take(rank, report)
+    return result
+
+
+def test_success_is_the_word_of_every_rank() -> None:
+    assert outcome((0, "ended 0 0"), (1, "ended 0 0"), (2, "ended 0 0")).verdict(1) == (0, "")
+    code, message = outcome((0, "ended 0 0"), (2, "ended 0 0")).verdict(0)
+    assert code == 1 and message.startswith("rank 1 on host1 did not report how it ended")
+
+
+def test_the_culprit_is_named() -> None:
+    first = outcome((1, "ended 3 0"), (0, "ended 1 0"), (2, "killed 15 1"))
+    assert first.verdict(0) == (3, "rank 1 on host host1 exited with code 3; the other ranks were ended")
+    by_signal = outcome((0, "ended 14 0"), (2, "killed 9 0"))
+    assert by_signal.verdict(14) == (
+        137,
+        "rank 2 on host host2 was killed by signal 9 (SIGKILL); the other ranks were ended",
+    )
+    refused = outcome((0, "refused 127 the command x was not found"), ranks=1)
+    assert refused.verdict(1) == (127, "rank 0 on host host0 could not run: the command x was not found")
+
+
+def test_victims_are_not_blamed() -> None:
+    code, message = outcome((1, "ended 0 0"), (0, "killed 15 1"), (2, "killed 15 1")).verdict(1)
+    assert code == 1 and "rank 1 ended with code 0 before the others" in message
+    code, message = Outcome(2).verdict(213)
+    assert (code, message[:44]) == (213, "mpirun exited with code 213 before any rank ")
