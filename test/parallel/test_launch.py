@@ -79,7 +79,8 @@ def test_options_reach_the_ranks(tmp_path: Path) -> None:
 
 def test_output_stays_whole() -> None:
     """Long lines of several ranks at once, bytes that are no UTF-8, a last line without an end."""
-    code = "import sys; sys.stdout.buffer.write(b'a' * 300000 + b'\\n' + b'\\xff\\xfe\\n' + b'b' * 5000 + b'\\n' + b'end')"
+    written = r"b'a' * 300000 + b'\n' + b'\xff\xfe\n' + b'b' * 5000 + b'\n' + b'end'"
+    code = f"import sys; sys.stdout.buffer.write({written})"
     result = horovodrun("-np", "3", sys.executable, "-c", code)
     for rank in range(3):
         mine = [line for line in result.stdout.split("\n") if line.startswith(f"[{rank}]<stdout>:")]
