@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <ctime>
 
@@ -33,11 +34,21 @@ void advance(FutexCounter& counter) {
   }
 }
 
-uint32_t wait_for_change(FutexCounter& counter, uint32_t seen, std::chrono::microseconds timeout, int spins) {
-  for (int i = 0; i < spins; ++i) {
+uint32_t wait_for_change(FutexCounter& counter, uint32_t seen, std::chrono::microseconds timeout,
+                         const Patience& patience) {
+  for (int i = 0; i < patience.spins; ++i) {
     const uint32_t now = counter.count.load(std::memory_order_acquire);
     if (now != seen) return now;
     relax();
+  }
+  if (const auto yielding = std::min(patience.yielding, timeout); yielding.count() > 0) {
+    const auto deadline = std::chrono::steady_clock::now() + yielding;
+    do {
+      sched_yield();
+      const uint32_t now = counter.count.load(std::memory_order_acquire);
+      if (now != seen) return now;
+    } while (std::chrono::steady_clock::now() < deadline);
+    timeout -= yielding;
   }
   const auto micros = timeout.count();
   if (micros <= 0) return counter.count.load(std::memory_order_acquire);

@@ -20,11 +20,16 @@ inline bool reached(uint32_t count, uint32_t target) { return static_cast<int32_
 // Adds 1 and wakes whoever sleeps on the counter. Everything written before is visible to whoever sees the new count.
 void advance(FutexCounter& counter);
 
-// About 10 us: long enough for a peer on another core to answer, short against a scheduling slice.
-inline constexpr int kDefaultSpins = 400;
+// How long a waiter stays awake before it sleeps in the kernel, from which waking takes tens of microseconds where an idle
+// core has to be woken too. First it spins, which helps if the other side runs on another core; then it yields, which gives
+// the core to whoever else wants it.
+struct Patience {
+  int spins = 400;  // about 10 us
+  std::chrono::microseconds yielding{100};
+};
 
 // Waits until the counter is no longer `seen`, at most `timeout`. Returns the count. May return early.
 uint32_t wait_for_change(FutexCounter& counter, uint32_t seen, std::chrono::microseconds timeout,
-                         int spins = kDefaultSpins);
+                         const Patience& patience = {});
 
 }  // namespace hvd

@@ -5,6 +5,10 @@
 namespace hvd {
 namespace {
 
+// A caller does not yield while it waits, but sleeps: measured, an engine that has to share its core with a yielding caller
+// takes four times as long (110 us instead of 28 us for 4 bytes between two ranks on two cores).
+constexpr Patience kCaller{400, std::chrono::microseconds(0)};
+
 [[noreturn]] void refuse(int handle) {
   throw InvalidArgument("handle " + std::to_string(handle) + " is unknown, or has been synchronized already");
 }
@@ -50,7 +54,7 @@ Result HandleTable::wait(int handle) {
         return std::move(entry.result);
       }
     }
-    wait_for_change(finished_, seen, std::chrono::seconds(1));
+    wait_for_change(finished_, seen, std::chrono::seconds(1), kCaller);
   }
 }
 

@@ -52,9 +52,11 @@ namespace {
 constexpr microseconds kLivenessPeriod{500'000};
 
 // Spinning helps while every rank has a core; with more ranks than cores it takes the core the peer needs.
-int spins_for(int local_size) {
+Patience patience_for(int local_size) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return local_size <= cores ? kDefaultSpins : 0;
+  Patience patience;
+  if (local_size > cores) patience.spins = 0;
+  return patience;
 }
 
 }  // namespace
@@ -76,7 +78,7 @@ SharedMemoryTransport::SharedMemoryTransport(std::string name, const Topology& t
       topology_(topology),
       keep_alive_(std::move(keep_alive)),
       with_window_(with_window),
-      spins_(spins_for(topology.local_size)) {
+      patience_(patience_for(topology.local_size)) {
   const Layout layout(topology_.size);
   peers_.resize(segments.size());
   std::byte* mine = segments[static_cast<size_t>(rank())];
@@ -191,7 +193,7 @@ void SharedMemoryTransport::flush() {
     FutexCounter& doorbell = header(rank()).doorbell;
     const uint32_t seen = doorbell.count.load(std::memory_order_acquire);
     if (pump_messages()) continue;
-    if (wait_for_change(doorbell, seen, kLivenessPeriod, spins_) == seen) throw_if_a_peer_died();
+    if (wait_for_change(doorbell, seen, kLivenessPeriod, patience_) == seen) throw_if_a_peer_died();
   }
 }
 
@@ -199,7 +201,7 @@ void SharedMemoryTransport::wait(microseconds timeout, bool) {
   if (!arrived_.empty()) return;
   FutexCounter& doorbell = header(rank()).doorbell;
   const microseconds slice = std::min(timeout, kLivenessPeriod);
-  if (wait_for_change(doorbell, heard_, slice, spins_) == heard_ && slice == kLivenessPeriod) throw_if_a_peer_died();
+  if (wait_for_change(doorbell, heard_, slice, patience_) == heard_ && slice == kLivenessPeriod) throw_if_a_peer_died();
 }
 
 void SharedMemoryTransport::wake() { ring_doorbell(rank()); }
@@ -234,7 +236,7 @@ void SharedMemoryTransport::exchange(std::span<const Outgoing> outgoing, std::sp
       complete &= received[i] == in.bytes;
     }
     if (complete) return;
-    if (!progressed && wait_for_change(doorbell, seen, kLivenessPeriod, spins_) == seen) throw_if_a_peer_died();
+    if (!progressed && wait_for_change(doorbell, seen, kLivenessPeriod, patience_) == seen) throw_if_a_peer_died();
   }
 }
 
@@ -253,7 +255,7 @@ void SharedMemoryTransport::await(int r, int index, uint32_t target) {
   for (;;) {
     const uint32_t now = counter.count.load(std::memory_order_acquire);
     if (reached(now, target)) return;
-    if (wait_for_change(counter, now, kLivenessPeriod, spins_) == now) throw_if_a_peer_died();
+    if (wait_for_change(counter, now, kLivenessPeriod, patience_) == now) throw_if_a_peer_died();
   }
 }
 

@@ -73,7 +73,7 @@ class SharedMemoryTransport final : public Transport, private Window {
   const Topology topology_;
   const std::shared_ptr<void> keep_alive_;
   const bool with_window_;
-  const int spins_;
+  const Patience patience_;
   std::vector<Peer> peers_;  // the parts in private memory: engine thread only
 
   // Engine thread only.

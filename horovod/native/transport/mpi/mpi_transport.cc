@@ -18,6 +18,7 @@ constexpr size_t kLargestTransfer = size_t{1} << 30;  // MPI counts are C ints
 // between two questions grow from nothing to this.
 constexpr microseconds kLongestPause{100};
 constexpr int kTestsBeforePausing = 200;
+constexpr Patience kSleepAtOnce{0, microseconds(0)};
 
 class Backoff {
  public:
@@ -81,7 +82,7 @@ class MpiTransport final : public Transport {
     while (std::chrono::steady_clock::now() < deadline) {
       int found = 0;
       check(MPI_Iprobe(MPI_ANY_SOURCE, message_tag_, world_, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
-      if (found || wait_for_change(doorbell_, heard_, pause, 0) != heard_) return;
+      if (found || wait_for_change(doorbell_, heard_, pause, kSleepAtOnce) != heard_) return;
       if (eager) pause = std::min(2 * pause, kLongestPause);
     }
   }
