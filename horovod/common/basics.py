@@ -44,7 +44,7 @@ class HorovodBasics:
         self._member: Membership | None = None
         self._inherited: list[Membership] = []
         self._exit_registered = False
-        self._start_listeners: list[Callable[[], None]] = []
+        self._forgetters: list[Callable[[], None]] = []
 
     def init(
         self, comm: Sequence[int] | Any | None = None, process_sets: Sequence[ProcessSet] | str | None = None
@@ -77,8 +77,7 @@ class HorovodBasics:
                     f"init(comm={list(comm)}) on rank {world.rank} of {world.size}: a job over some of the "
                     "ranks comes with process sets, in a later release; leave comm out to use all ranks."
                 )
-            for listener in self._start_listeners:
-                listener()
+            self._forget_earlier_jobs()
             self._join(Membership(world, native.Engine(world, settings)))
 
     def _join(self, member: Membership) -> None:
@@ -128,6 +127,7 @@ class HorovodBasics:
             return
         self.shutdown()
         if not self._inherited:
+            self._forget_earlier_jobs()  # an engine must not outlive the MPI it lives in
             native.close_mpi()
 
     def _forget_in_child(self) -> None:
@@ -140,9 +140,13 @@ class HorovodBasics:
             self._inherited.append(self._member)
             self._member = None
 
-    def on_start(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` at each init(), before the engine runs."""
-        self._start_listeners.append(listener)
+    def before_next_job(self, forget: Callable[[], None]) -> None:
+        """Have ``forget`` called, to let go of an ended job: before each init(), and at exit."""
+        self._forgetters.append(forget)
+
+    def _forget_earlier_jobs(self) -> None:
+        for forget in self._forgetters:
+            forget()
 
     def member(self) -> Membership:
         """The running membership; HorovodInternalError outside init() ... shutdown()."""

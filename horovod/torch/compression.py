@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, TypeVar
+from types import MethodType
+from typing import Any, ClassVar, Protocol
 
 import torch
 
@@ -113,9 +114,6 @@ class BF16Compressor(Compressor):
         return tensor.to(ctx)
 
 
-R = TypeVar("R")
-
-
 class _OnClassToo:
     """A method that the class has too, working on its default instance: ``Compression.bit8.compress(t)``."""
 
@@ -124,7 +122,7 @@ class _OnClassToo:
         functools.update_wrapper(self, function)  # type: ignore[arg-type]
 
     def __get__(self, instance: CodecCompressor | None, owner: type[CodecCompressor]) -> Callable[..., Any]:
-        return functools.partial(self._function, owner.default() if instance is None else instance)
+        return MethodType(self._function, owner.default() if instance is None else instance)
 
 
 class _PropertyOnClassToo:

@@ -130,8 +130,9 @@ def _install_state(
             f"{sizes} parameters, root's has {structure['sizes']}."
         )
     parameters = [p for entry in optimizer.param_groups for p in entry["params"]]
-    for entry, values in zip(optimizer.param_groups, _with_tensors(structure["groups"], tensors),
-    strict=True):
+    for entry, values in zip(
+        optimizer.param_groups, _with_tensors(structure["groups"], tensors), strict=True
+    ):
         entry.update(values)
     optimizer.state.clear()
     for number, state in _with_tensors(structure["state"], tensors).items():

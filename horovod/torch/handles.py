@@ -40,12 +40,10 @@ class Operation:
 
 _lock = threading.Lock()
 _operations: dict[int, Operation] = {}
-_numbers = (
-    itertools.count()
-)  # never reset, so that a handle of an earlier init() is never taken for a new one
-_abandoned: list[
-    Operation
-] = []  # in flight, but nobody will wait for them: they only keep their tensors alive
+# Never reset, so that a handle of an earlier init() is never taken for a new one.
+_numbers = itertools.count()
+# In flight, but nobody will wait for them: they only keep their tensors alive.
+_abandoned: list[Operation] = []
 
 
 def register(operation: Operation) -> int:
@@ -68,7 +66,7 @@ def _forget_all() -> None:
         _abandoned.clear()
 
 
-basics.on_start(_forget_all)
+basics.before_next_job(_forget_all)
 
 
 def poll(handle: int) -> bool:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from launching import run_test_file
+from rank_jobs import run_test_file
 
 FILES = sorted((Path(__file__).parent / "ranks").glob("test_*.py"))
 

@@ -1,0 +1,103 @@
+"""Starts programs as the ranks of an MPI job, for tests: under a time limit, on as few cores as there are.
+
+    run_ranks(np, argv, timeout, env) -> CompletedProcess    any program: argv follows `mpirun -np N`
+    run_test_file(np, file)                                  a pytest file inside every rank
+
+Files for run_test_file live in test/parallel/ranks. They are plain pytest files that use horovod.torch as one
+of two or four ranks; pytest collects them inside a rank only (see conftest.py). To debug one by hand:
+
+    mpirun -np 2 python -m pytest test/parallel/ranks/test_collectives.py
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from horovod.common.build_info import build_info
+
+TIME_LIMIT = 120.0  # seconds, for one job
+TIMED_OUT = 124  # the exit code that stands for a passed time limit, as in coreutils' timeout
+OPEN_MPI_5 = [
+    "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
+    "--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp", "--mca", "mpi_yield_when_idle", "1",
+]  # fmt: skip
+
+
+def mpirun() -> str:
+    """The mpirun of the MPI that the package was built with; skips the test when there is none."""
+    if not build_info().mpi.built:
+        pytest.skip("horovod was built without MPI")
+    program = shutil.which(build_info().mpi.mpirun_path())
+    if program is None:
+        pytest.skip(f"there is no {build_info().mpi.mpirun_path()}")
+    return program
+
+
+def run_ranks(
+    np: int, argv: list[str], timeout: float = TIME_LIMIT, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs `mpirun -np {np} {argv}`. stdout holds what all ranks wrote to stdout and stderr.
+
+    Args:
+        timeout: seconds after which the job is ended; the exit code is then 124.
+        env: added to this process' environment. Ranks compute with one thread unless it says otherwise.
+    """
+    mpi = build_info().mpi
+    flags = OPEN_MPI_5 if mpi.name == "Open MPI" and mpi.version.startswith("5.") else []
+    command = [mpirun(), *flags, "-np", str(np), *argv]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | (env or {})
+    with tempfile.TemporaryFile("w+") as output:
+        # A file, not a pipe: a rank that outlives mpirun would keep a pipe open, and the test with it.
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            code = TIMED_OUT
+            _end(process)
+        output.seek(0)
+        text = output.read()
+    if code == TIMED_OUT:
+        text += f"\nThe job was ended: it ran longer than {timeout} seconds.\n"
+    return subprocess.CompletedProcess(command, code, stdout=text)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)  # mpirun passes it on to the ranks
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def run_test_file(np: int, file: Path, timeout: float = TIME_LIMIT, **env: str) -> None:
+    """Runs a pytest file inside each of `np` ranks and fails unless every rank says that it passed.
+
+    mpirun's exit code alone is no proof: each rank leaves pytest's in a folder.
+    """
+    with tempfile.TemporaryDirectory() as reports:
+        argv = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--color=no", str(file)]
+        argv += ["-o", f"faulthandler_timeout={max(timeout - 30, 20)}"]
+        job = run_ranks(np, argv, timeout, {"HOROVOD_TEST_REPORTS": reports, **env})
+        said = {path.name: path.read_text() for path in Path(reports).iterdir()}
+    if job.returncode != 0 or said != {str(rank): "0" for rank in range(np)}:
+        pytest.fail(
+            f"{file.name} with {np} ranks: mpirun ended with {job.returncode}; pytest's exit code by rank: "
+            f"{said}\n{job.stdout}",
+            pytrace=False,
+        )

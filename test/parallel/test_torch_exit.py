@@ -1,0 +1,128 @@
+"""How a job of real ranks ends: in order, by an exception on one rank, by exit codes; never by hanging."""
+
+import sys
+import textwrap
+
+import pytest
+from rank_jobs import TIMED_OUT, run_ranks
+
+import horovod
+
+START = """
+import os, sys, torch
+import horovod.torch as hvd
+hvd.init()
+rank, size = hvd.rank(), hvd.size()
+"""
+
+
+def run(np: int, program: str, **env: str) -> tuple[int, str]:
+    job = run_ranks(np, [sys.executable, "-c", START + textwrap.dedent(program)], timeout=60, env=env)
+    assert job.returncode != TIMED_OUT, job.stdout
+    return job.returncode, job.stdout
+
+
+@pytest.mark.parametrize("shutdown", ["", "hvd.shutdown()", "hvd.shutdown(); hvd.init()"])
+def test_a_program_that_ends_in_order(shutdown: str) -> None:
+    code, output = run(
+        2,
+        f"""
+        assert hvd.allreduce(torch.ones(3), op=hvd.Sum).sum() == 3 * size
+        assert os.environ.get("OMPI_COMM_WORLD_RANK", str(rank)) == str(rank) and hvd.mpi_enabled()
+        unfinished = hvd.allreduce_async(torch.ones(3), name=f"only on {{rank}}")
+        {shutdown}
+        print(f"<rank {{rank}} is through with {horovod.__version__}>")
+        """,
+    )
+    assert code == 0, output
+    for rank in range(2):
+        assert f"<rank {rank} is through with {horovod.__version__}>" in output
+    assert "Error" not in output.replace("OSC UCX component priority set inside component query failed", "")
+
+
+def test_an_exception_on_one_rank_ends_all() -> None:
+    code, output = run(
+        3,
+        """
+        if rank == 1:
+            raise RuntimeError("the data of this rank is damaged")
+        hvd.allreduce(torch.ones(3), name="rank 1 never comes")
+        print("<survived>")
+        """,
+    )
+    assert code != 0, output
+    assert "the data of this rank is damaged" in output and "<survived>" not in output
+
+
+def test_a_rank_that_leaves_early_is_an_error_for_those_who_wait() -> None:
+    code, output = run(
+        2,
+        """
+        if rank == 0:
+            sys.exit(0)
+        try:
+            hvd.allreduce(torch.ones(3), name="apple")
+        except hvd.HorovodInternalError as error:
+            print(f"<told: {error}>")
+        """,
+    )
+    assert "<told: " in output and code == 0, output
+
+
+def test_exit_codes_are_passed_on() -> None:
+    code, output = run(2, "hvd.barrier(); sys.exit(3 if rank == 1 else 0)")
+    assert code == 3, output
+
+
+def test_forked_children_are_no_members() -> None:
+    code, output = run(
+        2,
+        """
+        child = os.fork()
+        if child == 0:
+            assert not hvd.is_initialized()
+            print(f"<child of {rank}>", flush=True)
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert hvd.allreduce(torch.ones(3), op=hvd.Sum).sum() == 3 * size
+        """,
+    )
+    assert code == 0 and "<child of 0>" in output and "<child of 1>" in output, output
+
+
+@pytest.mark.parametrize("transport", ["shared_memory", "mpi"])
+def test_every_transport(transport: str) -> None:
+    code, output = run(
+        2,
+        f"""
+        from horovod.common.basics import basics
+        assert basics.member().world.transport == {transport!r}
+        for name in ("none", "fp16", "bit16", "bit8"):
+            for ones in [torch.ones(shape) for shape in [(), (0,), (70_001,), (1 << 20,)]]:
+                assert torch.equal(hvd.allreduce(ones, compression=getattr(hvd.Compression, name)), ones)
+        assert torch.equal(hvd.allgather(torch.full((rank + 1, 2), rank))[1:], torch.ones(2, 2))
+        assert hvd.broadcast_object({{"rank": rank}}, 1) == {{"rank": 1}}
+        """,
+        HOROVOD_TRANSPORT=transport,
+    )
+    assert code == 0, output
+
+
+def test_mpi4py_beside_it() -> None:
+    pytest.importorskip("mpi4py")
+    code, output = run(
+        2,
+        """
+        from mpi4py import MPI
+        assert (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size) == (rank, size)
+        assert MPI.COMM_WORLD.allreduce(rank) == int(hvd.allreduce(torch.tensor(rank), op=hvd.Sum))
+        hvd.shutdown()
+        try:
+            hvd.init(comm=MPI.COMM_SELF)
+        except ValueError as error:
+            assert "COMM_WORLD" in str(error)
+        hvd.init(comm=MPI.COMM_WORLD)
+        assert hvd.allreduce(torch.ones(1)) == 1
+        """,
+    )
+    assert code == 0, output

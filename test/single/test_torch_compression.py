@@ -1,0 +1,221 @@
+"""The compressors by hand: as a class and configured, exact about shapes and options, open to subclasses."""
+
+import copy
+import inspect
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from fake_engine import FakeEngine, imagined_job
+
+import horovod.torch as hvd
+from horovod.torch import compression as module
+from horovod.torch.compression import Bit8Compressor, Bit16Compressor, Compression, Compressor, resolved
+
+CODECS = [Compression.bit8, Compression.bit8(block_size=32), Compression.bit16]
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+SHAPES = [(), (0,), (1,), (127,), (128,), (129,), (3, 0, 5), (6, 50, 7)]
+
+
+@pytest.fixture
+def engine() -> Iterator[FakeEngine]:
+    with imagined_job(2) as engine:
+        yield engine
+
+
+def test_names_are_the_classes() -> None:
+    assert Compression.bit8 is Bit8Compressor and Compression.bit16 is Bit16Compressor
+    assert Compression.none is module.NoneCompressor and Compression.fp16 is module.FP16Compressor
+    assert Compression.bf16 is module.BF16Compressor
+    for name in ("none", "fp16", "bf16", "bit16", "bit8"):
+        assert issubclass(getattr(Compression, name), Compressor)
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=repr)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_round_trip_keeps_shape_and_dtype(codec: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    # Multiples of 1/8 below 2 and one sign pattern: E4M3 and half both have them exactly.
+    values = (torch.arange(torch.Size(shape).numel()) % 16).sub(8).div(8).to(dtype).reshape(shape)
+    encoded, ctx = codec.compress(values)
+    assert encoded.dtype == torch.uint8 and encoded.dim() == 1
+    assert encoded.numel() == resolved(codec).codec.encoded_bytes(values.numel())
+    decoded = codec.decompress(encoded, ctx)
+    assert decoded.dtype == dtype and decoded.shape == shape and torch.equal(decoded, values)
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=repr)
+def test_views_are_compressed_in_their_own_order(codec: Any) -> None:
+    base = torch.arange(64.0).reshape(8, 8).div(8)
+    for view in (
+        base.t(),
+        base[::2, 1::3],
+        base.expand(2, 8, 8),
+        torch.view_as_complex(base.reshape(32, 2)).conj().imag,
+    ):
+        encoded, ctx = codec.compress(view)
+        assert torch.equal(encoded, codec.compress(view.contiguous().resolve_neg())[0])
+        assert codec.decompress(encoded, ctx).shape == view.shape
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=repr)
+def test_integers_pass_untouched_and_gradients_do_not_interfere(codec: Any) -> None:
+    for tensor in (torch.arange(5), torch.tensor([True, False]), torch.tensor(3, dtype=torch.uint8)):
+        compressed, ctx = codec.compress(tensor)
+        assert compressed is tensor and codec.decompress(compressed, ctx) is tensor
+    parameter = torch.nn.Parameter(torch.ones(3))
+    assert torch.equal(codec.decompress(*codec.compress(parameter)), torch.ones(3))
+
+
+def test_bit8_is_smaller_and_near() -> None:
+    tensor = torch.randn(100_000, generator=torch.Generator().manual_seed(1))
+    encoded, ctx = Compression.bit8.compress(tensor)
+    assert encoded.numel() * 8 / tensor.numel() <= 8.1
+    error = (Compression.bit8.decompress(encoded, ctx) - tensor).pow(2).sum() / tensor.pow(2).sum()
+    assert 6e-4 < error <= 7.2e-4
+    half, ctx = Compression.bit16.compress(tensor)
+    assert torch.equal(half.view(torch.float16), tensor.half())
+    assert torch.equal(Compression.bit16.decompress(half, ctx), tensor.half().float())
+
+
+def test_what_is_not_finite() -> None:
+    poisoned = torch.ones(300)
+    poisoned[10], poisoned[200] = float("nan"), float("-inf")
+    for codec in CODECS:
+        decoded = codec.decompress(*codec.compress(poisoned))
+        assert not torch.isfinite(decoded[10]) and not torch.isfinite(decoded[200])
+        assert torch.equal(decoded[256:], torch.ones(44))
+    saturated = Compression.bit16.decompress(*Compression.bit16.compress(torch.tensor([1e6, -1e6])))
+    assert torch.equal(saturated, torch.tensor([65504.0, -65504.0]))
+
+
+def test_a_damaged_run_is_refused() -> None:
+    encoded, ctx = Compression.bit8.compress(torch.ones(200))
+    with pytest.raises(ValueError, match=r"201 elements .* takes 202 bytes"):
+        Compression.bit8.decompress(encoded[:-1], ctx)
+    with pytest.raises(ValueError, match=r"torch\.float32"):
+        Compression.bit8.decompress(encoded.float(), ctx)
+
+
+@pytest.mark.parametrize(
+    ("options", "allowed"),
+    [
+        ({"format": "e5m2"}, "format='e5m2'.*'e4m3'"),
+        ({"rounding": "stochastic"}, "rounding.*'nearest'"),
+        ({"error_feedback": True}, "error_feedback.*False"),
+        ({"block_size": 100}, "block_size.*32 or 64 or 128"),
+        ({"block_size": 2048}, "block_size.*1024"),
+        ({"min_elements": -1}, "min_elements.*0 or more"),
+    ],
+)
+def test_options_that_cannot_be_honoured_are_refused(options: dict[str, Any], allowed: str) -> None:
+    with pytest.raises(ValueError, match=allowed):
+        Compression.bit8(**options)
+
+
+def test_options_that_are_honoured() -> None:
+    configured = Compression.bit8(
+        format="e4m3", block_size=32, rounding="nearest", error_feedback=False, min_elements=5
+    )
+    assert (configured.block_size, configured.min_elements) == (32, 5)
+    assert configured.codec.name == "bit8/32" and Compression.bit8.codec.name == "bit8/128"
+    assert Compression.bit16(min_elements=0).min_elements == 0 and Compression.bit16.codec.name == "bit16"
+    assert Compression.bit8.min_elements == Compression.bit16.min_elements == 1024
+    for twin in (copy.deepcopy(configured), pickle.loads(pickle.dumps(configured))):
+        assert twin.codec is configured.codec and repr(twin) == repr(configured)
+
+
+def test_a_subclass_has_its_own_default_and_keeps_or_gives_up_the_codec() -> None:
+    class Small(Bit8Compressor):
+        def __init__(self) -> None:
+            super().__init__(block_size=64)
+
+    class Watching(Bit8Compressor):
+        @staticmethod
+        def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+            return Bit8Compressor.compress(tensor)
+
+    class Inheriting(Watching):
+        pass
+
+    assert Small.codec.name == "bit8/64" and Bit8Compressor.codec.name == "bit8/128"
+    assert Small.compress(torch.ones(64))[0].numel() == 65
+    assert Watching.codec is None and Inheriting.codec is None and Inheriting().codec is None
+    assert Watching.combine == "gather"
+
+
+def test_documentation_is_found_on_the_methods() -> None:
+    for codec in CODECS:
+        assert "uint8" in inspect.getdoc(codec.compress)
+
+
+@pytest.mark.parametrize(
+    ("compression", "message"),
+    [
+        (None, r"lacks compress\(\)"),
+        ("bit8", r"lacks compress\(\)"),
+        (type("Half", (), {"compress": staticmethod(lambda t: (t, None))}), r"lacks decompress\(\)"),
+        (type("Odd", (Compressor,), {"combine": "xor"}), "'sum' or 'gather'"),
+    ],
+)
+def test_what_is_no_compressor(compression: object, message: str, engine: FakeEngine) -> None:
+    for use in (hvd.allreduce, hvd.allreduce_async_):
+        with pytest.raises(ValueError, match=message):
+            use(torch.ones(3), compression=compression)
+    assert not engine.requests
+
+
+@pytest.mark.parametrize("op", [hvd.Min, hvd.Max, hvd.Product])
+@pytest.mark.parametrize("compression", [Compression.bit8, Compression.bit16(min_elements=3)], ids=repr)
+def test_codecs_add_only(compression: Any, op: int, engine: FakeEngine) -> None:
+    with pytest.raises(ValueError, match=r"allreduce\.apple: op=.*use Sum or Average"):
+        hvd.allreduce(torch.ones(3), name="apple", compression=compression, op=op)
+    assert not engine.requests
+    hvd.allreduce(
+        torch.arange(3), name="apple", compression=compression, op=op
+    )  # integers are not compressed
+
+
+def test_routes_to_the_engine(engine: FakeEngine) -> None:
+    class Gathered(Compressor):
+        combine = "gather"
+
+        @staticmethod
+        def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Size]:
+            return tensor.to(torch.int16), tensor.shape
+
+        @staticmethod
+        def decompress(tensor: torch.Tensor, ctx: torch.Size) -> torch.Tensor:
+            return tensor.float().reshape(ctx)
+
+    for i, compression in enumerate(["none", "fp16", "bf16", "bit16", "bit8"]):
+        hvd.allreduce(torch.ones(4), name=str(i), compression=getattr(Compression, compression))
+    hvd.allreduce(torch.ones(4), name="5", compression=Gathered)
+    dtypes = [request.tensors[0].values().dtype for request in engine.requests]
+    assert dtypes == [torch.float32, torch.float16, torch.bfloat16, torch.float32, torch.float32, torch.uint8]
+    assert [request.codec for request in engine.requests] == [None, None, None, "bit16", "bit8/128", None]
+    assert [request.operation for request in engine.requests] == ["allreduce"] * 5 + ["allgather"]
+    assert engine.names() == [f"allreduce.{i}" for i in range(6)]
+
+
+def test_gathered_sums_are_made_in_float32_and_float64(engine: FakeEngine) -> None:
+    class Halves(Compressor):
+        combine = "gather"
+
+        @staticmethod
+        def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, None]:
+            return tensor, None
+
+        @staticmethod
+        def decompress(tensor: torch.Tensor, ctx: None) -> torch.Tensor:
+            return tensor
+
+    for dtype in FLOATS:
+        # The sum of two of these is no float16, a quarter of it is.
+        tensor = torch.full((3,), 60000.0 if dtype == torch.float16 else 3.0, dtype=dtype)
+        result = hvd.allreduce(tensor, compression=Halves, op=hvd.Sum, postscale_factor=0.25)
+        assert result.dtype == dtype and torch.equal(result, tensor / 2)
+    precise = torch.tensor([1.0 + 2.0**-50], dtype=torch.float64)
+    assert torch.equal(hvd.allreduce(precise, compression=Halves), precise)

@@ -1,0 +1,289 @@
+"""horovod.torch without a launcher: names, errors before init, naming of operations, a job of one."""
+
+import inspect
+import random
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fake_engine import FakeEngine, imagined_job
+
+import horovod.torch as hvd
+from horovod import _native as native
+from horovod.common import exceptions, util
+from horovod.common.basics import HorovodBasics
+from horovod.torch import autograd, exchange, functions, gathered, handles, mpi_ops, optimizer
+
+NOT_YET = [
+    "SyncBatchNorm", "add_process_set", "alltoall", "alltoall_async", "elastic", "grouped_allgather",
+    "grouped_reducescatter", "join", "reducescatter", "remove_process_set", "start_timeline", "stop_timeline",
+]  # fmt: skip
+QUERIES = [
+    hvd.rank,
+    hvd.size,
+    hvd.local_rank,
+    hvd.local_size,
+    hvd.cross_rank,
+    hvd.cross_size,
+    hvd.is_homogeneous,
+]
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    hvd.init()
+    yield
+    hvd.shutdown()
+
+
+@pytest.fixture
+def engine() -> Iterator[FakeEngine]:
+    with imagined_job(2) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize(
+    "module", [hvd, mpi_ops, functions, optimizer, autograd, exchange, gathered, handles, util]
+)
+def test_public_names_are_sorted_and_exist(module: object) -> None:
+    names = module.__all__
+    assert names == sorted(names) and len(set(names)) == len(names)
+    assert all(hasattr(module, name) for name in names)
+
+
+def test_everything_public_in_mpi_ops_is_exported_and_documented() -> None:
+    hidden = {"HorovodAllgather", "HorovodAllreduce", "HorovodBroadcast", "HorovodGroupedAllreduce"}
+    assert set(mpi_ops.__all__) - hidden - {"handle_average_backwards_compatibility"} <= set(hvd.__all__)
+    for name in hvd.__all__:
+        member = getattr(hvd, name)
+        assert isinstance(member, int) or inspect.getdoc(member), f"hvd.{name} has no docstring"
+
+
+def test_reduce_ops_have_horovods_numbers() -> None:
+    ops = [hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product]
+    assert ops == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("name", NOT_YET)
+def test_names_that_are_not_served_yet_say_so(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"hvd.{name} comes with .* in a later release"):
+        getattr(hvd, name)
+    assert not hasattr(hvd, name) and not hasattr(hvd, "no_such_name")
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.__name__)
+def test_queries_before_init(query: object) -> None:
+    with pytest.raises(ValueError, match=r"not been initialized; use hvd\.init\(\)"):
+        query()
+
+
+def test_operations_before_init() -> None:
+    tensor = torch.ones(3)
+    operations = [
+        lambda: hvd.allreduce(tensor), lambda: hvd.allreduce_async_(tensor), lambda: hvd.allgather(tensor),
+        lambda: hvd.broadcast_(tensor, 0), lambda: hvd.grouped_allreduce([tensor]), hvd.barrier,
+    ]  # fmt: skip
+    for operation in operations:
+        with pytest.raises(hvd.HorovodInternalError, match=r"hvd\.init\(\)"):
+            operation()
+    assert issubclass(hvd.HorovodInternalError, RuntimeError)
+    hvd.shutdown()  # harmless
+
+
+def test_what_was_built() -> None:
+    assert hvd.nccl_built() == 0 and type(hvd.nccl_built()) is int
+    for query in (
+        hvd.gloo_built,
+        hvd.gloo_enabled,
+        hvd.ddl_built,
+        hvd.ccl_built,
+        hvd.cuda_built,
+        hvd.rocm_built,
+    ):
+        assert query() is False
+    assert hvd.mpi_built() is hvd.mpi_enabled() is util.mpi_built()
+    assert hvd._MPI_LIB_AVAILABLE is True and hvd._check_has_gpu() == torch.cuda.is_available()
+
+
+def test_a_job_of_one(alone: None) -> None:
+    hvd.init()  # again: nothing happens
+    assert (hvd.rank(), hvd.local_rank(), hvd.cross_rank()) == (0, 0, 0)
+    assert (hvd.size(), hvd.local_size(), hvd.cross_size()) == (1, 1, 1)
+    assert hvd.is_initialized() and hvd.is_homogeneous() and not hvd.mpi_enabled()
+    with pytest.raises(ValueError, match="MPI"):
+        hvd.mpi_threads_supported()
+    tensor = torch.arange(6.0).reshape(2, 3)
+    for compression in ("none", "fp16", "bf16", "bit16", "bit8"):
+        result = hvd.allreduce(tensor, compression=getattr(hvd.Compression, compression))
+        assert torch.equal(result, tensor) and result is not tensor
+    scaled = hvd.allreduce(tensor, op=hvd.Sum, prescale_factor=2.0, postscale_factor=3.0)
+    assert torch.equal(scaled, tensor * 6)
+    assert torch.equal(hvd.allgather(tensor), tensor) and torch.equal(hvd.broadcast(tensor, 0), tensor)
+    assert hvd.broadcast_object({"a": 1}) == {"a": 1} and hvd.allgather_object("b") == ["b"]
+    hvd.barrier()
+    model = torch.nn.Linear(3, 2)
+    hvd.broadcast_parameters(model.state_dict(), 0)
+    step = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters()), model.named_parameters())
+    hvd.broadcast_optimizer_state(step, 0)
+    model(tensor).sum().backward()
+    step.step()
+    with pytest.raises(ValueError, match="root"):
+        hvd.broadcast(tensor, 1)
+
+
+def test_init_works_again_after_shutdown_and_reads_settings_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        hvd.init(comm=[0])
+        assert hvd.allreduce(torch.ones(2)).sum() == 2
+        hvd.shutdown()
+        assert not hvd.is_initialized()
+    monkeypatch.setenv("HOROVOD_CYCLE_TIME", "soon")
+    with pytest.raises(ValueError, match=r"HOROVOD_CYCLE_TIME.*soon"):
+        hvd.init()
+    monkeypatch.delenv("HOROVOD_CYCLE_TIME")
+    hvd.init()
+    hvd.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"comm": [0, 1]}, r"comm=\[0, 1\].*process sets"),
+        ({"comm": "world"}, "comm must be None"),
+        ({"comm": 3}, "comm must be None"),
+        ({"process_sets": "dynamic"}, "process sets come with a later release"),
+        ({"process_sets": [hvd.ProcessSet([0])]}, "process sets come with a later release"),
+    ],
+)
+def test_init_refuses_what_is_not_served(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        hvd.init(**arguments)
+    assert not hvd.is_initialized()
+
+
+def test_process_sets(alone: None) -> None:
+    everyone = hvd.global_process_set
+    assert (everyone.process_set_id, everyone.size(), everyone.rank(), everyone.included()) == (0, 1, 0, True)
+    assert hvd.allreduce(torch.ones(1), process_set=everyone) == 1
+    unregistered = hvd.ProcessSet([1, 0])
+    assert unregistered.ranks == [0, 1] and unregistered.size() is None and unregistered.rank() is None
+    assert "ranks=[0, 1]" in str(unregistered)
+    for operation in (hvd.allreduce, hvd.allgather, hvd.allreduce_async_):
+        with pytest.raises(ValueError, match=r"ranks=\[0, 1\].*later release"):
+            operation(torch.ones(1), process_set=unregistered)
+
+
+def test_names_on_the_wire(engine: FakeEngine) -> None:
+    tensor = torch.ones(2)
+    hvd.allreduce(tensor)
+    hvd.allgather(tensor)
+    hvd.broadcast(tensor, 0)
+    hvd.allreduce(tensor, name="mine")
+    hvd.grouped_allreduce([tensor, tensor])
+    hvd.grouped_allreduce([tensor, torch.arange(2)], name="group")
+    hvd.barrier()
+    hvd.sparse_allreduce_async(torch.eye(2).to_sparse(), "sparse", hvd.Sum)()
+    hvd.broadcast_object(1, name="thing")
+    assert engine.names() == [
+        "allreduce.noname.0", "allgather.noname.1", "broadcast.noname.2", "allreduce.mine",
+        "allreduce.noname.3", "allreduce.group", "allreduce.group.int64", "barrier.noname",
+        "allgather.sparse.indices", "allgather.sparse.values", "broadcast.thing.sz", "broadcast.thing.t",
+    ]  # fmt: skip
+
+
+def test_a_failing_call_does_not_use_up_a_number(engine: FakeEngine) -> None:
+    with pytest.raises(ValueError, match="not supported"):
+        hvd.allreduce(torch.ones(2, dtype=torch.complex64))
+    hvd.allreduce(torch.ones(2))
+    assert engine.names() == ["allreduce.noname.0"]
+
+
+def test_tensors_that_are_not_served(engine: FakeEngine) -> None:
+    cases = [
+        (torch.ones(2, dtype=torch.complex64), r"Tensor type torch\.ComplexFloatTensor is not supported"),
+        (torch.ones(2).to(torch.float8_e4m3fn), "Tensor type .* is not supported"),
+        (torch.eye(2).to_sparse(), "Tensor type .* is not supported.*sparse_allreduce_async"),
+        (torch.ones(2, device="meta"), "the tensor is on meta.*CPU memory"),
+        ([1.0, 2.0], r"expected a torch\.Tensor"),
+    ]
+    for tensor, message in cases:
+        for operation in (hvd.allreduce, hvd.allgather, lambda t, name: hvd.broadcast_(t, 0, name)):
+            with pytest.raises(ValueError, match=message):
+                operation(tensor, name="apple")
+    assert not engine.requests
+
+
+def test_op_and_average(engine: FakeEngine) -> None:
+    with pytest.raises(ValueError, match="not both"):
+        hvd.allreduce(torch.ones(2), average=True, op=hvd.Sum)
+    with pytest.raises(ValueError, match="not a reduce operation"):
+        hvd.allreduce(torch.ones(2), op=17)
+    for operation in (hvd.allreduce, hvd.allreduce_, hvd.allreduce_async):
+        with pytest.raises(NotImplementedError, match="Adasum"):
+            operation(torch.ones(2), op=hvd.Adasum)
+    with pytest.raises(ValueError, match="Average or Sum"):
+        hvd.sparse_allreduce_async(torch.eye(2).to_sparse(), "sparse", hvd.Max)
+    assert not engine.requests
+
+
+def test_handles_are_ints_that_are_never_reused(engine: FakeEngine) -> None:
+    first = hvd.allreduce_async(torch.ones(2))
+    assert type(first) is int and hvd.poll(first) is False
+    assert torch.equal(hvd.synchronize(first), torch.ones(2))
+    assert hvd.synchronize(first) is None and hvd.synchronize(987654321) is None
+    with pytest.raises(ValueError, match="not in flight"):
+        hvd.poll(first)
+    assert hvd.allreduce_async(torch.ones(2)) > first
+
+
+def test_a_name_in_flight(engine: FakeEngine) -> None:
+    handle = hvd.allreduce_async(torch.ones(2), name="twice")
+    with pytest.raises(ValueError, match="in flight"):
+        hvd.allreduce_async(torch.ones(2), name="twice")
+    hvd.synchronize(handle)
+    hvd.allreduce(torch.ones(2), name="twice")
+
+
+def test_tensors_live_until_they_are_synchronized(alone: None) -> None:
+    handles_in_flight = [hvd.allreduce_async(torch.full((1000,), float(i))) for i in range(200)]
+    random.Random(0).shuffle(handles_in_flight)
+    results = [hvd.synchronize(handle) for handle in handles_in_flight]
+    assert sorted(int(result[0]) for result in results) == list(range(200))
+    assert all(torch.equal(result, result[:1].expand(1000)) for result in results)
+
+
+def test_empty_groups(engine: FakeEngine) -> None:
+    assert hvd.grouped_allreduce([]) == [] and hvd.grouped_allreduce_([]) == ()
+    assert not engine.requests
+
+
+def test_a_launcher_that_ends_by_an_exception_is_not_finalised(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    basics = HorovodBasics()
+    monkeypatch.setattr(native, "close_mpi", lambda: calls.append("close"))
+    engine = SimpleNamespace(shutdown=lambda: calls.append("shutdown"))
+    for leftover, expected in [("last_value", []), ("last_exc", []), (None, ["shutdown", "close"])]:
+        basics._member = SimpleNamespace(engine=engine)
+        with monkeypatch.context() as context:
+            context.delattr("sys.last_exc", raising=False)
+            context.delattr("sys.last_value", raising=False)
+            if leftover:
+                context.setattr(f"sys.{leftover}", ValueError(), raising=False)
+            basics._leave_at_exit()
+        assert calls == expected
+
+
+def test_utilities() -> None:
+    assert util.split_list(list(range(7)), 3) == [[0, 1, 2], [3, 4], [5, 6]]
+    assert util.extension_available("torch") and not util.extension_available("mxnet")
+    assert util.is_version_greater_equal_than("2.13.0+cpu", "2.4.0")
+    with pytest.raises(ValueError, match=r"major\.minor\.patch"):
+        util.is_version_greater_equal_than("2", "2.4.0")
+    assert [n for n in range(-1, 9) if util.num_rank_is_power_2(n)] == [1, 2, 4, 8]
+    with util.env(HOROVOD_A="1", HOROVOD_B=None):
+        assert util.os.environ["HOROVOD_A"] == "1"
+    assert "HOROVOD_A" not in util.os.environ
+    with pytest.raises(exceptions.HorovodVersionMismatchError, match="built for torch 0"):
+        util.check_installed_version("torch", "0")
+    assert exceptions.HostsUpdatedInterrupt(True).skip_sync is True
