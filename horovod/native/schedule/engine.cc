@@ -89,8 +89,11 @@ void Engine::shutdown() {
     MutexLock lock(mutex_);
     leaving_ = true;
   }
-  transport_.wake();
-  if (thread_.joinable()) thread_.join();
+  // Only the first call touches the transport: when an engine dies after MPI has ended, its memory is gone.
+  if (thread_.joinable()) {
+    transport_.wake();
+    thread_.join();
+  }
   if (drive_ == Drive::kManual) stop(kShutDown);
 }
 
