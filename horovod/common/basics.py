@@ -7,6 +7,7 @@ it.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import itertools
 import os
 import sys
@@ -42,7 +43,7 @@ class HorovodBasics:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._member: Membership | None = None
-        self._inherited: list[Membership] = []
+        self._is_child = False
         self._exit_registered = False
         self._forgetters: list[Callable[[], None]] = []
 
@@ -126,18 +127,17 @@ class HorovodBasics:
         if _ends_from_uncaught_exception():
             return
         self.shutdown()
-        if not self._inherited:
+        if not self._is_child:
             self._forget_earlier_jobs()  # an engine must not outlive the MPI it lives in
             native.close_mpi()
 
     def _forget_in_child(self) -> None:
-        """A forked child is no member: the engine's thread exists in the parent only.
-
-        The object is kept, not ended.
-        """
+        """A forked child is no member: the engine's thread exists in the parent only."""
         self._lock = threading.Lock()
+        self._is_child = True
         if self._member is not None:
-            self._inherited.append(self._member)
+            # Never freed: the engine's destructor would wait for a thread that is not there.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._member.engine))
             self._member = None
 
     def before_next_job(self, forget: Callable[[], None]) -> None:

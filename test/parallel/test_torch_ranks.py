@@ -1,11 +1,12 @@
-"""horovod.torch with real ranks: every file of ranks/, with two and with four."""
+"""horovod.torch with real ranks: every file of ranks/, with two and four; and by messages, not memory."""
 
 from pathlib import Path
 
 import pytest
 from rank_jobs import run_test_file
 
-FILES = sorted((Path(__file__).parent / "ranks").glob("test_*.py"))
+RANKS = Path(__file__).parent / "ranks"
+FILES = sorted(RANKS.glob("test_*.py"))
 
 
 @pytest.mark.timeout(150)
@@ -13,3 +14,9 @@ FILES = sorted((Path(__file__).parent / "ranks").glob("test_*.py"))
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_in_ranks(file: Path, np: int) -> None:
     run_test_file(np, file)
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize(("name", "np"), [("test_collectives.py", 2), ("test_compression.py", 4)])
+def test_in_ranks_that_exchange_messages(name: str, np: int) -> None:
+    run_test_file(np, RANKS / name, HOROVOD_TRANSPORT="mpi")
