@@ -11,7 +11,7 @@ from example_runs import EXAMPLES, ROOT, needs_mpi, real_mnist, run
 
 MNIST = real_mnist()
 TEST_ACCURACY = re.compile(r"test accuracy\s+([\d.]+) % \(\d+ of (\d+)\)")
-LEAST_ACCURACY = 97.0  # percent, after one epoch; seeds give 98.3 to 98.9
+LEAST_ACCURACY = 97.0  # percent, after one epoch; six seeds gave 98.5 to 98.9
 
 NO_DATA = "no real MNIST: neither $MNIST_DATA_DIR nor ../shared/data/mnist"
 
