@@ -138,4 +138,8 @@ class Engine:
 
 
     def counters(self) -> dict[str, int]: ...
+    @property
+    def has_failed(self) -> bool:
+        """Whether the engine stopped because something failed, here or on another rank."""
+
     def shutdown(self) -> None: ...

@@ -45,6 +45,7 @@ class HorovodBasics:
         self._member: Membership | None = None
         self._is_child = False
         self._exit_registered = False
+        self._has_failed = False  # an engine of this process ended otherwise than in order
         self._forgetters: list[Callable[[], None]] = []
 
     def init(
@@ -117,17 +118,18 @@ class HorovodBasics:
             global_process_set._place(None, None)
             if member is not None:
                 member.engine.shutdown()
+                self._has_failed |= member.engine.has_failed
 
     def _leave_at_exit(self) -> None:
-        """Leave in order, unless an uncaught exception ends the interpreter.
+        """Leave in order, unless the engine failed or an uncaught exception ends the interpreter.
 
-        In that case MPI is not finalised: finalising waits for the other ranks, who may wait for us. Without
-        it mpirun notices at once that this rank failed, and ends the job.
+        In those cases MPI is not finalised: finalising waits for the other ranks, who may wait for us.
+        Without it mpirun notices at once that this rank failed, and ends the job.
         """
         if _ends_from_uncaught_exception():
             return
         self.shutdown()
-        if not self._is_child:
+        if not self._is_child and not self._has_failed:
             self._forget_earlier_jobs()  # an engine must not outlive the MPI it lives in
             native.close_mpi()
 

@@ -126,3 +126,50 @@ def test_mpi4py_beside_it() -> None:
         """,
     )
     assert code == 0, output
+
+
+@pytest.mark.parametrize("transport", ["shared_memory", "mpi"])
+def test_a_rank_that_cannot_go_on_takes_the_others_out_of_their_wait(transport: str) -> None:
+    """Rank 1 has no memory for the result; rank 0 is in the middle of the same operation."""
+    code, output = run(
+        2,
+        """
+        import resource, sys, time
+        mine = torch.ones(40_000_000)
+        if rank == 1:
+            resident = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (resident + 100_000_000, resource.RLIM_INFINITY))
+        try:
+            hvd.allgather(mine, name="large")
+        except hvd.HorovodInternalError as error:
+            print(f"<rank {rank}: {error}>", flush=True)
+            time.sleep(2.0 if rank == 1 else 0.0)  # its end would make mpirun end rank 0
+            sys.exit(3)
+        """,
+        HOROVOD_TRANSPORT=transport,
+    )
+    assert code != 0, output
+    assert "<rank 1: 'allgather.large', 160000000 bytes, failed on rank 1: not enough memory" in output
+    assert "<rank 0: " in output and "lost rank 1, which could not go on" in output
+
+
+def test_a_signal_is_served_while_a_rank_waits() -> None:
+    code, output = run(
+        2,
+        """
+        import signal, time
+        if rank == 0:
+            def told(*_):
+                print(f"<served after {time.monotonic() - start:.1f} s>", flush=True)
+            signal.signal(signal.SIGALRM, told)
+            start = time.monotonic()
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            hvd.barrier()
+            print(f"<waited {time.monotonic() - start > 1.4}>", flush=True)
+        else:
+            time.sleep(1.5)
+            hvd.barrier()
+        """,
+    )
+    assert code == 0, output
+    assert output.index("<served after 0.") < output.index("<waited True>")

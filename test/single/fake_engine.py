@@ -91,6 +91,8 @@ class FakeEngine:
     def poll(self, handle: int) -> bool:
         return self.requests[handle].waited
 
+    has_failed = False
+
     def wait(self, handle: int) -> Any:
         request = self.requests[handle]
         request.waited = True

@@ -169,11 +169,21 @@ def test_broadcast_from_every_root(size: int, shares_memory: bool) -> None:
 
 def test_an_integer_average_is_exact_and_truncates() -> None:
     def program(rank: int, engine: _native.Engine) -> None:
-        x = np.array([7, -7, 49, rank], np.int64)
+        x = np.array([7, -7, 49, rank, 2**53 + 1, -rank], np.int64)
         got = allreduce(engine, "x", x, op=AVERAGE)
-        assert got.tolist() == [7, -7, 49, 1]
+        assert got.tolist() == [7, -7, 49, 1, 2**53 + 1, -1]
 
     on_ranks(3, program)
+
+
+def test_scaled_integers_saturate() -> None:
+    def program(rank: int, engine: _native.Engine) -> None:
+        x = np.array([100, 3], np.uint8)
+        assert allreduce(engine, "x", x, postscale=2.0).tolist() == [255, 12]
+        y = np.array([100, -3], np.int64)
+        assert allreduce(engine, "y", y, postscale=1e30).tolist() == [2**63 - 1, -(2**63)]
+
+    on_ranks(2, program)
 
 
 def test_the_mean_of_truth_values_is_whether_all_are_true() -> None:

@@ -182,6 +182,13 @@ class TestDisagreement:
     def test_reduce_op(self) -> None:
         self.refused("reduce op.*rank 0: Sum; rank 1: Average", {}, {"op": AVERAGE})
 
+    def test_factors_that_differ_in_the_last_digit(self) -> None:
+        self.refused(
+            r"postscale_factor.*rank 0: 1; rank 1: 1.0000000000000002",
+            {},
+            {"postscale": 1.0000000000000002},
+        )
+
     def test_prescale_factor(self) -> None:
         self.refused("prescale_factor.*rank 0: 1; rank 1: 0.5", {}, {"prescale": 0.5})
 
@@ -261,6 +268,8 @@ class TestSubmission:
                 engine.allreduce("x", [tensor(x), tensor(whole)], _native.Reduction())
             with pytest.raises(ValueError, match="Adasum"):
                 submit(engine, "x", x, op=2)
+            with pytest.raises(ValueError, match="finite numbers"):
+                submit(engine, "x", x, prescale=float("nan"))
             with pytest.raises(ValueError, match="at least one tensor"):
                 engine.allreduce("x", [], _native.Reduction())
             with pytest.raises(ValueError, match="no dtype number 77"):

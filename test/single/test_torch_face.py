@@ -262,7 +262,7 @@ def test_a_launcher_that_ends_by_an_exception_is_not_finalised(monkeypatch: pyte
     calls: list[str] = []
     basics = HorovodBasics()
     monkeypatch.setattr(native, "close_mpi", lambda: calls.append("close"))
-    engine = SimpleNamespace(shutdown=lambda: calls.append("shutdown"))
+    engine = SimpleNamespace(has_failed=False, shutdown=lambda: calls.append("shutdown"))
     for leftover, expected in [("last_value", []), ("last_exc", []), (None, ["shutdown", "close"])]:
         basics._member = SimpleNamespace(engine=engine)
         with monkeypatch.context() as context:

@@ -34,7 +34,9 @@ enum class DType : uint8_t {
 #undef HVD_ENUMERATOR
 };
 
-inline constexpr int kDTypeCount = 10;
+#define HVD_ONE(name, number, type, text) +1
+inline constexpr int kDTypeCount = 0 HVD_FOR_EACH_DTYPE(HVD_ONE);
+#undef HVD_ONE
 
 constexpr size_t size_of(DType dtype) {
   switch (dtype) {

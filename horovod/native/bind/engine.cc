@@ -50,6 +50,19 @@ nb::dict counters_of(const Engine& engine) {
   return all;
 }
 
+// Python's signal handlers (Ctrl-C, a checkpoint on SIGTERM) run in the main thread only between its own instructions: a
+// long wait lets them in now and then.
+Result wait_serving_signals(Engine& engine, int64_t handle) {
+  constexpr std::chrono::milliseconds kBetweenLooks{100};
+  for (;;) {
+    {
+      nb::gil_scoped_release released;
+      if (std::optional<Result> result = engine.wait(handle, kBetweenLooks)) return std::move(*result);
+    }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
 // An engine and the world it lives in: the transport outlives the engine.
 struct BoundEngine {
   BoundEngine(World& world, const Settings& settings, bool start_thread)
@@ -101,8 +114,9 @@ void register_engine(nb::module_& m) {
       .def("barrier",
            [](BoundEngine& self, std::string name) { return self.engine.submit(barrier_submission(std::move(name))); },
            "name"_a)
-      .def("poll", [](BoundEngine& self, int handle) { return self.engine.is_done(handle); }, "handle"_a)
-      .def("wait", [](BoundEngine& self, int handle) { return self.engine.wait(handle); }, "handle"_a, released())
+      .def("poll", [](BoundEngine& self, int64_t handle) { return self.engine.is_done(handle); }, "handle"_a)
+      .def("wait", [](BoundEngine& self, int64_t handle) { return wait_serving_signals(self.engine, handle); }, "handle"_a)
+      .def_prop_ro("has_failed", [](const BoundEngine& self) { return self.engine.has_failed(); })
       .def("step",
            [](BoundEngine& self, double elapsed_ms) {
              return self.engine.step(std::chrono::microseconds(static_cast<int64_t>(elapsed_ms * 1000)));

@@ -1,5 +1,6 @@
 // Allreduce by messages, for ranks that share no memory: contributions to the owner of each part (or to everybody), then
 // results to everybody. The bucket goes in chunks, so that buffers stay small whatever its size.
+#include <algorithm>
 #include <vector>
 
 #include "collective/allreduce.h"
@@ -7,7 +8,9 @@
 namespace hvd {
 namespace {
 
-constexpr int64_t kChunkBytes = int64_t{8} << 20;  // of the tensors, for each rank
+// Of the tensors: enough to keep a network busy, and for each rank enough that its messages are worth sending.
+constexpr int64_t kChunkBytes = int64_t{16} << 20;
+constexpr int64_t kPartBytes = int64_t{256} << 10;
 
 // Where the message of each part begins in a buffer, and after them all, its length.
 std::vector<size_t> offsets_of(const Bucket& bucket, Range chunk, int parts) {
@@ -83,8 +86,8 @@ void scatter_chunk(CollectiveContext& context, Bucket& bucket, Range chunk) {
 }  // namespace
 
 void allreduce_by_exchange(CollectiveContext& context, Bucket& bucket, bool gather) {
-  const int64_t elements =
-      kChunkBytes * context.transport.size() / static_cast<int64_t>(size_of(bucket.reduction().dtype));
+  const int64_t bytes = std::max(kChunkBytes, kPartBytes * context.transport.size());
+  const int64_t elements = bytes / static_cast<int64_t>(size_of(bucket.reduction().dtype));
   for (int64_t at = 0; at < bucket.count();) {
     const int64_t end = bucket.cut(at + elements);
     if (gather) {

@@ -23,6 +23,11 @@ constexpr size_t kAlign = 64;
 
 constexpr size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
+struct Step {
+  std::vector<Range> parts;
+  std::vector<size_t> bytes;  // of each part's message, aligned
+};
+
 class WindowAllreduce {
  public:
   WindowAllreduce(CollectiveContext& context, Bucket& bucket, bool gather)
@@ -38,7 +43,11 @@ class WindowAllreduce {
     const int64_t elements = kStepBytes / static_cast<int64_t>(size_of(bucket.reduction().dtype));
     for (int64_t at = 0; at < bucket.count();) {
       const int64_t end = bucket.cut(at + elements);
-      steps_.push_back({at, end});
+      Step& step = steps_.emplace_back();
+      for (int part = 0; part < parts_; ++part) {
+        step.parts.push_back(bucket.part({at, end}, part, parts_));
+        step.bytes.push_back(aligned(static_cast<size_t>(bucket.message_bytes(step.parts.back()))));
+      }
       at = end;
     }
   }
@@ -67,14 +76,14 @@ class WindowAllreduce {
     return window_.area(rank) + (base_ + step) % kSlots * slot_bytes;
   }
 
-  Range part_of(uint32_t step, int part) const { return bucket_.part(steps_[step], part, parts_); }
+  Range part_of(uint32_t step, int part) const { return steps_[step].parts[static_cast<size_t>(part)]; }
 
   // Where `rank`'s contribution to a part lies.
   std::byte* contribution(int rank, uint32_t step, int part) const {
-    size_t offset = gather_ ? 0 : aligned(static_cast<size_t>(bucket_.message_bytes(part_of(step, rank))));
+    const std::vector<size_t>& bytes = steps_[step].bytes;
+    size_t offset = gather_ ? 0 : bytes[static_cast<size_t>(rank)];
     for (int p = 0; p < part; ++p) {
-      if (p == rank && reads_own_in_place_) continue;
-      offset += aligned(static_cast<size_t>(bucket_.message_bytes(part_of(step, p))));
+      if (p != rank || !reads_own_in_place_) offset += bytes[static_cast<size_t>(p)];
     }
     return slot(rank, step) + offset;
   }
@@ -82,10 +91,11 @@ class WindowAllreduce {
   void pack(uint32_t step) {
     await_all(kDone, target(step) - kSlots);  // everyone has left the slot's previous step
     for (int part = 0; part < parts_; ++part) {
-      if (!gather_ && part == rank_ && reads_own_in_place_) continue;
+      const bool is_own = !gather_ && part == rank_;
+      if (is_own && reads_own_in_place_) continue;
       const Range range = part_of(step, part);
       bucket_.pack(range, contribution(rank_, step, part));
-      context_.wire_bytes += bucket_.message_bytes(range);
+      if (!is_own) context_.wire_bytes += bucket_.message_bytes(range);
     }
     window_.advance(kPacked);
   }
@@ -127,7 +137,7 @@ class WindowAllreduce {
   const bool gather_;
   const bool reads_own_in_place_;
   const uint32_t base_;
-  std::vector<Range> steps_;
+  std::vector<Step> steps_;
 };
 
 }  // namespace

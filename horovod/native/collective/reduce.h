@@ -2,7 +2,8 @@
 //
 // Sums of float16, bfloat16 and float32 are made in float32, of float64 in float64, of integers in their own type
 // (wrapping), in rank order, and rounded once. For bool, Sum and Max are "any", Product, Min and Average "all". Scale factors
-// multiply floats in the type of the sum, and integers in float64, truncating towards zero. NaN wins Min and Max.
+// multiply floats in the type of the sum, and integers in float64, truncating towards zero and saturating. The average of
+// integers is divided as integers, truncating too. NaN wins Min and Max.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,8 @@ constexpr std::string_view name_of(ReduceOp op) {
   return kNames[static_cast<int>(op)];
 }
 
-// What happens to the result: result = value * factor / divisor. The division is a separate step so that integer averages
-// are exact.
+// What happens to the result: result = value * factor / divisor. The divisor is kept apart so that integer averages are
+// exact.
 struct Scale {
   double factor = 1.0;
   double divisor = 1.0;

@@ -1,4 +1,5 @@
 // The loops behind reduce.h, vectorised by the compiler: compiled once per instruction set.
+#include <limits>
 #include <type_traits>
 
 #include "codec/minifloat.h"
@@ -27,8 +28,17 @@ struct Arithmetic<BFloat16> {
   static HVD_SCALAR BFloat16 narrow(float x) { return {bfloat16_from_float(x)}; }
 };
 
+// Truncates towards zero; what does not fit becomes the nearest number that does, NaN becomes 0.
+template <typename S>
+HVD_SCALAR S integer_from_double(double x) {
+  constexpr S kLowest = std::numeric_limits<S>::lowest(), kLargest = std::numeric_limits<S>::max();
+  if (!(x > static_cast<double>(kLowest))) return x != x ? S{0} : kLowest;
+  return x >= static_cast<double>(kLargest) ? kLargest : static_cast<S>(x);
+}
+
 template <typename S>
 HVD_SCALAR S times(S x, double factor) {
+  if constexpr (std::is_integral_v<S>) return integer_from_double<S>(static_cast<double>(x) * factor);
   return static_cast<S>(static_cast<double>(x) * factor);
 }
 template <>
@@ -105,7 +115,7 @@ HVD_SCALAR void with_type_and_op(DType dtype, ReduceOp op, F f) {
 }
 
 template <typename T>
-void load_as(const T* __restrict x, int64_t count, double prescale, typename Arithmetic<T>::Sum* __restrict sum) {
+void load_as(const T* x, int64_t count, double prescale, typename Arithmetic<T>::Sum* sum) {
   if (prescale == 1.0) {
     for (int64_t i = 0; i < count; ++i) sum[i] = Arithmetic<T>::widen(x[i]);
   } else {
@@ -131,10 +141,11 @@ void store_as(const typename Arithmetic<T>::Sum* sum, int64_t count, Scale scale
   } else if constexpr (std::is_floating_point_v<S>) {
     const double factor = scale.factor / scale.divisor;
     for (int64_t i = 0; i < count; ++i) y[i] = Arithmetic<T>::narrow(times(sum[i], factor));
+  } else if (std::is_same_v<S, bool> || scale.factor != 1.0) {
+    for (int64_t i = 0; i < count; ++i) y[i] = times(sum[i], scale.factor / scale.divisor);
   } else {
-    for (int64_t i = 0; i < count; ++i) {
-      y[i] = static_cast<T>(static_cast<double>(sum[i]) * scale.factor / scale.divisor);
-    }
+    const auto divisor = static_cast<int64_t>(scale.divisor);  // a number of ranks
+    for (int64_t i = 0; i < count; ++i) y[i] = static_cast<T>(static_cast<int64_t>(sum[i]) / divisor);
   }
 }
 

@@ -11,7 +11,7 @@ namespace hvd {
   X(operations, "operations carried out; the members of a group count singly") \
   X(buckets, "allreduce buckets carried out")                              \
   X(tensor_bytes, "bytes of tensors given to collectives")                 \
-  X(wire_bytes, "bytes this rank handed to other ranks")                   \
+  X(wire_bytes, "bytes this rank handed to others: sent, or written once for all who share memory")                   \
   X(announcements, "announcements sent to the coordinator")                \
   X(cache_hits, "requests announced by number")                            \
   X(refusals, "requests refused because ranks disagreed")                  \

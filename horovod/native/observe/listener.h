@@ -1,4 +1,4 @@
-// What the engine tells those who watch it. All calls come from the engine thread; a listener does nothing slow.
+// What the engine tells those who watch it. All calls come from the engine thread.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class Listener {
   virtual void on_rank_ready(const std::string& name, std::string_view operation, int rank) = 0;
   // On the coordinator: all ranks have asked.
   virtual void on_agreed(const std::string& name, std::string_view operation) = 0;
-  // On every rank, around the work itself; `activity` is what is done, for example "WINDOW_SCATTER".
+  // On every rank, around the work itself; `activity` is what is done, for example "COMMUNICATE".
   virtual void on_start(std::span<const ObservedOperation> operations, std::string_view activity) = 0;
   virtual void on_finish(std::span<const ObservedOperation> operations) = 0;
   // Submissions were gathered and announced.

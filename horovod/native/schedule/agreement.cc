@@ -1,16 +1,17 @@
 #include "schedule/agreement.h"
 
+#include <charconv>
 #include <functional>
-#include <sstream>
 #include <utility>
 
 namespace hvd {
 namespace {
 
+// The shortest text that reads back as the same number, so that two numbers differ where their texts do.
 std::string number(double value) {
-  std::ostringstream out;
-  out << value;
-  return out.str();
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
+  return {text, end};
 }
 
 std::string shapes_text(const Request& request) {

@@ -2,6 +2,8 @@
 
 #include <sys/prctl.h>
 
+#include <new>
+
 #include "base/error.h"
 #include "observe/timeline.h"
 
@@ -30,6 +32,18 @@ std::vector<Listener*> pointers(const std::vector<std::unique_ptr<Listener>>& ow
   return all;
 }
 
+// "'allreduce.x' and 3 others, 1200 bytes, failed on rank 1: ..."
+std::string what_failed(const std::vector<Agreed>& together, int rank, const std::exception& error) {
+  if (together.empty()) return error.what();
+  int64_t bytes = 0;
+  for (const Agreed& agreed : together) bytes += agreed.submission.request.bytes();
+  std::string text = "'" + together.front().submission.request.name + "'";
+  if (together.size() > 1) text += " and " + std::to_string(together.size() - 1) + " others";
+  const bool is_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+  return text + ", " + std::to_string(bytes) + " bytes, failed on rank " + std::to_string(rank) + ": " +
+         (is_memory ? "not enough memory" : error.what()) + ". The job cannot go on";
+}
+
 }  // namespace
 
 Engine::Engine(Transport& transport, const Settings& settings, Drive drive)
@@ -55,8 +69,8 @@ Engine::TimePoint Engine::now() const { return drive_ == Drive::kThread ? steady
 
 // ---- called by the training threads ---------------------------------------------------------------------------------
 
-int Engine::submit(Submission submission) {
-  int handle;
+int64_t Engine::submit(Submission submission) {
+  int64_t handle;
   bool was_empty;
   {
     MutexLock lock(mutex_);
@@ -79,9 +93,9 @@ int Engine::submit(Submission submission) {
   return handle;
 }
 
-Result Engine::wait(int handle) {
+std::optional<Result> Engine::wait(int64_t handle, microseconds timeout) {
   if (!handles_.is_done(handle) && !somebody_waits_.exchange(true)) transport_.wake();
-  return handles_.wait(handle);
+  return handles_.wait(handle, timeout);
 }
 
 void Engine::shutdown() {
@@ -112,9 +126,20 @@ void Engine::run() {
       if (!round() && !is_stopped_) sleep();
     }
   } catch (const std::exception& error) {
-    HVD_LOG(log_, kError, error.what());
-    stop(error.what());
+    give_up(error.what());
   }
+}
+
+// Nothing can be agreed any more: the other ranks must not wait for this one.
+void Engine::give_up(const std::string& reason) {
+  HVD_LOG(log_, kError, reason);
+  has_failed_ = true;
+  try {
+    transport_.abandon();
+  } catch (const std::exception& error) {
+    HVD_LOG(log_, kError, "the other ranks could not be told: " << error.what());
+  }
+  stop(reason);
 }
 
 bool Engine::round() {
@@ -175,11 +200,10 @@ bool Engine::announce() {
     told_leaving_ = leaving_;
   }
   for (Submission& submission : submissions) {
-    const uint32_t id = mirror_.id_of(submission.request);
-    submission.announced_id = id;
+    const uint32_t id = submission.announced_id = mirror_.id_of(submission.request);
     if (id != 0) announcement.ids.push_back(id);
     else announcement.requests.push_back(submission.request);
-    announced_.emplace(submission.request.name, std::move(submission));
+    announced_.insert_or_assign(submission.request.name, std::move(submission));
   }
   counters_.announcements += 1;
   counters_.cache_hits += static_cast<int64_t>(announcement.ids.size());
@@ -245,19 +269,22 @@ void Engine::release_names(const std::vector<Agreed>& done) {
 
 void Engine::run_together(const std::vector<Item>& items) {
   std::vector<Agreed> together;
-  for (const Item& item : items) together.push_back(take(item));
+  together.reserve(items.size());  // taking cannot fail for want of memory, and lose one
   try {
+    for (const Item& item : items) together.push_back(take(item));
     const Result result = executor_.run(together);
     release_names(together);
     for (const Agreed& agreed : together) handles_.complete(agreed.submission.handle, result);
   } catch (const std::exception& error) {
-    for (const Agreed& agreed : together) handles_.fail(agreed.submission.handle, error.what());
-    throw;
+    const std::string reason = what_failed(together, transport_.rank(), error);
+    for (const Agreed& agreed : together) handles_.fail(agreed.submission.handle, reason);
+    throw InternalError(reason);
   }
 }
 
 void Engine::refuse(const Verdict& verdict) {
   std::vector<Agreed> refused;
+  refused.reserve(verdict.items.size());
   for (const Item& item : verdict.items) refused.push_back(take(item));
   release_names(refused);
   for (const Agreed& agreed : refused) handles_.fail(agreed.submission.handle, verdict.error);

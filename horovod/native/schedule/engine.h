@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -31,13 +32,15 @@ class Engine {
   ~Engine();
 
   // Returns a handle. Throws InvalidArgument if the name is in flight on this rank, InternalError after the end.
-  int submit(Submission submission) EXCLUDES(mutex_);
-  bool is_done(int handle) { return handles_.is_done(handle); }
-  // Sleeps until the operation is done. See HandleTable::wait.
-  Result wait(int handle);
+  int64_t submit(Submission submission) EXCLUDES(mutex_);
+  bool is_done(int64_t handle) { return handles_.is_done(handle); }
+  // Sleeps until the operation is done or the time is over. See HandleTable::wait.
+  std::optional<Result> wait(int64_t handle, std::chrono::microseconds timeout);
 
-  // Tells the other ranks, waits until all have stopped, and fails what is pending. Idempotent.
+  // Tells the other ranks, waits until all have stopped, and fails what is pending. May be repeated, by one thread.
   void shutdown() EXCLUDES(mutex_);
+  // True when the engine stopped because something failed, on this rank or another, and not in order.
+  bool has_failed() const { return has_failed_; }
 
   // One round, after `elapsed` has passed on the manual clock. True if anything happened.
   bool step(std::chrono::microseconds elapsed);
@@ -59,6 +62,7 @@ class Engine {
   void tell(int rank, const std::vector<Verdict>& verdicts);
   void obey(const Verdict& verdict);
   void announce_in_full(const std::vector<uint32_t>& ids);
+  void give_up(const std::string& reason) EXCLUDES(mutex_);
   void stop(const std::string& reason) EXCLUDES(mutex_);
   Agreed take(const Item& item);
   void release_names(const std::vector<Agreed>& done) EXCLUDES(mutex_);
@@ -85,6 +89,7 @@ class Engine {
   bool told_leaving_ GUARDED_BY(mutex_) = false;
   std::string stopped_because_ GUARDED_BY(mutex_);  // not empty: nothing is accepted any more
   std::atomic<bool> somebody_waits_{false};
+  std::atomic<bool> has_failed_{false};
 
   // Engine thread only (or whoever steps).
   std::unordered_map<std::string, Submission> announced_;

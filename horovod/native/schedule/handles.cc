@@ -9,23 +9,23 @@ namespace {
 // takes four times as long (110 us instead of 28 us for 4 bytes between two ranks on two cores).
 constexpr Patience kCaller{400, std::chrono::microseconds(0)};
 
-[[noreturn]] void refuse(int handle) {
+[[noreturn]] void refuse(int64_t handle) {
   throw InvalidArgument("handle " + std::to_string(handle) + " is unknown, or has been synchronized already");
 }
 
 }  // namespace
 
-int HandleTable::open() {
+int64_t HandleTable::open() {
   MutexLock lock(mutex_);
   entries_.emplace(++last_, Entry());
   return last_;
 }
 
-void HandleTable::complete(int handle, Result result) { finish(handle, {true, "", std::move(result)}); }
+void HandleTable::complete(int64_t handle, Result result) { finish(handle, {true, "", std::move(result)}); }
 
-void HandleTable::fail(int handle, const std::string& error) { finish(handle, {true, error, {}}); }
+void HandleTable::fail(int64_t handle, const std::string& error) { finish(handle, {true, error, {}}); }
 
-void HandleTable::finish(int handle, Entry entry) {
+void HandleTable::finish(int64_t handle, Entry entry) {
   {
     MutexLock lock(mutex_);
     entries_[handle] = std::move(entry);
@@ -33,14 +33,16 @@ void HandleTable::finish(int handle, Entry entry) {
   advance(finished_);
 }
 
-bool HandleTable::is_done(int handle) {
+bool HandleTable::is_done(int64_t handle) {
   MutexLock lock(mutex_);
   const auto found = entries_.find(handle);
   if (found == entries_.end()) refuse(handle);
   return found->second.is_done;
 }
 
-Result HandleTable::wait(int handle) {
+std::optional<Result> HandleTable::wait(int64_t handle, std::chrono::microseconds timeout) {
+  using std::chrono::steady_clock;
+  const auto deadline = steady_clock::now() + timeout;
   for (;;) {
     const uint32_t seen = finished_.count.load(std::memory_order_acquire);
     {
@@ -54,7 +56,9 @@ Result HandleTable::wait(int handle) {
         return std::move(entry.result);
       }
     }
-    wait_for_change(finished_, seen, std::chrono::seconds(1), kCaller);
+    const auto left = std::chrono::duration_cast<std::chrono::microseconds>(deadline - steady_clock::now());
+    if (left.count() <= 0) return std::nullopt;
+    wait_for_change(finished_, seen, left, kCaller);
   }
 }
 

@@ -1,9 +1,11 @@
 // Handles: what a submission returns, and how a caller learns that it is done. Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -22,14 +24,15 @@ struct Result {
 
 class HandleTable {
  public:
-  int open() EXCLUDES(mutex_);
-  void complete(int handle, Result result) EXCLUDES(mutex_);
-  void fail(int handle, const std::string& error) EXCLUDES(mutex_);
+  int64_t open() EXCLUDES(mutex_);
+  void complete(int64_t handle, Result result) EXCLUDES(mutex_);
+  void fail(int64_t handle, const std::string& error) EXCLUDES(mutex_);
 
   // Both throw InvalidArgument for a handle that does not exist (any more).
-  bool is_done(int handle) EXCLUDES(mutex_);
-  // Sleeps until the operation is done and forgets the handle. Throws InternalError if the operation failed.
-  Result wait(int handle) EXCLUDES(mutex_);
+  bool is_done(int64_t handle) EXCLUDES(mutex_);
+  // Sleeps until the operation is done and forgets the handle, or until `timeout` has passed, and then returns nothing.
+  // Throws InternalError if the operation failed.
+  std::optional<Result> wait(int64_t handle, std::chrono::microseconds timeout) EXCLUDES(mutex_);
 
  private:
   struct Entry {
@@ -37,12 +40,12 @@ class HandleTable {
     std::string error;
     Result result;
   };
-  void finish(int handle, Entry entry) EXCLUDES(mutex_);
+  void finish(int64_t handle, Entry entry) EXCLUDES(mutex_);
 
   FutexCounter finished_;
   Mutex mutex_;
-  int last_ GUARDED_BY(mutex_) = 0;
-  std::unordered_map<int, Entry> entries_ GUARDED_BY(mutex_);
+  int64_t last_ GUARDED_BY(mutex_) = 0;
+  std::unordered_map<int64_t, Entry> entries_ GUARDED_BY(mutex_);
 };
 
 }  // namespace hvd

@@ -1,5 +1,7 @@
 #include "schedule/submission.h"
 
+#include <cmath>
+
 #include "base/error.h"
 
 namespace hvd {
@@ -11,6 +13,9 @@ namespace {
 
 void check_reduction(const std::string& name, DType dtype, const Reduction& reduction) {
   if (reduction.op == ReduceOp::kAdasum) refuse(name, "Adasum is not served yet; use Average or Sum");
+  if (!std::isfinite(reduction.prescale) || !std::isfinite(reduction.postscale)) {
+    refuse(name, "prescale_factor and postscale_factor must be finite numbers");
+  }
   if (reduction.codec == nullptr) return;
   if (!is_float(dtype)) {
     refuse(name, "a codec compresses floating-point tensors, not " + std::string(name_of(dtype)) +

@@ -31,7 +31,7 @@ struct Submission {
   Request request;
   std::vector<TensorRef> tensors;
   std::shared_ptr<const Codec> codec;
-  int handle = 0;
+  int64_t handle = 0;
   uint32_t announced_id = 0;  // how the coordinator was told; 0 = in full
 };
 

@@ -17,6 +17,7 @@ class SelfTransport final : public Transport {
   void flush() override {}
   void wait(std::chrono::microseconds timeout, bool eager) override;
   void wake() override;
+  void abandon() override {}
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override;
 
  private:

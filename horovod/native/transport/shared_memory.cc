@@ -1,6 +1,7 @@
 #include "transport/shared_memory.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,8 @@ struct SharedMemoryTransport::Header {
   FutexCounter doorbell;
   FutexCounter counters[kCounters];
   std::atomic<int32_t> pid{0};
+  std::atomic<uint64_t> pid_namespace{0};
+  std::atomic<bool> has_abandoned{false};
 };
 
 struct SharedMemoryTransport::Layout {
@@ -51,6 +54,12 @@ namespace {
 
 constexpr microseconds kLivenessPeriod{500'000};
 
+// Pids mean nothing across namespaces.
+uint64_t own_pid_namespace() {
+  struct stat facts {};
+  return stat("/proc/self/ns/pid", &facts) == 0 ? facts.st_ino : 0;
+}
+
 // Spinning helps while every rank has a core; with more ranks than cores it takes the core the peer needs.
 Patience patience_for(int local_size) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -68,6 +77,7 @@ void SharedMemoryTransport::prepare(std::byte* segment, int size) {
   auto* header = new (segment) Header();
   auto* controls = reinterpret_cast<RingControl*>(segment + layout.controls);
   for (int i = 0; i < 2 * size; ++i) new (controls + i) RingControl();
+  header->pid_namespace.store(own_pid_namespace(), std::memory_order_relaxed);
   header->pid.store(getpid(), std::memory_order_release);
 }
 
@@ -89,8 +99,9 @@ SharedMemoryTransport::SharedMemoryTransport(std::string name, const Topology& t
     peer.bulk_in = layout.ring(mine, r, true, size());
     peer.messages_out = layout.ring(peer.segment, rank(), false, size());
     peer.bulk_out = layout.ring(peer.segment, rank(), true, size());
-    // Ranks in other pid namespaces have pids that mean nothing here.
-    peer.pid_is_visible = kill(header(r).pid.load(std::memory_order_acquire), 0) == 0;
+    const pid_t pid = header(r).pid.load(std::memory_order_acquire);
+    const uint64_t space = header(r).pid_namespace.load(std::memory_order_relaxed);
+    peer.pid_is_visible = space != 0 && space == own_pid_namespace() && kill(pid, 0) == 0;
   }
 }
 
@@ -100,8 +111,12 @@ SharedMemoryTransport::Header& SharedMemoryTransport::header(int r) const {
 
 void SharedMemoryTransport::ring_doorbell(int peer) { hvd::advance(header(peer).doorbell); }
 
-void SharedMemoryTransport::throw_if_a_peer_died() const {
+void SharedMemoryTransport::throw_if_a_peer_is_lost() const {
   for (int r = 0; r < size(); ++r) {
+    if (r != rank() && header(r).has_abandoned.load(std::memory_order_acquire)) {
+      throw InternalError("rank " + std::to_string(topology_.rank) + " lost rank " + std::to_string(r) +
+                          ", which could not go on; its own error says why");
+    }
     if (!peers_[static_cast<size_t>(r)].pid_is_visible) continue;
     const pid_t pid = header(r).pid.load(std::memory_order_relaxed);
     if (kill(pid, 0) != 0 && errno == ESRCH) {
@@ -193,7 +208,7 @@ void SharedMemoryTransport::flush() {
     FutexCounter& doorbell = header(rank()).doorbell;
     const uint32_t seen = doorbell.count.load(std::memory_order_acquire);
     if (pump_messages()) continue;
-    if (wait_for_change(doorbell, seen, kLivenessPeriod, patience_) == seen) throw_if_a_peer_died();
+    if (wait_for_change(doorbell, seen, kLivenessPeriod, patience_) == seen) throw_if_a_peer_is_lost();
   }
 }
 
@@ -201,10 +216,12 @@ void SharedMemoryTransport::wait(microseconds timeout, bool) {
   if (!arrived_.empty()) return;
   FutexCounter& doorbell = header(rank()).doorbell;
   const microseconds slice = std::min(timeout, kLivenessPeriod);
-  if (wait_for_change(doorbell, heard_, slice, patience_) == heard_ && slice == kLivenessPeriod) throw_if_a_peer_died();
+  if (wait_for_change(doorbell, heard_, slice, patience_) == heard_ && slice == kLivenessPeriod) throw_if_a_peer_is_lost();
 }
 
 void SharedMemoryTransport::wake() { ring_doorbell(rank()); }
+
+void SharedMemoryTransport::abandon() { header(rank()).has_abandoned.store(true, std::memory_order_release); }
 
 // ---- bulk data -------------------------------------------------------------------------------------------------------
 
@@ -236,7 +253,7 @@ void SharedMemoryTransport::exchange(std::span<const Outgoing> outgoing, std::sp
       complete &= received[i] == in.bytes;
     }
     if (complete) return;
-    if (!progressed && wait_for_change(doorbell, seen, kLivenessPeriod, patience_) == seen) throw_if_a_peer_died();
+    if (!progressed && wait_for_change(doorbell, seen, kLivenessPeriod, patience_) == seen) throw_if_a_peer_is_lost();
   }
 }
 
@@ -255,7 +272,7 @@ void SharedMemoryTransport::await(int r, int index, uint32_t target) {
   for (;;) {
     const uint32_t now = counter.count.load(std::memory_order_acquire);
     if (reached(now, target)) return;
-    if (wait_for_change(counter, now, kLivenessPeriod, patience_) == now) throw_if_a_peer_died();
+    if (wait_for_change(counter, now, kLivenessPeriod, patience_) == now) throw_if_a_peer_is_lost();
   }
 }
 

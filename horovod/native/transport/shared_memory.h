@@ -41,6 +41,7 @@ class SharedMemoryTransport final : public Transport, private Window {
   void flush() override;
   void wait(std::chrono::microseconds timeout, bool eager) override;
   void wake() override;
+  void abandon() override;
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override;
 
  private:
@@ -66,7 +67,7 @@ class SharedMemoryTransport final : public Transport, private Window {
   bool pump_in(int peer);
   bool pump_messages();
   void ring_doorbell(int peer);
-  void throw_if_a_peer_died() const;
+  void throw_if_a_peer_is_lost() const;
 
   // Constant after construction.
   const std::string name_;

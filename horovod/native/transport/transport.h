@@ -78,6 +78,9 @@ class Transport {
   virtual void wait(std::chrono::microseconds timeout, bool eager) = 0;
   virtual void wake() = 0;
 
+  // Tells the other ranks that this one cannot go on: what they wait for from it throws InternalError.
+  virtual void abandon() = 0;
+
   // Starts all transfers together and returns when all are complete. Between two ranks at most one transfer in each
   // direction, and the byte counts of the two sides are equal.
   virtual void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) = 0;

@@ -30,6 +30,12 @@ Topology topology_of(MPI_Comm world, MPI_Comm host) {
   return t;
 }
 
+// Whether MPI_Finalize is ours to call; kept outside the job, whose making can fail after MPI_Init.
+bool& initialized_here() {
+  static bool here = false;
+  return here;
+}
+
 class Job final : public MpiJob {
  public:
   Job() {
@@ -43,7 +49,7 @@ class Job final : public MpiJob {
       // shared memory. Whoever has set the variable knows better.
       setenv("OMPI_MCA_osc", "^ucx", 0);
       check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
-      initialized_here_ = true;
+      initialized_here() = true;
     }
     if (provided < MPI_THREAD_SERIALIZED) {
       throw StartupError(
@@ -54,13 +60,21 @@ class Job final : public MpiJob {
     check(MPI_Comm_dup(MPI_COMM_WORLD, &world_), "MPI_Comm_dup");
     MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN);
     check(MPI_Comm_split_type(world_, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host_), "MPI_Comm_split_type");
+    MPI_Comm_set_errhandler(host_, MPI_ERRORS_RETURN);
     topology_ = topology_of(world_, host_);
   }
 
   const Topology& topology() const override { return topology_; }
   bool threads_multiple() const override { return threads_multiple_; }
   void barrier() override { check(MPI_Barrier(world_), "MPI_Barrier"); }
-  std::unique_ptr<Transport> make_transport() override { return make_mpi_transport(world_, topology_, generation_++); }
+  std::unique_ptr<Transport> make_transport() override {
+    if (!threads_multiple_ && !initialized_here()) {
+      throw StartupError(
+          "MPI was initialised without MPI_THREAD_MULTIPLE, but between hosts horovod's thread calls MPI beside yours; "
+          "initialise it with MPI_THREAD_MULTIPLE (mpi4py's default) before hvd.init(), or leave it to hvd.init()");
+    }
+    return make_mpi_transport(world_, topology_, generation_++);
+  }
 
   std::string version() const override {
     char text[MPI_MAX_LIBRARY_VERSION_STRING];
@@ -71,23 +85,28 @@ class Job final : public MpiJob {
   }
 
   std::vector<std::byte*> share(size_t bytes) override {
-    auto [position, is_new] = windows_.try_emplace(bytes, MPI_WIN_NULL);
-    MPI_Win& window = position->second;
-    if (is_new) {
+    auto position = windows_.find(bytes);
+    if (position == windows_.end()) {
+      MPI_Win window = MPI_WIN_NULL;
       MPI_Info info;
       MPI_Info_create(&info);
       MPI_Info_set(info, "alloc_shared_noncontig", "true");  // each segment page-aligned, on its owner's memory node
       void* mine = nullptr;
-      check(MPI_Win_allocate_shared(static_cast<MPI_Aint>(bytes), 1, info, host_, &mine, &window),
-            "MPI_Win_allocate_shared");
+      const int code = MPI_Win_allocate_shared(static_cast<MPI_Aint>(bytes), 1, info, host_, &mine, &window);
       MPI_Info_free(&info);
+      if (code != MPI_SUCCESS) {
+        throw StartupError("cannot share " + std::to_string(bytes >> 20) + " MiB of memory for each of " +
+                           std::to_string(topology_.size) +
+                           " ranks; is /dev/shm too small? Enlarge it, or set HOROVOD_TRANSPORT=mpi");
+      }
+      position = windows_.emplace(bytes, window).first;
     }
     std::vector<std::byte*> segments;
     for (int rank = 0; rank < topology_.size; ++rank) {
       MPI_Aint length = 0;
       int unit = 0;
       void* base = nullptr;
-      check(MPI_Win_shared_query(window, rank, &length, &unit, &base), "MPI_Win_shared_query");
+      check(MPI_Win_shared_query(position->second, rank, &length, &unit, &base), "MPI_Win_shared_query");
       segments.push_back(static_cast<std::byte*>(base));
     }
     return segments;
@@ -96,7 +115,7 @@ class Job final : public MpiJob {
   void finalize() {
     int finalized = 0;
     MPI_Finalized(&finalized);
-    if (!initialized_here_ || finalized) return;
+    if (finalized) return;
     for (auto& [bytes, window] : windows_) MPI_Win_free(&window);
     MPI_Comm_free(&host_);
     MPI_Comm_free(&world_);
@@ -105,7 +124,6 @@ class Job final : public MpiJob {
 
  private:
   // Constant after construction.
-  bool initialized_here_ = false;
   bool threads_multiple_ = false;
   MPI_Comm world_ = MPI_COMM_NULL;  // ours alone, so that no message of the user's can be mistaken for one of ours
   MPI_Comm host_ = MPI_COMM_NULL;
@@ -134,5 +152,10 @@ extern "C" __attribute__((visibility("default"))) hvd::MpiJob* hvd_open_mpi_job(
 }
 
 extern "C" __attribute__((visibility("default"))) void hvd_finalize_mpi() {
-  if (hvd::the_job()) hvd::the_job()->finalize();
+  if (!hvd::initialized_here()) return;
+  if (hvd::the_job()) {
+    hvd::the_job()->finalize();
+  } else {
+    MPI_Finalize();
+  }
 }

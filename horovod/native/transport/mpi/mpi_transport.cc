@@ -22,13 +22,15 @@ constexpr Patience kSleepAtOnce{0, microseconds(0)};
 
 class Backoff {
  public:
-  void pause() {
+  // Yields at first, then sleeps, longer and longer; true if it slept.
+  bool pause() {
     if (++tests_ <= kTestsBeforePausing) {
       std::this_thread::yield();
-      return;
+      return false;
     }
     std::this_thread::sleep_for(pause_);
     pause_ = std::min(2 * pause_, kLongestPause);
+    return true;
   }
 
  private:
@@ -36,23 +38,69 @@ class Backoff {
   microseconds pause_{5};
 };
 
+// Transfers under way. Whatever happens, none of them writes into the caller's memory any more when this is gone.
+class Transfers {
+ public:
+  ~Transfers() {
+    for (size_t i = 0; i < receives_; ++i) {
+      if (requests_[i] == MPI_REQUEST_NULL) continue;
+      MPI_Cancel(&requests_[i]);
+      MPI_Wait(&requests_[i], MPI_STATUS_IGNORE);
+    }
+  }
+  // Receives come before sends.
+  void receive(void* data, int bytes, int from, int tag, MPI_Comm world) {
+    check(MPI_Irecv(data, bytes, MPI_BYTE, from, tag, world, &requests_.emplace_back(MPI_REQUEST_NULL)), "MPI_Irecv");
+    receives_ = requests_.size();
+  }
+  void send(const void* data, int bytes, int to, int tag, MPI_Comm world) {
+    check(MPI_Isend(data, bytes, MPI_BYTE, to, tag, world, &requests_.emplace_back(MPI_REQUEST_NULL)), "MPI_Isend");
+  }
+  bool are_complete() {
+    int complete = 0;
+    statuses_.resize(requests_.size());
+    const int code =
+        MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &complete, statuses_.data());
+    if (code == MPI_ERR_IN_STATUS) {
+      for (const MPI_Status& status : statuses_) {
+        if (status.MPI_ERROR != MPI_ERR_PENDING) check(status.MPI_ERROR, "a transfer");
+      }
+    }
+    check(code, "MPI_Testall");
+    return complete != 0;
+  }
+
+ private:
+  std::vector<MPI_Request> requests_;
+  std::vector<MPI_Status> statuses_;
+  size_t receives_ = 0;
+};
+
 class MpiTransport final : public Transport {
  public:
   MpiTransport(MPI_Comm world, const Topology& topology, int generation)
-      : world_(world), topology_(topology), message_tag_(2 * generation), bulk_tag_(2 * generation + 1) {}
+      : world_(world),
+        topology_(topology),
+        message_tag_(3 * generation),
+        bulk_tag_(3 * generation + 1),
+        abandon_tag_(3 * generation + 2) {}
   ~MpiTransport() override {
-    for (Posted& posted : posted_) MPI_Request_free(&posted.request);
+    forget_sent();
+    // A rank that has stopped may never take the rest. MPI keeps reading it until it is finalised, so it is not freed.
+    if (!posted_.empty()) new std::deque<Posted>(std::move(posted_));
   }
 
   const char* name() const override { return "mpi"; }
   const Topology& topology() const override { return topology_; }
 
   void post(int to, std::span<const std::byte> message) override {
-    Posted& posted = posted_.emplace_back();
-    posted.bytes.assign(message.begin(), message.end());
-    check(MPI_Isend(posted.bytes.data(), static_cast<int>(posted.bytes.size()), MPI_BYTE, to, message_tag_, world_,
-                    &posted.request),
-          "MPI_Isend");
+    post(to, message, message_tag_);
+  }
+
+  void abandon() override {
+    for (int to = 0; to < size(); ++to) {
+      if (to != rank()) post(to, {}, abandon_tag_);
+    }
   }
 
   std::optional<Message> receive() override {
@@ -72,7 +120,9 @@ class MpiTransport final : public Transport {
 
   void flush() override {
     Backoff backoff;
-    for (forget_sent(); !posted_.empty(); forget_sent()) backoff.pause();
+    for (forget_sent(); !posted_.empty(); forget_sent()) {
+      if (backoff.pause()) throw_if_abandoned();
+    }
   }
 
   void wait(microseconds timeout, bool eager) override {
@@ -83,6 +133,7 @@ class MpiTransport final : public Transport {
       int found = 0;
       check(MPI_Iprobe(MPI_ANY_SOURCE, message_tag_, world_, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
       if (found || wait_for_change(doorbell_, heard_, pause, kSleepAtOnce) != heard_) return;
+      throw_if_abandoned();
       if (eager) pause = std::min(2 * pause, kLongestPause);
     }
   }
@@ -90,30 +141,22 @@ class MpiTransport final : public Transport {
   void wake() override { advance(doorbell_); }
 
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override {
-    std::vector<MPI_Request> requests;
+    Transfers transfers;
     for (const Incoming& in : incoming) {
       for (size_t at = 0; at < in.bytes; at += kLargestTransfer) {
         const int count = static_cast<int>(std::min(kLargestTransfer, in.bytes - at));
-        check(MPI_Irecv(static_cast<std::byte*>(in.data) + at, count, MPI_BYTE, in.from, bulk_tag_, world_,
-                        &requests.emplace_back()),
-              "MPI_Irecv");
+        transfers.receive(static_cast<std::byte*>(in.data) + at, count, in.from, bulk_tag_, world_);
       }
     }
     for (const Outgoing& out : outgoing) {
       for (size_t at = 0; at < out.bytes; at += kLargestTransfer) {
         const int count = static_cast<int>(std::min(kLargestTransfer, out.bytes - at));
-        check(MPI_Isend(static_cast<const std::byte*>(out.data) + at, count, MPI_BYTE, out.to, bulk_tag_, world_,
-                        &requests.emplace_back()),
-              "MPI_Isend");
+        transfers.send(static_cast<const std::byte*>(out.data) + at, count, out.to, bulk_tag_, world_);
       }
     }
     Backoff backoff;
-    for (;;) {
-      int complete = 0;
-      check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &complete, MPI_STATUSES_IGNORE),
-            "MPI_Testall");
-      if (complete) return;
-      backoff.pause();
+    while (!transfers.are_complete()) {
+      if (backoff.pause()) throw_if_abandoned();
     }
   }
 
@@ -122,6 +165,23 @@ class MpiTransport final : public Transport {
     std::vector<std::byte> bytes;
     MPI_Request request = MPI_REQUEST_NULL;
   };
+
+  void post(int to, std::span<const std::byte> message, int tag) {
+    Posted& posted = posted_.emplace_back();
+    posted.bytes.assign(message.begin(), message.end());
+    check(MPI_Isend(posted.bytes.data(), static_cast<int>(posted.bytes.size()), MPI_BYTE, to, tag, world_,
+                    &posted.request),
+          "MPI_Isend");
+  }
+
+  void throw_if_abandoned() {
+    int found = 0;
+    MPI_Status status;
+    check(MPI_Iprobe(MPI_ANY_SOURCE, abandon_tag_, world_, &found, &status), "MPI_Iprobe");
+    if (!found) return;
+    throw InternalError("rank " + std::to_string(rank()) + " lost rank " + std::to_string(status.MPI_SOURCE) +
+                        ", which could not go on; its own error says why");
+  }
 
   void forget_sent() {
     while (!posted_.empty()) {
@@ -134,7 +194,7 @@ class MpiTransport final : public Transport {
 
   const MPI_Comm world_;
   const Topology topology_;
-  const int message_tag_, bulk_tag_;
+  const int message_tag_, bulk_tag_, abandon_tag_;
   FutexCounter doorbell_;
   // Engine thread only.
   std::deque<Posted> posted_;
