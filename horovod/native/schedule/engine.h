@@ -1,11 +1,10 @@
 // The engine: takes submissions from any thread, agrees with the other ranks on what is ready, and carries it out.
 //
-// One background thread does everything but submitting and waiting. It sleeps until there is a submission or a message.
-// Submissions are gathered until somebody waits for one, they reach the fusion threshold, or a cycle has passed.
+// One background thread does everything but submitting and waiting. Submissions are gathered until somebody waits for one,
+// they reach the fusion threshold, or a cycle has passed.
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,7 +45,6 @@ class Engine {
   bool step(std::chrono::microseconds elapsed);
 
   const Counters& counters() const { return counters_; }
-
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
 
@@ -54,7 +52,6 @@ class Engine {
   bool round();
   void sleep();
   TimePoint now() const;
-
   void hear(const Message& message);
   bool announce() EXCLUDES(mutex_);
   bool must_announce() REQUIRES(mutex_);
@@ -76,10 +73,8 @@ class Engine {
   const Drive drive_;
   const bool coordinates_;
   std::vector<std::unique_ptr<Listener>> listeners_;
-
   Counters counters_;
   HandleTable handles_;
-
   Mutex mutex_;
   std::vector<Submission> queue_ GUARDED_BY(mutex_);             // submitted, not yet announced
   std::unordered_set<std::string> in_flight_ GUARDED_BY(mutex_);  // names submitted and not done
