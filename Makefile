@@ -73,5 +73,6 @@ $(VENV)/.examples: $(VENV)/.package
 
 $(VENV)/.tests: $(VENV)/.examples
 	@echo "installing what the checks and tests need"
-	@$(PIP) $$($(BIN)/python scripts/requirements_of.py test) $$($(BIN)/python scripts/requirements_of.py check)
+	@$(PIP) $$($(BIN)/python scripts/requirements_of.py test) $$($(BIN)/python scripts/requirements_of.py check) \
+		$$($(BIN)/python -m build_support.requirements)
 	@touch $@

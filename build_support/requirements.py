@@ -149,3 +149,7 @@ def check_python_headers() -> None:
         raise BuildError(
             f"the headers of {sys.executable} (Python.h) are missing; install them with: {APT_LINE}"
         )
+
+
+if __name__ == "__main__":  # what to install for `python setup.py build` in this environment, one a line
+    print(*ALWAYS, *needed_from_pip(), sep="\n")
