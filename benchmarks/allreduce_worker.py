@@ -16,6 +16,7 @@ from mpi4py import MPI
 MODES = ("in_place", "out_of_place")
 WARM_UP = 3  # calls of each kind before timing: pages, response cache, gloo's connections
 IDLE_SECONDS = 0.5
+MOST_CALLS, BURST_BYTES = 20, 20_000_000
 
 
 class WrongResult(Exception):
@@ -86,15 +87,26 @@ def error(bound: Bound, tensors: Tensors, comm: MPI.Comm) -> float:
 
 
 def once(bound: Bound, mode: str, tensors: Tensors, comm: MPI.Comm) -> float:
-    """Seconds of one call on this rank, after fresh data and a barrier; its result is freed off the clock."""
-    tensors.work.copy_(tensors.source)
+    """Seconds per call on this rank, in a burst of calls after fresh data, an untimed call and a barrier.
+
+    As in nccl-tests, small sizes are timed in bursts: what the previous contender left behind, and a barrier
+    that spins on every core, are not this contender's time. Large ones are timed one by one.
+    """
     call = getattr(bound, mode)
+    result = call()
+    tensors.work.copy_(tensors.source)
+    calls = calls_per_burst(4 * tensors.work.numel())
     comm.Barrier()
     begin = time.perf_counter()
-    result = call()
+    for _ in range(calls):
+        result = call()
     elapsed = time.perf_counter() - begin
     del result
-    return elapsed
+    return elapsed / calls
+
+
+def calls_per_burst(size: int) -> int:
+    return max(1, min(MOST_CALLS, BURST_BYTES // max(size, 1)))
 
 
 def measure(bounds: list[Bound], tensors: Tensors, comm: MPI.Comm, rounds: int) -> np.ndarray[Any, Any]:
@@ -127,7 +139,8 @@ def measure_size(
     tensors.source.copy_(normal(count, comm.rank))
     errors = [error(bound, tensors, comm) for bound in bounds]
     warm = measure(bounds, tensors, comm, WARM_UP)
-    rounds = rounds_for(float(warm[:, :, -1].sum()), budget, limits)
+    calls = 1 + calls_per_burst(size)
+    rounds = rounds_for(calls * float(warm[:, :, -1].sum()), budget, limits)
     seconds = measure(bounds, tensors, comm, rounds)
     records = []
     for which, contender in enumerate(contenders):
