@@ -20,15 +20,25 @@ esac
 # Python's own allocations live until exit: no leak check. PyTorch and OpenMP are not instrumented, so ThreadSanitizer
 # cannot see how they synchronise: reports from inside them are left out. setarch: older ThreadSanitizers cannot live
 # with as much address randomisation as newer kernels use. A report goes to a file, because pytest captures stderr.
-# Programs that a test starts run without the sanitizer: they are not the core, and some shells do not bear it.
+# Programs that a test starts run the ordinary build: they are not the core, and some shells do not bear a sanitizer.
 report=$PWD/$base.report
 rm -f "$report".*
 common=halt_on_error=1:log_path=$report
+run_pytest='
+import os, sys
+sys.path.pop(0)  # this folder, which has the ordinary build in it
+import pytest
+import horovod._native as native
+library = os.environ.pop("PYTHONPATH")
+assert native.__file__.startswith(library), f"{native.__file__} is not the sanitized build in {library}"
+del os.environ["LD_PRELOAD"]
+sys.exit(pytest.main())
+'
 status=0
 ASAN_OPTIONS=detect_leaks=0:$common UBSAN_OPTIONS=print_stacktrace=1:$common \
 TSAN_OPTIONS=ignore_noninstrumented_modules=1:suppressions=$PWD/scripts/tsan_suppressions.txt:$common \
 PYTHONPATH=$library \
-  setarch -R env LD_PRELOAD="$runtimes" "$python" -c 'import os, sys, pytest; del os.environ["LD_PRELOAD"]; sys.exit(pytest.main())' \
+  setarch -R env LD_PRELOAD="$runtimes" "$python" -c "$run_pytest" \
   -p no:cacheprovider -q --timeout 600 "$@" test/single ||
   status=$?
 cat "$report".* 2>/dev/null || true
