@@ -84,7 +84,15 @@ class NoneCompressor(Compressor):
         return tensor
 
 
-class FP16Compressor(Compressor):
+class _CastCompressor(Compressor):
+    """What the compressors that only change the dtype share: the way back."""
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+        return tensor.to(ctx)
+
+
+class FP16Compressor(_CastCompressor):
     """Sends and sums floating-point tensors as float16; values beyond 65504 become infinite.
 
     Others are untouched.
@@ -94,12 +102,8 @@ class FP16Compressor(Compressor):
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
         return (tensor.to(torch.float16) if tensor.is_floating_point() else tensor), tensor.dtype
 
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        return tensor.to(ctx)
 
-
-class BF16Compressor(Compressor):
+class BF16Compressor(_CastCompressor):
     """Sends and sums floating-point tensors as bfloat16: float32's range, 8 significant bits.
 
     Others are untouched.
@@ -108,10 +112,6 @@ class BF16Compressor(Compressor):
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
         return (tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor), tensor.dtype
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        return tensor.to(ctx)
 
 
 class _OnClassToo:

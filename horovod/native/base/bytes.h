@@ -62,7 +62,6 @@ class ByteReader {
     get(&value);
     return value;
   }
-  bool at_end() const { return bytes_.empty(); }
 
  private:
   const std::byte* take(size_t count) {

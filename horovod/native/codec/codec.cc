@@ -1,7 +1,5 @@
 #include "codec/codec.h"
 
-#include <cstdlib>
-
 #include "base/error.h"
 #include "codec/formats.h"
 
@@ -14,12 +12,6 @@ std::shared_ptr<const Codec> make_codec(const std::string& format, int64_t block
     known += " " + std::string(row.name);
   }
   throw InvalidArgument("there is no codec '" + format + "'; choose one of:" + known);
-}
-
-std::shared_ptr<const Codec> codec_named(const std::string& name, SimdLevel level) {
-  const size_t slash = name.find('/');
-  const int64_t block = slash == std::string::npos ? 0 : std::strtoll(name.c_str() + slash + 1, nullptr, 10);
-  return make_codec(name.substr(0, slash), block, level);
 }
 
 }  // namespace hvd

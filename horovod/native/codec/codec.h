@@ -33,7 +33,4 @@ class Codec {
 // Throws InvalidArgument for a format or block size that does not exist.
 std::shared_ptr<const Codec> make_codec(const std::string& format, int64_t block_size, SimdLevel level);
 
-// The inverse of Codec::name(): "bit8/32" -> a bit8 codec with blocks of 32.
-std::shared_ptr<const Codec> codec_named(const std::string& name, SimdLevel level);
-
 }  // namespace hvd

@@ -34,7 +34,6 @@ std::vector<Listener*> pointers(const std::vector<std::unique_ptr<Listener>>& ow
 
 // "'allreduce.x' and 3 others, 1200 bytes, failed on rank 1: ..."
 std::string what_failed(const std::vector<Agreed>& together, int rank, const std::exception& error) {
-  if (together.empty()) return error.what();
   int64_t bytes = 0;
   for (const Agreed& agreed : together) bytes += agreed.submission.request.bytes();
   std::string text = "'" + together.front().submission.request.name + "'";
@@ -267,11 +266,22 @@ void Engine::release_names(const std::vector<Agreed>& done) {
   for (const Agreed& agreed : done) in_flight_.erase(agreed.submission.request.name);
 }
 
-void Engine::run_together(const std::vector<Item>& items) {
-  std::vector<Agreed> together;
-  together.reserve(items.size());  // taking cannot fail for want of memory, and lose one
+// All or none: if one cannot be taken, those taken before fail, and nobody waits for them for ever.
+std::vector<Agreed> Engine::take_all(const std::vector<Item>& items) {
+  std::vector<Agreed> taken;
+  taken.reserve(items.size());
   try {
-    for (const Item& item : items) together.push_back(take(item));
+    for (const Item& item : items) taken.push_back(take(item));
+  } catch (const std::exception& error) {
+    for (const Agreed& agreed : taken) handles_.fail(agreed.submission.handle, error.what());
+    throw;
+  }
+  return taken;
+}
+
+void Engine::run_together(const std::vector<Item>& items) {
+  const std::vector<Agreed> together = take_all(items);
+  try {
     const Result result = executor_.run(together);
     release_names(together);
     for (const Agreed& agreed : together) handles_.complete(agreed.submission.handle, result);
@@ -283,9 +293,7 @@ void Engine::run_together(const std::vector<Item>& items) {
 }
 
 void Engine::refuse(const Verdict& verdict) {
-  std::vector<Agreed> refused;
-  refused.reserve(verdict.items.size());
-  for (const Item& item : verdict.items) refused.push_back(take(item));
+  const std::vector<Agreed> refused = take_all(verdict.items);
   release_names(refused);
   for (const Agreed& agreed : refused) handles_.fail(agreed.submission.handle, verdict.error);
   counters_.refusals += static_cast<int64_t>(refused.size());

@@ -43,7 +43,6 @@ class Engine {
 
   // One round, after `elapsed` has passed on the manual clock. True if anything happened.
   bool step(std::chrono::microseconds elapsed);
-
   const Counters& counters() const { return counters_; }
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -62,6 +61,7 @@ class Engine {
   void give_up(const std::string& reason) EXCLUDES(mutex_);
   void stop(const std::string& reason) EXCLUDES(mutex_);
   Agreed take(const Item& item);
+  std::vector<Agreed> take_all(const std::vector<Item>& items);
   void release_names(const std::vector<Agreed>& done) EXCLUDES(mutex_);
   void run_together(const std::vector<Item>& items);
   void refuse(const Verdict& verdict);

@@ -50,7 +50,7 @@ struct Incoming {
 // wait on. Counters start at 0, only grow (modulo 2^32) and are never reset: collectives number their steps through.
 class Window {
  public:
-  static constexpr int kCounters = 4;
+  static constexpr int kCounters = 3;
 
   virtual ~Window() = default;
   virtual std::byte* area(int rank) = 0;
