@@ -331,9 +331,9 @@ def test_ten_thousand_names_in_another_order_on_each_rank() -> None:
     [resident, _] = on_ranks(2, program, settings=settings)
     if "sanitized" in _native.__file__:
         return  # a sanitizer keeps freed memory on purpose
-    # The allocator fills its arenas for some ten rounds, as the threads drift apart. After that, 200,000
-    # operations (two ranks) may take 4 MiB: 20 bytes for each.
-    assert resident[29] - resident[19] < 4096, f"resident KiB by round: {resident}"
+    # The allocator keeps what a deep queue once needed, and queues get deep when the threads drift
+    # apart: some MiB come late. 400,000 operations (two ranks) may take 16 MiB, 42 bytes for each.
+    assert resident[29] - resident[9] < 16384, f"resident KiB by round: {resident}"
 
 
 def test_out_of_order_operations_do_not_block_each_other() -> None:
