@@ -182,11 +182,14 @@ def test_ten_thousand_names_in_random_order(rank: int, size: int) -> None:
         for i in reversed(order):
             assert torch.equal(hvd.synchronize(handles[i]), torch.full((3,), size * i + offset))
 
-    one_round()  # caches and allocators fill
+    for _ in range(2):
+        one_round()  # caches and allocators fill
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    one_round()
+    for _ in range(2):
+        one_round()
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert grown < 8 * 1024, f"the peak of memory grew by {grown} KB when nothing new was asked for"
+    # 0.8 KB for each operation: less than a tensor, its handle and its request take when they are kept.
+    assert grown < 16 * 1024, f"the peak of memory grew by {grown} KB when nothing new was asked for"
 
 
 def test_large_and_small_tensors_together(rank: int, size: int) -> None:
