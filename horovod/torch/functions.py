@@ -9,10 +9,10 @@ import cloudpickle  # type: ignore[import-untyped]
 import torch
 
 from horovod.common.basics import basics
-from horovod.common.process_sets import ProcessSet, global_process_set, require_global
+from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.exchange import broadcast_, broadcast_async_
 from horovod.torch.handles import complete_all, synchronize
-from horovod.torch.submission import start_allgather
+from horovod.torch.requests import start_allgather
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
 
@@ -146,22 +146,23 @@ def broadcast_object(
 
     It travels by cloudpickle.
     """
-    require_global(process_set)
-    name = name or f"object.{next(basics.member().unnamed)}"
+    name = name or f"object.{basics.member().next_unnamed(process_set)}"
     is_root = basics.rank() == root_rank
     data = _pickled(obj) if is_root else torch.empty(0, dtype=torch.uint8)
-    length = broadcast_(torch.tensor([data.numel()], dtype=torch.int64), root_rank, f"{name}.sz")
+    length = broadcast_(torch.tensor([data.numel()], dtype=torch.int64), root_rank, f"{name}.sz", process_set)
     if not is_root:
         data = torch.empty(int(length.item()), dtype=torch.uint8)
-    broadcast_(data, root_rank, f"{name}.t")
+    broadcast_(data, root_rank, f"{name}.t", process_set)
     return obj if is_root else cloudpickle.loads(data.numpy().tobytes())
 
 
 def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
     """Every rank's ``obj``, by rank. They travel by cloudpickle."""
     sizes: list[int] = []
-    name = name or f"object.{next(basics.member().unnamed)}"
-    gathered = cast(torch.Tensor, synchronize(start_allgather(_pickled(obj), name, sizes)))
+    name = name or f"object.{basics.member().next_unnamed(global_process_set)}"
+    gathered = cast(
+        torch.Tensor, synchronize(start_allgather(_pickled(obj), name, global_process_set, sizes))
+    )
     return [cloudpickle.loads(part.numpy().tobytes()) for part in torch.split(gathered, sizes)]
 
 

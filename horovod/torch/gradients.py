@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from horovod.common.process_sets import global_process_set
 from horovod.torch.compression import Compression, resolved
 from horovod.torch.exchange import sparse_allreduce_async
 from horovod.torch.handles import synchronize
@@ -77,7 +78,9 @@ class GradientReducer:
         compressor = self.compressor_for(parameters[0])
         name = f"group.{names[0]}" if grouped else names[0]
         gradients = [p.grad.to_dense() if p.grad.is_sparse else p.grad for p in parameters]
-        handle = start_allreduce(gradients, name, self._arguments, compressor, in_place=True, grouped=grouped)
+        handle = start_allreduce(
+            gradients, name, self._arguments, compressor, global_process_set, in_place=True, grouped=grouped
+        )
 
         def wait() -> None:
             synchronize(handle)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from horovod.common.basics import basics
-from horovod.common.process_sets import ProcessSet, global_process_set, require_global
+from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.compression import Compression, CompressorLike
 from horovod.torch.functions import broadcast_object
 from horovod.torch.gradients import GradientReducer, Wait, wait_for_all
@@ -253,7 +253,6 @@ def DistributedOptimizer(
         raise ValueError(f"backward_passes_per_step={backward_passes_per_step} must be 1 or more.")
     if isinstance(optimizer, _DistributedOptimizer):
         raise ValueError("This optimizer is a DistributedOptimizer already.")
-    require_global(process_set)
     if num_groups:
         warnings.warn("Parameter num_groups has been replaced by groups.", DeprecationWarning, stacklevel=2)
     reducer = GradientReducer(op, gradient_predivide_factor, compression, sparse_as_dense)
