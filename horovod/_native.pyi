@@ -29,8 +29,8 @@ class Settings:
     timeline: str
     timeline_mark_cycles: bool
     stall_check_disable: bool
-    stall_check_time: float
-    stall_shutdown_time: float
+    stall_check_time_seconds: float
+    stall_shutdown_time_seconds: float
     thread_affinity: str
     mpi_threads_disable: bool
     log_level: str

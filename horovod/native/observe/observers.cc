@@ -16,8 +16,8 @@ std::unique_ptr<Timeline> make_timeline(const Settings& settings, int rank) {
 }
 
 StallInspector make_stall_inspector(const Settings& settings, const Log& log) {
-  const double warn = settings.stall_check_time;
-  double end = settings.stall_shutdown_time;
+  const double warn = settings.stall_check_time_seconds;
+  double end = settings.stall_shutdown_time_seconds;
   if (end > 0 && end < warn) {
     HVD_LOG(log, kWarning, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=" << end << " is ignored: it is shorter than "
                                "HOROVOD_STALL_CHECK_TIME_SECONDS=" << warn);
