@@ -60,7 +60,7 @@ class ProcessSet:
         return self  # a copied module runs over the same ranks
 
     def __reduce__(self) -> Any:
-        """Pickled, the global set is the global set of whoever loads it, any other is not registered there."""
+        """Pickled: the global set is that of whoever loads it, any other is not registered there."""
         return "global_process_set" if self is global_process_set else (ProcessSet, (self.ranks,))
 
     def __str__(self) -> str:

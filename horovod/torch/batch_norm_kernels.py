@@ -20,7 +20,7 @@ from torch.nn import functional
 
 __all__ = [
     "Statistics", "count_of", "gradient_sums", "input_gradient", "moments", "normalized", "statistics_dtype",
-]
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def moments(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     dtype = statistics_dtype(x.dtype)
     if x.numel() == 0:
         return x.new_zeros(x.shape[1], dtype=dtype), x.new_zeros(x.shape[1], dtype=dtype)
-    mean, var = torch.batch_norm_update_stats(x if x.is_cuda else x.to(dtype), None, None, 0.0)
+    mean, var = torch.batch_norm_update_stats(x if _on_cuda(x) else x.to(dtype), None, None, 0.0)
     return mean, var
 
 
@@ -62,7 +62,7 @@ def normalized(
         return torch.empty_like(x)
     mean, var = statistics.mean, statistics.var
     scale, shift = _as(mean, weight), _as(mean, bias)
-    if x.is_cuda:
+    if _on_cuda(x):
         invstd = torch.rsqrt(var + eps)
         return torch.batch_norm_elemt(_dense(x), scale, shift, mean, invstd, eps)
     return functional.batch_norm(x.to(mean.dtype), mean, var, scale, shift, False, 0.0, eps).to(x.dtype)
@@ -75,7 +75,7 @@ def gradient_sums(
     mean, var = statistics.mean, statistics.var
     if x.numel() == 0:
         return torch.zeros_like(mean), torch.zeros_like(mean)
-    if x.is_cuda:
+    if _on_cuda(x):
         invstd = torch.rsqrt(var + eps)
         sum_dy, sum_dy_xmu, _, _ = torch.batch_norm_backward_reduce(
             _dense(dy), _dense(x), mean, invstd, None, True, False, False
@@ -112,7 +112,7 @@ def input_gradient(
     sum_dy, sum_dy_xhat = sums
     invstd = torch.rsqrt(var + eps)
     scale = _as(mean, weight)
-    if x.is_cuda:
+    if _on_cuda(x):
         counts = torch.tensor([count], dtype=torch.int32, device=x.device)
         return torch.batch_norm_backward_elemt(
             _dense(dy), _dense(x), mean, invstd, scale, sum_dy, sum_dy_xhat / invstd, counts
@@ -131,6 +131,10 @@ def input_gradient(
     )
     by_channel = factor.reshape(-1, *(1 for _ in x.shape[2:]))
     return dx.addcmul_(dy.to(mean.dtype), by_channel).to(x.dtype)
+
+
+def _on_cuda(x: torch.Tensor) -> bool:
+    return x.is_cuda
 
 
 def _as(like: torch.Tensor, parameter: torch.Tensor | None) -> torch.Tensor | None:

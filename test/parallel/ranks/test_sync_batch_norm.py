@@ -16,7 +16,8 @@ CHANNELS = 6
 SHAPES = {"NC": (), "NCL": (5,), "NCHW": (4, 3), "NCDHW": (2, 3, 2)}
 # 2e-5 is some hundred roundings of float32; of half precision one rounding of the result is allowed.
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
 
 Layer = torch.nn.modules.batchnorm._BatchNorm
 
@@ -92,9 +93,7 @@ def check(layer: hvd.SyncBatchNorm, inputs: list[torch.Tensor], rank: int, toler
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_equals_one_batch_norm(
-    shape: str, dtype: torch.dtype, device: str, rank: int, size: int
-) -> None:
+def test_equals_one_batch_norm(shape: str, dtype: torch.dtype, device: str, rank: int, size: int) -> None:
     layer = randomised(hvd.SyncBatchNorm(CHANNELS)).to(device)
     if dtype == torch.float64:
         layer = layer.double()
@@ -269,7 +268,9 @@ def network(norm: type[torch.nn.Module]) -> torch.nn.Module:
 
 def test_training_a_network(rank: int, size: int) -> None:
     """With DistributedOptimizer, whose gradients are in flight meanwhile, as one process on all the data."""
-    images = torch.randn(3, size * 4, 2, 6, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    images = torch.randn(
+        3, size * 4, 2, 6, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64
+    )
     alone = network(torch.nn.BatchNorm2d)
     alone(images[0, :2])
     together = hvd.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(alone))
@@ -317,3 +318,28 @@ def test_names_do_not_collide_with_other_traffic(rank: int, size: int) -> None:
     output.sum().backward()
     for handle in pending:
         assert torch.equal(hvd.synchronize(handle), torch.ones(3))
+
+
+@pytest.mark.skipif("add_process_set" not in hvd.__all__, reason="hvd has no process sets yet")
+def test_halves_normalise_by_themselves(rank: int, size: int) -> None:
+    halves = [range(size // 2), range(size // 2, size)]
+    sets = [hvd.add_process_set(list(half)) for half in halves]
+    mine = int(rank >= size // 2)
+    inputs = batches(size, (4, 3))
+    inputs[1] = inputs[0] * 2  # so that no half of two ranks is empty
+    own = inputs[rank].requires_grad_()
+    members = [inputs[other].detach() for other in halves[mine]]
+    every = torch.cat(members).requires_grad_()
+    layer = hvd.SyncBatchNorm(CHANNELS, process_set=sets[mine])
+    output, wanted = layer(own), like(layer)(every)
+    output.square().sum().backward()
+    wanted.square().sum().backward()
+    offset = sum(len(x) for x in members[: halves[mine].index(rank)])
+    assert own.grad is not None and every.grad is not None
+    close(output, wanted[offset : offset + len(own)])
+    close(own.grad, every.grad[offset : offset + len(own)])
+    foreign = hvd.SyncBatchNorm(CHANNELS, process_set=sets[1 - mine])
+    with pytest.raises(ValueError):
+        foreign(own)
+    for process_set in sets:
+        assert hvd.remove_process_set(process_set)
