@@ -68,6 +68,13 @@ class ProcessSet:
         self.process_set_id = None
         self._own_rank = None
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> ProcessSet:
+        return self  # a copied module runs over the same ranks
+
+    def __reduce__(self) -> Any:
+        """Pickled: the global set is that of whoever loads it, any other is not registered there."""
+        return "global_process_set" if self is global_process_set else (ProcessSet, (self.ranks,))
+
     def __str__(self) -> str:
         return (
             f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"

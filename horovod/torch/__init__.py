@@ -76,10 +76,11 @@ from horovod.torch.mpi_ops import (
 )
 from horovod.torch.mpi_ops import _check_has_gpu as _check_has_gpu
 from horovod.torch.optimizer import DistributedOptimizer
+from horovod.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     "Adasum", "Average", "Compression", "DistributedOptimizer", "HorovodInternalError", "Max", "Min",
-    "ProcessSet", "Product", "Sum", "add_process_set", "allgather", "allgather_async",
+    "ProcessSet", "Product", "Sum", "SyncBatchNorm", "add_process_set", "allgather", "allgather_async",
     "allgather_object", "allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "alltoall",
     "alltoall_async", "barrier", "broadcast", "broadcast_", "broadcast_async", "broadcast_async_",
     "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters", "ccl_built", "cross_rank",
@@ -93,7 +94,6 @@ __all__ = [
 ]
 
 _COMES_WITH = {
-    "SyncBatchNorm": "synchronized batch normalisation",
     "elastic": "elastic training",
 }
 

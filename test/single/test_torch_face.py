@@ -13,10 +13,20 @@ import horovod.torch as hvd
 from horovod import _native as native
 from horovod.common import exceptions, util
 from horovod.common.basics import HorovodBasics
-from horovod.torch import autograd, exchange, functions, gathered, handles, mpi_ops, optimizer
+from horovod.torch import (
+    autograd,
+    batch_norm_kernels,
+    exchange,
+    functions,
+    gathered,
+    handles,
+    mpi_ops,
+    optimizer,
+    sync_batch_norm,
+)
 
 NOT_YET = [
-    "SyncBatchNorm", "add_process_set", "alltoall", "alltoall_async", "elastic", "grouped_allgather",
+    "add_process_set", "alltoall", "alltoall_async", "elastic", "grouped_allgather",
     "grouped_reducescatter", "join", "reducescatter", "remove_process_set", "start_timeline", "stop_timeline",
 ]  # fmt: skip
 QUERIES = [
@@ -43,9 +53,13 @@ def engine() -> Iterator[FakeEngine]:
         yield engine
 
 
-@pytest.mark.parametrize(
-    "module", [hvd, mpi_ops, functions, optimizer, autograd, exchange, gathered, handles, util]
-)
+MODULES = [
+    hvd, mpi_ops, functions, optimizer, autograd, exchange, gathered, handles, util, sync_batch_norm,
+    batch_norm_kernels,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("module", MODULES)
 def test_public_names_are_sorted_and_exist(module: object) -> None:
     names = module.__all__
     assert names == sorted(names) and len(set(names)) == len(names)
