@@ -117,7 +117,7 @@ class HorovodAllgather(torch.autograd.Function):
         require_global(process_set)
         ctx.process_set = process_set
         ctx.sizes = []
-        return synchronize(start_allgather(tensor, name, ctx.sizes))
+        return synchronize(start_allgather(tensor, name, process_set, ctx.sizes))
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:

@@ -106,9 +106,8 @@ def _start(
     compression: CompressorLike,
     **how: bool,
 ) -> int:
-    require_global(process_set)
     arguments = reduce_arguments(handle_average_backwards_compatibility(op, average), *factors)
-    return start_allreduce(tensors, name, arguments, resolved(compression), **how)
+    return start_allreduce(tensors, name, arguments, resolved(compression), process_set, **how)
 
 
 def allreduce_async(

@@ -14,6 +14,7 @@ import torch
 
 from horovod import _native as native
 from horovod.common.basics import basics
+from horovod.common.process_sets import ProcessSet, global_process_set, require_global
 from horovod.torch import gathered, handles
 from horovod.torch.compression import NoneCompressor
 from horovod.torch.handles import Operation, Output
@@ -41,6 +42,7 @@ def start_allreduce(
     name: str | None,
     arguments: ReduceArguments,
     compressor: Any,
+    process_set: ProcessSet = global_process_set,
     *,
     in_place: bool,
     grouped: bool,
@@ -49,6 +51,7 @@ def start_allreduce(
 
     ``compressor`` is resolved; its output is a tuple if ``grouped``.
     """
+    require_global(process_set)
     operation = Operation(basics.member().engine)
     routes = [_route(tensor, compressor, arguments, name) for tensor in tensors]
     request = _Request(wire_name("allreduce", name), arguments, compressor, in_place, operation)
@@ -191,11 +194,17 @@ def _start_gathered(request: _Request, tensors: list[torch.Tensor]) -> Finish:
     return add
 
 
-def start_allgather(tensor: torch.Tensor, name: str | None, sizes: list[int] | None = None) -> int:
+def start_allgather(
+    tensor: torch.Tensor,
+    name: str | None,
+    process_set: ProcessSet = global_process_set,
+    sizes: list[int] | None = None,
+) -> int:
     """Allgather along dimension 0.
 
     ``sizes``, if given, is filled with each rank's first dimension at completion.
     """
+    require_global(process_set)
     engine = basics.member().engine
     check_served(tensor, f"allgather.{name or 'noname'}")
     source = addressable(tensor)
@@ -209,8 +218,16 @@ def start_allgather(tensor: torch.Tensor, name: str | None, sizes: list[int] | N
     return handles.register(Operation(engine, [request], [source], finish=finish))
 
 
-def start_broadcast(tensor: torch.Tensor, root_rank: int, name: str | None, *, in_place: bool) -> int:
+def start_broadcast(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None,
+    process_set: ProcessSet = global_process_set,
+    *,
+    in_place: bool,
+) -> int:
     """Broadcast of root's tensor, into the tensor itself or into a new one."""
+    require_global(process_set)
     engine = basics.member().engine
     check_served(tensor, f"broadcast.{name or 'noname'}")
     source = addressable(tensor)

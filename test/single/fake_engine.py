@@ -18,6 +18,7 @@ import torch
 
 from horovod import _native as native
 from horovod.common.basics import Membership, basics
+from horovod.common.process_sets import global_process_set
 from horovod.torch import submission
 from horovod.torch.tensors import NATIVE_DTYPES
 
@@ -126,8 +127,10 @@ def imagined_job(size: int, rank: int = 0) -> Iterator[FakeEngine]:
     fakes = mock.patch.multiple(native, Tensor=Tensor, Reduction=Reduction)
     member = mock.patch.object(basics, "_member", Membership(world, engine, itertools.count()))  # type: ignore[arg-type]
     submission._reduction.cache_clear()
+    global_process_set._place(rank, list(range(size)))
     try:
         with fakes, member:
             yield engine
     finally:
+        global_process_set._place(None, None)
         submission._reduction.cache_clear()
