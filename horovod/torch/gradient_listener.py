@@ -24,6 +24,8 @@ from horovod.torch.parameters import Groups, checked_passes, default_name, group
 
 __all__ = ["GradientListener"]
 
+_listening: weakref.WeakSet[GradientListener] = weakref.WeakSet()
+
 
 class GradientListener(torch.optim.Optimizer):
     """Put in front of an optimizer class by DistributedOptimizer(); ``super()`` of a subclass is that class.
@@ -49,6 +51,7 @@ class GradientListener(torch.optim.Optimizer):
     _allreduce_delay: dict[torch.Tensor, int]
     _handles: dict[torch.Tensor, tuple[Wait | None, Any]]
     _hooks: dict[torch.Tensor, Any]
+    _lost: list[str]
     _active: bool
     _origin: weakref.ref[torch.optim.Optimizer]
     _wrap_again: functools.partial[Any]
@@ -62,11 +65,13 @@ class GradientListener(torch.optim.Optimizer):
     def _begin(self) -> None:
         """Start to listen to gradients, if there is anybody to share them with. ValueError before init."""
         self._group_of, self._requires_update, self._handles, self._hooks = {}, set(), {}, {}
+        self._lost = []
         self._allreduce_delay = dict.fromkeys(self._all_parameters(), self.backward_passes_per_step)
         is_shared = basics.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"
         self._active = is_shared and bool(self.process_set.included())
         if not self._active:
             return
+        _listening.add(self)
         weakref.finalize(self, _remove_hooks, self._hooks)
         self._listen_to_new_parameters()
         trainable = [p for p in self._all_parameters() if p in self._requires_update]
@@ -99,10 +104,23 @@ class GradientListener(torch.optim.Optimizer):
             for index, parameter in enumerate(entry["params"]):
                 if parameter.requires_grad and parameter not in self._hooks:
                     self._parameter_names.setdefault(parameter, default_name(group, index))
+                    self._take_over(parameter)
                     self._requires_update.add(parameter)
                     self._allreduce_delay[parameter] = self.backward_passes_per_step
                     hook = _hook_for(weakref.ref(self))
                     self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(hook)
+
+    def _take_over(self, parameter: torch.Tensor) -> None:
+        """Make older optimizers that reduce the parameter under the same name let go of it.
+
+        Such are kept alive by a scheduler, for instance, and two reductions of one name would collide.
+        """
+        name = self._parameter_names[parameter]
+        for other in _listening:
+            if other is not self and parameter in other._hooks and other._parameter_names[parameter] == name:
+                other._hooks.pop(parameter).remove()
+                other._requires_update.discard(parameter)
+                other._lost.append(name)
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         if self._allreduce_delay[parameter] <= 0:
@@ -130,6 +148,11 @@ class GradientListener(torch.optim.Optimizer):
 
         That is, missing gradients, and groups that did not become complete.
         """
+        if self._lost:
+            raise RuntimeError(
+                f"A DistributedOptimizer that was made later has taken over {', '.join(self._lost)}: use "
+                "that one, or give parameters that two optimizers share other names in each."
+            )
         self._listen_to_new_parameters()
         for parameter in self._hooks:
             has_started = self._handles.get(parameter, (None, None))[0] is not None

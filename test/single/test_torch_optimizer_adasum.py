@@ -131,7 +131,8 @@ def test_deltas_are_compressed(compression: str, engine: FakeEngine) -> None:
     start = make_model()
     alone.step()
     dtype = torch.float16 if compression == "fp16" else torch.bfloat16
-    for ours, theirs, begin in zip(model.parameters(), reference.parameters(), start.parameters(), strict=True):
+    three = zip(model.parameters(), reference.parameters(), start.parameters(), strict=True)
+    for ours, theirs, begin in three:
         torch.testing.assert_close(ours, begin + (theirs - begin).to(dtype).float())
 
 

@@ -279,8 +279,8 @@ def test_the_process_set_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Any, ...]] = []
     numbers = itertools.count()
 
-    def start_allreduce(tensors: Any, name: str, arguments: Any, compressor: Any, *rest: Any, **_: Any) -> int:
-        asked.append((name, *rest))
+    def start_allreduce(_tensors: Any, name: str, *rest: Any, **_how: Any) -> int:
+        asked.append((name, rest[2]))
         return 1_000_000 + next(numbers)
 
     def sparse_allreduce_async(tensor: Any, name: str, op: int, process_set: Any) -> Any:
@@ -343,38 +343,27 @@ def test_an_optimizer_is_freed_without_the_garbage_collector(engine: FakeEngine)
     assert not engine.requests
 
 
-class TestStateBroadcast:
-    def test_an_optimizer_without_state_gives_parameters_zero_gradients(self, engine: FakeEngine) -> None:
-        model = make_model()
-        model[0].bias.requires_grad_(False)
-        optimizer = wrapped(model)
-        before = copy.deepcopy(model)
-        model[1].bias.grad = torch.ones(2)
-        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-        assert torch.equal(model[0].weight.grad, torch.zeros(3, 4)) and model[0].bias.grad is None
-        assert torch.equal(model[1].bias.grad, torch.ones(2))
-        assert not optimizer.state_dict()["state"]
-        assert all(map(torch.equal, model.parameters(), before.parameters()))
-
-    @pytest.mark.parametrize("made", ["model", "SparseAdam"])
-    def test_sparse_zero_gradients(self, made: str, engine: FakeEngine) -> None:
-        model = nn.Sequential(nn.Embedding(3, 4, sparse=True))
-        parameters = list(model.parameters())
-        if made == "model":
-            hvd.broadcast_optimizer_state(torch.optim.SGD(parameters, lr=0.1), 0, model=model)
-        else:
-            hvd.broadcast_optimizer_state(torch.optim.SparseAdam(parameters), 0)
-        assert model[0].weight.grad.is_sparse and model[0].weight.grad._nnz() == 0
-
-    def test_lbfgs_is_refused(self, engine: FakeEngine) -> None:
-        lbfgs = torch.optim.LBFGS(make_model().parameters())
-        for optimizer in (lbfgs, hvd.DistributedOptimizer(lbfgs)):
-            with pytest.raises(ValueError, match="LBFGS"):
-                hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-        assert not engine.requests
+def test_a_newer_optimizer_takes_over(engine: FakeEngine) -> None:
+    """The older one is kept alive by its scheduler."""
+    model = make_model()
+    older = wrapped(model)
+    scheduler = torch.optim.lr_scheduler.StepLR(older, 1)
+    newer = wrapped(model)
+    backward(model)
+    newer.step()
+    assert len(engine.requests) == 4 and scheduler.optimizer is older
+    with pytest.raises(RuntimeError, match=r"made later has taken over 0\.weight, 0\.bias"):
+        older.step()
 
 
-@pytest.mark.parametrize("given", [torch.ones(3), "weights", 7, None, [1.0], {"a": "b"}, [("a", 1, 2)]])
-def test_what_is_no_parameters(given: Any, engine: FakeEngine) -> None:
-    with pytest.raises(ValueError, match="broadcast_parameters"):
-        hvd.broadcast_parameters(given, root_rank=0)
+def test_two_optimizers_share_parameters_under_different_names(engine: FakeEngine) -> None:
+    model = make_model()
+    optimizers = []
+    for player in "AB":
+        named = [(player + name, parameter) for name, parameter in model.named_parameters()]
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizers.append(hvd.DistributedOptimizer(sgd, named))
+    backward(model)
+    for optimizer in optimizers:
+        optimizer.step()
+    assert len(engine.requests) == 8

@@ -63,7 +63,7 @@ def train(name: str, model: nn.Module, optimizer: Any, ranks: list[int]) -> None
 
 
 @pytest.mark.parametrize("name", every_optimizer())
-@pytest.mark.parametrize("options", [{}, {"groups": 1, "backward_passes_per_step": 1}], ids=["plain", "group"])
+@pytest.mark.parametrize("options", [{}, {"groups": 1}], ids=["alone", "grouped"])
 def test_steps(name: str, options: dict[str, Any], rank: int, size: int) -> None:
     model, optimizer = make(name)
     reference, alone = make(name)

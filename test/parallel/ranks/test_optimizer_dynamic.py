@@ -1,4 +1,4 @@
-"""What changes between steps: frozen and unfrozen parameters, on all ranks or some; inf under a GradScaler."""
+"""What changes between steps: parameters freeze and thaw, on all ranks or some; gradients overflow."""
 
 import copy
 import math

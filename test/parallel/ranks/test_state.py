@@ -20,8 +20,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def every_optimizer() -> list[str]:
     base = torch.optim.Optimizer
     members = vars(torch.optim).items()
-    classes = {name: m for name, m in members if isinstance(m, type) and issubclass(m, base) and m is not base}
-    return sorted(classes.keys() - {"LBFGS"})  # refused, see below
+    names = {name for name, m in members if isinstance(m, type) and issubclass(m, base) and m is not base}
+    return sorted(names - {"LBFGS"})  # refused, see below
 
 
 def make(name: str, rank: int, steps: int, wrap: bool) -> tuple[nn.Module, Any]:
