@@ -26,6 +26,16 @@ def outside(rank: int, size: int) -> Iterator[None]:
     assert (hvd.rank(), hvd.size()) == (rank, size)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def no_dynamic_sets(job: None) -> Iterator[None]:
+    """Other files of one job may have asked for them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("HOROVOD_DYNAMIC_PROCESS_SETS", raising=False)
+        yield
+    hvd.shutdown()
+    hvd.init()
+
+
 @contextmanager
 def initialized(**how: Any) -> Iterator[None]:
     hvd.init(**how)
@@ -162,7 +172,8 @@ def test_static_process_sets(outside: None, rank: int, size: int) -> None:
     sets = [hvd.ProcessSet(range(0, size, 2)), hvd.ProcessSet(range(1, size, 2))]
     with initialized(process_sets=sets):
         assert [s.process_set_id for s in sets] == [1, 2]
-        assert _basics._get_process_set_ids_and_ranks() == {0: list(range(size)), 1: sets[0].ranks, 2: sets[1].ranks}
+        registered = _basics._get_process_set_ids_and_ranks()
+        assert registered == {0: list(range(size)), 1: sets[0].ranks, 2: sets[1].ranks}
         mine = sets[rank % 2]
         assert mine.included() and mine.rank() == rank // 2 and mine.size() == len(mine.ranks)
         assert hvd.allreduce(torch.tensor(float(rank)), op=hvd.Sum, process_set=mine) == sum(mine.ranks)
