@@ -46,23 +46,17 @@ def test_stalls_are_warned_about(np: int, tmp_path: Path) -> None:
 
 
 def test_stall_check_can_be_switched_off(tmp_path: Path) -> None:
-    said = stalled(
-        2.5, tmp_path, HOROVOD_STALL_CHECK_TIME_SECONDS="1", HOROVOD_STALL_CHECK_DISABLE="1"
-    )
+    said = stalled(2.5, tmp_path, HOROVOD_STALL_CHECK_TIME_SECONDS="1", HOROVOD_STALL_CHECK_DISABLE="1")
     assert "Missing ranks" not in said and said.count("went on") == 2
 
 
 def test_stalls_can_end_the_job(tmp_path: Path) -> None:
-    said = stalled(
-        6, tmp_path, HOROVOD_STALL_CHECK_TIME_SECONDS="1", HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="2"
-    )
+    said = stalled(6, tmp_path, HOROVOD_STALL_CHECK_TIME_SECONDS="1", HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="2")
     assert "Missing ranks" in said and "rank 0 was stopped" in said and "went on" not in said
 
 
 def test_a_shutdown_time_below_the_warning_time_is_ignored_with_a_warning(tmp_path: Path) -> None:
-    said = stalled(
-        3, tmp_path, HOROVOD_STALL_CHECK_TIME_SECONDS="2", HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="1"
-    )
+    said = stalled(3, tmp_path, HOROVOD_STALL_CHECK_TIME_SECONDS="2", HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="1")
     assert "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS" in said and said.count("went on") == 2
 
 

@@ -62,7 +62,8 @@ SIGNATURES = {
     "broadcast_object": "obj, root_rank=0, name=None, process_set",
     "allgather_object": "obj, name=None",
     "DistributedOptimizer": "optimizer, named_parameters=None, compression=none, backward_passes_per_step=1, "
-    "op=Average, gradient_predivide_factor=1.0, num_groups=0, groups=None, sparse_as_dense=False, process_set",
+    "op=Average, gradient_predivide_factor=1.0, num_groups=0, groups=None, sparse_as_dense=False, "
+    "process_set",
     "SyncBatchNorm": "num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True",
 }  # fmt: skip
 PLAIN_VALUES = {"Adasum", "Average", "Compression", "HorovodInternalError", "Max", "Min", "Product", "Sum"}
@@ -176,7 +177,7 @@ def test_what_was_built() -> None:
     for query in (util.mpi_built, util.gloo_built, util.nccl_built, util.ddl_built, util.ccl_built):
         assert query() == query(verbose=True) == getattr(hvd, query.__name__)()
     assert util.gpu_available("torch") in (False, True)
-    assert util.extension_available("torch") is True and util.extension_available("torch", verbose=True) is True
+    assert util.extension_available("torch") is util.extension_available("torch", verbose=True) is True
     assert util.extension_available("tensorflow") is False and util.extension_available("mxnet") is False
 
 

@@ -1,6 +1,6 @@
 """op=Adasum: sums that leave out what gradients have in common, pair by pair (Maleki et al. 2020).
 
-    adasum(a, b) = (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b
+adasum(a, b) = (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b
 """
 
 from collections.abc import Callable
@@ -32,7 +32,10 @@ def adasum(parts: list[torch.Tensor]) -> torch.Tensor:
 def assert_near(result: torch.Tensor, want: torch.Tensor, dtype: torch.dtype) -> None:
     assert result.dtype == dtype
     torch.testing.assert_close(
-        result.double(), want.double(), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * max(1.0, want.abs().max().item())
+        result.double(),
+        want.double(),
+        rtol=TOLERANCE[dtype],
+        atol=TOLERANCE[dtype] * max(1.0, want.abs().max().item()),
     )
 
 

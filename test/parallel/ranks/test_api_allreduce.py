@@ -87,9 +87,7 @@ def test_integer_average_truncates_towards_zero(dtype: torch.dtype, rank: int, s
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", [*REDUCED, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("factors", [(0.5, 1.0), (1.0, 0.5), (0.7, 1.0), (1.0, 0.7), (0.25, 3.0)], ids=str)
-def test_factors(
-    form: str, dtype: torch.dtype, factors: tuple[float, float], rank: int, size: int
-) -> None:
+def test_factors(form: str, dtype: torch.dtype, factors: tuple[float, float], rank: int, size: int) -> None:
     """Integers are scaled in float64 and truncated, before the reduction and after it."""
     pre, post = factors
     for shape in SHAPES:

@@ -1,4 +1,4 @@
-"""alltoall as a Horovod user calls it: with and without splits, and everything that can be wrong with them."""
+"""alltoall as a Horovod user calls it: with splits and without, and all that can be wrong with them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -40,7 +40,9 @@ def received(
 def test_equal_parts(dtype: torch.dtype, rank: int, size: int) -> None:
     for trailing in TRAILING:
         own = numbers(rank, dtype, (3 * size, *trailing))
-        want = torch.cat([numbers(r, dtype, (3 * size, *trailing))[3 * rank : 3 * rank + 3] for r in range(size)])
+        want = torch.cat(
+            [numbers(r, dtype, (3 * size, *trailing))[3 * rank : 3 * rank + 3] for r in range(size)]
+        )
         result = hvd.alltoall(own)
         assert isinstance(result, torch.Tensor), "the output alone, without splits"
         assert result.dtype == dtype and torch.equal(result, want)
@@ -61,7 +63,9 @@ def test_splits(dtype: torch.dtype, rank: int, size: int) -> None:
 def test_the_handle_gives_output_and_received_splits(rank: int, size: int) -> None:
     want, counts = received(rank, size, torch.float32, (2,))
     splits = int32(*(rows_for(rank, r) for r in range(size)))
-    handle = hvd.alltoall_async(sent(rank, size, torch.float32, (2,)), splits, "named", hvd.global_process_set)
+    handle = hvd.alltoall_async(
+        sent(rank, size, torch.float32, (2,)), splits, "named", hvd.global_process_set
+    )
     assert isinstance(handle, int)
     result, received_splits = hvd.synchronize(handle)
     assert torch.equal(result, want) and received_splits.tolist() == counts

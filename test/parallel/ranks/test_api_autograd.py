@@ -143,7 +143,8 @@ def test_results_differentiate_only_when_asked(rank: int, size: int) -> None:
     operations = {
         "allreduce": hvd.allreduce(x), "allgather": hvd.allgather(x), "broadcast": hvd.broadcast(x, 0),
         "alltoall": hvd.alltoall(x), "reducescatter": hvd.reducescatter(x),
-        "grouped_allreduce": hvd.grouped_allreduce([x])[0], "grouped_allgather": hvd.grouped_allgather([x])[0],
+        "grouped_allreduce": hvd.grouped_allreduce([x])[0],
+        "grouped_allgather": hvd.grouped_allgather([x])[0],
         "grouped_reducescatter": hvd.grouped_reducescatter([x])[0],
     }  # fmt: skip
     assert all(result.requires_grad for result in operations.values()), operations
@@ -163,7 +164,7 @@ def test_one_chain_through_all(rank: int, size: int) -> None:
     y = hvd.allgather(hvd.reducescatter(y, op=hvd.Average))
     y = hvd.alltoall(hvd.alltoall(y))
     hvd.broadcast(y, 0).sum().backward()
-    # broadcast: ones at root; alltoall twice: back; allgather averages; reducescatter gathers; allreduce sums.
+    # Ones at root, twice there and back, 1 / size by the average, gathered, and summed.
     assert torch.equal(x.grad, torch.full((size, 2), 1.0))
 
 

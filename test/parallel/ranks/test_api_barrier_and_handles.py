@@ -184,6 +184,8 @@ def test_names_of_any_kind(tensor: torch.Tensor) -> None:
 def test_many_names(rank: int, size: int) -> None:
     """More than the response cache holds (1024), each twice."""
     for _ in range(2):
-        handles = [hvd.allreduce_async(torch.tensor(float(rank)), op=hvd.Sum, name=f"n.{i}") for i in range(1500)]
+        handles = [
+            hvd.allreduce_async(torch.tensor(float(rank)), op=hvd.Sum, name=f"n.{i}") for i in range(1500)
+        ]
         total = float(sum(range(size)))
         assert all(hvd.synchronize(handle).item() == total for handle in handles)

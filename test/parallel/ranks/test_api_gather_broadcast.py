@@ -117,7 +117,9 @@ MISMATCHES: dict[str, Callable[[int], object]] = {
     ),
     "allgather: no dimension": lambda rank: hvd.allgather(torch.tensor(1.0), "m"),
     "broadcast: shape": lambda rank: hvd.broadcast(torch.ones((17 + rank,) * 3), 0, "m"),
-    "broadcast: number of dimensions": lambda rank: hvd.broadcast_(torch.ones((4, 4) if rank else 16), 0, "m"),
+    "broadcast: number of dimensions": lambda rank: hvd.broadcast_(
+        torch.ones((4, 4) if rank else 16), 0, "m"
+    ),
     "broadcast: dtype": lambda rank: hvd.broadcast(
         torch.ones(17, dtype=torch.int32 if rank % 2 else torch.float32), 0, "m"
     ),

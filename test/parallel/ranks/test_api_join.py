@@ -15,7 +15,9 @@ def same_everywhere(number: int) -> bool:
     return len(set(hvd.allgather(torch.tensor([number])).tolist())) == 1
 
 
-def with_zeros(op: int, joined: list[int], size: int, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+def with_zeros(
+    op: int, joined: list[int], size: int, dtype: torch.dtype, shape: tuple[int, ...]
+) -> torch.Tensor:
     parts = [numbers(r, dtype, shape) for r in range(size)]
     return reduction(op, [torch.zeros_like(p) if r in joined else p for r, p in enumerate(parts)])
 

@@ -12,7 +12,8 @@ import horovod.torch as hvd
 from horovod.torch.mpi_ops import _basics
 
 QUERIES = [
-    hvd.rank, hvd.size, hvd.local_rank, hvd.local_size, hvd.cross_rank, hvd.cross_size, _basics.is_homogeneous,
+    hvd.rank, hvd.size, hvd.local_rank, hvd.local_size, hvd.cross_rank, hvd.cross_size,
+    _basics.is_homogeneous,
 ]  # fmt: skip
 
 

@@ -264,7 +264,9 @@ def test_a_stalled_operation_holds_up_its_set_only(
     assert hvd.synchronize(pending)[0] == size
 
 
-def test_a_barrier_waits_for_its_set_only(sets: list[hvd.ProcessSet], mine: hvd.ProcessSet, rank: int) -> None:
+def test_a_barrier_waits_for_its_set_only(
+    sets: list[hvd.ProcessSet], mine: hvd.ProcessSet, rank: int
+) -> None:
     if mine is sets[0]:
         hvd.barrier(mine)  # the odd ranks have not been here
         hvd.barrier()
