@@ -31,12 +31,9 @@ def adasum(parts: list[torch.Tensor]) -> torch.Tensor:
 
 def assert_near(result: torch.Tensor, want: torch.Tensor, dtype: torch.dtype) -> None:
     assert result.dtype == dtype
-    torch.testing.assert_close(
-        result.double(),
-        want.double(),
-        rtol=TOLERANCE[dtype],
-        atol=TOLERANCE[dtype] * max(1.0, want.abs().max().item()),
-    )
+    tolerance = TOLERANCE[dtype]
+    least = tolerance * max(1.0, want.abs().max().item())
+    assert torch.allclose(result.double(), want.double(), rtol=tolerance, atol=least)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -79,6 +76,18 @@ def test_each_tensor_is_combined_by_itself(rank: int, size: int) -> None:
 def test_all_ranks_have_the_same_bits(rank: int, size: int) -> None:
     result = hvd.allreduce(numbers(rank, torch.float32, (1001,)) / 7, op=hvd.Adasum)
     assert all(torch.equal(row, result) for row in hvd.allgather(result.unsqueeze(0)))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale"),
+    [(torch.float16, 2.0**12), (torch.float32, 2.0**100), (torch.float32, 2.0**-60)],
+    ids=str,
+)
+def test_squares_beyond_the_dtype(dtype: torch.dtype, scale: float, rank: int, size: int) -> None:
+    """Dot products are wide: Adasum of scaled gradients is the scaled Adasum."""
+    parts = [numbers(r, dtype, (50,), limit=3) for r in range(size)]
+    result = hvd.allreduce(parts[rank] * scale, op=hvd.Adasum)
+    assert_near(result / scale, adasum(parts), dtype)
 
 
 REFUSED: dict[str, Callable[[], object]] = {
