@@ -54,13 +54,17 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
     """Whether the face for a framework ("torch") can be imported: the framework and the native core are
     here.
     """
-    has_face = importlib.util.find_spec(f"horovod.{ext_base_name}") is not None
-    available = has_face and all(
-        importlib.util.find_spec(name) is not None for name in (ext_base_name, "horovod._native")
-    )
+    available = all(map(_can_be_found, (f"horovod.{ext_base_name}", ext_base_name, "horovod._native")))
     if verbose and not available:
         print(f"horovod.{ext_base_name} is not available: the framework or the native core is missing.")
     return available
+
+
+def _can_be_found(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # a parent is missing, or horovod.common.absent refuses the name
+        return False
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
