@@ -74,7 +74,7 @@ UNSERVED_ROWS: tuple[dict[str, Any], ...] = (
         key="library_options.gloo_timeout_seconds",
     ),
     _row(
-        "there is no jsrun launcher; leave it out and name the hosts with -H, or use jsrun without horovodrun",
+        "there is no jsrun launcher; leave it out and name the hosts with -H, or use jsrun by itself",
         "--jsrun",
     ),
     _row(
