@@ -51,6 +51,7 @@ def sgd(model: nn.Module, **options: Any) -> torch.optim.Optimizer:
         (lambda m: {"compression": hvd.Compression.bit8, "op": hvd.Min}, "codes can be added only"),
         (lambda m: {"compression": hvd.Compression.bit16, "op": hvd.Adasum}, "codes can be added only"),
         (lambda m: {"process_set": hvd.ProcessSet([0])}, "process_set"),
+        (lambda m: {"process_set": None}, "process_set"),
         (lambda m: {"gradient_predivide_factor": 0.0}, "greater than 0"),
         (lambda m: {"gradient_predivide_factor": 2.0, "op": hvd.Adasum}, "predivide"),
         (lambda m: {"named_parameters": [(p,) for p in m.parameters()]}, "tuples"),
