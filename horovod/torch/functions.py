@@ -12,7 +12,7 @@ from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.exchange import broadcast_, broadcast_async_
 from horovod.torch.handles import complete_all, synchronize
-from horovod.torch.submission import start_allgather
+from horovod.torch.requests import start_allgather
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
 
@@ -171,7 +171,7 @@ def broadcast_object(
     ``root_rank`` is a rank of the job also where a process set is given. The object travels by cloudpickle.
     ValueError where this rank or root is not in the set.
     """
-    name = name or _object_name(process_set)
+    name = name or f"object.{basics.member().next_unnamed(process_set)}"
     is_root = basics.rank() == root_rank
     data = _pickled(obj) if is_root else torch.empty(0, dtype=torch.uint8)
     length = broadcast_(torch.tensor([data.numel()], dtype=torch.int64), root_rank, f"{name}.sz", process_set)
@@ -184,21 +184,11 @@ def broadcast_object(
 def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
     """Every rank's ``obj``, by rank. They travel by cloudpickle."""
     sizes: list[int] = []
-    name = name or _object_name(global_process_set)
+    name = name or f"object.{basics.member().next_unnamed(global_process_set)}"
     gathered = cast(
         torch.Tensor, synchronize(start_allgather(_pickled(obj), name, global_process_set, sizes))
     )
     return [cloudpickle.loads(part.numpy().tobytes()) for part in torch.split(gathered, sizes)]
-
-
-def _object_name(process_set: ProcessSet) -> str:
-    """Unnamed objects of all ranks are numbered with the unnamed operations.
-
-    Those of a set are not, or the ranks outside of it would count differently from then on.
-    """
-    if process_set.process_set_id == global_process_set.process_set_id:
-        return f"object.{next(basics.member().unnamed)}"
-    return "object"
 
 
 def _pickled(obj: Any) -> torch.Tensor:

@@ -25,7 +25,7 @@ handle_average_backwards_compatibility = get_average_backwards_compatibility_fun
 
 
 class ReduceArguments(NamedTuple):
-    """What is done to the tensors of an allreduce besides moving them."""
+    """What is done to the tensors of a reduction besides moving them."""
 
     op: int
     prescale: float
@@ -33,7 +33,7 @@ class ReduceArguments(NamedTuple):
 
 
 def reduce_arguments(op: int, prescale: float, postscale: float) -> ReduceArguments:
-    """The checked arguments of an allreduce; ValueError on an unknown op."""
+    """The checked arguments of a reduction; ValueError on an unknown op."""
     if op not in (Average, Sum, Adasum, Min, Max, Product):
         raise ValueError(
             f"op={op!r} is not a reduce operation; use Average, Sum, Adasum, Min, Max or Product."

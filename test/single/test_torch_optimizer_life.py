@@ -304,13 +304,14 @@ def test_the_process_set_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_objects_travel_within_their_process_set(monkeypatch: pytest.MonkeyPatch, engine: FakeEngine) -> None:
-    """Under a name that is not numbered: ranks outside of the set do not count along."""
+    """Under names that are numbered for each set: ranks outside of it do not count along."""
     asked: list[Any] = []
     monkeypatch.setattr(functions, "broadcast_", lambda tensor, *rest: asked.append(rest) or tensor)
     some = set_of(1, [0, 1], included=True)
     for _ in range(2):
         assert hvd.broadcast_object({"a": 1}, 0, process_set=some) == {"a": 1}
-    assert asked == 2 * [(0, "object.sz", some), (0, "object.t", some)]
+    assert asked == [(0, f"object.{i}.{part}", some) for i in range(2) for part in ("sz", "t")]
+    assert hvd.broadcast_object(1) == 1 and asked[4][1] == "object.0.sz"
 
 
 def test_nothing_grows_with_the_number_of_steps(engine: FakeEngine) -> None:
