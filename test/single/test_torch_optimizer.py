@@ -50,6 +50,7 @@ def sgd(model: nn.Module, **options: Any) -> torch.optim.Optimizer:
         (lambda m: {"compression": 3}, "no compressor"),
         (lambda m: {"compression": hvd.Compression.bit8, "op": hvd.Min}, "codes can be added only"),
         (lambda m: {"compression": hvd.Compression.bit16, "op": hvd.Adasum}, "codes can be added only"),
+        (lambda m: {"compression": hvd.Compression.bf16, "op": hvd.Adasum}, "none or fp16"),
         (lambda m: {"process_set": hvd.ProcessSet([0])}, "process_set"),
         (lambda m: {"process_set": None}, "process_set"),
         (lambda m: {"gradient_predivide_factor": 0.0}, "greater than 0"),
