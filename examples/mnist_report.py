@@ -17,6 +17,8 @@ from statistics import median
 from types import TracebackType
 from typing import Any
 
+from ranks import parameters_text
+
 LOG_EXTENSIONS = (".csv", ".jsonl")
 COLUMNS = [
     *("event", "dataset", "compression", "ranks", "seed", "epoch", "step"),
@@ -170,14 +172,6 @@ class Report:
     def _record(self, event: str, **values: Any) -> None:
         if self._log:
             self._log.write({"event": event, **self._facts, "epoch": self._epoch, **values})
-
-
-def parameters_text(checksums: list[str]) -> str:
-    """What the checksums of all ranks, in rank order, say."""
-    if len(set(checksums)) == 1:
-        return f"bit-identical on {len(checksums)} rank(s), SHA-256 {checksums[0][:16]}"
-    differing = [rank for rank, value in enumerate(checksums) if value != checksums[0]]
-    return f"DIFFER from rank 0's on rank(s) {', '.join(map(str, differing))}"
 
 
 def progress_bar(total: int, title: str) -> Any:

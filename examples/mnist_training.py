@@ -1,4 +1,4 @@
-"""What the MNIST examples share: options, one epoch of training, testing, and the checksum of a model.
+"""What the MNIST examples share: options, one epoch of training, and testing.
 
 Nothing here knows Horovod, so the serial example reads the same as the parallel ones. Where ranks have to
 talk, the caller passes in the function that does it.
@@ -7,33 +7,21 @@ talk, the caller passes in the function that does it.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import mnist_data
 import torch
 from mnist_report import Report, Score, log_format
+from ranks import Ranks, positive
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 WARM_UP = 0.1  # part of all steps
 TEST_BATCH = 1000
-
-
-@dataclass(frozen=True)
-class Ranks:
-    """This process' place among all of the job; the default is a job of one process."""
-
-    rank: int = 0
-    size: int = 1
-    local_rank: int = 0
-    local_size: int = 1
 
 
 def make_parser(description: str) -> argparse.ArgumentParser:
@@ -54,43 +42,11 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def positive(text: str) -> int:
-    """An integer of at least 1, for argparse."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return number
-
-
 def truth(text: str) -> bool:
     """True or False written out, for argparse."""
     if text.lower() not in ("true", "false"):
         raise argparse.ArgumentTypeError(f"{text} is neither True nor False")
     return text.lower() == "true"
-
-
-def prepare(args: argparse.Namespace, ranks: Ranks, serves_cuda: bool = True) -> torch.device:
-    """Sets the seed and this rank's share of the cores; returns the device to train on.
-
-    serves_cuda: whether what combines the ranks' gradients takes them from a GPU.
-    """
-    torch.manual_seed(args.seed)
-    # Each rank would otherwise start a thread per core, and the ranks of a host would wait for each other.
-    torch.set_num_threads(max(1, usable_cores() // ranks.local_size))
-    if args.no_cuda or not torch.cuda.is_available():
-        return torch.device("cpu")
-    if not serves_cuda:
-        if ranks.rank == 0:
-            print("training on the CPU: this build of Horovod does not serve tensors on a GPU", flush=True)
-        return torch.device("cpu")
-    device = torch.device("cuda", ranks.local_rank % torch.cuda.device_count())
-    torch.cuda.set_device(device)
-    return device
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def load_data(
@@ -184,12 +140,3 @@ def evaluate(
     if sum_over_ranks is not None:
         counts = sum_over_ranks(counts)
     return Score(correct=int(counts[0]), total=int(counts[1]), loss_sum=float(counts[2]))
-
-
-def checksum(model: torch.nn.Module) -> str:
-    """SHA-256 over the bytes of all parameters and buffers: equal when two models are bit-identical."""
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()

@@ -22,16 +22,14 @@ import torch
 from mnist_model import MnistNet
 from mnist_report import Report
 from mnist_training import (
-    Ranks,
-    checksum,
     evaluate,
     load_data,
     make_parser,
-    prepare,
     steps_per_epoch,
     train_epoch,
     warm_up_then_decay,
 )
+from ranks import Ranks, checksum, prepare
 from torch.utils.data import DataLoader, DistributedSampler
 
 import horovod.torch as hvd

@@ -4,6 +4,7 @@
     mpirun -n 2 python pytorch_mnist_horovod.py
     python pytorch_mnist_horovod.py                      # a world of one, no launcher
 
+with, as in Horovod's own recipe, `--fp16-allreduce`, `--gradient-predivide-factor 2` or `--use-adasum`.
 The numbered comments are all it takes to turn pytorch_mnist.py into this. With `--hvd False` none of it
 happens and every process trains by itself on everything, for comparison.
 """
@@ -18,17 +19,15 @@ import torch
 from mnist_model import MnistNet
 from mnist_report import Report
 from mnist_training import (
-    Ranks,
-    checksum,
     evaluate,
     load_data,
     make_parser,
-    prepare,
     steps_per_epoch,
     train_epoch,
     truth,
     warm_up_then_decay,
 )
+from ranks import Ranks, checksum, prepare
 from torch.utils.data import DataLoader, DistributedSampler
 
 import horovod.torch as hvd
@@ -37,6 +36,13 @@ import horovod.torch as hvd
 def parse_arguments() -> argparse.Namespace:
     parser = make_parser("Train a small network on MNIST with Horovod.")
     parser.add_argument("--hvd", type=truth, default=True, help="False trains without Horovod")
+    parser.add_argument("--fp16-allreduce", action="store_true", help="gradients travel as IEEE half")
+    parser.add_argument(
+        "--use-adasum", action="store_true", help="combine gradients by Adasum, not by average"
+    )
+    parser.add_argument(
+        "--gradient-predivide-factor", type=float, default=1.0, help="divide by so much before the sum"
+    )
     return parser.parse_args()
 
 
@@ -58,18 +64,27 @@ def main() -> None:
     sampler: DistributedSampler[Any] = DistributedSampler(data.train, ranks.size, ranks.rank, seed=args.seed)
     loader = DataLoader(data.train, batch_size=args.batch_size, sampler=sampler)
     model = MnistNet().to(device)
-    # 3. A step now averages over size times as many images, so it may be that much longer.
-    optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=args.lr * ranks.size)
+    # 3. A step now averages over size times as many images, so it may be that much longer. Adasum adds
+    #    gradients that point in different directions, so it needs no other learning rate.
+    lr = args.lr if args.use_adasum else args.lr * ranks.size
+    optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     if args.hvd:
         # 4. All ranks begin with rank 0's parameters and optimizer state.
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)
         # 5. The wrapped optimizer averages the gradients over all ranks before every step.
-        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+        optimizer = hvd.DistributedOptimizer(
+            optimizer,
+            named_parameters=model.named_parameters(),
+            compression=hvd.Compression.fp16 if args.fp16_allreduce else hvd.Compression.none,
+            op=hvd.Adasum if args.use_adasum else hvd.Average,
+            gradient_predivide_factor=args.gradient_predivide_factor,
+        )
 
     steps = steps_per_epoch(args, loader)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, warm_up_then_decay(args.epochs * steps))
-    facts = {"dataset": data.name, "compression": "none", "ranks": ranks.size, "seed": args.seed}
+    compression = "fp16" if args.fp16_allreduce else "none"
+    facts = {"dataset": data.name, "compression": compression, "ranks": ranks.size, "seed": args.seed}
     # 6. Only rank 0 prints and writes files.
     with Report(args, steps, speaks=ranks.rank == 0, facts=facts) as report:
         for epoch in range(1, args.epochs + 1):
