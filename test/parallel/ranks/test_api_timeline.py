@@ -117,6 +117,7 @@ def test_several_in_a_row(path: Path, rank: int) -> None:
         hvd.start_timeline(str(file), mark_cycles=bool(i % 2))
         hvd.allreduce(torch.ones(3), name=f"pear.{i}")
         hvd.stop_timeline()
+        hvd.barrier()  # rank 0, which writes, has stopped
         hvd.allreduce(torch.ones(3), name="unseen")
     hvd.barrier()
     if rank == 0:
