@@ -61,6 +61,12 @@ def test_an_operation_is_readable_at_once(operation: str, path: Path, rank: int,
         hvd.stop_timeline()
 
 
+def spans(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without barriers: the other ranks are at the next test's, in the middle of which the file may end."""
+    barriers = {e["pid"] for e in events if e["ph"] == "M" and "barrier" in e["args"]["name"]}
+    return [event for event in events if event["ph"] in "BEXi" and event["pid"] not in barriers]
+
+
 def test_spans_are_well_formed(path: Path, rank: int) -> None:
     """Whatever begins ends, time does not run backwards, and the end says dtype and shape."""
     hvd.start_timeline(str(path))
@@ -72,19 +78,15 @@ def test_spans_are_well_formed(path: Path, rank: int) -> None:
     hvd.stop_timeline()
     if rank > 0:
         return
-    events = soon_in(path)
-    # The other ranks are at the next test's barrier already, which this file may end in the middle of.
-    barriers = {e["pid"] for e in events if e["ph"] == "M" and "barrier" in e["args"]["name"]}
-    events = [event for event in events if event["ph"] in "BEXi" and event["pid"] not in barriers]
+    events = spans(soon_in(path))
     depth: dict[Any, int] = {}
     for event in events:
         key = (event["pid"], event.get("tid"))
         depth[key] = depth.get(key, 0) + {"B": 1, "E": -1}.get(event["ph"], 0)
         assert depth[key] >= 0
-    assert all(value == 0 for value in depth.values())
-    assert all(event["ts"] >= 0 for event in events)
-    ends = [event["args"] for event in events if event["ph"] == "E" and "args" in event]
-    assert any("float32" in str(args) and "3" in str(args) for args in ends)
+    assert set(depth.values()) == {0} and min(event["ts"] for event in events) >= 0
+    ends = [str(event["args"]) for event in events if event["ph"] == "E" and "args" in event]
+    assert any("float32" in args and "3" in args for args in ends)
 
 
 def test_first_record_says_when_it_began(path: Path, rank: int) -> None:
