@@ -36,6 +36,7 @@ EXCEPTIONS: dict[tuple[str, str, str], str] = {
         "",
         "lines of a header",
     ): "no interface: it defines the formats, inline",
+    ("horovod/runner/run_function.py", "run", "parameters of a function"): HOROVOD_SIGNATURE,
     (
         "horovod/torch/optimizer.py",
         "DistributedOptimizer",

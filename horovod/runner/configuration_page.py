@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from horovod.runner.options import CORE, LAUNCHER, OPTIONS, UNSERVED, Option
+from horovod.runner.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED, Option
 
 _INTRODUCTION = """\
 # Configuration
@@ -26,6 +26,11 @@ params:
 timeline:
   filename: /tmp/timeline.json
   mark_cycles: true
+stall_check:
+  enabled: true
+  warning_time_seconds: 30
+library_options:
+  thread_affinity: 3
 logging:
   level: info
   with_timestamp: false
@@ -54,6 +59,8 @@ def page() -> str:
         _INTRODUCTION,
         "## The launcher\n\n" + _table(option for option in served if option.part == LAUNCHER),
         "## The core\n\n" + _table(option for option in served if option.part == CORE),
+        "## Read by `hvd.init()` in Python\n\n"
+        + _table(option for option in served if option.part == PYTHON),
         _CONFIG_FILE,
         "## Building\n\nRead by `pip install .` and `python setup.py build`.\n\n"
         + _rows(("variable", "meaning"), _BUILD_VARIABLES),

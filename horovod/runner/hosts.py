@@ -1,4 +1,4 @@
-"""Hosts and slots: from --hosts, --hostfile, or this machine."""
+"""Hosts and slots: from --hosts, --hostfile, a batch job (`slurm`), or this machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from horovod.runner.errors import LaunchError
 
@@ -26,7 +28,7 @@ def from_text(text: str) -> list[Host]:
     hosts = []
     for part in text.split(","):
         name, colon, slots = part.strip().partition(":")
-        hosts.append(_host(name, slots if colon else "1", f"--hosts {text}"))
+        hosts.append(checked_host(name, slots if colon else "1", f"--hosts {text}"))
     return _without_repetition(hosts, f"--hosts {text}")
 
 
@@ -44,13 +46,14 @@ def from_file(path: str) -> list[Host]:
         match = _HOSTFILE_LINE.fullmatch(words)
         if match is None:
             raise LaunchError(f"the host file {path}, line {number}: {words!r} is not `host slots=N`")
-        hosts.append(_host(match[1], match[2] or "1", f"the host file {path}, line {number}"))
+        hosts.append(checked_host(match[1], match[2] or "1", f"the host file {path}, line {number}"))
     if not hosts:
         raise LaunchError(f"the host file {path} names no host")
     return _without_repetition(hosts, f"the host file {path}")
 
 
-def _host(name: str, slots: str, where: str) -> Host:
+def checked_host(name: str, slots: str, where: str) -> Host:
+    """A host from texts that `where` holds. LaunchError when the name is none, or slots is no number."""
     if not _NAME.fullmatch(name):
         raise LaunchError(
             f"{where}: {name!r} is not a host name (letters, digits, dots, hyphens, underscores)"
@@ -69,20 +72,26 @@ def _without_repetition(hosts: list[Host], where: str) -> list[Host]:
 
 
 def is_local(name: str) -> bool:
-    return name in ("localhost", "127.0.0.1") or name.lower() == socket.gethostname().lower()
+    """Whether the name means this machine, as far as can be told without asking a name server."""
+    here = socket.gethostname().lower()
+    if name in ("localhost", "127.0.0.1") or name.lower() in (here, here.partition(".")[0]):
+        return True
+    found = psutil.net_if_addrs().values() if name.replace(".", "").isdigit() else ()
+    return any(address.address == name for addresses in found for address in addresses)
 
 
-def chosen(ranks: int, text: str | None, file: str | None) -> list[Host]:
+def chosen(ranks: int, text: str | None, file: str | None, found: Sequence[Host] = ()) -> list[Host]:
     """The hosts that `ranks` ranks fill, in order: the last may have fewer ranks than slots.
 
-    Without --hosts and --hostfile it is this machine, with a slot for every rank, however many cores it has.
-    Several names of this machine are one host: Open MPI would take them for two.
+    Without --hosts and --hostfile it is `found` (a batch job's), else this machine, with a slot for every
+    rank, however many cores it has. Several names of this machine are one host: Open MPI would take them for
+    two.
     """
     if text is not None and file is not None:
         raise LaunchError("--hosts and --hostfile exclude each other; give one of them")
-    if text is None and file is None:
+    if text is None and file is None and not found:
         return [Host("localhost", ranks)]
-    hosts = from_text(text) if text is not None else from_file(str(file))
+    hosts = from_text(text) if text is not None else from_file(file) if file is not None else list(found)
     slots = sum(host.slots for host in hosts)
     if ranks > slots:
         raise LaunchError(

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 import secrets
-import shlex
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import ExitStack
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import horovod
-from horovod.runner import build_report, command_line, config_file, hosts, launchers, settings
-from horovod.runner import rank as wrapper
+from horovod.runner import build_report, command_line, config_file, delivery, launchers, settings
 from horovod.runner.errors import LaunchError
-from horovod.runner.launchers.job import Job, forwarded_variables
+from horovod.runner.host_cache import HostCache, default_folder
 from horovod.runner.output import RankOutput
-from horovod.runner.supervise import Launch, run, say
+from horovod.runner.parcel import fresh_name
+from horovod.runner.place import Run, job_of, nccl_environment, place_of
+from horovod.runner.rank import PARCEL_VARIABLE
+from horovod.runner.supervise import Ending, Launch, run, say
 
 USAGE_ERROR = 2
 
@@ -33,10 +33,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(build_report.report())
         return 0
     try:
-        return _launch(given, command)
+        ending = _launch(given, command)
     except LaunchError as error:
         say(str(error))
         return USAGE_ERROR
+    except KeyboardInterrupt:
+        say("stopped by SIGINT before any rank started")
+        return 130
+    if ending.message:
+        say(ending.message)
+    return ending.code
 
 
 def run_commandline() -> int:
@@ -44,22 +50,54 @@ def run_commandline() -> int:
     return main()
 
 
-def _launch(given: Mapping[str, Any], command: list[str]) -> int:
+def _launch(given: Mapping[str, Any], command: list[str]) -> Ending:
     from_file, warnings = config_file.load(given["config_file"]) if "config_file" in given else ({}, [])
     values = settings.merged(given, from_file, os.environ)
     for warning in warnings + settings.environment_warnings(os.environ):
         say(f"warning: {warning}")
-    if "np" not in values:
-        raise LaunchError(f"say how many ranks to start: {command_line.USAGE}")
     if not command:
         raise LaunchError(f"say which command to start: {command_line.USAGE}")
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", **settings.rank_environment(values)}
+    return start(values, command, os.environ)
+
+
+def start(
+    values: Mapping[str, Any],
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    parcel: bytes | None = None,
+) -> Ending:
+    """Run a job with the options `values` (as `settings.merged` makes them) to its end.
+
+    With a parcel, its ranks find it under the name in PARCEL_VARIABLE. LaunchError when nothing can start.
+    """
     mpirun = launchers.installed_mpirun()
     flavour = launchers.installed_flavour(mpirun)
-    nonce = secrets.token_hex(6)
-    with tempfile.TemporaryDirectory(prefix="horovodrun-", ignore_cleanup_errors=True) as session_directory:
-        places = Places(mpirun, session_directory, os.getcwd())
-        job = job_of(values, command, environment, nonce, places)
+    place = place_of(values, environment)
+    prepared = place.prepare(values)
+    if prepared.warning:
+        say(f"warning: {prepared.warning}")
+    choice = prepared.choice
+    environment = {
+        **environment,
+        "PYTHONUNBUFFERED": "1",
+        **settings.rank_environment(values),
+        **nccl_environment(values, choice, environment),
+    }
+    output = RankOutput(
+        place.ranks,
+        sys.stdout.buffer,
+        sys.stderr.buffer,
+        values.get("output_filename"),
+        values.get("prefix_timestamp", False),
+    )
+    with ExitStack() as stack:
+        spare: frozenset[int] = frozenset()
+        if parcel is not None:
+            environment[PARCEL_VARIABLE] = name = fresh_name()
+            spare = stack.enter_context(delivery.delivered(name, parcel, place.others(), place.shell))
+        session = stack.enter_context(TemporaryDirectory(prefix="horovodrun-", ignore_cleanup_errors=True))
+        nonce = secrets.token_hex(6)
+        job = job_of(values, place, choice, command, environment, Run(mpirun, session, os.getcwd(), nonce))
         launch = Launch(
             command=launchers.command(job, flavour),
             environment=environment,
@@ -67,64 +105,9 @@ def _launch(given: Mapping[str, Any], command: list[str]) -> int:
             ranks=job.ranks,
             start_timeout=values["start_timeout"],
             verbose=values.get("verbose", False),
+            spare=spare,
         )
-        output = RankOutput(
-            job.ranks,
-            sys.stdout.buffer,
-            sys.stderr.buffer,
-            values.get("output_filename"),
-            values.get("prefix_timestamp", False),
-        )
-        return run(launch, output)
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where things lie: mpirun, a folder for its session, and the directory that ranks start in."""
-
-    mpirun: str
-    session_directory: str
-    working_directory: str
-
-
-def job_of(
-    values: Mapping[str, Any],
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    nonce: str,
-    places: Places,
-) -> Job:
-    """The job that the options describe. LaunchError where they contradict each other."""
-    # -I and -S: the wrapper needs the standard library only, and starts in 20 ms.
-    start_rank = (sys.executable, "-I", "-S", wrapper.__file__, nonce, places.working_directory)
-    binding = _words(values, "binding_args")
-    return Job(
-        mpirun=places.mpirun,
-        ranks=values["np"],
-        hosts=tuple(hosts.chosen(values["np"], values.get("hosts"), values.get("hostfile"))),
-        rank_command=(*start_rank, *command),
-        variables=forwarded_variables(list(environment)),
-        session_directory=places.session_directory,
-        network_interfaces=tuple(values.get("network_interfaces", ())),
-        ssh_port=values.get("ssh_port"),
-        ssh_identity_file=values.get("ssh_identity_file"),
-        binding=tuple(binding) if binding else None,
-        more_arguments=tuple(_words(values, "mpi_args")),
-        fabric=has_fabric(),
-    )
-
-
-def _words(values: Mapping[str, Any], name: str) -> list[str]:
-    try:
-        return shlex.split(values.get(name, ""))
-    except ValueError as error:
-        raise LaunchError(f"--{name.replace('_', '-')} {values[name]}: {error}") from None
-
-
-def has_fabric() -> bool:
-    """Whether this machine has InfiniBand, Omni-Path, EFA (all: infiniband) or Slingshot (cxi)."""
-    return any(
-        any(Path(folder).iterdir())
-        for folder in ("/sys/class/infiniband", "/sys/class/cxi")
-        if Path(folder).is_dir()
-    )
+        ending = run(launch, output)
+    if not ending.all_started:
+        HostCache(default_folder()).forget(prepared.cache_keys)
+    return ending

@@ -19,13 +19,11 @@ def _row(reason: str, *flags: str, off: str = "", variable: str = "", key: str =
 
 
 _ROUTES = "the core chooses the route of each allreduce from its size and the hosts; leave the option out"
-_AUTOTUNE = "there is no autotuner yet; set --fusion-threshold-mb and --cycle-time-ms by hand"
-_STALL = "there is no stall inspector yet; use --timeline-filename to see which operation waits for whom"
-_ELASTIC = "jobs have a fixed number of ranks; use -np, and save checkpoints to restart from"
+_AUTOTUNE = "not yet: there is no autotuner; set --fusion-threshold-mb and --cycle-time-ms by hand"
+_ELASTIC = "not yet: jobs have a fixed number of ranks; use -np, and save checkpoints to restart from"
 _GLOO = "there is no Gloo here; MPI starts the ranks and is in the installation already: leave the option out"
 _NCCL = "tensors on GPUs are not served yet; leave the option out"
-_BINDING = 'the core does not bind its threads; use --binding-args="--bind-to core" to bind ranks to cores'
-_THREADS = "the core uses MPI from one thread, so there is nothing to switch off; leave the option out"
+_D2D = "nothing is copied into a fusion buffer, so there are no copies to batch; leave the variable out"
 
 UNSERVED_ROWS: tuple[dict[str, Any], ...] = (
     _row(
@@ -60,19 +58,6 @@ UNSERVED_ROWS: tuple[dict[str, Any], ...] = (
         )
         for name in ("warmup_samples", "steps_per_sample", "bayes_opt_max_samples", "gaussian_process_noise")
     ),
-    _row(_STALL, "--stall-check", off="--no-stall-check", key="stall_check.enabled"),
-    _row(
-        _STALL,
-        "--stall-check-warning-time-seconds",
-        variable="HOROVOD_STALL_CHECK_TIME_SECONDS",
-        key="stall_check.warning_time_seconds",
-    ),
-    _row(
-        _STALL,
-        "--stall-check-shutdown-time-seconds",
-        variable="HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
-        key="stall_check.shutdown_time_seconds",
-    ),
     _row(_ELASTIC, "--min-np", "--min-num-proc"),
     _row(_ELASTIC, "--max-np", "--max-num-proc"),
     _row(_ELASTIC, "--slots-per-host"),
@@ -82,27 +67,28 @@ UNSERVED_ROWS: tuple[dict[str, Any], ...] = (
     _row(_ELASTIC, "--host-discovery-script"),
     _row(_ELASTIC, variable="HOROVOD_ELASTIC"),
     _row(_GLOO, "--gloo", variable="HOROVOD_GLOO_IFACE"),
-    _row(_GLOO, "--gloo-timeout-seconds", key="library_options.gloo_timeout_seconds"),
-    _row("there is no jsrun launcher; start the job with mpirun, without horovodrun", "--jsrun"),
-    _row("Spectrum MPI's own flag; give it to mpirun with --mpi-args=-tcp", "--tcp"),
+    _row(
+        _GLOO,
+        "--gloo-timeout-seconds",
+        variable="HOROVOD_GLOO_TIMEOUT_SECONDS",
+        key="library_options.gloo_timeout_seconds",
+    ),
+    _row(
+        "there is no jsrun launcher; leave it out and name the hosts with -H, or use jsrun by itself",
+        "--jsrun",
+    ),
     _row(
         _NCCL,
         "--num-nccl-streams",
         variable="HOROVOD_NUM_NCCL_STREAMS",
         key="library_options.num_nccl_streams",
     ),
+    _row(_D2D, variable="HOROVOD_BATCH_D2D_MEMCOPIES"),
+    _row(_NCCL, variable="HOROVOD_ENABLE_ASYNC_COMPLETION"),
     _row(
-        _THREADS,
-        "--mpi-threads-disable",
-        off="--no-mpi-threads-disable",
-        variable="HOROVOD_MPI_THREADS_DISABLE",
-        key="library_options.mpi_threads_disable",
+        "Adasum moves gradients in pieces of its own size; leave the variable out",
+        variable="HOROVOD_ADASUM_MPI_CHUNK_SIZE",
     ),
-    _row(
-        _BINDING,
-        "--thread-affinity",
-        variable="HOROVOD_THREAD_AFFINITY",
-        key="library_options.thread_affinity",
-    ),
-    _row("process sets come with a later release", variable="HOROVOD_DYNAMIC_PROCESS_SETS"),
+    _row("there is no oneCCL here; leave the variable out", variable="HOROVOD_CCL_CACHE"),
+    _row("there is no TensorFlow here; leave the variable out", variable="HOROVOD_ENABLE_XLA_OPS"),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,41 +27,46 @@ class Decoder:
 
     def __init__(self, nonce: str) -> None:
         self._magic = wrapper.magic(nonce)
-        self._head = re.compile(re.escape(self._magic) + rb"(\d{7})([OER])(\d{3})")
+        self._head = re.compile(re.escape(self._magic) + rb"(\d{7})([OERV])(\d{3})")
         self._buffer = b""
 
-    def feed(self, data: bytes) -> Iterator[Cell | bytes]:
-        self._buffer += data
-        while self._buffer:
-            start = self._buffer.find(self._magic)
+    def feed(self, data: bytes) -> list[Cell | bytes]:
+        """What is complete by now, in order."""
+        buffer, at = self._buffer + data, 0
+        parts: list[Cell | bytes] = []
+        while at < len(buffer):
+            start = buffer.find(self._magic, at)
             if start < 0:
-                start = len(self._buffer) - self._beginning_of_magic()
-            if start > 0:
-                yield self._take(start)
-            elif len(self._buffer) < wrapper.CELL_SIZE:
-                return  # the rest has not arrived yet
-            else:
-                yield self._cell() or self._take(len(self._magic))
+                start = max(at, len(buffer) - self._beginning_of_magic(buffer))
+            if start > at:
+                parts.append(buffer[at:start])
+                at = start
+                continue
+            if len(buffer) - at < wrapper.CELL_SIZE:
+                break  # the rest has not arrived yet
+            cell = self._cell(buffer, at)
+            taken = wrapper.CELL_SIZE if cell else len(self._magic)
+            parts.append(cell or buffer[at : at + taken])
+            at += taken
+        self._buffer = buffer[at:]
+        return parts
 
     def rest(self) -> bytes:
-        return self._take(len(self._buffer))
-
-    def _take(self, count: int) -> bytes:
-        taken, self._buffer = self._buffer[:count], self._buffer[count:]
+        taken, self._buffer = self._buffer, b""
         return taken
 
-    def _beginning_of_magic(self) -> int:
+    def _beginning_of_magic(self, buffer: bytes) -> int:
         """How many bytes at the end of the buffer may be the beginning of a cell."""
-        lengths = range(min(len(self._magic) - 1, len(self._buffer)), 0, -1)
-        return next((n for n in lengths if self._buffer.endswith(self._magic[:n])), 0)
+        lengths = range(min(len(self._magic) - 1, len(buffer)), 0, -1)
+        return next((n for n in lengths if buffer.endswith(self._magic[:n])), 0)
 
-    def _cell(self) -> Cell | None:
-        """The cell at the beginning of the buffer; None when something tore it apart."""
-        head = self._head.match(self._buffer)
-        if head is None or self._buffer[wrapper.CELL_SIZE - 1] != ord("\n"):
+    def _cell(self, buffer: bytes, at: int) -> Cell | None:
+        """The cell that begins there; None when something tore it apart."""
+        head = self._head.match(buffer, at)
+        if head is None or buffer[at + wrapper.CELL_SIZE - 1] != ord("\n"):
             return None
-        cell = self._take(wrapper.CELL_SIZE)
-        return Cell(int(head[1]), head[2], wrapper.exchanged(cell[head.end() : head.end() + int(head[3])]))
+        payload = buffer[head.end() : head.end() + int(head[3])]
+        return Cell(int(head[1]), head[2], wrapper.exchanged(payload))
 
 
 class RankOutput:

@@ -13,7 +13,7 @@ pipe takes as a whole (PIPE_BUF); so every block that is read is a whole number 
 
     cell   := magic rank:7 digits  kind:1  length:3 digits  payload  spaces up to 511 bytes  newline
     magic  := 0x02 "hvd" NONCE                   NONCE: 12 hexadecimal digits, fresh for each job
-    kind   := "O" (standard output) | "E" (standard error) | "R" (report)
+    kind   := "O" (standard output) | "E" (standard error) | "R" (report) | "V" (value: see `function_rank`)
     report := "started" host pid | "ended" code told | "killed" signal told | "refused" code reason...
 
 `told` is 1 when this rank had been told to end (SIGTERM and the like) before it did: then it is not the
@@ -34,7 +34,9 @@ import time
 CELL_SIZE = 512
 BLOCK_SIZE = 4096  # PIPE_BUF of Linux: written as a whole
 MOST_PER_SECOND = 32e6  # bytes; an mpirun that always has something to read neither writes nor heeds signals
-OUTPUT, ERROR, REPORT = b"O", b"E", b"R"
+OUTPUT, ERROR, REPORT, VALUE = b"O", b"E", b"R", b"V"
+# For ranks that run a function: the name of its parcel, and the descriptor that its value is written to.
+PARCEL_VARIABLE, VALUE_VARIABLE = "HOROVOD_RUN_PARCEL", "HOROVOD_RUN_VALUE"
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
 LOCAL_SIZE_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -100,18 +102,18 @@ def children() -> list[int]:
     return found
 
 
-def end_descendants(patience: float = 0.5) -> None:
-    """Wait for what is left of our children, then SIGTERM, then SIGKILL. Needs adopt_orphans()."""
+def end_descendants(patience: float = 0.5, spare: frozenset[int] = frozenset()) -> None:
+    """Wait for our children's end (but not `spare`), then SIGTERM, then SIGKILL. Needs adopt_orphans()."""
     for signal_number in (None, signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + patience
-        left = children()
+        left = set(children()) - spare
         for pid in left:
             if signal_number is not None:
                 send(pid, signal_number)
         while left and time.monotonic() < deadline:
             reap()
             time.sleep(0.01)
-            left = children()
+            left = set(children()) - spare
         if not left:
             return
 
@@ -179,12 +181,16 @@ class Rank:
     def start(self, directory: str, command: list[str]) -> str:
         """Start the child; returns why it could not be started, or ""."""
         (out, out_end), (err, err_end), (failure, failure_end) = os.pipe(), os.pipe(), os.pipe()
+        value, value_end = os.pipe()
+        if PARCEL_VARIABLE in os.environ:
+            os.environ[VALUE_VARIABLE] = str(value_end)
+            os.set_inheritable(value_end, True)
         self.child = os.fork()
         if self.child == 0:
             self._become(directory, command, (out_end, err_end), failure_end)
-        for descriptor in (out_end, err_end, failure_end):
+        for descriptor in (out_end, err_end, failure_end, value_end):
             os.close(descriptor)
-        self.pipes = {out: OUTPUT, err: ERROR}
+        self.pipes = {out: OUTPUT, err: ERROR, value: VALUE}
         with open(failure, "rb") as file:  # closed by a successful exec
             return file.read().decode(errors="replace")
 

@@ -32,6 +32,21 @@ _NON_ZERO = re.compile(
 
 
 @dataclass(frozen=True)
+class Ending:
+    """How a job ended: exit code, and the sentence about it, "" for success.
+
+    `culprit` is the rank that the sentence is about, if any. `values`: what each rank sent as its value, in
+    the order in which they began to arrive.
+    """
+
+    code: int
+    message: str
+    culprit: int | None
+    all_started: bool
+    values: Mapping[int, bytes | bytearray]
+
+
+@dataclass(frozen=True)
 class Launch:
     command: list[str]
     environment: Mapping[str, str]
@@ -39,6 +54,7 @@ class Launch:
     ranks: int
     start_timeout: float
     verbose: bool
+    spare: frozenset[int] = frozenset()  # child processes of ours that are none of the job's
 
 
 def say(text: str) -> None:
@@ -46,16 +62,16 @@ def say(text: str) -> None:
     print(f"horovodrun: {text}", file=sys.stderr, flush=True)
 
 
-def run(launch: Launch, output: RankOutput) -> int:
-    """Run the job to its end; returns horovodrun's exit code."""
+def run(launch: Launch, output: RankOutput) -> Ending:
+    """Run the job to its end."""
     if launch.verbose:
         say(shlex.join(launch.command))
     supervision = _Supervision(launch, output)
     wrapper.adopt_orphans()
-    code = supervision.run()
+    ending = supervision.run()
     # Ranks outlive mpirun for some tenths of a second, and longer if mpirun was killed.
-    wrapper.end_descendants(patience=2.0)
-    return code
+    wrapper.end_descendants(patience=2.0, spare=launch.spare)
+    return ending
 
 
 class _Supervision:
@@ -68,10 +84,11 @@ class _Supervision:
         self._to_send: list[tuple[float, int]] = []  # when, which signal for mpirun
         self._late_words = b""
         self._interrupt = 0
+        self._values: dict[int, bytearray] = {}
         self._trouble: tuple[int, str] | None = None  # beats what the ranks report
         self._wake, self._wake_end = os.pipe()
 
-    def run(self) -> int:
+    def run(self) -> Ending:
         handlers = self._listen_to_signals()
         try:
             process = subprocess.Popen(
@@ -139,6 +156,8 @@ class _Supervision:
                 self._pass_on(target, part)
             elif part.kind == wrapper.REPORT:
                 self._take_report(part)
+            elif part.kind == wrapper.VALUE:
+                self._values.setdefault(part.rank, bytearray()).extend(part.payload)
             else:
                 self._guarded(self._output.write, part.rank, part.kind, part.payload)
         self._guarded(self._output.flush)
@@ -209,8 +228,7 @@ class _Supervision:
         while self._to_send and now >= self._to_send[0][0]:
             process.send_signal(self._to_send.pop(0)[1])
 
-    def _explain(self, mpirun_code: int) -> int:
+    def _explain(self, mpirun_code: int) -> Ending:
         code, message = self._trouble or self._outcome.verdict(mpirun_code)
-        if message:
-            say(message)
-        return code
+        culprit = None if self._trouble else self._outcome.culprit()
+        return Ending(code, message, culprit, self._outcome.have_all_started(), self._values)

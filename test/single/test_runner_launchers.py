@@ -1,14 +1,17 @@
 """Hosts, and the command line for each MPI: pure functions, no processes."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from horovod.runner import hosts, launch, launchers
+from horovod.runner import hosts, launchers, place
 from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import Host
 from horovod.runner.launchers.job import Job, forwarded_variables
+from horovod.runner.networks import Choice
+from horovod.runner.shell import Ssh
 
 LOCAL = Job("mpirun", 4, (Host("localhost", 4),), ("rank.py", "python"), ("PATH",), "/tmp/s")
 REMOTE = replace(LOCAL, hosts=(Host("a", 2), Host("b", 2)))
@@ -28,13 +31,14 @@ def test_open_mpi_5_on_this_host() -> None:
 
 def test_open_mpi_5_on_several_hosts() -> None:
     job = replace(REMOTE, network_interfaces=("eth0", "eth1"), ssh_port=2222, ssh_identity_file="/k/id")
+    job = replace(job, daemon_interfaces=("10.0.0.0/8",))
     assert line(job, "Open MPI 5") == (
         f"mpirun --allow-run-as-root -np 4 -H a:2,b:2 {UNBOUND} --mca pml ob1 --mca btl self,sm,tcp "
         "--prtemca prte_local_tmpdir_base /tmp/s "
         "--prtemca plm_ssh_args -o BatchMode=yes -o ConnectTimeout=10 -p 2222 -i /k/id "
         "--prtemca oob_tcp_keepalive_time 2 --prtemca oob_tcp_keepalive_intvl 1 "
         "--prtemca oob_tcp_keepalive_probes 3 "
-        "--mca btl_tcp_if_include eth0,eth1 --prtemca prte_if_include eth0,eth1 -x PATH rank.py python"
+        "--mca btl_tcp_if_include eth0,eth1 --prtemca prte_if_include 10.0.0.0/8 -x PATH rank.py python"
     )
 
 
@@ -43,6 +47,7 @@ def test_open_mpi_5_variations() -> None:
     assert "--mca btl_tcp_links 2" in line(one_each, "Open MPI 5")
     assert "btl_tcp_links" not in line(REMOTE, "Open MPI 5")
     assert "ob1" not in line(replace(LOCAL, fabric=True), "Open MPI 5")
+    assert "ob1" in line(replace(LOCAL, fabric=True, tcp=True), "Open MPI 5")
     bound = line(replace(LOCAL, binding=("--bind-to", "core"), more_arguments=("--tag", "x")), "Open MPI 5")
     assert UNBOUND not in bound and "--bind-to core" in bound
     assert bound.endswith("--tag x rank.py python")
@@ -55,7 +60,8 @@ def test_open_mpi_4_has_other_names() -> None:
         f"mpirun --allow-run-as-root -np 4 -H localhost:4 {UNBOUND} --mca orte_local_tmpdir_base /tmp/s "
         "--mca pml ob1 --mca btl self,vader,tcp rank.py python"
     )
-    remote = line(replace(REMOTE, network_interfaces=("eth0",)), "Open MPI 4")
+    remote = line(replace(REMOTE, network_interfaces=("eth0",), daemon_interfaces=("n",)), "Open MPI 4")
+    assert "--mca oob_tcp_if_include n" in remote
     assert "prte" not in remote and "--mca oob_tcp_keepalive_time 2" in remote and "-x PATH" in remote
     assert "--mca plm_rsh_args -o BatchMode=yes" in remote and "--mca btl_tcp_if_include eth0" in remote
 
@@ -63,6 +69,7 @@ def test_open_mpi_4_has_other_names() -> None:
 def test_spectrum_mpi_keeps_its_own_transport() -> None:
     text = line(LOCAL, "Spectrum MPI")
     assert "-bind-to socket -map-by socket -rank-by core" in text and "ob1" not in text
+    assert "-tcp" in line(replace(LOCAL, tcp=True), "Spectrum MPI").split() and "-tcp" not in text.split()
 
 
 def test_hydra_takes_none_of_open_mpis_settings() -> None:
@@ -73,6 +80,9 @@ def test_hydra_takes_none_of_open_mpis_settings() -> None:
         "mpirun -np 4 -ppn 2 -hosts a,b -bootstrap=ssh "
         "-bootstrap-exec-args -o BatchMode=yes -o ConnectTimeout=10 -p 22 -iface eth0 rank.py python"
     )
+    assert "-iface eth7" in line(replace(REMOTE, network_interfaces=(), one_interface="eth7"), "MPICH")
+    named = replace(REMOTE, network_interfaces=("eth0",), one_interface="")
+    assert "-iface eth0" in line(named, "MPICH")
 
 
 @pytest.mark.parametrize(
@@ -80,6 +90,7 @@ def test_hydra_takes_none_of_open_mpis_settings() -> None:
     [
         ("MPICH", replace(REMOTE, ssh_port=22), "~/.ssh/config"),
         ("MPICH", replace(REMOTE, network_interfaces=("a", "b")), "one network interface"),
+        ("MPICH", replace(REMOTE, tcp=True), "UCX_TLS=tcp"),
         ("Intel MPI", replace(REMOTE, ranks=3, hosts=(Host("a", 2), Host("b", 1))), "as many ranks on every"),
         ("Open MPI 5", replace(REMOTE, ssh_identity_file="/my key"), "splits ssh's arguments at blanks"),
     ],
@@ -172,10 +183,39 @@ def test_ranks_fill_hosts_in_order() -> None:
 
 def test_the_job_that_options_describe() -> None:
     values = {"np": 2, "binding_args": "--bind-to core", "mpi_args": '--mca x "a b"', "ssh_port": 23}
-    places = launch.Places("/p/mpirun", "/tmp/s", "/where")
-    job = launch.job_of(values, ["python", "x.py"], {"B": "1", "A": "2"}, "123456789abc", places)
+    run = place.Run("/p/mpirun", "/tmp/s", "/where", "123456789abc")
+    where = place.place_of(values, {})
+    choice = Choice(("10.0.0.0/8",), ("11.0.0.0/8",), ("eth0", "eth1"), "eth0")
+    job = place.job_of(values, where, choice, ["python", "x.py"], {"B": "1", "A": "2"}, run)
     assert job.rank_command[-4:] == ("123456789abc", "/where", "python", "x.py")
     assert (job.mpirun, job.ranks, job.variables, job.ssh_port) == ("/p/mpirun", 2, ("A", "B"), 23)
     assert (job.binding, job.more_arguments) == (("--bind-to", "core"), ("--mca", "x", "a b"))
+    networks = (job.network_interfaces, job.daemon_interfaces, job.one_interface)
+    assert networks == (("10.0.0.0/8",), ("11.0.0.0/8",), "eth0")
     with pytest.raises(LaunchError, match="--mpi-args"):
-        launch.job_of({**values, "mpi_args": '"open'}, ["ls"], {}, "123456789abc", places)
+        place.job_of({**values, "mpi_args": '"open'}, where, choice, ["ls"], {}, run)
+
+
+def test_what_nccl_is_told() -> None:
+    choice = Choice(interfaces=("eth0", "ib0"))
+    assert place.nccl_environment({"tcp": True}, choice, {}) == {
+        "NCCL_SOCKET_IFNAME": "eth0,ib0",
+        "NCCL_IB_DISABLE": "1",
+    }
+    assert place.nccl_environment({}, choice, {"NCCL_SOCKET_IFNAME": "mine"}) == {}
+
+
+def test_hosts_that_are_asked_by_ssh() -> None:
+    environment = {"PATH": os.environ["PATH"]}
+    where = place.place_of({"np": 5, "hosts": "localhost:1,b:2,127.0.0.1:1,c:2"}, environment)
+    assert where.names() == ["", "b", "c"] and where.others() == ["b", "c"] and isinstance(where.shell, Ssh)
+    assert place.place_of({"np": 2, "hosts": "localhost:2"}, environment).shell is None
+    for values, more in (
+        ({"mpi_args": "--prtemca plm_ssh_agent x"}, {}),
+        ({}, {"PRTE_MCA_plm_ssh_agent": "x"}),
+    ):
+        assert place.place_of({"np": 2, "hosts": "b:2", **values}, environment | more).shell is None
+    with pytest.raises(LaunchError, match="ssh is not installed"):
+        place.place_of({"np": 2, "hosts": "b:2"}, {"PATH": "/nowhere"})
+    with pytest.raises(LaunchError, match="say how many ranks"):
+        place.place_of({"hosts": "b:2"}, environment)

@@ -38,6 +38,9 @@ def test_every_row_explains_itself() -> None:
     for option in OPTIONS:
         assert option.unserved if option.part == UNSERVED else option.help
         assert option.flags or option.variable or option.key
+        assert (
+            option.help or "--" in option.unserved or "leave" in option.unserved or "use" in option.unserved
+        )
         if option.default:
             option.convert(option.default)
 
@@ -59,6 +62,19 @@ def test_flags_become_variables() -> None:
         "HOROVOD_LOG_HIDE_TIME": "0",
     }
     assert core_environment(["-np", "2", "python"]) == {}
+    line = "--no-stall-check --stall-check-warning-time-seconds 5 --stall-check-shutdown-time-seconds 9.5"
+    assert core_environment([*line.split(), "--thread-affinity", "3", "--mpi-threads-disable"]) == {
+        "HOROVOD_STALL_CHECK_DISABLE": "1",
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": "5.0",
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "9.5",
+        "HOROVOD_THREAD_AFFINITY": "3",
+        "HOROVOD_MPI_THREADS_DISABLE": "1",
+    }
+    assert core_environment(["--stall-check", "--no-mpi-threads-disable", "--thread-affinity", "0,4"]) == {
+        "HOROVOD_STALL_CHECK_DISABLE": "0",
+        "HOROVOD_MPI_THREADS_DISABLE": "0",
+        "HOROVOD_THREAD_AFFINITY": "0,4",
+    }
 
 
 def test_the_command_is_the_rest_of_the_line() -> None:
@@ -78,6 +94,9 @@ def test_the_command_is_the_rest_of_the_line() -> None:
         ("-np two ls", "'two' is not a whole number"),
         ("--cycle-time-ms -0.5 ls", "-0.5 is not a number >= 0"),
         ("--cycle-time-ms nan ls", "nan is not a number >= 0"),
+        ("--stall-check-warning-time-seconds -1 ls", "-1 is not a number >= 0"),
+        ("--thread-affinity -1 ls", "'-1' is not a core, or several as 0,4"),
+        ("--thread-affinity 0,,1 ls", "'0,,1' is not a core"),
         ("--log-level loud ls", "'loud' is not one of trace"),
         ("--fusion-threshold ls", "unrecognized arguments"),  # no abbreviations: they change meaning later
     ],
@@ -109,6 +128,8 @@ def test_config_file_sets_what_the_command_line_does_not(tmp_path: Path) -> None
         "timeline: {filename: trace.json, mark_cycles: true}\n"
         "logging: {level: debug, with_timestamp: false, hide_timestamp: true}\n"
         "autotune: {enabled: false, warmup_samples: 5}\n"
+        "stall_check: {enabled: false, warning_time_seconds: 30}\n"
+        "library_options: {thread_affinity: [0, 4], mpi_threads_disable: true}\n"
         "controller: mpi\nsurprise: 1\n"
     )
     values, warnings = config_file.load(str(path))
@@ -127,6 +148,10 @@ def test_config_file_sets_what_the_command_line_does_not(tmp_path: Path) -> None
             "HOROVOD_TIMELINE_MARK_CYCLES": "1",
             "HOROVOD_LOG_LEVEL": "debug",
             "HOROVOD_LOG_HIDE_TIME": "1",
+            "HOROVOD_STALL_CHECK_DISABLE": "1",
+            "HOROVOD_STALL_CHECK_TIME_SECONDS": "30.0",
+            "HOROVOD_THREAD_AFFINITY": "0,4",
+            "HOROVOD_MPI_THREADS_DISABLE": "1",
         }
 
 
@@ -136,7 +161,7 @@ def test_config_file_sets_what_the_command_line_does_not(tmp_path: Path) -> None
         ("params: {cache_capacity: -1}", "key params.cache_capacity: -1 is not a whole number >= 0"),
         ("params: {fusion_threshold_mb: true}", "True is not a whole number"),
         ("timeline: {mark_cycles: perhaps}", "'perhaps' is not true or false"),
-        ("autotune: {enabled: true}", "asks for autotune.enabled: True, which is not served: there is no"),
+        ("autotune: {enabled: true}", "asks for autotune.enabled: True, which is not served: not yet"),
         ("controller: gloo", "'gloo' is not one of mpi"),
         ("- a list", "holds a list"),
         ("a: [unclosed", "is not YAML"),

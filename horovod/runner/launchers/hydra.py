@@ -7,6 +7,7 @@ from horovod.runner.launchers.job import Job
 
 
 def mpich_options(job: Job) -> list[str]:
+    _check_tcp(job)
     words = ["-np", str(job.ranks), *(job.binding or ())]
     if job.is_remote():
         if job.ssh_port is not None or job.ssh_identity_file is not None:
@@ -20,6 +21,7 @@ def mpich_options(job: Job) -> list[str]:
 
 
 def intel_options(job: Job) -> list[str]:
+    _check_tcp(job)
     words = ["-np", str(job.ranks), *(job.binding or ())]
     if job.is_remote():
         slots = {host.slots for host in job.hosts}
@@ -39,4 +41,12 @@ def _interface(job: Job) -> list[str]:
             f"this mpirun takes one network interface, not {','.join(job.network_interfaces)}; name one of "
             "them"
         )
-    return [word for name in job.network_interfaces for word in ("-iface", name)]
+    names = job.network_interfaces or ((job.one_interface,) if job.one_interface else ())
+    return [word for name in names for word in ("-iface", name)]
+
+
+def _check_tcp(job: Job) -> None:
+    if job.tcp:
+        raise LaunchError(
+            "--tcp: this mpirun has no option for it; set UCX_TLS=tcp or FI_PROVIDER=tcp instead"
+        )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import Host, is_local
+from horovod.runner.shell import Ssh
 
 # Horovod's own list, and what describes the machine that horovodrun runs on.
 _NOT_FORWARDED = ("OLDPWD", "PWD", "SHLVL", "_", "HOSTNAME", "TMPDIR", "_HOROVOD_SECRET_KEY")
@@ -19,7 +20,9 @@ class Job:
 
     `variables` are names that remote ranks get from our environment; values never show in a command line.
     `binding` replaces the arguments that leave ranks unbound; `fabric` says that there is InfiniBand or the
-    like.
+    like, and `tcp` that it is not to be used. Interfaces are names, or networks as 10.0.0.0/8, that connect
+    the ranks, and mpirun's daemons; `one_interface` is the name for an mpirun that takes one, unless
+    `network_interfaces` name it.
     """
 
     mpirun: str
@@ -29,11 +32,14 @@ class Job:
     variables: tuple[str, ...] = ()
     session_directory: str = ""
     network_interfaces: tuple[str, ...] = ()
+    daemon_interfaces: tuple[str, ...] = ()
+    one_interface: str = ""
     ssh_port: int | None = None
     ssh_identity_file: str | None = None
     binding: tuple[str, ...] | None = None
     more_arguments: tuple[str, ...] = ()
     fabric: bool = False
+    tcp: bool = False
 
     def is_remote(self) -> bool:
         return not all(is_local(host.name) for host in self.hosts)
@@ -42,19 +48,14 @@ class Job:
         return ",".join(f"{host.name}:{host.slots}" for host in self.hosts)
 
     def ssh_arguments(self) -> list[str]:
-        """BatchMode: a question about a password or an unknown host key is an error, no hanging job."""
-        arguments = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
-        if self.ssh_port is not None:
-            arguments += ["-p", str(self.ssh_port)]
-        if self.ssh_identity_file is not None:
-            if any(character.isspace() or character in "'\"\\" for character in self.ssh_identity_file):
-                raise LaunchError(
-                    f"--ssh-identity-file {self.ssh_identity_file}: mpirun splits ssh's arguments at blanks "
-                    "and knows no "
-                    "quotes; name a path without them, or put IdentityFile into ~/.ssh/config"
-                )
-            arguments += ["-i", self.ssh_identity_file]
-        return arguments
+        """As mpirun passes them on. LaunchError for an identity file that it would tear apart."""
+        name = self.ssh_identity_file or ""
+        if any(character.isspace() or character in "'\"\\" for character in name):
+            raise LaunchError(
+                f"--ssh-identity-file {name}: mpirun splits ssh's arguments at blanks and knows no quotes; "
+                "name a path without them, or put IdentityFile into ~/.ssh/config"
+            )
+        return Ssh(self.ssh_port, self.ssh_identity_file).arguments()
 
 
 def forwarded_variables(environment: Sequence[str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ def options(job: Job) -> list[str]:
     # Unbound, as ranks bring threads of their own, and in containers several "hosts" would bind to the same
     # core.
     words += job.binding if job.binding is not None else ("--bind-to", "none", "--map-by", "slot")
-    if not job.fabric:
+    if job.tcp or not job.fabric:
         # 0.01 s instead of 1.02 s: the ofi component looks for fabrics for a second.
         words += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp"]
     if job.session_directory:
@@ -32,8 +32,9 @@ def _remote_options(job: Job) -> list[str]:
     if all(host.slots == 1 for host in job.hosts):
         words += ["--mca", "btl_tcp_links", "2"]  # one rank per host: 0.86 s instead of 0.85 to 1.3 s
     if job.network_interfaces:
-        networks = ",".join(job.network_interfaces)
-        words += ["--mca", "btl_tcp_if_include", networks, "--prtemca", "prte_if_include", networks]
+        words += ["--mca", "btl_tcp_if_include", ",".join(job.network_interfaces)]
+    if job.daemon_interfaces:
+        words += ["--prtemca", "prte_if_include", ",".join(job.daemon_interfaces)]
     if len(job.hosts) >= MANY_HOSTS:
         words += ["--prtemca", "plm_ssh_no_tree_spawn", "1"]
         words += ["--prtemca", "plm_ssh_num_concurrent", str(len(job.hosts))]

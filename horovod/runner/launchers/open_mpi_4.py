@@ -11,14 +11,14 @@ _SPECTRUM_BINDING = ("-bind-to", "socket", "-map-by", "socket", "-rank-by", "cor
 
 def options(job: Job) -> list[str]:
     words = _common_options(job, _UNBOUND)
-    if not job.fabric:
+    if job.tcp or not job.fabric:
         words += ["--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"]
     return words
 
 
 def spectrum_options(job: Job) -> list[str]:
     """Spectrum MPI brings its own transport (PAMI), so none is chosen."""
-    return _common_options(job, _SPECTRUM_BINDING)
+    return _common_options(job, _SPECTRUM_BINDING) + (["-tcp"] if job.tcp else [])
 
 
 def _common_options(job: Job, binding: tuple[str, ...]) -> list[str]:
@@ -36,8 +36,9 @@ def _remote_options(job: Job) -> list[str]:
     for name, value in (("time", 2), ("intvl", 1), ("probes", 3)):
         words += ["--mca", f"oob_tcp_keepalive_{name}", str(value)]
     if job.network_interfaces:
-        networks = ",".join(job.network_interfaces)
-        words += ["--mca", "btl_tcp_if_include", networks, "--mca", "oob_tcp_if_include", networks]
+        words += ["--mca", "btl_tcp_if_include", ",".join(job.network_interfaces)]
+    if job.daemon_interfaces:
+        words += ["--mca", "oob_tcp_if_include", ",".join(job.daemon_interfaces)]
     if len(job.hosts) >= MANY_HOSTS:
         words += ["--mca", "plm_rsh_no_tree_spawn", "true"]
         words += ["--mca", "plm_rsh_num_concurrent", str(len(job.hosts))]

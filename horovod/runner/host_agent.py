@@ -1,0 +1,97 @@
+"""Runs on another host for horovodrun, by its path: says what the host is like, or keeps a file for ranks.
+
+    describe                      which addresses it has
+    reach PORT SECONDS ADDRESS..  which of the addresses cannot be reached from it
+    hold NAME SIZE                keeps SIZE bytes of standard input as a parcel for the ranks here, until
+                                  standard input ends
+
+Answers are one line of standard output: MARK and JSON. Whatever a login script prints is left aside. Imports
+nothing of this package but `parcel`, and of others psutil.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import IPv4Interface
+from pathlib import Path
+from typing import Any
+
+MARK = "horovodrun-host "
+
+
+def addresses() -> list[tuple[str, str]]:
+    """(interface, address/prefix) of every IPv4 address of this host."""
+    import psutil
+
+    return [
+        (name, str(IPv4Interface(f"{entry.address}/{entry.netmask}")))
+        for name, entries in psutil.net_if_addrs().items()
+        for entry in entries
+        if entry.family == socket.AF_INET and entry.netmask
+    ]
+
+
+def describe() -> dict[str, Any]:
+    """`from` and `at`: both ends of the ssh connection that runs this, "" when there is none."""
+    words = os.environ.get("SSH_CONNECTION", "").split()
+    ends = {"from": words[0], "at": words[2]} if len(words) == 4 else {"from": "", "at": ""}
+    return {"addresses": addresses(), **ends}
+
+
+def unreachable(port: int, seconds: float, targets: Sequence[str]) -> list[str]:
+    """The addresses that do not answer. A refusal is an answer: the way there is open."""
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        answers = pool.map(lambda address: _answers(address, port, seconds), targets)
+        return [address for address, answered in zip(targets, answers, strict=True) if not answered]
+
+
+def _answers(address: str, port: int, seconds: float) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
+        connection.settimeout(seconds)
+        return connection.connect_ex((address, port)) in (0, errno.ECONNREFUSED)
+
+
+def _hold(name: str, size: int) -> None:
+    # By its path, as this file: -I leaves out PYTHONPATH, so the package may not be importable here.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    from horovod.runner import parcel
+
+    data = sys.stdin.buffer.read(size)
+    if len(data) < size:
+        return  # whoever sent it is gone
+    with parcel.stored(name, data):
+        _answer({"held": name})
+        sys.stdin.buffer.read()
+
+
+def _answer(value: Any) -> None:
+    # Begins a line of its own: what was printed before may have ended without one.
+    print(f"\n{MARK}{json.dumps(value)}", flush=True)
+
+
+def answer_in(output: bytes) -> Any:
+    """The answer among all that came over the connection; None for none."""
+    for line in output.decode(errors="replace").splitlines():
+        if line.startswith(MARK):
+            return json.loads(line[len(MARK) :])
+    return None
+
+
+def main(arguments: Sequence[str]) -> None:
+    what, *rest = arguments
+    if what == "describe":
+        _answer(describe())
+    elif what == "reach":
+        _answer(unreachable(int(rest[0]), float(rest[1]), rest[2:]))
+    else:
+        _hold(rest[0], int(rest[1]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

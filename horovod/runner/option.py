@@ -1,0 +1,93 @@
+"""What a row of the table of options holds, and how its values are read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+LAUNCHER, CORE, PYTHON, UNSERVED = "launcher", "core", "python", "unserved"  # who reads an option
+
+
+@dataclass(frozen=True)
+class Option:
+    """One row. `default` is the text of `variable`; a flag's own unit is `scale` of the variable's."""
+
+    name: str
+    help: str = ""
+    flags: tuple[str, ...] = ()
+    off_flags: tuple[str, ...] = ()
+    variable: str = ""
+    key: str = ""
+    type: str = "string"  # "int" | "float" | "bool" | "string" | "list" (comma-separated)
+    default: str = ""
+    choices: tuple[str, ...] = ()
+    scale: int = 1
+    inverted: bool = False  # the flag says the opposite of the variable
+    minimum: int = 0
+    form: tuple[str, str] | None = None  # of a text: regular expression, and how to say it
+    part: str = LAUNCHER
+    unserved: str = field(default="", kw_only=True)
+
+    def convert(self, value: Any) -> Any:
+        """The value as this option's type. ValueError says what is wanted, without naming the option."""
+        if self.type == "bool":
+            return _to_bool(value)
+        if isinstance(value, bool) or value is None:
+            raise ValueError(f"{value!r} is not {self.wanted()}")
+        if self.type == "list":
+            parts = value if isinstance(value, list) else str(value).split(",")
+            return [str(part).strip() for part in parts if str(part).strip()]
+        if self.type == "string":
+            return self._text(value)
+        try:
+            number = int(str(value)) if self.type == "int" else float(str(value))
+        except ValueError:
+            raise ValueError(f"{value!r} is not {self.wanted()}") from None
+        if not self.minimum <= number < float("inf"):  # NaN is refused too
+            raise ValueError(f"{value} is not {self.wanted()}")
+        return number
+
+    def _text(self, value: Any) -> str:
+        text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        if self.form is not None and not re.fullmatch(self.form[0], text):
+            raise ValueError(f"{text!r} is not {self.wanted()}")
+        if not self.choices:
+            return text
+        for choice in self.choices:
+            if text.lower() == choice.lower():
+                return choice
+        raise ValueError(f"{text!r} is not {self.wanted()}")
+
+    def wanted(self) -> str:
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        if self.form is not None:
+            return self.form[1]
+        kinds = {"int": f"a whole number >= {self.minimum}", "float": f"a number >= {self.minimum}"}
+        return kinds.get(self.type, "true or false" if self.type == "bool" else "a text")
+
+    def variable_text(self, value: Any) -> str:
+        """What the variable is set to for a (converted) value of the flag."""
+        if self.type == "bool":
+            return str(int(value != self.inverted))
+        number_or_text = value * self.scale if self.scale != 1 else value
+        return ",".join(value) if self.type == "list" else str(number_or_text)
+
+
+def _to_bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {
+        "1": True,
+        "true": True,
+        "yes": True,
+        "on": True,
+        "0": False,
+        "false": False,
+        "no": False,
+        "off": False,
+    }
+    if str(value).lower() not in words:
+        raise ValueError(f"{value!r} is not true or false")
+    return words[str(value).lower()]

@@ -1,0 +1,96 @@
+"""What horovod.run sends to ranks and gets back. Standard library only: every rank and host agent imports it.
+
+A parcel is a file that ranks of a host read: the function with its arguments, and the key that results are
+signed with. It reaches other hosts over ssh, and is kept in a folder that only its owner can enter. Results
+come back through mpirun, whose connections are neither authenticated nor encrypted, so each is signed with
+HMAC-SHA256 and verified before anything of it is unpickled.
+
+    parcel := key:32 bytes  length of header:8  header (JSON)  function (pickle)
+    result := signature:32 bytes  kind:1  body          signature: of rank:8, kind and body
+    kind   := "R" (body: pickled return value) | "E" (body: JSON of type, message and traceback)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+KEY_SIZE = SIGNATURE_SIZE = 32
+RETURNED, RAISED = b"R", b"E"
+_FILE = "parcel"
+
+
+def packed(key: bytes, header: dict[str, Any], function: bytes) -> bytes:
+    text = json.dumps(header).encode()
+    return b"".join((key, len(text).to_bytes(8, "big"), text, function))
+
+
+def unpacked(parcel: bytes) -> tuple[bytes, dict[str, Any], memoryview]:
+    """(key, header, pickled function)."""
+    start = KEY_SIZE + 8
+    end = start + int.from_bytes(parcel[KEY_SIZE:start], "big")
+    return parcel[:KEY_SIZE], json.loads(parcel[start:end]), memoryview(parcel)[end:]
+
+
+def signature(key: bytes, rank: int, kind: bytes, body: bytes | memoryview) -> bytes:
+    code = hmac.new(key, rank.to_bytes(8, "big") + kind, "sha256")
+    code.update(body)
+    return code.digest()
+
+
+def verified(key: bytes, rank: int, result: bytes | memoryview) -> tuple[bytes, memoryview] | None:
+    """(kind, body) of a result that this rank signed; None for anything else."""
+    view = memoryview(result)
+    kind, body = bytes(view[SIGNATURE_SIZE : SIGNATURE_SIZE + 1]), view[SIGNATURE_SIZE + 1 :]
+    if kind not in (RETURNED, RAISED):
+        return None
+    genuine = hmac.compare_digest(view[:SIGNATURE_SIZE], signature(key, rank, kind, body))
+    return (kind, body) if genuine else None
+
+
+def fresh_name() -> str:
+    """Of a parcel: nobody else can know it before."""
+    return f"horovod-run-{secrets.token_hex(16)}"
+
+
+@contextlib.contextmanager
+def stored(name: str, parcel: bytes) -> Iterator[Path]:
+    """Keep the parcel on this host as long as the context lasts."""
+    folder = Path(tempfile.gettempdir()) / name
+    # It may be there already: hosts may share the folder of temporary files, or two names be one host.
+    folder.mkdir(mode=0o700, exist_ok=True)
+    _check_owner(folder)
+    try:
+        descriptor, own = tempfile.mkstemp(dir=folder)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(parcel)
+        os.replace(own, folder / _FILE)
+        yield folder / _FILE
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def found(name: str) -> bytes:
+    """The parcel of that name on this host. FileNotFoundError, or PermissionError when it is not ours."""
+    # A launcher may change TMPDIR between the agent that stored it and the rank.
+    for folder in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm")):
+        path = Path(folder) / name
+        if (path / _FILE).exists():
+            _check_owner(path)
+            return (path / _FILE).read_bytes()
+    raise FileNotFoundError(f"{name} is in none of the folders for temporary files of {os.uname().nodename}")
+
+
+def _check_owner(folder: Path) -> None:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise PermissionError(f"{folder} is no folder that only this user can enter")

@@ -1,0 +1,121 @@
+"""Before a job on other hosts starts: whether all can take part, and which networks connect them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address, IPv4Network
+
+from horovod.runner import host_agent, host_cache, networks, preflight
+from horovod.runner.errors import LaunchError
+from horovod.runner.networks import Choice, Description
+from horovod.runner.shell import Shell
+
+HERE = ""  # what this machine is called among the hosts of a job
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """`cache_keys`: what to forget if the job does not start after all."""
+
+    choice: Choice
+    warning: str = ""
+    cache_keys: tuple[str, ...] = ()
+
+
+class Preparation:
+    """Asks through `shell`, and remembers answers in `cache`; None asks every time."""
+
+    def __init__(self, shell: Shell, cache: host_cache.HostCache | None) -> None:
+        self._shell = shell
+        self._cache = cache
+        self._keys: list[str] = []
+
+    def prepare(self, hosts: Sequence[str], wanted: Sequence[str] = ()) -> Prepared:
+        """For these hosts (HERE for this machine); `wanted` are the networks that the user named, if any.
+
+        LaunchError names the hosts that cannot take part.
+        """
+        known = self._describe([host for host in hosts if host != HERE])
+        launcher = preflight.description(host_agent.describe())
+        everything = {**known, HERE: launcher}
+        here = {host: everything[host] for host in hosts}
+        warning = ""
+        if wanted:
+            choice = _as_wanted(list(here.values()), wanted)
+        else:
+            choice, warning = self._choose(here, launcher)
+        return Prepared(choice, warning, tuple(self._keys))
+
+    def _describe(self, hosts: Sequence[str]) -> dict[str, Description]:
+        keys = {host: self._key("describe", host) for host in hosts}
+        records = {host: self._cache.find(key) for host, key in keys.items()} if self._cache else {}
+        new = preflight.describe([host for host in hosts if records.get(host) is None], self._shell)
+        if self._cache and new:
+            self._cache.put({keys[host]: record for host, record in new.items()})
+        return {host: preflight.description({**records, **new}[host]) for host in hosts}
+
+    def _choose(self, hosts: Mapping[str, Description], launcher: Description) -> tuple[Choice, str]:
+        own = list(hosts.values())
+        with_launcher = own if HERE in hosts else [*own, launcher]
+        daemons = networks.shared(with_launcher) or networks.routed(with_launcher, launcher)
+        if len(hosts) == 1:  # its ranks share memory
+            return Choice(daemon_networks=tuple(map(str, daemons))), ""
+        found = networks.shared(own) or networks.routed(own, launcher)
+        missed = self._unreached(hosts, found)
+        usable = networks.reachable(found, missed)
+        warning = ""
+        if not found:
+            warning = (
+                "the hosts share no network that could be chosen; if ranks do not find each other, name "
+            )
+            warning += "it with --network-interfaces"
+        elif not usable:
+            warning = _warning(missed, self._shell)
+        ranks = usable or found
+        reached = [network for network in daemons if network in ranks or network not in found]
+        return networks.choice(own, ranks, reached or daemons), warning
+
+    def _unreached(
+        self, hosts: Mapping[str, Description], found: Sequence[IPv4Network]
+    ) -> dict[str, list[IPv4Address]]:
+        targets = networks.ring(list(hosts), hosts, found)
+        key = self._key("reach", *(f"{host}>{','.join(map(str, to))}" for host, to in targets.items()))
+        remembered = self._cache.find(key) if self._cache else None
+        if remembered is not None:
+            return {host: [IPv4Address(text) for text in texts] for host, texts in remembered.items()}
+        missed = preflight.unreached(targets, self._shell)
+        if self._cache and not any(missed.values()):
+            self._cache.put({key: {host: list(map(str, missing)) for host, missing in missed.items()}})
+        return missed
+
+    def _key(self, *about: str) -> str:
+        key = " ".join((self._shell.identity(), sys.executable, host_agent.__file__, *about))
+        self._keys.append(key)
+        return key
+
+
+def _as_wanted(hosts: Sequence[Description], wanted: Sequence[str]) -> Choice:
+    """The user's words as they are; with the names of interfaces for NCCL, which knows no networks."""
+    named = [word for word in wanted if "/" not in word]
+    try:
+        nets = [IPv4Network(word, strict=False) for word in wanted if "/" in word]
+    except ValueError as error:
+        raise LaunchError(f"--network-interfaces {','.join(wanted)}: {error}") from None
+    inside = {name for host in hosts for name, a in host.addresses if any(a.ip in net for net in nets)}
+    return replace(
+        Choice(tuple(wanted), tuple(wanted)), interfaces=tuple(dict.fromkeys([*named, *sorted(inside)]))
+    )
+
+
+def _warning(missed: Mapping[str, Sequence[IPv4Address]], shell: Shell) -> str:
+    ways = [
+        f"{host or 'this host'} to {', '.join(map(str, missing))}"
+        for host, missing in missed.items()
+        if missing
+    ]
+    return (
+        f"no answer on the way from {'; '.join(ways)} (tried port {shell.port or 22}): if ranks do not find "
+        "each other, open the firewall between the hosts, or name another network with --network-interfaces"
+    )

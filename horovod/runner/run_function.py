@@ -1,0 +1,218 @@
+"""horovod.run: calls a function on N ranks from a script or notebook, and returns what each returned."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import pickle
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import IO, Any, TextIO
+
+from horovod.runner import function_job, function_rank, parcel
+from horovod.runner.options import OPTIONS
+
+_START_JOB = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from horovod.runner import function_job; function_job.main(int(sys.argv[2]))"
+)
+_END_SECONDS = 15.0  # for the job to end its ranks after an interrupt
+_ELASTIC = (
+    "min_num_proc",
+    "max_num_proc",
+    "slots",
+    "reset_limit",
+    "cooldown_range",
+    "host_discovery_script",
+    "min_np",
+    "max_np",
+)
+
+
+def run(
+    func: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    num_proc: int = 1,
+    min_num_proc: int | None = None,
+    max_num_proc: int | None = None,
+    slots: int | None = None,
+    reset_limit: int | None = None,
+    cooldown_range: tuple[int, int] | None = None,
+    hosts: str | None = None,
+    hostfile: str | None = None,
+    host_discovery_script: str | None = None,
+    start_timeout: int | None = None,
+    ssh_port: int | None = None,
+    ssh_identity_file: str | None = None,
+    disable_cache: bool | None = None,
+    output_filename: str | None = None,
+    verbose: int | None = None,
+    use_gloo: bool | None = None,
+    use_mpi: bool | None = None,
+    mpi_args: str | None = None,
+    network_interface: str | None = None,
+    network_interfaces: Sequence[str] | str | None = None,
+    executable: str | None = None,
+    np: int | None = None,
+    min_np: int | None = None,
+    max_np: int | None = None,
+) -> list[Any]:
+    """Call `func(*args, **kwargs)` on `num_proc` ranks; returns what they returned, by rank.
+
+    Function, arguments and results travel by cloudpickle, so lambdas and closures work. What ranks print is
+    shown as by horovodrun, whose flags of the same names the other parameters are. `executable`: the Python
+    that ranks run, by default this one. `np` and `network_interface` are older names; the elastic parameters
+    (min, max, slots, reset_limit, cooldown_range, host_discovery_script) are not served yet.
+
+    RuntimeError when a rank fails, with its rank, and the traceback if the function raised; ValueError for
+    parameters that contradict each other.
+    """
+    given = dict(locals())
+    _check(given)
+    if np is not None:
+        warnings.warn("np is an older name; use num_proc", DeprecationWarning, stacklevel=2)
+    if network_interface is not None:
+        warnings.warn(
+            "network_interface is an older name; use network_interfaces", DeprecationWarning, stacklevel=2
+        )
+    ranks = num_proc if np is None else np
+    options = _options({**given, "np": ranks})
+    call = _pickled(func, tuple(args), dict(kwargs or {}))
+    key = secrets.token_bytes(parcel.KEY_SIZE)
+    command = [executable or sys.executable, function_rank.__file__]
+    ending, values = _job(
+        {"options": options, "command": command}, parcel.packed(key, {"path": sys.path}, call)
+    )
+    return _results(key, ranks, ending, values)
+
+
+def _check(given: Mapping[str, Any]) -> None:
+    if given["use_gloo"] and given["use_mpi"]:
+        raise ValueError("use_gloo and use_mpi exclude each other; leave both out")
+    if given["use_gloo"]:
+        raise ValueError("use_gloo is not served: there is no Gloo here; leave it out, MPI starts the ranks")
+    if given["hosts"] is not None and given["hostfile"] is not None:
+        raise ValueError("hosts and hostfile exclude each other; give one of them")
+    for name in _ELASTIC:
+        if given[name] is not None:
+            raise NotImplementedError(
+                f"{name} is not served yet: jobs have a fixed number of ranks, num_proc"
+            )
+
+
+def _options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of horovodrun among the parameters, converted. ValueError names the parameter."""
+    both = {**given, "network_interfaces": given["network_interfaces"] or given["network_interface"]}
+    options = {}
+    for option in OPTIONS:
+        value = both.get(option.name)
+        if value is None:
+            continue
+        try:
+            value = list(value) if isinstance(value, tuple) else value
+            options[option.name] = option.convert(bool(value) if option.type == "bool" else value)
+        except ValueError as error:
+            raise ValueError(f"{'num_proc' if option.name == 'np' else option.name}: {error}") from None
+    return options
+
+
+def _pickled(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    import cloudpickle  # type: ignore[import-untyped]
+
+    pickled: bytes = cloudpickle.dumps((func, args, kwargs))
+    return pickled
+
+
+def _job(request: dict[str, Any], contents: bytes) -> tuple[dict[str, Any], dict[int, bytes]]:
+    """Run the job in a process of its own; returns its ending and the values of its ranks."""
+    answer, answer_end = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-c", _START_JOB, json.dumps(sys.path), str(answer_end)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=[answer_end],
+    )
+    os.close(answer_end)
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    shown = [
+        threading.Thread(target=_show, args=streams, daemon=True)
+        for streams in ((process.stdout, sys.stdout), (process.stderr, sys.stderr))
+    ]
+    for thread in shown:
+        thread.start()
+    try:
+        with open(answer, "rb") as file:
+            with suppress(BrokenPipeError), process.stdin:  # what it writes on standard error tells why
+                function_job.write_record(process.stdin, request)
+                process.stdin.write(contents)
+            ending = function_job.read_record(file)
+            values = {rank: file.read(length) for rank, length in ending.get("values", ())}
+        process.wait()
+    finally:  # not yet at its end after an interrupt: in a terminal it got that too, in a notebook it did not
+        _end(process)
+        for thread in shown:
+            thread.join()
+        process.stdout.close()
+        process.stderr.close()
+    return ending or {"error": f"the job's own process ended with code {process.returncode}"}, values
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _show(stream: IO[bytes], shown_on: TextIO) -> None:
+    """Pass output on to Python's own stream, which a notebook or a test may have replaced."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    while data := os.read(stream.fileno(), 1 << 16):
+        shown_on.write(decoder.decode(data))
+        shown_on.flush()
+
+
+def _results(key: bytes, ranks: int, ending: Mapping[str, Any], values: Mapping[int, bytes]) -> list[Any]:
+    if "error" in ending:
+        raise RuntimeError(ending["error"])
+    signed = {rank: parcel.verified(key, rank, value) for rank, value in values.items()}
+    if ending["code"] != 0:
+        raise RuntimeError(_explained(ending, signed))
+    results = []
+    for rank in range(ranks):
+        result = signed.get(rank)
+        if result is None:
+            why = "sent a result that it did not sign" if rank in values else "ended without returning"
+            raise RuntimeError(f"rank {rank} {why}; no result of this job is used")
+        results.append(pickle.loads(result[1]))
+    return results
+
+
+def _explained(ending: Mapping[str, Any], signed: Mapping[int, tuple[bytes, memoryview] | None]) -> str:
+    """The sentence for a job that failed: about the first rank that raised, unless another one was killed."""
+    raised = [rank for rank, result in signed.items() if result is not None and result[0] == parcel.RAISED]
+    begin = f"mpirun failed with exit code {ending['code']}: "
+    culprit = ending["culprit"]
+    if not raised or (culprit is not None and culprit not in raised):
+        return f"{begin}a rank exited with non-zero status, or was lost: {ending['message']}"
+    first = signed[raised[0]]
+    assert first is not None
+    told = json.loads(bytes(first[1]))
+    others = [str(rank) for rank in raised[1:]]
+    also = f" (after it, so did rank {', '.join(others)})" if others else ""
+    return (
+        f"{begin}rank {raised[0]} exited with non-zero status 1, as {told['what']} raised "
+        f"{told['type']}: {told['message']}{also}\n\n{told['traceback']}"
+    )

@@ -1,0 +1,115 @@
+"""The hosts of a batch job: Slurm's allocation, read from its SLURM_ variables; LSF's is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from horovod.runner.errors import LaunchError
+from horovod.runner.hosts import Host, checked_host
+
+_MOST_HOSTS = 100_000  # a mistyped range must not fill the memory
+_REPEATED = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """`tasks`: hosts with the tasks that were asked for; `cores`: with their cores, if Slurm says them."""
+
+    tasks: tuple[Host, ...]
+    cores: tuple[Host, ...]
+    ranks: int | None  # SLURM_NTASKS, else the sum of tasks when Slurm says them
+
+    def hosts_for(self, ranks: int) -> list[Host]:
+        """With a slot for each task, or for each core when there are more ranks than tasks."""
+        return list(self.tasks if ranks <= sum(h.slots for h in self.tasks) or not self.cores else self.cores)
+
+
+def allocation(environment: Mapping[str, str]) -> Allocation | None:
+    """The allocation we run in; None outside of Slurm. LaunchError when it cannot be understood."""
+    if "SLURM_JOB_ID" not in environment:
+        refuse_lsf(environment)
+        return None
+    text = environment.get("SLURM_JOB_NODELIST", environment.get("SLURM_NODELIST", ""))
+    if not text:
+        raise LaunchError(
+            f"this is Slurm job {environment['SLURM_JOB_ID']}, but SLURM_JOB_NODELIST does not say its "
+            "hosts; name them with -H host1:slots,host2:slots (here alone: -H localhost:slots)"
+        )
+    names = node_names(text)
+    tasks = _counts(environment, ("SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE"), len(names))
+    cores = _counts(environment, ("SLURM_JOB_CPUS_PER_NODE", "SLURM_CPUS_ON_NODE"), len(names))
+    slots = tasks or cores or [1] * len(names)
+    wanted = environment.get("SLURM_NTASKS", environment.get("SLURM_NPROCS", ""))
+    if wanted and not (wanted.isascii() and wanted.isdigit() and int(wanted)):
+        raise LaunchError(f"SLURM_NTASKS is {wanted!r}, which is no number of ranks; give -np")
+    return Allocation(
+        tuple(map(Host, names, slots)),
+        tuple(map(Host, names, cores)),
+        int(wanted) if wanted else sum(tasks) or None,
+    )
+
+
+def refuse_lsf(environment: Mapping[str, str]) -> None:
+    """In a job of LSF the hosts must be named: silently taking this one alone would surprise."""
+    if "LSB_JOBID" in environment:
+        words = environment.get("LSB_MCPU_HOSTS", "").split()
+        listed = ",".join(f"{name}:{slots}" for name, slots in zip(words[::2], words[1::2], strict=False))
+        raise LaunchError(
+            f"the hosts of LSF jobs are not found automatically; name them: -H {listed or 'host1:4,host2:4'}"
+        )
+
+
+def node_names(text: str) -> list[str]:
+    """`node[001-003,7],gpu[1-2]x` as [node001, node002, node003, node7, gpu1x, gpu2x], each checked."""
+    names: list[str] = []
+    for part in _split(text):
+        for name in _expanded(part, text):
+            names.append(checked_host(name, "1", f"SLURM_JOB_NODELIST {text}").name)
+            if len(names) > _MOST_HOSTS:
+                raise LaunchError(f"SLURM_JOB_NODELIST {text} names more than {_MOST_HOSTS} hosts")
+    return names
+
+
+def _split(text: str) -> list[str]:
+    """At commas outside brackets."""
+    return [part for part in re.split(r",(?![^\[]*\])", text) if part]
+
+
+def _expanded(part: str, whole: str) -> list[str]:
+    """Every bracket of one part, the last varying fastest."""
+    head, bracket, rest = part.partition("[")
+    if not bracket:
+        return [part]
+    inside, close, tail = rest.partition("]")
+    tails = _expanded(tail, whole)
+    numbers: list[str] = []
+    for piece in inside.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", piece)
+        if match is None or not close:
+            raise LaunchError(f"SLURM_JOB_NODELIST {whole} is not understood at {part!r}; name hosts with -H")
+        first, last = match[1], match[2] or match[1]
+        if int(last) - int(first) > _MOST_HOSTS:
+            raise LaunchError(f"SLURM_JOB_NODELIST {whole} names more than {_MOST_HOSTS} hosts")
+        numbers += [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
+    return [head + number + tail for number in numbers for tail in tails]
+
+
+def _counts(environment: Mapping[str, str], variables: tuple[str, ...], hosts: int) -> list[int]:
+    """A count for each host from the first of the variables that is set: `2(x3),1` or one number for all."""
+    for variable in variables:
+        text = environment.get(variable, "")
+        if not text:
+            continue
+        matches = [_REPEATED.fullmatch(piece.strip()) for piece in text.split(",")]
+        counts = [int(m[1]) for m in matches if m for _ in range(min(int(m[2] or 1), hosts + 1))]
+        if len(counts) == 1:
+            counts *= hosts
+        if None in matches or len(counts) != hosts or 0 in counts:
+            raise LaunchError(
+                f"{variable} is {text!r}, which is no list of counts for the {hosts} hosts of this Slurm "
+                "job; name hosts and slots with -H host1:slots,host2:slots"
+            )
+        return counts
+    return []
