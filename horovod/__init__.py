@@ -22,4 +22,4 @@ def __getattr__(name: str) -> Any:
         from horovod.runner.run_function import run
 
         return run
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise _absent.attribute_error(__name__, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from horovod.common.absent import attribute_error
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.compression import Compression
@@ -93,12 +94,6 @@ __all__ = [
     "size", "sparse_allreduce_async", "start_timeline", "stop_timeline", "synchronize",
 ]
 
-_COMES_WITH = {
-    "elastic": "elastic training",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name in _COMES_WITH:
-        raise AttributeError(f"hvd.{name} comes with {_COMES_WITH[name]}, in a later release.")
-    raise AttributeError(f"module 'horovod.torch' has no attribute {name!r}")
+    raise attribute_error(__name__, name)

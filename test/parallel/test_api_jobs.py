@@ -14,10 +14,10 @@ if hvd.rank() != 1:
     handle = hvd.allreduce_async(torch.ones(3), name="pear")
     others = [hvd.allgather_async(torch.ones(3), name=f"apple.{i}") for i in range(2)]
 time.sleep(float(sys.argv[1]))
-if hvd.rank() == 1:
-    handle = hvd.allreduce_async(torch.ones(3), name="pear")
-    others = [hvd.allgather_async(torch.ones(3), name=f"apple.{i}") for i in range(2)]
 try:
+    if hvd.rank() == 1:
+        handle = hvd.allreduce_async(torch.ones(3), name="pear")
+        others = [hvd.allgather_async(torch.ones(3), name=f"apple.{i}") for i in range(2)]
     for one in [handle, *others]:
         hvd.synchronize(one)
     print("rank", hvd.rank(), "went on", flush=True)

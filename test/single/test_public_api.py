@@ -64,7 +64,8 @@ SIGNATURES = {
     "DistributedOptimizer": "optimizer, named_parameters=None, compression=none, backward_passes_per_step=1, "
     "op=Average, gradient_predivide_factor=1.0, num_groups=0, groups=None, sparse_as_dense=False, "
     "process_set",
-    "SyncBatchNorm": "num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True",
+    "SyncBatchNorm": "num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, "
+    "process_set",  # the last one is ours
 }  # fmt: skip
 PLAIN_VALUES = {"Adasum", "Average", "Compression", "HorovodInternalError", "Max", "Min", "Product", "Sum"}
 AUTOGRAD = [

@@ -77,7 +77,7 @@ def test_reduce_ops_have_horovods_numbers() -> None:
 
 
 def test_names_that_are_not_served_yet_say_so() -> None:
-    with pytest.raises(AttributeError, match=r"hvd.elastic comes with .* in a later release"):
+    with pytest.raises(AttributeError, match=r"horovod\.torch\.elastic is not served: .*checkpoints"):
         _ = hvd.elastic
     assert not hasattr(hvd, "elastic") and not hasattr(hvd, "no_such_name")
 
