@@ -4,4 +4,8 @@ Training scripts import `horovod.torch`. This module stays light on purpose: it 
 native core, so that `horovodrun` and the build can read the version in no time.
 """
 
+from horovod.common import absent as _absent
+
 __version__ = "0.29.0"
+
+_absent.install()

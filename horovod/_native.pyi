@@ -1,8 +1,8 @@
 """Typed face of the native core; implemented in horovod/native/bind.
 
 dtypes are ints: uint8 0, int8 1, int16 2, int32 3, int64 4, float16 5, float32 6, float64 7, bool 8, bfloat16
-9. Reduce ops are ints: Average 0, Sum 1, Adasum 2, Min 3, Max 4, Product 5 (Adasum is not served by this core
-yet). Addresses are ints and always mean contiguous CPU memory that the caller keeps alive.
+9. Reduce ops are ints: Average 0, Sum 1, Adasum 2, Min 3, Max 4, Product 5. Addresses are ints and always
+mean contiguous CPU memory that the caller keeps alive.
 """
 
 from typing import Any
@@ -28,6 +28,11 @@ class Settings:
     simd: str
     timeline: str
     timeline_mark_cycles: bool
+    stall_check_disable: bool
+    stall_check_time_seconds: float
+    stall_shutdown_time_seconds: float
+    thread_affinity: str
+    mpi_threads_disable: bool
     log_level: str
     log_hide_time: bool
 
@@ -82,10 +87,10 @@ class World:
     @property
     def mpi_library(self) -> str: ...
 
-def open_world(settings: Settings, prefix: str) -> World:
+def open_world(settings: Settings, prefix: str, ranks: list[int] = ...) -> World:
     """Joins the job this process was started in; ValueError when start-up fails.
 
-    libmpi is searched in prefix first.
+    libmpi is searched in prefix first. ``ranks`` are those of the launched ones that form the job; none: all.
     """
 
 def close_mpi() -> None:
@@ -109,21 +114,51 @@ class Result:
 
     @property
     def sizes(self) -> list[int]:
-        """allgather: first dimension contributed by each rank; else empty."""
+        """allgather: first dimensions, tensor by tensor and in that by rank; alltoall: rows received by rank;
+        join: [last rank]; add_process_set: [id]; else empty.
+        """
 
     @property
     def nbytes(self) -> int: ...
     def buffer(self) -> Any:
-        """allgather: the concatenation as bytes owned by the core (object with __dlpack__: uint8, 1-D)."""
+        """allgather, alltoall: the bytes received, tensor by tensor, owned by the core (object with
+        __dlpack__: uint8, 1-D).
+        """
 
 class Engine:
-    """One background thread that negotiates and runs collectives."""
+    """One background thread that negotiates and runs collectives.
+
+    Submissions return a handle. They raise ValueError for what is wrong on this rank alone: no such process
+    set, a rank outside it, a name in flight, or arguments that the operation cannot have.
+    """
 
     def __init__(self, world: World, settings: Settings, start_thread: bool = True) -> None: ...
-    def allreduce(self, name: str, tensors: list[Tensor], reduction: Reduction) -> int: ...
-    def allgather(self, name: str, tensor: Tensor) -> int: ...
-    def broadcast(self, name: str, tensor: Tensor, root: int) -> int: ...
-    def barrier(self, name: str) -> int: ...
+    def allreduce(
+        self, name: str, tensors: list[Tensor], reduction: Reduction, process_set: int = 0
+    ) -> int: ...
+    def reducescatter(
+        self, name: str, tensors: list[Tensor], reduction: Reduction, process_set: int = 0
+    ) -> int:
+        """Destinations hold this rank's rows: the first ``rows % size`` ranks have one more."""
+
+    def allgather(self, name: str, tensors: list[Tensor], process_set: int = 0) -> int: ...
+    def broadcast(self, name: str, tensor: Tensor, root: int, process_set: int = 0) -> int:
+        """root is its number in the job."""
+
+    def alltoall(self, name: str, tensor: Tensor, splits: list[int], process_set: int = 0) -> int:
+        """Rows for each rank of the set; no splits: equally many."""
+
+    def barrier(self, name: str, process_set: int = 0) -> int: ...
+    def join(self) -> int: ...
+    def add_process_set(self, ranks: list[int]) -> int:
+        """All ranks of the job make the call. ranks ascend."""
+
+    def remove_process_set(self, process_set: int) -> int:
+        """All ranks of the job make the call."""
+
+    def process_sets(self) -> dict[int, list[int]]:
+        """Ranks by id."""
+
     def poll(self, handle: int) -> bool:
         """ValueError on an unknown handle."""
 
@@ -136,8 +171,16 @@ class Engine:
     def step(self, elapsed_ms: float = 0.0) -> bool:
         """Tests: one round after `elapsed_ms` of a clock that only steps move; needs start_thread=False."""
 
+    def counters(self, process_set: int = 0) -> dict[str, int]: ...
+    def cpu_microseconds(self) -> int:
+        """Processor time of the engine's thread; 0 without one."""
 
-    def counters(self) -> dict[str, int]: ...
+    def start_timeline(self, path: str, mark_cycles: bool = False) -> None:
+        """Rank 0 writes it. ValueError unless HOROVOD_TIMELINE was set, or when the file cannot be
+        written.
+        """
+
+    def stop_timeline(self) -> None: ...
     @property
     def has_failed(self) -> bool:
         """Whether the engine stopped because something failed, here or on another rank."""

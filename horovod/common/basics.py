@@ -8,33 +8,20 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import itertools
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from horovod import _native as native
-from horovod.common import util
+from horovod.common import communicators, util
 from horovod.common.build_info import build_info
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.membership import Membership
 from horovod.common.process_sets import ProcessSet, global_process_set
 
-__all__ = ["HorovodBasics", "Membership", "basics"]
-
-
-@dataclass
-class Membership:
-    """What a process holds from init() to shutdown().
-
-    ``unnamed`` numbers operations that were given no name.
-    """
-
-    world: native.World
-    engine: native.Engine
-    unnamed: Iterator[int] = field(default_factory=itertools.count)
+__all__ = ["HorovodBasics", "basics"]
 
 
 class HorovodBasics:
@@ -51,62 +38,51 @@ class HorovodBasics:
     def init(
         self, comm: Sequence[int] | Any | None = None, process_sets: Sequence[ProcessSet] | str | None = None
     ) -> None:
-        """Join the job this process was started in, and return once all ranks have.
+        """Join the job this process was started in, and return once all its ranks have.
 
         Settings (HOROVOD_* variables) are read here. A second call does nothing; after shutdown() init works
         again.
 
         Args:
-            comm: None, the list of all ranks, or mpi4py's COMM_WORLD.
-            process_sets: None; process sets come with a later release.
+            comm: which of the launched processes form the job: None (all), a list of their ranks, or an
+                mpi4py communicator. Each of them makes the call; others may form jobs of their own.
+            process_sets: ProcessSets to register, the same on all ranks; or "dynamic": none yet, but
+                add_process_set() and remove_process_set() work, as with HOROVOD_DYNAMIC_PROCESS_SETS=1.
 
         Raises:
-            ValueError: start-up failed, a setting is malformed, or an argument asks for what is not served.
+            ValueError: start-up failed, a setting is malformed, an argument is wrong, or ranks were given
+                different process sets.
+            NotImplementedError: a ProcessSet is a communicator, and ``comm`` is none.
         """
-        if process_sets:
-            raise ValueError(
-                f"init(process_sets={process_sets!r}): process sets come with a later release of this "
-                "package; leave the argument out."
-            )
+        if isinstance(process_sets, str):
+            if process_sets.lower() != "dynamic":
+                raise ValueError(
+                    f"init(process_sets={process_sets!r}): give a list of ProcessSets, or 'dynamic'."
+                )
+            os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
+            process_sets = None
         with self._lock:
             if self._member is not None:
                 return
-            self._refuse_unknown_communicator(comm)
+            ranks = communicators.launched_ranks(comm)
             settings = native.Settings.from_environment()
-            world = native.open_world(settings, build_info().mpi.search_prefix())
-            if isinstance(comm, Sequence) and len(comm) > 0 and sorted(comm) != list(range(world.size)):
-                raise ValueError(
-                    f"init(comm={list(comm)}) on rank {world.rank} of {world.size}: a job over some of the "
-                    "ranks comes with process sets, in a later release; leave comm out to use all ranks."
-                )
+            world = native.open_world(settings, build_info().mpi.search_prefix(), ranks)
             self._forget_earlier_jobs()
-            self._join(Membership(world, native.Engine(world, settings)))
-
-    def _join(self, member: Membership) -> None:
-        self._member = member
-        global_process_set._place(member.world.rank, list(range(member.world.size)))
-        if not self._exit_registered:
-            self._exit_registered = True
-            atexit.register(self._leave_at_exit)
-            os.register_at_fork(after_in_child=self._forget_in_child)
-
-    @staticmethod
-    def _refuse_unknown_communicator(comm: Sequence[int] | Any | None) -> None:
-        if comm is None or (isinstance(comm, Sequence) and not isinstance(comm, str)):
-            return
-        mpi4py_mpi = sys.modules.get("mpi4py.MPI")
-        if mpi4py_mpi is not None and isinstance(comm, mpi4py_mpi.Comm):
-            same = (mpi4py_mpi.IDENT, mpi4py_mpi.CONGRUENT)
-            if mpi4py_mpi.Comm.Compare(comm, mpi4py_mpi.COMM_WORLD) in same:
-                return
-            raise ValueError(
-                "init(comm=...): communicators other than COMM_WORLD come with process sets, in a later "
-                "release; leave comm out to use all ranks."
-            )
-        raise ValueError(
-            f"init(comm={comm!r}): comm must be None, the list of all ranks or mpi4py's COMM_WORLD, not "
-            f"{type(comm)}."
-        )
+            is_dynamic = util.is_on(os.environ.get("HOROVOD_DYNAMIC_PROCESS_SETS", "0"))
+            member = Membership(world, native.Engine(world, settings), is_dynamic)
+            try:
+                member.enter(comm, process_sets or [])
+            except HorovodInternalError as error:
+                member.leave()
+                raise ValueError(f"hvd.init() failed: {error}") from error
+            except BaseException:
+                member.leave()
+                raise
+            self._member = member
+            if not self._exit_registered:
+                self._exit_registered = True
+                atexit.register(self._leave_at_exit)
+                os.register_at_fork(after_in_child=self._forget_in_child)
 
     def shutdown(self) -> None:
         """Leave the job. Operations still pending fail with HorovodInternalError on all ranks.
@@ -115,9 +91,8 @@ class HorovodBasics:
         """
         with self._lock:
             member, self._member = self._member, None
-            global_process_set._place(None, None)
             if member is not None:
-                member.engine.shutdown()
+                member.leave()
                 self._has_failed |= member.engine.has_failed
 
     def _leave_at_exit(self) -> None:
@@ -159,9 +134,65 @@ class HorovodBasics:
         return self._member
 
     def _world(self) -> native.World:
+        return self.running().world
+
+    def running(self) -> Membership:
+        """The running membership, for questions about the job. ValueError before init()."""
         if self._member is None:
             raise ValueError("Horovod has not been initialized; use hvd.init().")
-        return self._member.world
+        return self._member
+
+    def add_process_set(self, process_set: ProcessSet | Sequence[int]) -> ProcessSet:
+        """Register a set of ranks; every rank of the job calls it, and it returns when all have.
+
+        Returns the ProcessSet, whose ``process_set_id`` is the smallest number that is free.
+
+        Raises:
+            ValueError: a rank does not exist, the ranks form a set already, process sets are not dynamic, or
+                init() has not been called.
+            NotImplementedError: the set is a communicator.
+        """
+        made = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+        return self.running().add_process_set(made)
+
+    def remove_process_set(self, process_set: ProcessSet) -> bool:
+        """End a set; every rank of the job calls it, and it returns when all have. Its number is free again.
+
+        Operations still pending in the set fail. Returns False for the global set, and for one that is not
+        registered. ValueError when process sets are not dynamic, or before init().
+        """
+        return self.running().remove_process_set(process_set)
+
+    def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
+        """Ranks of every set by its number."""
+        return self.running().engine.process_sets()
+
+    def start_timeline(self, file_path: str, mark_cycles: bool = False) -> None:
+        """Begin a Chrome trace of all operations in a file, which rank 0 writes; ends the one before.
+
+        ValueError before init(), when the file cannot be written, or when HOROVOD_TIMELINE was not set (to a
+        file, or to DYNAMIC) at init().
+        """
+        self.running().engine.start_timeline(os.fspath(file_path), mark_cycles)
+
+    def stop_timeline(self) -> None:
+        """End the file that start_timeline() began. ValueError as there."""
+        self.running().engine.stop_timeline()
+
+    def metrics(self, process_set: ProcessSet = global_process_set) -> dict[str, int]:
+        """What this rank has done in a process set since it was registered. Cheap: reads counters.
+
+        Returns:
+            operations, buckets (fused batches), tensor_bytes (before compression), wire_bytes (handed to
+            other ranks), announcements (negotiation rounds), cache_hits, refusals (operations that ranks
+            disagreed about), saturated (values that a codec's range cut off), waiting_microseconds (from
+            submission until all ranks agreed, summed over operations), collective_microseconds
+            (communicating), collective_cpu_microseconds, and engine_cpu_microseconds (processor time of the
+            core's thread, for all sets).
+
+        ValueError before init(), or for a set that is not registered.
+        """
+        return self.running().metrics(process_set)
 
     def is_initialized(self) -> bool:
         """Whether init() has been called, and shutdown() not since."""

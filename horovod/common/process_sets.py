@@ -1,11 +1,15 @@
-"""Process sets: the ranks an operation runs over. This release knows one, the set of all ranks."""
+"""Process sets: the ranks an operation runs over.
+
+Sets are made all at once by ``init(process_sets=[...])``, or one by one by ``add_process_set``, which every
+rank calls. The core knows them by number; a ``ProcessSet`` is what a script holds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["ProcessSet", "global_process_set", "require_global"]
+__all__ = ["ProcessSet", "checked_ranks", "global_process_set"]
 
 GLOBAL_ID = 0
 
@@ -13,7 +17,9 @@ GLOBAL_ID = 0
 class ProcessSet:
     """Ranks that run collectives among themselves.
 
-    ``process_set_id`` is None until the set is registered; ``ranks`` is sorted, or None while unknown.
+    ``process_set_id`` is None until the set is registered; ``ranks`` is sorted, or None while unknown (a set
+    made from an mpi4py communicator knows its ranks after init()); ``mpi_comm`` is that communicator, or
+    None.
     """
 
     process_set_id: int | None
@@ -25,7 +31,7 @@ class ProcessSet:
         self.mpi_comm = None
         self.ranks = None
         self._own_rank: int | None = None
-        if isinstance(ranks_or_comm, Sequence):
+        if isinstance(ranks_or_comm, Sequence | range):
             self.ranks = sorted(ranks_or_comm)
         else:
             self.mpi_comm = ranks_or_comm
@@ -51,10 +57,16 @@ class ProcessSet:
             return None
         return self._own_rank in self.ranks
 
-    def _place(self, own_rank: int | None, ranks: list[int] | None) -> None:
-        """Set or clear what init() and shutdown() know about the set."""
+    def _place(self, process_set_id: int | None, own_rank: int | None, ranks: list[int] | None) -> None:
+        """Set what is known about the set once it is registered."""
+        self.process_set_id = process_set_id
         self._own_rank = own_rank
         self.ranks = ranks
+
+    def _forget(self) -> None:
+        """The set is registered no more. Its ranks stay, so that it can be added again."""
+        self.process_set_id = None
+        self._own_rank = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ProcessSet:
         return self  # a copied module runs over the same ranks
@@ -79,10 +91,17 @@ def _all_ranks() -> ProcessSet:
 global_process_set = _all_ranks()
 
 
-def require_global(process_set: ProcessSet) -> None:
-    """Raise ValueError unless ``process_set`` is the set of all ranks."""
-    if getattr(process_set, "process_set_id", None) != GLOBAL_ID:
-        raise ValueError(
-            f"process_set={process_set} is not registered: process sets other than global_process_set come "
-            "with a later release of this package; leave the argument out to run over all ranks."
-        )
+def checked_ranks(ranks: Sequence[int], size: int, known: Sequence[Sequence[int]]) -> list[int]:
+    """The sorted ranks of a new set; none at all means all of them.
+
+    Raises:
+        ValueError: a rank does not exist or is named twice, or a set of these ranks is ``known`` already.
+    """
+    chosen = sorted(ranks) if len(ranks) > 0 else list(range(size))
+    if any(isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < size for rank in chosen):
+        raise ValueError(f"process set of ranks {list(ranks)}: this job has ranks 0 to {size - 1}.")
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"process set of ranks {list(ranks)}: a rank is named twice.")
+    if any(list(other) == chosen for other in known):
+        raise ValueError(f"a process set of ranks {chosen} exists already; use that one.")
+    return chosen

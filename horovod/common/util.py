@@ -22,7 +22,7 @@ from horovod.common.exceptions import HorovodVersionMismatchError
 __all__ = [
     "ccl_built", "check_extension", "check_installed_version", "ddl_built", "env", "extension_available",
     "get_average_backwards_compatibility_fun", "get_ext_suffix", "get_extension_full_path", "gloo_built",
-    "gpu_available", "is_iterable", "is_version_greater_equal_than", "mpi_built", "nccl_built",
+    "gpu_available", "is_iterable", "is_on", "is_version_greater_equal_than", "mpi_built", "nccl_built",
     "num_rank_is_power_2", "split_list",
 ]
 
@@ -54,13 +54,17 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
     """Whether the face for a framework ("torch") can be imported: the framework and the native core are
     here.
     """
-    has_face = importlib.util.find_spec(f"horovod.{ext_base_name}") is not None
-    available = has_face and all(
-        importlib.util.find_spec(name) is not None for name in (ext_base_name, "horovod._native")
-    )
+    available = all(map(_can_be_found, (f"horovod.{ext_base_name}", ext_base_name, "horovod._native")))
     if verbose and not available:
         print(f"horovod.{ext_base_name} is not available: the framework or the native core is missing.")
     return available
+
+
+def _can_be_found(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # a parent is missing, or horovod.common.absent refuses the name
+        return False
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
@@ -91,6 +95,15 @@ def ddl_built(verbose: bool = False) -> bool:
 def ccl_built(verbose: bool = False) -> bool:
     """Always False: oneCCL is not used."""
     return False
+
+
+def is_on(text: str) -> bool:
+    """Whether a variable's text switches something on. ValueError for text that is neither on nor off."""
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("", "0", "false", "no", "off"):
+        return False
+    raise ValueError(f"{text!r} is neither 0 nor 1")
 
 
 @contextmanager

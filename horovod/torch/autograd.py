@@ -1,8 +1,9 @@
 """Collectives as autograd functions: what the gradient of each is.
 
-allreduce's gradient is allreduced in the same way. The gradients of allgather and broadcast are *averaged*
-over ranks, as in Horovod; the true adjoint is the sum. Operations of the backward pass have no names, so they
-must run in the same order on every rank.
+allreduce's gradient is allreduced in the same way, and alltoall's goes back the way it came. The gradients of
+allgather and broadcast are *averaged* over ranks, and that of a reduce-scatter is multiplied by their
+number, as in Horovod; the true adjoints are the sum, and no factor. Operations of the backward pass have no
+names, so they must run in the same order on every rank.
 """
 
 from __future__ import annotations
@@ -12,15 +13,25 @@ from typing import Any
 import torch
 
 from horovod.common.basics import basics
-from horovod.common.process_sets import ProcessSet, require_global
+from horovod.common.process_sets import ProcessSet
 from horovod.torch.compression import NoneCompressor, resolved
 from horovod.torch.handles import synchronize
-from horovod.torch.reduce_ops import Average, handle_average_backwards_compatibility, reduce_arguments
-from horovod.torch.submission import start_allgather, start_allreduce, start_broadcast
+from horovod.torch.reduce_ops import Average, Sum, handle_average_backwards_compatibility, reduce_arguments
+from horovod.torch.requests import (
+    start_allgather,
+    start_alltoall,
+    start_broadcast,
+    start_grouped_allgather,
+    start_reducescatter,
+)
+from horovod.torch.submission import start_allreduce
 
 __all__ = [
-    "CompressedGroupedAllreduce", "HorovodAllgather", "HorovodAllreduce", "HorovodBroadcast",
-    "HorovodGroupedAllreduce", "applied",
+    "CompressedGroupedAllreduce", "HorovodAllgather", "HorovodAllreduce", "HorovodAlltoall",
+    "HorovodBroadcast",
+    "HorovodGroupedAllgather", "HorovodGroupedAllreduce", "HorovodGroupedReducescatter",
+    "HorovodReducescatter",
+    "applied",
 ]
 
 
@@ -33,20 +44,22 @@ class CompressedGroupedAllreduce(torch.autograd.Function):
     """Allreduce of a group by a compressor that the core or the gathered route works with, or by none."""
 
     @staticmethod
-    def forward(ctx: Any, compressor: Any, name: str | None, arguments: Any, *tensors: torch.Tensor) -> Any:
-        ctx.compressor, ctx.arguments = compressor, arguments
+    def forward(
+        ctx: Any,
+        compressor: Any,
+        name: str | None,
+        arguments: Any,
+        process_set: ProcessSet,
+        *tensors: torch.Tensor,
+    ) -> Any:
+        ctx.how = (compressor, None, arguments, process_set)
         return synchronize(
-            start_allreduce(tensors, name, arguments, compressor, in_place=False, grouped=True)
+            start_allreduce(tensors, name, arguments, compressor, process_set, in_place=False, grouped=True)
         )
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        return (
-            None,
-            None,
-            None,
-            *applied(CompressedGroupedAllreduce, ctx.compressor, None, ctx.arguments, *gradients),
-        )
+        return (None, None, None, None, *applied(CompressedGroupedAllreduce, *ctx.how, *gradients))
 
 
 class HorovodAllreduce(torch.autograd.Function):
@@ -64,13 +77,14 @@ class HorovodAllreduce(torch.autograd.Function):
         *process_set_and_compression: Any,
     ) -> Any:
         process_set, compression = (*process_set_and_compression, NoneCompressor)[:2]
-        require_global(process_set)
         ctx.op = handle_average_backwards_compatibility(op, average)
         ctx.factors = (prescale_factor, postscale_factor, process_set, compression)
         ctx.ignored = (None,) * (5 + len(process_set_and_compression))
         arguments = reduce_arguments(ctx.op, prescale_factor, postscale_factor)
         return synchronize(
-            start_allreduce([tensor], name, arguments, resolved(compression), in_place=False, grouped=False)
+            start_allreduce(
+                [tensor], name, arguments, resolved(compression), process_set, in_place=False, grouped=False
+            )
         )
 
     @staticmethod
@@ -95,12 +109,13 @@ class HorovodGroupedAllreduce(torch.autograd.Function):
         process_set: ProcessSet,
         *tensors: torch.Tensor,
     ) -> Any:
-        require_global(process_set)
         ctx.op = handle_average_backwards_compatibility(op, average)
         ctx.factors = (prescale_factor, postscale_factor, process_set)
         arguments = reduce_arguments(ctx.op, prescale_factor, postscale_factor)
         return synchronize(
-            start_allreduce(tensors, name, arguments, NoneCompressor, in_place=False, grouped=True)
+            start_allreduce(
+                tensors, name, arguments, NoneCompressor, process_set, in_place=False, grouped=True
+            )
         )
 
     @staticmethod
@@ -114,16 +129,40 @@ class HorovodAllgather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> Any:
-        require_global(process_set)
         ctx.process_set = process_set
         ctx.sizes = []
-        return synchronize(start_allgather(tensor, name, ctx.sizes))
+        return synchronize(start_allgather(tensor, name, process_set, ctx.sizes))
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         averaged = applied(HorovodAllreduce, gradients[0], None, None, Average, 1.0, 1.0, ctx.process_set)
-        rank = basics.rank()
-        return averaged.narrow(0, sum(ctx.sizes[:rank]), ctx.sizes[rank]), None, None
+        return _own_part(averaged, ctx.sizes, ctx.process_set), None, None
+
+
+def _own_part(tensor: torch.Tensor, sizes: list[int], process_set: ProcessSet) -> torch.Tensor:
+    rank = process_set.rank()
+    assert rank is not None
+    return tensor.narrow(0, sum(sizes[:rank]), sizes[rank])
+
+
+class HorovodGroupedAllgather(torch.autograd.Function):
+    """Allgather of several tensors; gradients as those of HorovodAllgather."""
+
+    @staticmethod
+    def forward(ctx: Any, name: str | None, process_set: ProcessSet, *tensors: torch.Tensor) -> Any:
+        ctx.process_set = process_set
+        ctx.sizes = [[] for _ in tensors]
+        return synchronize(start_grouped_allgather(tensors, name, process_set, ctx.sizes))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        how = (None, None, Average, 1.0, 1.0, ctx.process_set)
+        averaged = applied(HorovodGroupedAllreduce, *how, *gradients)
+        parts = (
+            _own_part(gradient, sizes, ctx.process_set)
+            for gradient, sizes in zip(averaged, ctx.sizes, strict=True)
+        )
+        return (None, None, *parts)
 
 
 class HorovodBroadcast(torch.autograd.Function):
@@ -133,11 +172,95 @@ class HorovodBroadcast(torch.autograd.Function):
     def forward(
         ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet
     ) -> Any:
-        require_global(process_set)
         ctx.root_rank, ctx.process_set = root_rank, process_set
-        return synchronize(start_broadcast(tensor, root_rank, name, in_place=False))
+        return synchronize(start_broadcast(tensor, root_rank, name, process_set, in_place=False))
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         averaged = applied(HorovodAllreduce, gradients[0], None, None, Average, 1.0, 1.0, ctx.process_set)
         return (averaged if basics.rank() == ctx.root_rank else averaged * 0), None, None, None
+
+
+class HorovodAlltoall(torch.autograd.Function):
+    """Alltoall; the gradient goes back by alltoall with the splits that were received.
+
+    Rows that went to nobody, because the splits left them out, have gradient zero.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: torch.Tensor, splits: torch.Tensor | None, name: str | None, process_set: ProcessSet
+    ) -> Any:
+        ctx.process_set, ctx.rows = process_set, tensor.shape[0] if tensor.dim() else 0
+        output, received = synchronize(start_alltoall(tensor, splits, name, process_set))  # type: ignore[misc]
+        ctx.received = received.cpu()
+        ctx.mark_non_differentiable(received)
+        return output, received
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        returned, _ = applied(HorovodAlltoall, gradients[0], ctx.received, None, ctx.process_set)
+        if returned.shape[0] < ctx.rows:
+            missing = returned.new_zeros((ctx.rows - returned.shape[0], *returned.shape[1:]))
+            returned = torch.cat([returned, missing])
+        return returned, None, None, None
+
+
+class HorovodReducescatter(torch.autograd.Function):
+    """Reduce-scatter; the gradient is the allgather of the gradients, times the factors, and for Sum the
+    ranks.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        tensor: torch.Tensor,
+        name: str | None,
+        op: int,
+        process_set: ProcessSet,
+        prescale_factor: float,
+        postscale_factor: float,
+        *codec: Any,
+    ) -> Any:
+        arguments = reduce_arguments(op, prescale_factor, postscale_factor)
+        ctx.arguments, ctx.process_set = arguments, process_set
+        ctx.ignored = (None,) * (5 + len(codec))
+        native_codec = codec[0] if codec else None
+        return synchronize(
+            start_reducescatter([tensor], name, arguments, native_codec, process_set, grouped=False)
+        )
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        gathered = applied(HorovodAllgather, gradients[0], None, ctx.process_set)
+        return gathered * _scatter_factor(ctx), *ctx.ignored
+
+
+class HorovodGroupedReducescatter(torch.autograd.Function):
+    """Reduce-scatter of several tensors; gradients as those of HorovodReducescatter."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        name: str | None,
+        op: int,
+        process_set: ProcessSet,
+        prescale_factor: float,
+        postscale_factor: float,
+        codec: Any,
+        *tensors: torch.Tensor,
+    ) -> Any:
+        arguments = reduce_arguments(op, prescale_factor, postscale_factor)
+        ctx.arguments, ctx.process_set = arguments, process_set
+        return synchronize(start_reducescatter(tensors, name, arguments, codec, process_set, grouped=True))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        gathered = applied(HorovodGroupedAllgather, None, ctx.process_set, *gradients)
+        factor = _scatter_factor(ctx)
+        return (None, None, None, None, None, None, *(gradient * factor for gradient in gathered))
+
+
+def _scatter_factor(ctx: Any) -> float:
+    ranks = ctx.process_set.size() if ctx.arguments.op == Sum else 1
+    return float(ctx.arguments.prescale * ctx.arguments.postscale * ranks)

@@ -20,7 +20,7 @@ from horovod.torch.tensors import NATIVE_DTYPES, addressable, check_served
 
 __all__ = [
     "BF16Compressor", "Bit8Compressor", "Bit16Compressor", "CodecCompressor", "Compression", "Compressor",
-    "CompressorLike", "FP16Compressor", "NoneCompressor", "resolved",
+    "CompressorLike", "FP16Compressor", "NoneCompressor", "around_autograd", "resolved",
 ]
 
 CODEC_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -262,6 +262,16 @@ class Compression:
     bf16 = BF16Compressor
     bit16 = Bit16Compressor
     bit8 = Bit8Compressor
+
+
+def around_autograd(compression: CompressorLike) -> tuple[Any, Any]:
+    """The compressor to run a reduction with, and the one to work around it, where autograd sees its
+    steps.
+    """
+    compressor = resolved(compression)
+    if getattr(compressor, "codec", None) is None and getattr(compressor, "combine", "sum") == "sum":
+        return Compression.none, compressor
+    return compressor, Compression.none
 
 
 def resolved(compression: Any) -> Any:

@@ -1,25 +1,26 @@
-"""Collectives that move tensors without reducing them, and the sparse allreduce, which is made of such.
+"""Collectives that gather and broadcast tensors, and the sparse allreduce, which is made of such; barrier
+and join.
 
 Arguments and errors are those of mpi_ops.py, which exports these functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
 
 from horovod.common.basics import basics
-from horovod.common.process_sets import ProcessSet, global_process_set, require_global
-from horovod.torch.autograd import HorovodAllgather, HorovodBroadcast, applied
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch.autograd import HorovodAllgather, HorovodBroadcast, HorovodGroupedAllgather, applied
 from horovod.torch.handles import synchronize
 from horovod.torch.reduce_ops import Average, Sum
-from horovod.torch.submission import start_allgather, start_barrier, start_broadcast
+from horovod.torch.requests import start_allgather, start_barrier, start_broadcast, start_grouped_allgather
 
 __all__ = [
     "allgather", "allgather_async", "barrier", "broadcast", "broadcast_", "broadcast_async",
-    "broadcast_async_", "sparse_allreduce_async",
+    "broadcast_async_", "grouped_allgather", "grouped_allgather_async", "join", "sparse_allreduce_async",
 ]
 
 
@@ -36,7 +37,7 @@ def sparse_allreduce_async(
     coalesced = tensor.detach().coalesce()
     indices = allgather_async(coalesced.indices().t().contiguous(), f"{name}.indices", process_set)
     values = allgather_async(coalesced.values(), f"{name}.values", process_set)
-    ranks = basics.size()
+    ranks = process_set.size() or 1
 
     def finish() -> torch.Tensor:
         all_values = cast(torch.Tensor, synchronize(values))
@@ -52,8 +53,7 @@ def allgather_async(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """Start an allgather; ``synchronize`` of the handle gives the concatenation. Not differentiable."""
-    require_global(process_set)
-    return start_allgather(tensor, name)
+    return start_allgather(tensor, name, process_set)
 
 
 def allgather(
@@ -66,6 +66,22 @@ def allgather(
     return cast(torch.Tensor, applied(HorovodAllgather, tensor, name, process_set))
 
 
+def grouped_allgather_async(
+    tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
+    """Start allgathers of several tensors, all or nothing; ``synchronize`` gives a tuple. Not
+    differentiable.
+    """
+    return start_grouped_allgather(tensors, name, process_set)
+
+
+def grouped_allgather(
+    tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[torch.Tensor]:
+    """``allgather`` of several tensors, all or nothing; differentiable."""
+    return list(applied(HorovodGroupedAllgather, name, process_set, *tensors)) if tensors else []
+
+
 def broadcast_async(
     tensor: torch.Tensor,
     root_rank: int,
@@ -73,8 +89,7 @@ def broadcast_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start a broadcast into a new tensor, which ``synchronize`` of the handle gives. Not differentiable."""
-    require_global(process_set)
-    return start_broadcast(tensor, root_rank, name, in_place=False)
+    return start_broadcast(tensor, root_rank, name, process_set, in_place=False)
 
 
 def broadcast(
@@ -83,7 +98,10 @@ def broadcast(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """A copy of rank ``root_rank``'s tensor; differentiable. Shape and dtype must agree on all ranks."""
+    """A copy of rank ``root_rank``'s tensor (its number in the job, also with a process set); differentiable.
+
+    Shape and dtype must agree on all ranks.
+    """
     return cast(torch.Tensor, applied(HorovodBroadcast, tensor, root_rank, name, process_set))
 
 
@@ -94,8 +112,7 @@ def broadcast_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start a broadcast in place: leave the tensor alone until ``synchronize`` has returned it."""
-    require_global(process_set)
-    return start_broadcast(tensor, root_rank, name, in_place=True)
+    return start_broadcast(tensor, root_rank, name, process_set, in_place=True)
 
 
 def broadcast_(
@@ -109,6 +126,18 @@ def broadcast_(
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Return once every rank has called it. Operations in flight stay in flight."""
-    require_global(process_set)
-    synchronize(start_barrier())
+    """Return once every rank of the set has called it. Operations in flight stay in flight."""
+    synchronize(start_barrier(process_set))
+
+
+def join(device: int = -1) -> int:
+    """Say that this rank has no more data, and wait until all ranks have said so.
+
+    Until then this rank takes part in allreduces of the others with zeros; an Average divides by all ranks
+    all the same. Other operations of the others fail with HorovodInternalError. ``device`` is accepted for
+    Horovod's sake.
+
+    Returns:
+        The rank that joined last, the same on all ranks.
+    """
+    return basics.member().join()

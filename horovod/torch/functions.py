@@ -9,10 +9,10 @@ import cloudpickle  # type: ignore[import-untyped]
 import torch
 
 from horovod.common.basics import basics
-from horovod.common.process_sets import ProcessSet, global_process_set, require_global
+from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.exchange import broadcast_, broadcast_async_
 from horovod.torch.handles import complete_all, synchronize
-from horovod.torch.submission import start_allgather
+from horovod.torch.requests import start_allgather
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
 
@@ -61,11 +61,21 @@ def broadcast_optimizer_state(
     """Replace an optimizer's state and hyper-parameters on all ranks by those of ``root_rank``.
 
     Parameters are not touched. State that root has and others have not is made on the others; state that root
-    has not is forgotten by the others. ``model`` is accepted for Horovod's sake.
+    has not is forgotten by the others. As in Horovod, trainable parameters of an optimizer without any state
+    have a gradient afterwards, of zeros where there was none; it is sparse for SparseAdam, and for the
+    embeddings of ``model`` that were made with ``sparse=True``.
 
     Raises:
-        ValueError: the optimizer has other parameter groups than root's.
+        ValueError: the optimizer is LBFGS, whose state is not one by parameter, or has other parameter groups
+            than root's.
     """
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError(
+            "broadcast_optimizer_state does not serve torch.optim.LBFGS: broadcast the parameters, and let "
+            "every rank begin with a new one."
+        )
+    if not optimizer.state:
+        _give_zero_gradients(optimizer, model)
     is_root = basics.rank() == root_rank
     tensors: list[torch.Tensor] = []
     structure = _described_state(optimizer, tensors) if is_root else None
@@ -76,6 +86,17 @@ def broadcast_optimizer_state(
     complete_all([broadcast_async_(t, root_rank, f"{base}.state.{i}") for i, t in enumerate(tensors)])
     if not is_root:
         _install_state(optimizer, structure, tensors)
+
+
+def _give_zero_gradients(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> None:
+    embeddings = [] if model is None else [m for m in model.modules() if getattr(m, "sparse", False) is True]
+    sparse = {weight for embedding in embeddings for weight in embedding.parameters(recurse=False)}
+    is_all_sparse = isinstance(optimizer, torch.optim.SparseAdam)
+    for entry in optimizer.param_groups:
+        for parameter in entry["params"]:
+            if parameter.requires_grad and parameter.grad is None:
+                zeros = torch.zeros_like(parameter)
+                parameter.grad = zeros.to_sparse(1) if is_all_sparse or parameter in sparse else zeros
 
 
 def _slot(tensor: torch.Tensor, number: int) -> _Slot:
@@ -142,26 +163,28 @@ def _install_state(
 def broadcast_object(
     obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """``obj`` of rank ``root_rank``, on every rank; what others pass does not matter.
+    """``obj`` of rank ``root_rank``, on every rank of the set; what others pass does not matter.
 
-    It travels by cloudpickle.
+    ``root_rank`` is a rank of the job also where a process set is given. The object travels by cloudpickle.
+    ValueError where this rank or root is not in the set.
     """
-    require_global(process_set)
-    name = name or f"object.{next(basics.member().unnamed)}"
+    name = name or f"object.{basics.member().next_unnamed(process_set)}"
     is_root = basics.rank() == root_rank
     data = _pickled(obj) if is_root else torch.empty(0, dtype=torch.uint8)
-    length = broadcast_(torch.tensor([data.numel()], dtype=torch.int64), root_rank, f"{name}.sz")
+    length = broadcast_(torch.tensor([data.numel()], dtype=torch.int64), root_rank, f"{name}.sz", process_set)
     if not is_root:
         data = torch.empty(int(length.item()), dtype=torch.uint8)
-    broadcast_(data, root_rank, f"{name}.t")
+    broadcast_(data, root_rank, f"{name}.t", process_set)
     return obj if is_root else cloudpickle.loads(data.numpy().tobytes())
 
 
 def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
     """Every rank's ``obj``, by rank. They travel by cloudpickle."""
     sizes: list[int] = []
-    name = name or f"object.{next(basics.member().unnamed)}"
-    gathered = cast(torch.Tensor, synchronize(start_allgather(_pickled(obj), name, sizes)))
+    name = name or f"object.{basics.member().next_unnamed(global_process_set)}"
+    gathered = cast(
+        torch.Tensor, synchronize(start_allgather(_pickled(obj), name, global_process_set, sizes))
+    )
     return [cloudpickle.loads(part.numpy().tobytes()) for part in torch.split(gathered, sizes)]
 
 

@@ -7,29 +7,50 @@ from typing import Any
 
 import torch
 
+from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.compression import Compression, resolved
 from horovod.torch.exchange import sparse_allreduce_async
+from horovod.torch.gathered import compressor_name
 from horovod.torch.handles import synchronize
-from horovod.torch.reduce_ops import ReduceArguments, reduce_arguments
+from horovod.torch.reduce_ops import OP_NAMES, Average, ReduceArguments, Sum, reduce_arguments
 from horovod.torch.submission import start_allreduce
 
 __all__ = ["GradientReducer", "Wait", "wait_for_all"]
 
 Wait = Callable[[], None]
+Entry = tuple[str, torch.Tensor, torch.Tensor]  # name, parameter, what is reduced for it
 
 
 class GradientReducer:
-    """The reduction of a DistributedOptimizer: op, factors and compression, decided once for all
+    """The reduction of a DistributedOptimizer: op, factors, compression and ranks, decided once for all
     gradients.
+
+    ``has_sparse_gradients`` says that gradients are sparse also where none has been seen yet. ValueError when
+    ``compression`` is no compressor, or its codes cannot be reduced by ``op``.
     """
 
-    def __init__(self, op: int, predivide_factor: float, compression: Any, sparse_as_dense: bool) -> None:
+    def __init__(
+        self,
+        op: int,
+        predivide_factor: float,
+        compression: Any,
+        sparse_as_dense: bool,
+        process_set: ProcessSet = global_process_set,
+        has_sparse_gradients: bool = False,
+    ) -> None:
         self.op = op
         self.sparse_as_dense = sparse_as_dense
         self.compressor = resolved(compression)
+        self._process_set = process_set
+        self._has_sparse_gradients = has_sparse_gradients
         # Average divides by size() in the core; predividing moves part of that before the sum.
         self._arguments: ReduceArguments = reduce_arguments(op, 1.0 / predivide_factor, predivide_factor)
         self._sparse_dims: dict[torch.Tensor, int] = {}  # of the parameters whose gradient was sparse before
+        if op not in (Average, Sum) and getattr(self.compressor, "combine", "sum") != "sum":
+            raise ValueError(
+                f"compression={compressor_name(self.compressor)} with op={OP_NAMES[op]}: codes can be added "
+                "only; use Sum or Average, or one of Compression.none, fp16 and bf16."
+            )
 
     def compressor_for(self, parameter: torch.Tensor) -> Any:
         """Compression of a parameter's gradient: none for vectors and for what is too small to be worth it.
@@ -45,19 +66,26 @@ class GradientReducer:
         """Give a parameter without gradient a zero one, so that this rank can take part in reducing it."""
         if parameter.grad is not None:
             return
-        if parameter in self._sparse_dims and not self.sparse_as_dense:
-            dims = self._sparse_dims[parameter]
+        dims = self._sparse_dims.get(parameter, 1 if self._has_sparse_gradients else None)
+        if dims is None or self.sparse_as_dense:
+            parameter.grad = torch.zeros_like(parameter)
+        else:
             nothing = torch.empty(0, *parameter.shape[dims:], dtype=parameter.dtype)
             parameter.grad = torch.sparse_coo_tensor(
                 torch.empty(dims, 0), nothing, parameter.shape, check_invariants=False
             )
-        else:
-            parameter.grad = torch.zeros_like(parameter)
+
+    def is_zero(self, parameter: torch.Tensor) -> bool:
+        """Whether the parameter has a gradient without any element other than zero."""
+        gradient = parameter.grad
+        assert gradient is not None
+        values = gradient._values() if gradient.is_sparse else gradient
+        return not torch.count_nonzero(values)
 
     def start(self, names: Sequence[str], parameters: Sequence[torch.Tensor], grouped: bool) -> Wait:
         """Start to reduce the parameters' gradients, as a group if ``grouped``; returns what waits for it."""
         waits: list[Wait] = []
-        dense: dict[Any, list[tuple[str, torch.Tensor]]] = {}
+        dense: list[Entry] = []
         for name, parameter in zip(names, parameters, strict=True):
             gradient = parameter.grad
             assert gradient is not None
@@ -66,29 +94,52 @@ class GradientReducer:
             if gradient.is_sparse and not self.sparse_as_dense:
                 waits.append(self._start_sparse(name, parameter, gradient))
             else:
-                key = self.compressor_for(parameter) if grouped else parameter
-                dense.setdefault(key, []).append((name, parameter))
-        for members in dense.values():
-            waits.append(self._start_dense(members, grouped))
-        return lambda: wait_for_all(waits)
-
-    def _start_dense(self, members: list[tuple[str, torch.Tensor]], grouped: bool) -> Wait:
-        names, parameters = zip(*members, strict=True)
-        compressor = self.compressor_for(parameters[0])
-        name = f"group.{names[0]}" if grouped else names[0]
-        gradients = [p.grad.to_dense() if p.grad.is_sparse else p.grad for p in parameters]
-        handle = start_allreduce(gradients, name, self._arguments, compressor, in_place=True, grouped=grouped)
+                dense.append((name, parameter, gradient.to_dense() if gradient.is_sparse else gradient))
+        waits.append(self.start_dense(dense, grouped))
 
         def wait() -> None:
-            synchronize(handle)
-            for parameter, gradient in zip(parameters, gradients, strict=True):
+            wait_for_all(waits)
+            for _, parameter, gradient in dense:
                 if parameter in self._sparse_dims:
                     parameter.grad = gradient.to_sparse(self._sparse_dims[parameter])
 
         return wait
 
+    def start_dense(self, entries: Sequence[Entry], grouped: bool) -> Wait:
+        """Start to reduce dense tensors in place; if ``grouped``, all that travel alike together."""
+        waits: list[Wait] = []
+        alike: dict[int, list[Entry]] = {}
+        for number, entry in enumerate(entries):
+            alike.setdefault(id(self.compressor_for(entry[1])) if grouped else number, []).append(entry)
+        for members in alike.values():
+            waits.append(self._start_alike(members, grouped))
+        return lambda: wait_for_all(waits)
+
+    def _start_alike(self, entries: Sequence[Entry], grouped: bool) -> Wait:
+        names, parameters, tensors = zip(*entries, strict=True)
+        name = f"group.{names[0]}" if grouped else names[0]
+        compressor = self.compressor_for(parameters[0])
+        handle = start_allreduce(
+            tensors, name, self._arguments, compressor, self._process_set, in_place=True, grouped=grouped
+        )
+
+        def wait() -> None:
+            synchronize(handle)
+
+        return wait
+
+    def reduced_loss(self, loss: Any) -> torch.Tensor:
+        """A closure's loss (a tensor of one element, or a number), reduced as gradients are."""
+        value = torch.as_tensor(loss).detach().clone()
+        name = "DistributedOptimizer.loss"
+        handle = start_allreduce(
+            [value], name, self._arguments, Compression.none, self._process_set, in_place=True, grouped=False
+        )
+        synchronize(handle)
+        return value
+
     def _start_sparse(self, name: str, parameter: torch.Tensor, gradient: torch.Tensor) -> Wait:
-        finish = sparse_allreduce_async(gradient, name, self.op)
+        finish = sparse_allreduce_async(gradient, name, self.op, self._process_set)
 
         def wait() -> None:
             parameter.grad = finish()

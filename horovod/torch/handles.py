@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -15,7 +16,7 @@ import torch
 from horovod import _native as native
 from horovod.common.basics import basics
 
-__all__ = ["Operation", "Output", "abandon", "complete_all", "poll", "register", "synchronize"]
+__all__ = ["Operation", "Output", "abandon", "complete_all", "poll", "register", "starting", "synchronize"]
 
 Output = torch.Tensor | tuple[torch.Tensor, ...] | None
 
@@ -58,6 +59,17 @@ def abandon(operation: Operation) -> None:
     """Keep the tensors of an operation that failed in part: its other requests may still be under way."""
     with _lock:
         _abandoned.append(operation)
+
+
+@contextmanager
+def starting(operation: Operation) -> Iterator[None]:
+    """Inside the block requests are made; if that fails half-way, those made keep their tensors."""
+    try:
+        yield
+    except BaseException:
+        if operation.waits:
+            abandon(operation)
+        raise
 
 
 def _forget_all() -> None:

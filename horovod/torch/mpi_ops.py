@@ -1,39 +1,36 @@
-"""Collectives on torch tensors, and the life cycle functions, as ``horovod.torch`` exports them.
+"""Everything ``horovod.torch`` exports that is about the job and its collectives, in one place, as Horovod
+has it.
 
-Compressors are routed here and in submission.py: one with a native codec is worked by the core; one whose
-output may be added ("sum") compresses, allreduces and decompresses; any other ("gather") takes the allgather
-route of gathered.py.
+The collectives are written in reduction.py (allreduce), exchange.py (allgather, broadcast, barrier, join,
+sparse allreduce) and scatter.py (alltoall, reduce-scatter).
 
-Common arguments of the functions below:
+Common arguments of the collectives:
     name: the same on all ranks for the same operation. Without one, operations must start in the same order
-        everywhere.
-    op: Average (the default), Sum, Min, Max or Product. ``average`` is its deprecated predecessor.
+        on all ranks of the process set.
+    op: Average (the default), Sum, Adasum, Min, Max or Product. ``average`` is its deprecated predecessor.
     prescale_factor, postscale_factor: multiply the tensor before, and the result after the reduction.
-    process_set: global_process_set is the only one yet.
+    process_set: the ranks to work with; each of them makes the call.
 Common errors:
-    ValueError: a wrong argument, a dtype or device that is not served, or a name that is in flight on this
-        rank.
+    ValueError: a wrong argument, a dtype or device that is not served, a name that is in flight on this rank,
+        or a process set that is not registered or that this rank is not in.
     HorovodInternalError: ranks disagree about the operation, or the job is shut down or broken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, cast
-
 import torch
 
 from horovod.common.basics import basics as _basics
-from horovod.common.process_sets import ProcessSet, global_process_set, require_global
 from horovod.torch.autograd import (
-    CompressedGroupedAllreduce,
     HorovodAllgather,
     HorovodAllreduce,
+    HorovodAlltoall,
     HorovodBroadcast,
+    HorovodGroupedAllgather,
     HorovodGroupedAllreduce,
-    applied,
+    HorovodGroupedReducescatter,
+    HorovodReducescatter,
 )
-from horovod.torch.compression import Compression, CompressorLike, resolved
 from horovod.torch.exchange import (
     allgather,
     allgather_async,
@@ -42,6 +39,9 @@ from horovod.torch.exchange import (
     broadcast_,
     broadcast_async,
     broadcast_async_,
+    grouped_allgather,
+    grouped_allgather_async,
+    join,
     sparse_allreduce_async,
 )
 from horovod.torch.handles import poll, synchronize
@@ -53,19 +53,41 @@ from horovod.torch.reduce_ops import (
     Product,
     Sum,
     handle_average_backwards_compatibility,
-    reduce_arguments,
 )
-from horovod.torch.submission import start_allreduce
+from horovod.torch.reduction import (
+    allreduce,
+    allreduce_,
+    allreduce_async,
+    allreduce_async_,
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+)
+from horovod.torch.scatter import (
+    alltoall,
+    alltoall_async,
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+    reducescatter,
+    reducescatter_async,
+)
 
 __all__ = [
-    "Adasum", "Average", "HorovodAllgather", "HorovodAllreduce", "HorovodBroadcast",
-    "HorovodGroupedAllreduce", "Max", "Min", "Product", "Sum", "allgather", "allgather_async", "allreduce",
-    "allreduce_", "allreduce_async", "allreduce_async_", "barrier", "broadcast", "broadcast_",
+    "Adasum", "Average", "HorovodAllgather", "HorovodAllreduce", "HorovodAlltoall", "HorovodBroadcast",
+    "HorovodGroupedAllgather", "HorovodGroupedAllreduce", "HorovodGroupedReducescatter",
+    "HorovodReducescatter",
+    "Max", "Min", "Product", "Sum", "add_process_set", "allgather", "allgather_async", "allreduce",
+    "allreduce_",
+    "allreduce_async", "allreduce_async_", "alltoall", "alltoall_async", "barrier", "broadcast", "broadcast_",
     "broadcast_async", "broadcast_async_", "ccl_built", "cross_rank", "cross_size", "cuda_built", "ddl_built",
-    "gloo_built", "gloo_enabled", "grouped_allreduce", "grouped_allreduce_", "grouped_allreduce_async",
-    "grouped_allreduce_async_", "handle_average_backwards_compatibility", "init", "is_homogeneous",
-    "is_initialized", "local_rank", "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported",
-    "nccl_built", "poll", "rank", "rocm_built", "shutdown", "size", "sparse_allreduce_async", "synchronize",
+    "gloo_built", "gloo_enabled", "grouped_allgather", "grouped_allgather_async", "grouped_allreduce",
+    "grouped_allreduce_", "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter",
+    "grouped_reducescatter_async", "handle_average_backwards_compatibility", "init", "is_homogeneous",
+    "is_initialized", "join", "local_rank", "local_size", "metrics", "mpi_built", "mpi_enabled",
+    "mpi_threads_supported", "nccl_built", "poll", "rank", "reducescatter", "reducescatter_async",
+    "remove_process_set", "rocm_built", "shutdown", "size", "sparse_allreduce_async", "start_timeline",
+    "stop_timeline", "synchronize",
 ]
 
 _MPI_LIB_AVAILABLE = True
@@ -73,6 +95,11 @@ _MPI_LIB_AVAILABLE = True
 init = _basics.init
 shutdown = _basics.shutdown
 is_initialized = _basics.is_initialized
+add_process_set = _basics.add_process_set
+remove_process_set = _basics.remove_process_set
+start_timeline = _basics.start_timeline
+stop_timeline = _basics.stop_timeline
+metrics = _basics.metrics
 rank = _basics.rank
 size = _basics.size
 local_rank = _basics.local_rank
@@ -94,194 +121,3 @@ rocm_built = _basics.rocm_built
 
 def _check_has_gpu() -> bool:
     return torch.cuda.is_available()
-
-
-def _start(
-    tensors: Sequence[torch.Tensor],
-    average: bool | None,
-    name: str | None,
-    op: int | None,
-    factors: tuple[float, float],
-    process_set: ProcessSet,
-    compression: CompressorLike,
-    **how: bool,
-) -> int:
-    require_global(process_set)
-    arguments = reduce_arguments(handle_average_backwards_compatibility(op, average), *factors)
-    return start_allreduce(tensors, name, arguments, resolved(compression), **how)
-
-
-def allreduce_async(
-    tensor: torch.Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-    *,
-    compression: CompressorLike = Compression.none,
-) -> int:
-    """Start an allreduce into a new tensor, which ``synchronize`` of the returned handle gives.
-
-    Not differentiable.
-    """
-    factors = (prescale_factor, postscale_factor)
-    return _start(
-        [tensor], average, name, op, factors, process_set, compression, in_place=False, grouped=False
-    )
-
-
-def allreduce(
-    tensor: torch.Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    compression: CompressorLike = Compression.none,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> torch.Tensor:
-    """The reduction of all ranks' tensors, as a new tensor of the same shape and dtype; differentiable."""
-    compressor, around = _around(compression)
-    op = handle_average_backwards_compatibility(op, average)
-    compressed, ctx = around.compress(tensor)
-    reduced = applied(
-        HorovodAllreduce,
-        compressed,
-        None,
-        name,
-        op,
-        prescale_factor,
-        postscale_factor,
-        process_set,
-        compressor,
-    )
-    return cast(torch.Tensor, around.decompress(reduced, ctx))
-
-
-def _around(compression: CompressorLike) -> tuple[Any, Any]:
-    """The compressor to allreduce with, and the one to work around the allreduce, where autograd sees its
-    steps.
-    """
-    compressor = resolved(compression)
-    if getattr(compressor, "codec", None) is None and getattr(compressor, "combine", "sum") == "sum":
-        return Compression.none, compressor
-    return compressor, Compression.none
-
-
-def allreduce_async_(
-    tensor: torch.Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-    *,
-    compression: CompressorLike = Compression.none,
-) -> int:
-    """Start an allreduce in place: leave the tensor alone until ``synchronize`` has returned it."""
-    factors = (prescale_factor, postscale_factor)
-    return _start(
-        [tensor], average, name, op, factors, process_set, compression, in_place=True, grouped=False
-    )
-
-
-def allreduce_(
-    tensor: torch.Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-    *,
-    compression: CompressorLike = Compression.none,
-) -> torch.Tensor:
-    """Replace the tensor's values by the reduction over all ranks, and return it."""
-    factors = (prescale_factor, postscale_factor)
-    handle = _start(
-        [tensor], average, name, op, factors, process_set, compression, in_place=True, grouped=False
-    )
-    return cast(torch.Tensor, synchronize(handle))
-
-
-def grouped_allreduce_async(
-    tensors: Sequence[torch.Tensor],
-    average: bool | None = None,
-    name: str | None = None,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-    *,
-    compression: CompressorLike = Compression.none,
-) -> int:
-    """Start one allreduce of several tensors, all or nothing; ``synchronize`` gives a tuple of new
-    tensors.
-    """
-    factors = (prescale_factor, postscale_factor)
-    return _start(tensors, average, name, op, factors, process_set, compression, in_place=False, grouped=True)
-
-
-def grouped_allreduce(
-    tensors: Sequence[torch.Tensor],
-    average: bool | None = None,
-    name: str | None = None,
-    compression: CompressorLike = Compression.none,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> list[torch.Tensor]:
-    """The reductions of several tensors, reduced together, as a list of new tensors; differentiable."""
-    require_global(process_set)
-    compressor, around = _around(compression)
-    arguments = reduce_arguments(
-        handle_average_backwards_compatibility(op, average), prescale_factor, postscale_factor
-    )
-    if not tensors:
-        return []
-    compressed, contexts = zip(*(around.compress(tensor) for tensor in tensors), strict=True)
-    reduced = applied(CompressedGroupedAllreduce, compressor, name, arguments, *compressed)
-    return [around.decompress(tensor, ctx) for tensor, ctx in zip(reduced, contexts, strict=True)]
-
-
-def grouped_allreduce_async_(
-    tensors: Sequence[torch.Tensor],
-    average: bool | None = None,
-    name: str | None = None,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-    *,
-    compression: CompressorLike = Compression.none,
-) -> int:
-    """Start one in-place allreduce of several tensors, all or nothing; ``synchronize`` gives a tuple of
-    them.
-    """
-    factors = (prescale_factor, postscale_factor)
-    return _start(tensors, average, name, op, factors, process_set, compression, in_place=True, grouped=True)
-
-
-def grouped_allreduce_(
-    tensors: Sequence[torch.Tensor],
-    average: bool | None = None,
-    name: str | None = None,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-    *,
-    compression: CompressorLike = Compression.none,
-) -> tuple[torch.Tensor, ...]:
-    """Replace the values of several tensors by their reductions, reduced together; returns a tuple of
-    them.
-    """
-    factors = (prescale_factor, postscale_factor)
-    handle = _start(
-        tensors, average, name, op, factors, process_set, compression, in_place=True, grouped=True
-    )
-    return cast(tuple[torch.Tensor, ...], synchronize(handle))

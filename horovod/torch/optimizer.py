@@ -3,12 +3,12 @@
 Life of a gradient: a hook fires when the backward pass has accumulated it; after ``backward_passes_per_step``
 such passes its reduction starts, in place, by the parameter's name; ``synchronize`` waits. Every rank reduces
 every parameter exactly once per step, those without a gradient as zeros, so ranks with different control flow
-still match.
+still match. docs/optimizer.md has the patterns; adasum_optimizer.py what op=Adasum does instead.
 """
 
 from __future__ import annotations
 
-import os
+import functools
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -17,89 +17,32 @@ from typing import Any
 
 import torch
 
+from horovod.common import util
 from horovod.common.basics import basics
-from horovod.common.process_sets import ProcessSet, global_process_set, require_global
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
 from horovod.torch.compression import Compression, CompressorLike
-from horovod.torch.functions import broadcast_object
-from horovod.torch.gradients import GradientReducer, Wait, wait_for_all
-from horovod.torch.parameters import Groups, checked_groups, default_name, group_members, parameter_names
-from horovod.torch.reduce_ops import Average
+from horovod.torch.gradient_listener import GradientListener
+from horovod.torch.gradients import GradientReducer
+from horovod.torch.parameters import checked_groups, checked_passes, parameter_names
+from horovod.torch.reduce_ops import Adasum, Average
 
 __all__ = ["DistributedOptimizer"]
 
 
-class _DistributedOptimizer(torch.optim.Optimizer):
+class _DistributedOptimizer(GradientListener):
     """What is put in front of the user's optimizer class; ``super()`` is that class.
 
     Instances are made by DistributedOptimizer() only, which takes everything else over from the user's
     instance.
     """
 
-    op: int
-    gradient_predivide_factor: float
-    sparse_as_dense: bool
-    process_set: ProcessSet
-    backward_passes_per_step: int
-    _reducer: GradientReducer
-    _parameter_names: dict[torch.Tensor, str]
-    _groups: Groups | None
-    _group_of: dict[torch.Tensor, list[torch.Tensor]]
-    _requires_update: set[torch.Tensor]
-    _allreduce_delay: dict[torch.Tensor, int]
-    _handles: dict[torch.Tensor, tuple[Wait | None, Any]]
-    _hooks: dict[torch.Tensor, Any]
-    _active: bool
     _synchronized: bool
     _should_synchronize: bool
 
     def _begin(self) -> None:
-        """Start to listen to gradients, if there is anybody to share them with."""
-        self._group_of, self._requires_update, self._allreduce_delay = {}, set(), {}
-        self._handles, self._hooks = {}, {}
         self._synchronized, self._should_synchronize = False, True
-        self._active = basics.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"
-        if not self._active:
-            return
-        weakref.finalize(self, _remove_hooks, self._hooks)
-        self._listen_to_new_parameters()
-        trainable = [p for p in self._all_parameters() if p in self._requires_update]
-        if isinstance(self._groups, int):
-            trainable = self._in_order_of_rank_0(trainable)
-        for members in group_members(self._groups, trainable):
-            self._group_of.update(dict.fromkeys(members, members))
-
-    def _all_parameters(self) -> Iterator[torch.Tensor]:
-        for entry in self.param_groups:
-            yield from entry["params"]
-
-    def _in_order_of_rank_0(self, trainable: list[torch.Tensor]) -> list[torch.Tensor]:
-        by_name = {self._parameter_names[p]: p for p in trainable}
-        return [by_name[name] for name in broadcast_object(list(by_name), root_rank=0)]
-
-    def _listen_to_new_parameters(self) -> None:
-        """Hook the parameters that have become trainable: at the start all, later those added or unfrozen."""
-        for group, entry in enumerate(self.param_groups):
-            for index, parameter in enumerate(entry["params"]):
-                if parameter.requires_grad and parameter not in self._requires_update:
-                    self._parameter_names.setdefault(parameter, default_name(group, index))
-                    self._requires_update.add(parameter)
-                    self._allreduce_delay[parameter] = self.backward_passes_per_step
-                    hook = _hook_for(weakref.ref(self))
-                    self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(hook)
-
-    def _on_gradient(self, parameter: torch.Tensor) -> None:
-        if self._allreduce_delay[parameter] <= 0:
-            raise AssertionError(
-                f"Gradients of {self._parameter_names[parameter]!r} were computed more than "
-                f"backward_passes_per_step={self.backward_passes_per_step} times before step(). Raise "
-                "backward_passes_per_step to accumulate gradients locally."
-            )
-        self._allreduce_delay[parameter] -= 1
-        if self._allreduce_delay[parameter] == 0:
-            self._handles[parameter] = (None, None)
-            members = self._group_of.get(parameter, [parameter])
-            if all(member in self._handles for member in members):
-                self._start(members)
+        super()._begin()
 
     def _start(self, members: list[torch.Tensor]) -> None:
         names = [self._parameter_names[member] for member in members]
@@ -107,25 +50,24 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         for member in members:
             self._handles[member] = (wait, None)
 
-    def _start_what_is_left(self) -> None:
-        """Reduce what no hook has: missing gradients, as zeros, and groups that did not become complete."""
-        self._listen_to_new_parameters()
-        for parameter in self._all_parameters():
-            is_frozen = not parameter.requires_grad and parameter.grad is None
-            if parameter not in self._requires_update or is_frozen:
-                continue
-            if self._handles.get(parameter, (None, None))[0] is None:
-                members = self._group_of.get(parameter, [parameter])
-                for member in members:
-                    self._reducer.fill_missing(member)
-                self._start(members)
+    def _reduce_what_is_left(self) -> None:
+        """Start what no hook has, with zeros for missing gradients, and wait for everything.
 
-    def _wait(self) -> None:
-        waits = {id(wait): wait for wait, _ in self._handles.values() if wait is not None}
-        self._handles.clear()
-        for parameter in self._allreduce_delay:
-            self._allreduce_delay[parameter] = self.backward_passes_per_step
-        wait_for_all(list(waits.values()))
+        A parameter that is frozen here may have a gradient elsewhere: it takes part too, and goes without
+        gradient again if nobody had one, so that weight decay and momentum leave it alone.
+        """
+        frozen = []
+        for members in self._not_started():
+            for member in members:
+                if member.grad is None:
+                    self._reducer.fill_missing(member)
+                    if not member.requires_grad:
+                        frozen.append(member)
+            self._start(members)
+        self._wait()
+        for parameter in frozen:
+            if self._reducer.is_zero(parameter):
+                parameter.grad = None
 
     def synchronize(self) -> None:
         """Wait until every gradient is the reduction over all ranks. Gradients that are missing become zeros.
@@ -133,8 +75,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         Call it to work on reduced gradients (clipping) before ``with optimizer.skip_synchronize(): step()``.
         """
         if self._active:
-            self._start_what_is_left()
-            self._wait()
+            self._reduce_what_is_left()
         self._synchronized = True
 
     @contextmanager
@@ -160,60 +101,38 @@ class _DistributedOptimizer(torch.optim.Optimizer):
                     stacklevel=2,
                 )
             self.synchronize()
-        self._synchronized = False
-        if closure is None:
-            return super().step()
-        return super().step(self._synchronizing(closure))
+        self._note_step()
+        try:
+            return super().step() if closure is None else super().step(self._synchronizing(closure))
+        finally:
+            self._synchronized = False
 
     # The wrapped class' step is hooked already: a second wrapper would run the user's step hooks twice.
     step.hooked = True  # type: ignore[attr-defined]
 
     def _synchronizing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """``closure``, and then the reduction of the gradients it has computed.
+
+        LBFGS decides by the loss when to stop; ranks that decide differently would wait for each other for
+        ever, so that its loss is reduced too.
+        """
+        decides_by_loss = isinstance(self, torch.optim.LBFGS)
+
         def closure_and_synchronize() -> Any:
             loss = closure()
-            if self._handles:
-                self._start_what_is_left()
-                self._wait()
-            return loss
+            if not self._active:
+                return loss
+            passes = self.backward_passes_per_step
+            if decides_by_loss or any(left != passes for left in self._allreduce_delay.values()):
+                self._reduce_what_is_left()
+            return self._reducer.reduced_loss(loss) if decides_by_loss else loss
 
         return closure_and_synchronize
 
-    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """As the wrapped optimizer's; AssertionError while gradients are being reduced."""
-        if self._handles:
-            raise AssertionError(
-                "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
-                "optimizer.synchronize(): the gradients are being reduced."
-            )
-        super().zero_grad(*args, **kwargs)
-
     def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
         """As the wrapped optimizer's; accumulation over backward passes starts anew."""
-        self._wait()
         self._synchronized, self._should_synchronize = False, True
         super().load_state_dict(*args, **kwargs)
-
-    def set_backward_passes_per_step(self, passes: int) -> None:
-        """Change after how many backward passes gradients are reduced; counting starts anew."""
-        self.backward_passes_per_step = passes
-        for parameter in self._allreduce_delay:
-            self._allreduce_delay[parameter] = passes
-
-
-def _hook_for(reference: weakref.ref[_DistributedOptimizer]) -> Callable[[torch.Tensor], None]:
-    """A hook that does not keep the optimizer alive: parameters outlive it, and may get another one."""
-
-    def hook(parameter: torch.Tensor) -> None:
-        optimizer = reference()
-        if optimizer is not None:
-            optimizer._on_gradient(parameter)
-
-    return hook
-
-
-def _remove_hooks(hooks: dict[torch.Tensor, Any]) -> None:
-    for hook in hooks.values():
-        hook.remove()
 
 
 def DistributedOptimizer(
@@ -236,42 +155,69 @@ def DistributedOptimizer(
         compression: how gradients travel. Vectors, and what has fewer elements than the compressor's
             ``min_elements``, travel uncompressed where the compressor has that attribute.
         backward_passes_per_step: backward passes whose gradients are summed before they are reduced.
-        op: Average, Sum, Min, Max or Product.
+        op: Average, Sum, Min, Max or Product; with Adasum and more than one rank the steps that ranks would
+            make are combined, instead of their gradients (see adasum_optimizer.py).
         gradient_predivide_factor: with Average, divide by this before the sum and by size() / this after it.
         num_groups: deprecated, write ``groups``.
         groups: reduce gradients together: a number of groups of even length, or lists of parameters.
         sparse_as_dense: reduce sparse gradients as dense ones.
-        process_set: global_process_set is the only one yet.
+        process_set: the ranks to reduce over. A rank outside of it makes its steps alone.
 
     Raises:
         ValueError: an argument is wrong; most are found even before ``hvd.init()``.
-        NotImplementedError: op is Adasum.
+        NotImplementedError: Adasum over a process set, or over a number of ranks that is no power of two.
     """
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor is served with op=Average only.")
-    if backward_passes_per_step <= 0:
-        raise ValueError(f"backward_passes_per_step={backward_passes_per_step} must be 1 or more.")
-    if isinstance(optimizer, _DistributedOptimizer):
+    if not gradient_predivide_factor > 0:
+        raise ValueError(f"gradient_predivide_factor={gradient_predivide_factor} must be greater than 0.")
+    checked_passes(backward_passes_per_step)
+    if isinstance(optimizer, GradientListener):
         raise ValueError("This optimizer is a DistributedOptimizer already.")
-    require_global(process_set)
+    if op == Adasum and process_set != global_process_set:
+        raise NotImplementedError("op=Adasum is served over all ranks only, not over a process set.")
+    if process_set.process_set_id is None:
+        raise ValueError(f"process_set={process_set} is not registered: use hvd.add_process_set() or init().")
     if num_groups:
         warnings.warn("Parameter num_groups has been replaced by groups.", DeprecationWarning, stacklevel=2)
-    reducer = GradientReducer(op, gradient_predivide_factor, compression, sparse_as_dense)
+    has_sparse_gradients = isinstance(optimizer, torch.optim.SparseAdam)
+    factor = gradient_predivide_factor
+    reducer = GradientReducer(op, factor, compression, sparse_as_dense, process_set, has_sparse_gradients)
     names = parameter_names(optimizer.param_groups, named_parameters)
     parameters = [p for entry in optimizer.param_groups for p in entry["params"]]
     checked = checked_groups(groups, num_groups, parameters)
 
-    wrapped = _wrapped(optimizer)
-    wrapped.op, wrapped.gradient_predivide_factor = op, gradient_predivide_factor
+    wrapped = _wrapped(optimizer, _front_for(op))
+    wrapped.op, wrapped.gradient_predivide_factor = op, factor
     wrapped.sparse_as_dense, wrapped.process_set = sparse_as_dense, process_set
     wrapped.backward_passes_per_step = backward_passes_per_step
     wrapped._reducer, wrapped._parameter_names, wrapped._groups = reducer, names, checked
+    wrapped._wrap_again = functools.partial(
+        DistributedOptimizer,
+        compression=compression,
+        backward_passes_per_step=backward_passes_per_step,
+        op=op,
+        gradient_predivide_factor=factor,
+        sparse_as_dense=sparse_as_dense,
+        process_set=process_set,
+    )
     wrapped._begin()
     return wrapped
 
 
-def _wrapped(optimizer: torch.optim.Optimizer) -> _DistributedOptimizer:
-    """An instance of a new class that puts _DistributedOptimizer in front of the optimizer's.
+def _front_for(op: int) -> type[GradientListener]:
+    """The class to put in front of the user's."""
+    if op != Adasum or basics.size() == 1:
+        return _DistributedOptimizer
+    if not util.num_rank_is_power_2(basics.size()):
+        raise NotImplementedError(
+            f"op=Adasum needs a number of ranks that is a power of two, not {basics.size()}."
+        )
+    return DistributedAdasumOptimizer
+
+
+def _wrapped(optimizer: torch.optim.Optimizer, front: type[GradientListener]) -> GradientListener:
+    """An instance of a new class that puts ``front`` before the optimizer's.
 
     The constructor is not run: it would forget the optimizer's state, and may want arguments nobody knows
     here.
@@ -279,10 +225,11 @@ def _wrapped(optimizer: torch.optim.Optimizer) -> _DistributedOptimizer:
     base = type(optimizer)
     # Scripts tell a wrapped optimizer by this module's name.
     members = {"__module__": __name__, "__doc__": base.__doc__}
-    cls = type(base.__name__, (_DistributedOptimizer, base), members)
-    wrapped: _DistributedOptimizer = object.__new__(cls)
+    cls = type(base.__name__, (front, base), members)
+    wrapped: GradientListener = object.__new__(cls)
     # A learning rate scheduler leaves a `step` in the instance, bound to the old optimizer: it must stay
     # behind.
     own = {name: value for name, value in vars(optimizer).items() if name not in ("step", "zero_grad")}
     wrapped.__dict__.update(own)
+    wrapped._origin = weakref.ref(optimizer)
     return wrapped

@@ -10,7 +10,9 @@ import torch
 
 from horovod.common.util import split_list
 
-__all__ = ["Groups", "checked_groups", "default_name", "group_members", "parameter_names"]
+__all__ = [
+    "Groups", "checked_groups", "checked_passes", "default_name", "group_members", "parameter_names",
+]
 
 Groups = int | list[list[torch.Tensor]]
 
@@ -18,6 +20,13 @@ Groups = int | list[list[torch.Tensor]]
 def default_name(group: int, index: int) -> str:
     """The name of a parameter nobody has named: by its place in ``param_groups``."""
     return f"allreduce.noname.{group}.{index}"
+
+
+def checked_passes(passes: int) -> int:
+    """``backward_passes_per_step`` as it was given; ValueError unless it is 1 or more."""
+    if passes <= 0:
+        raise ValueError(f"backward_passes_per_step={passes} must be 1 or more.")
+    return passes
 
 
 def parameter_names(

@@ -25,7 +25,7 @@ handle_average_backwards_compatibility = get_average_backwards_compatibility_fun
 
 
 class ReduceArguments(NamedTuple):
-    """What is done to the tensors of an allreduce besides moving them."""
+    """What is done to the tensors of a reduction besides moving them."""
 
     op: int
     prescale: float
@@ -33,9 +33,9 @@ class ReduceArguments(NamedTuple):
 
 
 def reduce_arguments(op: int, prescale: float, postscale: float) -> ReduceArguments:
-    """The checked arguments of an allreduce; ValueError on an unknown op, NotImplementedError on Adasum."""
-    if op == Adasum:
-        raise NotImplementedError("op=Adasum comes with a later release of this package; use Average or Sum.")
-    if op not in (Average, Sum, Min, Max, Product):
-        raise ValueError(f"op={op!r} is not a reduce operation; use Average, Sum, Min, Max or Product.")
+    """The checked arguments of a reduction; ValueError on an unknown op."""
+    if op not in (Average, Sum, Adasum, Min, Max, Product):
+        raise ValueError(
+            f"op={op!r} is not a reduce operation; use Average, Sum, Adasum, Min, Max or Product."
+        )
     return ReduceArguments(int(op), float(prescale), float(postscale))

@@ -1,6 +1,6 @@
-"""Handing operations on tensors to the engine: which requests they become, and what becomes of the results.
+"""Handing allreduces to the engine: which requests they become, and what becomes of the results.
 
-Every ``start_*`` function returns a handle. Tensors need not be contiguous: others travel as a copy, which an
+``start_allreduce`` returns a handle. Tensors need not be contiguous: others travel as a copy, which an
 in-place operation copies back.
 """
 
@@ -14,14 +14,16 @@ import torch
 
 from horovod import _native as native
 from horovod.common.basics import basics
+from horovod.common.process_sets import GLOBAL_ID, ProcessSet
+from horovod.common.util import num_rank_is_power_2
 from horovod.torch import gathered, handles
 from horovod.torch.compression import NoneCompressor
 from horovod.torch.handles import Operation, Output
 from horovod.torch.naming import wire_name
-from horovod.torch.reduce_ops import OP_NAMES, Average, ReduceArguments, Sum
+from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, ReduceArguments, Sum
 from horovod.torch.tensors import addressable, check_served, described, from_core, is_addressable
 
-__all__ = ["start_allgather", "start_allreduce", "start_barrier", "start_broadcast"]
+__all__ = ["delivered", "reduction_of", "start_allreduce"]
 
 Finish = Callable[[list[native.Result]], list[torch.Tensor]]
 
@@ -34,6 +36,7 @@ class _Request(NamedTuple):
     compressor: Any
     in_place: bool
     operation: Operation
+    process_set_id: int
 
 
 def start_allreduce(
@@ -41,19 +44,25 @@ def start_allreduce(
     name: str | None,
     arguments: ReduceArguments,
     compressor: Any,
+    process_set: ProcessSet,
     *,
     in_place: bool,
     grouped: bool,
 ) -> int:
-    """Allreduce of one tensor or a group.
+    """Allreduce of one tensor or a group over a process set.
 
     ``compressor`` is resolved; its output is a tuple if ``grouped``.
     """
-    operation = Operation(basics.member().engine)
+    member = basics.member()
+    operation = Operation(member.engine)
+    process_set_id = member.id_of(process_set)
+    if arguments.op == Adasum:
+        _check_adasum(member.world, process_set_id)
     routes = [_route(tensor, compressor, arguments, name) for tensor in tensors]
-    request = _Request(wire_name("allreduce", name), arguments, compressor, in_place, operation)
+    wire = wire_name("allreduce", name, process_set)
+    request = _Request(wire, arguments, compressor, in_place, operation, process_set_id)
     finishes: list[tuple[list[int], slice, Finish]] = []
-    try:
+    with handles.starting(operation):
         # A request has one dtype: a group of several becomes one for each, of which the first has the name.
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
             members = [i for i, tensor in enumerate(tensors) if tensor.dtype == dtype]
@@ -61,23 +70,28 @@ def start_allreduce(
             begin = len(operation.waits)
             finish = routes[members[0]](request._replace(wire=wire), [tensors[i] for i in members])
             finishes.append((members, slice(begin, len(operation.waits)), finish))
-    except BaseException:
-        if operation.waits:
-            handles.abandon(operation)
-        raise
 
     def finish_all(results: list[native.Result]) -> Output:
         outputs = list(tensors)
         for members, own_results, finish in finishes:
             for i, reduced in zip(members, finish(results[own_results]), strict=True):
-                outputs[i] = _delivered(reduced, tensors[i], in_place)
+                outputs[i] = delivered(reduced, tensors[i], in_place)
         return tuple(outputs) if grouped else outputs[0]
 
     operation.finish = finish_all
     return handles.register(operation)
 
 
-def _delivered(result: torch.Tensor, tensor: torch.Tensor, in_place: bool) -> torch.Tensor:
+def _check_adasum(world: native.World, process_set_id: int) -> None:
+    if process_set_id != GLOBAL_ID:
+        raise NotImplementedError("op=Adasum runs over all ranks only: leave process_set out.")
+    if not num_rank_is_power_2(world.size):
+        raise NotImplementedError(f"op=Adasum needs 2, 4, 8, ... ranks, and this job has {world.size}.")
+    if not world.homogeneous:
+        raise NotImplementedError("op=Adasum needs as many ranks on every host.")
+
+
+def delivered(result: torch.Tensor, tensor: torch.Tensor, in_place: bool) -> torch.Tensor:
     """The tensor the caller gets: in place it is the caller's own, whatever the result was computed in."""
     if not in_place:
         return result
@@ -111,7 +125,7 @@ def _route(tensor: torch.Tensor, compressor: Any, arguments: ReduceArguments, na
 
 
 @functools.lru_cache(maxsize=256)
-def _reduction(arguments: ReduceArguments, codec: native.Codec | None) -> native.Reduction:
+def reduction_of(arguments: ReduceArguments, codec: native.Codec | None) -> native.Reduction:
     return native.Reduction(arguments.op, arguments.prescale, arguments.postscale, codec)
 
 
@@ -128,7 +142,9 @@ def _start_native(request: _Request, tensors: list[torch.Tensor], codec: native.
         operation.tensors += [tensor, source, output]
         outputs.append(tensor if request.in_place and is_addressable(tensor) else output)
     operation.waits.append(
-        operation.engine.allreduce(request.wire, members, _reduction(request.arguments, codec))
+        operation.engine.allreduce(
+            request.wire, members, reduction_of(request.arguments, codec), request.process_set_id
+        )
     )
     return lambda results: outputs
 
@@ -160,7 +176,7 @@ def _start_summed(request: _Request, tensors: list[torch.Tensor]) -> Finish:
     def decompress(results: list[native.Result]) -> list[torch.Tensor]:
         with torch.no_grad():
             sums = [
-                _delivered(sum_, small, True) for sum_, small in zip(finish(results), compressed, strict=True)
+                delivered(sum_, small, True) for sum_, small in zip(finish(results), compressed, strict=True)
             ]
             return [compressor.decompress(sum_, ctx) for sum_, ctx in zip(sums, contexts, strict=True)]
 
@@ -178,7 +194,9 @@ def _start_gathered(request: _Request, tensors: list[torch.Tensor]) -> Finish:
             wire = request.wire if len(tensors) == 1 else f"{request.wire}_{i}of{len(tensors)}"
             own = gathered.contribution(wire, tensor, request.arguments, request.compressor)
             operation.tensors.append(own.payload)
-            operation.waits.append(operation.engine.allgather(wire, described(own.payload)))
+            operation.waits.append(
+                operation.engine.allgather(wire, [described(own.payload)], request.process_set_id)
+            )
             contributions.append(own)
 
     def add(results: list[native.Result]) -> list[torch.Tensor]:
@@ -189,42 +207,3 @@ def _start_gathered(request: _Request, tensors: list[torch.Tensor]) -> Finish:
             ]
 
     return add
-
-
-def start_allgather(tensor: torch.Tensor, name: str | None, sizes: list[int] | None = None) -> int:
-    """Allgather along dimension 0.
-
-    ``sizes``, if given, is filled with each rank's first dimension at completion.
-    """
-    engine = basics.member().engine
-    check_served(tensor, f"allgather.{name or 'noname'}")
-    source = addressable(tensor)
-    request = engine.allgather(wire_name("allgather", name), described(source))
-
-    def finish(results: list[native.Result]) -> Output:
-        if sizes is not None:
-            sizes[:] = results[0].sizes
-        return from_core(results[0], source)
-
-    return handles.register(Operation(engine, [request], [source], finish=finish))
-
-
-def start_broadcast(tensor: torch.Tensor, root_rank: int, name: str | None, *, in_place: bool) -> int:
-    """Broadcast of root's tensor, into the tensor itself or into a new one."""
-    engine = basics.member().engine
-    check_served(tensor, f"broadcast.{name or 'noname'}")
-    source = addressable(tensor)
-    direct = in_place and is_addressable(tensor)
-    output = source if in_place or not is_addressable(tensor) else torch.empty_like(source)
-    request = engine.broadcast(wire_name("broadcast", name), described(source, output), root_rank)
-
-    def finish(results: list[native.Result]) -> Output:
-        return _delivered(tensor if direct else output, tensor, in_place)
-
-    return handles.register(Operation(engine, [request], [tensor, source, output], finish=finish))
-
-
-def start_barrier() -> int:
-    """Barrier of all ranks."""
-    engine = basics.member().engine
-    return handles.register(Operation(engine, [engine.barrier("barrier.noname")]))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.utils.dlpack
 
 from horovod import _native as native
 
-__all__ = ["NATIVE_DTYPES", "addressable", "check_served", "described", "from_core", "is_addressable"]
+__all__ = [
+    "NATIVE_DTYPES", "addressable", "check_served", "described", "from_core", "grouped_from_core",
+    "is_addressable",
+]
 
 NATIVE_DTYPES: dict[torch.dtype, int] = {
     torch.uint8: 0,
@@ -66,9 +71,21 @@ def described(source: torch.Tensor, destination: torch.Tensor | None = None) -> 
 
 
 def from_core(result: native.Result, like: torch.Tensor) -> torch.Tensor:
-    """What an allgather returned, as a tensor with the dtype and trailing dimensions of ``like``."""
-    shape = (sum(result.sizes), *like.shape[1:])
+    """What the core received, as one tensor with the dtype and trailing dimensions of ``like``."""
+    return grouped_from_core(result, [like])[0]
+
+
+def grouped_from_core(result: native.Result, likes: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """What the core received for several tensors of one dtype: as many rows from each rank for each of
+    them.
+    """
+    ranks = len(result.sizes) // len(likes)
+    shapes = [
+        (sum(result.sizes[i * ranks : (i + 1) * ranks]), *like.shape[1:]) for i, like in enumerate(likes)
+    ]
+    dtype = likes[0].dtype
     if result.nbytes == 0:
-        return torch.empty(shape, dtype=like.dtype)
-    gathered: torch.Tensor = torch.utils.dlpack.from_dlpack(result.buffer())
-    return gathered.view(like.dtype).reshape(shape)
+        return [torch.empty(shape, dtype=dtype) for shape in shapes]
+    flat = torch.utils.dlpack.from_dlpack(result.buffer()).view(dtype)
+    counts = [torch.Size(shape).numel() for shape in shapes]
+    return [part.reshape(shape) for part, shape in zip(torch.split(flat, counts), shapes, strict=True)]

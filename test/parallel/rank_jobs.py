@@ -2,8 +2,9 @@
 
     run_ranks(np, argv, timeout, env) -> CompletedProcess    any program: argv follows `mpirun -np N`
     run_test_file(np, file)                                  a pytest file inside every rank
+    run_test_files(np, files)                                several, in one job
 
-Files for run_test_file live in test/parallel/ranks. They are plain pytest files that use horovod.torch as one
+Such files live in test/parallel/ranks. They are plain pytest files that use horovod.torch as one
 of two or four ranks; pytest collects them inside a rank only (see conftest.py). To debug one by hand:
 
     mpirun -np 2 python -m pytest test/parallel/ranks/test_collectives.py
@@ -17,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -86,18 +88,25 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def run_test_file(np: int, file: Path, timeout: float = TIME_LIMIT, **env: str) -> None:
-    """Runs a pytest file inside each of `np` ranks and fails unless every rank says that it passed.
+    """Runs a pytest file inside each of `np` ranks and fails unless every rank says that it passed."""
+    run_test_files(np, [file], timeout, **env)
+
+
+def run_test_files(np: int, files: Sequence[Path], timeout: float = TIME_LIMIT, **env: str) -> None:
+    """Runs pytest files, one after the other in one job; see run_test_file.
 
     mpirun's exit code alone is no proof: each rank leaves pytest's in a folder.
     """
     with tempfile.TemporaryDirectory() as reports:
-        argv = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--color=no", str(file)]
+        argv = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--color=no"]
+        argv += map(str, files)
         argv += ["-o", f"faulthandler_timeout={max(timeout - 30, 20)}"]
         job = run_ranks(np, argv, timeout, {"HOROVOD_TEST_REPORTS": reports, **env})
         said = {path.name: path.read_text() for path in Path(reports).iterdir()}
     if job.returncode != 0 or said != {str(rank): "0" for rank in range(np)}:
+        names = ", ".join(file.name for file in files)
         pytest.fail(
-            f"{file.name} with {np} ranks: mpirun ended with {job.returncode}; pytest's exit code by rank: "
+            f"{names} with {np} ranks: mpirun ended with {job.returncode}; pytest's exit code by rank: "
             f"{said}\n{job.stdout}",
             pytrace=False,
         )

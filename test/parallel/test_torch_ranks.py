@@ -1,12 +1,16 @@
-"""horovod.torch with real ranks: every file of ranks/, with two and four; and by messages, not memory."""
+"""horovod.torch with real ranks: every file of ranks/, with two and four; and by messages, not memory.
+
+The test_api files are a suite as a Horovod user would write it: they run one after the other in one job.
+"""
 
 from pathlib import Path
 
 import pytest
-from rank_jobs import run_test_file
+from rank_jobs import run_test_file, run_test_files
 
 RANKS = Path(__file__).parent / "ranks"
-FILES = sorted(RANKS.glob("test_*.py"))
+API = sorted(RANKS.glob("test_api_*.py"))
+FILES = sorted(set(RANKS.glob("test_*.py")) - set(API))
 
 
 @pytest.mark.timeout(150)
@@ -14,6 +18,12 @@ FILES = sorted(RANKS.glob("test_*.py"))
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_in_ranks(file: Path, np: int) -> None:
     run_test_file(np, file)
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("np", [2, 4])
+def test_api_in_ranks(np: int) -> None:
+    run_test_files(np, API)
 
 
 @pytest.mark.timeout(150)

@@ -6,7 +6,6 @@ Every rank is taken to hold what this one holds: Average gives the tensor itself
 from __future__ import annotations
 
 import ctypes
-import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +16,9 @@ from unittest import mock
 import torch
 
 from horovod import _native as native
-from horovod.common.basics import Membership, basics
+from horovod.common.basics import basics
+from horovod.common.membership import Membership
+from horovod.common.process_sets import global_process_set
 from horovod.torch import submission
 from horovod.torch.tensors import NATIVE_DTYPES
 
@@ -76,16 +77,16 @@ class FakeEngine:
         self.requests.append(request)
         return len(self.requests) - 1
 
-    def allreduce(self, name: str, tensors: list[Tensor], reduction: Reduction) -> int:
+    def allreduce(self, name: str, tensors: list[Tensor], reduction: Reduction, process_set: int = 0) -> int:
         return self._add(Request("allreduce", name, tensors, reduction))
 
-    def allgather(self, name: str, tensor: Tensor) -> int:
-        return self._add(Request("allgather", name, [tensor]))
+    def allgather(self, name: str, tensors: list[Tensor], process_set: int = 0) -> int:
+        return self._add(Request("allgather", name, tensors))
 
-    def broadcast(self, name: str, tensor: Tensor, root: int) -> int:
+    def broadcast(self, name: str, tensor: Tensor, root: int, process_set: int = 0) -> int:
         return self._add(Request("broadcast", name, [tensor], root=root))
 
-    def barrier(self, name: str) -> int:
+    def barrier(self, name: str, process_set: int = 0) -> int:
         return self._add(Request("barrier", name, []))
 
     def poll(self, handle: int) -> bool:
@@ -122,12 +123,14 @@ class FakeEngine:
 def imagined_job(size: int, rank: int = 0) -> Iterator[FakeEngine]:
     """Inside the block, this process is rank `rank` of a job of `size`, whose engine is a FakeEngine."""
     engine = FakeEngine(size)
-    world: Any = SimpleNamespace(rank=rank, size=size)
+    world: Any = SimpleNamespace(rank=rank, size=size, homogeneous=True)
     fakes = mock.patch.multiple(native, Tensor=Tensor, Reduction=Reduction)
-    member = mock.patch.object(basics, "_member", Membership(world, engine, itertools.count()))  # type: ignore[arg-type]
-    submission._reduction.cache_clear()
+    member = mock.patch.object(basics, "_member", Membership(world, engine))  # type: ignore[arg-type]
+    submission.reduction_of.cache_clear()
+    global_process_set._place(0, rank, list(range(size)))
     try:
         with fakes, member:
             yield engine
     finally:
-        submission._reduction.cache_clear()
+        global_process_set._place(0, None, None)
+        submission.reduction_of.cache_clear()

@@ -141,7 +141,7 @@ def test_allgather_of_differing_rows(size: int, shares_memory: bool) -> None:
             ):
                 x = np.full((rows[rank], 3), rank % 2, dtype)
                 view = _native.Tensor(x.ctypes.data, 0, list(x.shape), NUMBERS[x.dtype])
-                result = engine.wait(engine.allgather(name, view))
+                result = engine.wait(engine.allgather(name, [view]))
                 assert result.sizes == rows
                 want = np.concatenate([np.full((n, 3), r % 2, dtype) for r, n in enumerate(rows)])
                 assert result.nbytes == want.nbytes

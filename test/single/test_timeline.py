@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ def traced(path: Path, mark_cycles: bool = False) -> _native.Settings:
 def test_it_is_valid_json_after_every_step(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     with stepped_engines(1, traced(path)) as [engine]:
-        assert json.loads(path.read_text()) == []
+        [start] = json.loads(path.read_text())
+        assert start["args"]["start_time_since_epoch_in_micros"] / 1e6 == pytest.approx(time.time(), abs=60)
         x = np.ones(3, np.float32)
         for name in ("a", 'with "quotes" and \\ and \n', "b"):
             engine.allreduce(name, [tensor(x)], _native.Reduction())
@@ -64,6 +66,65 @@ def test_a_group_appears_member_by_member(tmp_path: Path) -> None:
         engine.step(5.0)
     members = {e["args"]["name"] for e in json.loads(path.read_text()) if e["ph"] == "M"}
     assert {"g_1of2", "g_2of2"} <= members
+
+
+def test_the_phases_of_a_route_are_activities(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+
+    def program(rank: int, engine: _native.Engine) -> None:
+        allreduce(engine, "plain", np.ones(5000, np.float32))
+        allreduce(engine, "coded", np.ones(5000, np.float32), codec=_native.get_codec("bit8"))
+        x = np.ones(6, np.float32)
+        engine.wait(engine.allreduce("adasum", [tensor(x)], _native.Reduction(op=2)))
+
+    on_ranks(2, program, shares_memory=False, settings=traced(path))
+    events = json.loads(path.read_text())
+    process = {e["args"]["name"]: e["pid"] for e in events if e["ph"] == "M"}
+
+    def activities(name: str) -> list[str]:
+        return names([e for e in events if e["pid"] == process[name]], "B")
+
+    moved = ["MEMCPY_IN_FUSION_BUFFER", "LOCAL_ALLREDUCE", "REDUCE", "LOCAL_ALLREDUCE"]
+    assert activities("plain") == ["NEGOTIATE_ALLREDUCE", "ALLREDUCE", *moved, "MEMCPY_OUT_FUSION_BUFFER"]
+    assert activities("coded") == ["NEGOTIATE_ALLREDUCE", "ALLREDUCE", "ENCODE", "LOCAL_ALLREDUCE", "REDUCE"]
+    assert activities("adasum")[:4] == [
+        "NEGOTIATE_ALLREDUCE", "ADASUM", "MEMCPY_IN_FUSION_BUFFER", "LOCAL_ADASUM_ALLREDUCE",
+    ]
+
+
+def test_it_starts_and_stops_at_run_time(tmp_path: Path) -> None:
+    with stepped_engines(1, traced(Path("DYNAMIC"), mark_cycles=True)) as [engine]:
+        x = np.ones(3, np.float32)
+
+        def step(name: str) -> None:
+            engine.allreduce(name, [tensor(x)], _native.Reduction())
+            engine.step(5.0)
+
+        step("before")
+        for path, mark_cycles in ((tmp_path / "first", True), (tmp_path / "second", False)):
+            engine.start_timeline(str(path), mark_cycles)
+            step(path.name)
+            engine.stop_timeline()
+            engine.stop_timeline()  # harmless
+            step("between")
+        engine.start_timeline(str(tmp_path / "third"))
+        engine.start_timeline(str(tmp_path / "fourth"))  # ends the third
+        step("fourth")
+        with pytest.raises(ValueError, match="cannot write the timeline to"):
+            engine.start_timeline(str(tmp_path / "missing" / "x"))
+    for name in ("first", "second", "third", "fourth"):
+        events = json.loads((tmp_path / name).read_text())
+        seen = {e["args"]["name"] for e in events if e["ph"] == "M"}
+        assert seen == {"horovod"} | ({name} if name != "third" else set())
+        assert ("CYCLE_START" in names(events, "i")) == (name == "first")
+
+
+def test_starting_needs_the_variable() -> None:
+    with stepped_engines(1) as [engine]:
+        for call in (lambda: engine.start_timeline("x"), engine.stop_timeline):
+            with pytest.raises(ValueError, match="needs HOROVOD_TIMELINE to be set before"):
+                call()
+    assert not Path("x").exists()
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:

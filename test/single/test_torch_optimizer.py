@@ -48,7 +48,13 @@ def sgd(model: nn.Module, **options: Any) -> torch.optim.Optimizer:
         (lambda m: {"groups": [[m[0].weight], [m[0].weight]]}, "only once"),
         (lambda m: {"groups": [[torch.ones(3)]]}, "not among the parameters"),
         (lambda m: {"compression": 3}, "no compressor"),
+        (lambda m: {"compression": hvd.Compression.bit8, "op": hvd.Min}, "codes can be added only"),
+        (lambda m: {"compression": hvd.Compression.bit16, "op": hvd.Adasum}, "codes can be added only"),
         (lambda m: {"process_set": hvd.ProcessSet([0])}, "process_set"),
+        (lambda m: {"gradient_predivide_factor": 0.0}, "greater than 0"),
+        (lambda m: {"gradient_predivide_factor": 2.0, "op": hvd.Adasum}, "predivide"),
+        (lambda m: {"named_parameters": [(p,) for p in m.parameters()]}, "tuples"),
+        (lambda m: {}, "has not been initialized"),
     ],
 )
 def test_wrong_arguments_are_found_before_init(options: Any, message: str) -> None:
@@ -58,9 +64,9 @@ def test_wrong_arguments_are_found_before_init(options: Any, message: str) -> No
         hvd.DistributedOptimizer(sgd(model), **options(model))
 
 
-def test_adasum_is_not_served_yet() -> None:
-    with pytest.raises(NotImplementedError, match="later release"):
-        hvd.DistributedOptimizer(sgd(make_model()), op=hvd.Adasum)
+def test_adasum_over_a_process_set() -> None:
+    with pytest.raises(NotImplementedError, match="process set"):
+        hvd.DistributedOptimizer(sgd(make_model()), op=hvd.Adasum, process_set=hvd.ProcessSet([0]))
 
 
 def test_num_groups_is_deprecated(engine: FakeEngine) -> None:
@@ -227,15 +233,6 @@ def test_one_warning_after_an_explicit_synchronize(engine: FakeEngine) -> None:
     with warnings.catch_warnings(), optimizer.skip_synchronize():
         warnings.simplefilter("error")
         optimizer.step()
-
-
-def test_frozen_parameters_are_left_alone(engine: FakeEngine) -> None:
-    model = make_model()
-    optimizer = hvd.DistributedOptimizer(sgd(model), model.named_parameters())
-    model[0].requires_grad_(False)
-    backward(model)
-    optimizer.step()
-    assert "allreduce.0.weight" not in engine.names() and model[0].weight.grad is None
 
 
 def test_hooks_end_with_their_optimizer(engine: FakeEngine) -> None:

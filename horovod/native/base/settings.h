@@ -24,8 +24,19 @@ namespace hvd {
     "auto, shared_memory (ranks of one host) or mpi: what carries the bytes under MPI")                           \
   X(HOROVOD_SIMD, simd, std::string, "auto",                                                                      \
     "auto, baseline, x86-64-v3 or x86-64-v4: instruction set of the codec and reduction loops")                   \
-  X(HOROVOD_TIMELINE, timeline, std::string, "", "file for a Chrome trace of every operation, written by rank 0") \
+  X(HOROVOD_TIMELINE, timeline, std::string, "",                                                                  \
+    "file for a Chrome trace of every operation, written by rank 0; DYNAMIC: hvd.start_timeline() names one later")\
   X(HOROVOD_TIMELINE_MARK_CYCLES, timeline_mark_cycles, bool, false, "mark negotiation rounds in the timeline")   \
+  X(HOROVOD_STALL_CHECK_DISABLE, stall_check_disable, bool, false,                                                \
+    "do not warn of operations that some ranks have not asked for")                                               \
+  X(HOROVOD_STALL_CHECK_TIME_SECONDS, stall_check_time_seconds, double, 60.0,                                     \
+    "seconds after which an operation that some ranks have not asked for is warned of")                           \
+  X(HOROVOD_STALL_SHUTDOWN_TIME_SECONDS, stall_shutdown_time_seconds, double, 0.0,                                \
+    "seconds after which such an operation ends the job; 0 = never")                                              \
+  X(HOROVOD_THREAD_AFFINITY, thread_affinity, std::string, "",                                                    \
+    "processor core of the engine's thread: one for each local rank, comma-separated, or the first of as many")   \
+  X(HOROVOD_MPI_THREADS_DISABLE, mpi_threads_disable, bool, false,                                                \
+    "start MPI without MPI_THREAD_MULTIPLE; then only horovod may call MPI after hvd.init()")                     \
   X(HOROVOD_LOG_LEVEL, log_level, std::string, "warning", "trace, debug, info, warning, error or fatal")          \
   X(HOROVOD_LOG_HIDE_TIME, log_hide_time, bool, false, "leave the time out of log lines")
 

@@ -1,6 +1,7 @@
 #include "schedule/engine.h"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -42,9 +43,9 @@ nb::object buffer_of(const Result& result) {
   return nb::cast(nb::ndarray<nb::array_api, uint8_t, nb::ndim<1>, nb::device::cpu>(result.data.get(), 1, shape, keep));
 }
 
-nb::dict counters_of(const Engine& engine) {
+nb::dict counters_of(const ProcessSet& set) {
   nb::dict all;
-#define HVD_READ(member, meaning) all[#member] = engine.counters().member.load();
+#define HVD_READ(member, meaning) all[#member] = set.counters().member.load();
   HVD_FOR_EACH_COUNTER(HVD_READ)
 #undef HVD_READ
   return all;
@@ -66,11 +67,59 @@ Result wait_serving_signals(Engine& engine, int64_t handle) {
 // An engine and the world it lives in: the transport outlives the engine.
 struct BoundEngine {
   BoundEngine(World& world, const Settings& settings, bool start_thread)
-      : transport(*world.opened.transport),
-        engine(transport, settings, start_thread ? Engine::Drive::kThread : Engine::Drive::kManual) {}
-  Transport& transport;
+      : engine(*world.opened.transport, settings, start_thread ? Engine::Drive::kThread : Engine::Drive::kManual) {}
   Engine engine;
 };
+
+void bind_collectives(nb::class_<BoundEngine>& engine) {
+  using namespace nb::literals;
+  engine
+      .def("allreduce",
+           [](BoundEngine& self, std::string name, std::vector<TensorRef> tensors, const Reduction& reduction, int set) {
+             return self.engine.submit(set, allreduce_submission(std::move(name), std::move(tensors), reduction));
+           },
+           "name"_a, "tensors"_a, "reduction"_a, "process_set"_a = 0)
+      .def("reducescatter",
+           [](BoundEngine& self, std::string name, std::vector<TensorRef> tensors, const Reduction& reduction, int set) {
+             return self.engine.submit(set, reducescatter_submission(std::move(name), std::move(tensors), reduction));
+           },
+           "name"_a, "tensors"_a, "reduction"_a, "process_set"_a = 0)
+      .def("allgather",
+           [](BoundEngine& self, std::string name, std::vector<TensorRef> tensors, int set) {
+             return self.engine.submit(set, allgather_submission(std::move(name), std::move(tensors)));
+           },
+           "name"_a, "tensors"_a, "process_set"_a = 0)
+      .def("broadcast",
+           [](BoundEngine& self, std::string name, const TensorRef& tensor, int root, int set) {
+             return self.engine.submit(set, broadcast_submission(std::move(name), tensor, root));
+           },
+           "name"_a, "tensor"_a, "root"_a, "process_set"_a = 0)
+      .def("alltoall",
+           [](BoundEngine& self, std::string name, const TensorRef& tensor, std::vector<int64_t> splits, int set) {
+             return self.engine.submit(set, alltoall_submission(std::move(name), tensor, std::move(splits)));
+           },
+           "name"_a, "tensor"_a, "splits"_a, "process_set"_a = 0)
+      .def("barrier",
+           [](BoundEngine& self, std::string name, int set) {
+             return self.engine.submit(set, barrier_submission(std::move(name)));
+           },
+           "name"_a, "process_set"_a = 0)
+      .def("join", [](BoundEngine& self) { return self.engine.submit(0, join_submission()); });
+}
+
+void bind_process_sets(nb::class_<BoundEngine>& engine) {
+  using namespace nb::literals;
+  engine
+      .def("add_process_set",
+           [](BoundEngine& self, const std::vector<int>& ranks) {
+             return self.engine.submit(0, add_process_set_submission(ranks));
+           },
+           "ranks"_a)
+      .def("remove_process_set",
+           [](BoundEngine& self, int id) { return self.engine.submit(0, remove_process_set_submission(id)); },
+           "process_set"_a)
+      .def("process_sets", [](BoundEngine& self) { return self.engine.process_sets().ranks_by_id(); });
+}
 
 }  // namespace
 
@@ -93,27 +142,10 @@ void register_engine(nb::module_& m) {
       .def_prop_ro("sizes", [](const Result& result) { return result.rows; })
       .def_prop_ro("nbytes", [](const Result& result) { return result.bytes; })
       .def("buffer", buffer_of);
-  nb::class_<BoundEngine>(m, "Engine")
+  nb::class_<BoundEngine> engine(m, "Engine");
+  engine
       .def(nb::init<World&, const Settings&, bool>(), "world"_a, "settings"_a, "start_thread"_a = true,
            nb::keep_alive<1, 2>())
-      .def("allreduce",
-           [](BoundEngine& self, std::string name, std::vector<TensorRef> tensors, const Reduction& reduction) {
-             return self.engine.submit(allreduce_submission(std::move(name), std::move(tensors), reduction));
-           },
-           "name"_a, "tensors"_a, "reduction"_a)
-      .def("allgather",
-           [](BoundEngine& self, std::string name, const TensorRef& tensor) {
-             return self.engine.submit(allgather_submission(std::move(name), tensor));
-           },
-           "name"_a, "tensor"_a)
-      .def("broadcast",
-           [](BoundEngine& self, std::string name, const TensorRef& tensor, int root) {
-             return self.engine.submit(broadcast_submission(std::move(name), tensor, root, self.transport.size()));
-           },
-           "name"_a, "tensor"_a, "root"_a)
-      .def("barrier",
-           [](BoundEngine& self, std::string name) { return self.engine.submit(barrier_submission(std::move(name))); },
-           "name"_a)
       .def("poll", [](BoundEngine& self, int64_t handle) { return self.engine.is_done(handle); }, "handle"_a)
       .def("wait", [](BoundEngine& self, int64_t handle) { return wait_serving_signals(self.engine, handle); }, "handle"_a)
       .def_prop_ro("has_failed", [](const BoundEngine& self) { return self.engine.has_failed(); })
@@ -122,8 +154,19 @@ void register_engine(nb::module_& m) {
              return self.engine.step(std::chrono::microseconds(static_cast<int64_t>(elapsed_ms * 1000)));
            },
            "elapsed_ms"_a = 0.0, released())
-      .def("counters", [](const BoundEngine& self) { return counters_of(self.engine); })
+      .def("counters",
+           [](BoundEngine& self, int set) { return counters_of(*self.engine.process_sets().find(set)); },
+           "process_set"_a = 0)
+      .def("cpu_microseconds", [](BoundEngine& self) { return self.engine.cpu_time().count(); })
+      .def("start_timeline",
+           [](BoundEngine& self, const std::string& path, bool mark_cycles) {
+             self.engine.observers().start_timeline(path, mark_cycles);
+           },
+           "path"_a, "mark_cycles"_a = false)
+      .def("stop_timeline", [](BoundEngine& self) { self.engine.observers().stop_timeline(); })
       .def("shutdown", [](BoundEngine& self) { self.engine.shutdown(); }, released());
+  bind_collectives(engine);
+  bind_process_sets(engine);
 }
 
 }  // namespace hvd

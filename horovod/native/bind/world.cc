@@ -44,10 +44,10 @@ void register_world(nb::module_& m) {
       .def_prop_ro("mpi_threads_multiple", [](const World& world) { return world.opened.mpi_threads_multiple; });
   m.def(
       "open_world",
-      [](const Settings& settings, const std::string& prefix) {
-        return std::make_unique<World>(World{open_transport(settings, prefix)});
+      [](const Settings& settings, const std::string& prefix, const std::vector<int>& ranks) {
+        return std::make_unique<World>(World{open_transport(settings, prefix, ranks)});
       },
-      "settings"_a, "prefix"_a, released());
+      "settings"_a, "prefix"_a, "ranks"_a = std::vector<int>(), released());
   m.def("close_mpi", close_mpi, released());
   m.def("local_worlds", local_worlds, "size"_a, "shares_memory"_a = true);
 }

@@ -32,5 +32,7 @@ class Codec {
 // "bit16" or "bit8"; block_size 0 is the format's default, and at level kScalar the codec is the defining slow twin.
 // Throws InvalidArgument for a format or block size that does not exist.
 std::shared_ptr<const Codec> make_codec(const std::string& format, int64_t block_size, SimdLevel level);
+// The codec whose name() another rank has sent.
+std::shared_ptr<const Codec> codec_named(const std::string& name, SimdLevel level);
 
 }  // namespace hvd

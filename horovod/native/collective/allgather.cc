@@ -6,7 +6,8 @@
 namespace hvd {
 
 void allgather(CollectiveContext& context, const void* source, std::span<const size_t> bytes, std::byte* output) {
-  const auto rank = static_cast<size_t>(context.transport.rank());
+  context.enter(Phase::kCommunicate);
+  const auto rank = static_cast<size_t>(context.group.rank());
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
   for (size_t r = 0; r < bytes.size(); ++r) {
@@ -19,7 +20,7 @@ void allgather(CollectiveContext& context, const void* source, std::span<const s
     }
     output += bytes[r];
   }
-  context.transport.exchange(outgoing, incoming);
+  context.group.exchange(outgoing, incoming);
 }
 
 }  // namespace hvd

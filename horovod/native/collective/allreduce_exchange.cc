@@ -22,10 +22,11 @@ std::vector<size_t> offsets_of(const Bucket& bucket, Range chunk, int parts) {
 }
 
 void gather_chunk(CollectiveContext& context, Bucket& bucket, Range chunk) {
-  const int rank = context.transport.rank(), size = context.transport.size();
+  const int rank = context.group.rank(), size = context.group.size();
   const auto bytes = static_cast<size_t>(bucket.message_bytes(chunk));
   std::byte* mine = context.send.at_least(bytes);
   std::byte* theirs = context.receive.at_least(bytes * static_cast<size_t>(size));
+  context.enter(Phase::kPack);
   bucket.pack(chunk, mine);
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
@@ -37,13 +38,15 @@ void gather_chunk(CollectiveContext& context, Bucket& bucket, Range chunk) {
     incoming.push_back({r, message, bytes});
     messages[static_cast<size_t>(r)] = message;
   }
-  context.transport.exchange(outgoing, incoming);
+  context.enter(Phase::kCommunicate);
+  context.group.exchange(outgoing, incoming);
   context.wire_bytes += static_cast<int64_t>(bytes) * (size - 1);
+  context.enter(Phase::kReduce);
   bucket.reduce(chunk, messages, true, nullptr);
 }
 
 void scatter_chunk(CollectiveContext& context, Bucket& bucket, Range chunk) {
-  const int rank = context.transport.rank(), size = context.transport.size();
+  const int rank = context.group.rank(), size = context.group.size();
   const std::vector<size_t> offsets = offsets_of(bucket, chunk, size);
   auto part_bytes = [&](int r) { return offsets[static_cast<size_t>(r) + 1] - offsets[static_cast<size_t>(r)]; };
   const Range own = bucket.part(chunk, rank, size);
@@ -51,6 +54,7 @@ void scatter_chunk(CollectiveContext& context, Bucket& bucket, Range chunk) {
 
   std::byte* contributions = context.send.at_least(offsets.back());
   std::byte* received = context.receive.at_least(own_bytes * static_cast<size_t>(size));
+  context.enter(Phase::kPack);
   for (int r = 0; r < size; ++r) {
     bucket.pack(bucket.part(chunk, r, size), contributions + offsets[static_cast<size_t>(r)]);
   }
@@ -64,8 +68,10 @@ void scatter_chunk(CollectiveContext& context, Bucket& bucket, Range chunk) {
     outgoing.push_back({r, contributions + offsets[static_cast<size_t>(r)], part_bytes(r)});
     incoming.push_back({r, message, own_bytes});
   }
-  context.transport.exchange(outgoing, incoming);
+  context.enter(Phase::kCommunicate);
+  context.group.exchange(outgoing, incoming);
 
+  context.enter(Phase::kReduce);
   std::byte* results = context.result.at_least(offsets.back());
   std::byte* own_result = results + offsets[static_cast<size_t>(rank)];
   bucket.reduce(own, messages, false, own_result);
@@ -76,7 +82,9 @@ void scatter_chunk(CollectiveContext& context, Bucket& bucket, Range chunk) {
     outgoing.push_back({r, own_result, own_bytes});
     incoming.push_back({r, results + offsets[static_cast<size_t>(r)], part_bytes(r)});
   }
-  context.transport.exchange(outgoing, incoming);
+  context.enter(Phase::kCommunicate);
+  context.group.exchange(outgoing, incoming);
+  context.enter(Phase::kUnpack);
   for (int r = 0; r < size; ++r) {
     bucket.unpack(bucket.part(chunk, r, size), results + offsets[static_cast<size_t>(r)]);
     if (r != rank) context.wire_bytes += static_cast<int64_t>(part_bytes(r) + own_bytes);
@@ -86,7 +94,7 @@ void scatter_chunk(CollectiveContext& context, Bucket& bucket, Range chunk) {
 }  // namespace
 
 void allreduce_by_exchange(CollectiveContext& context, Bucket& bucket, bool gather) {
-  const int64_t bytes = std::max(kChunkBytes, kPartBytes * context.transport.size());
+  const int64_t bytes = std::max(kChunkBytes, kPartBytes * context.group.size());
   const int64_t elements = bytes / static_cast<int64_t>(size_of(bucket.reduction().dtype));
   for (int64_t at = 0; at < bucket.count();) {
     const int64_t end = bucket.cut(at + elements);

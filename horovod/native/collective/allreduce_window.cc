@@ -33,9 +33,9 @@ class WindowAllreduce {
   WindowAllreduce(CollectiveContext& context, Bucket& bucket, bool gather)
       : context_(context),
         bucket_(bucket),
-        window_(*context.transport.window()),
-        rank_(context.transport.rank()),
-        size_(context.transport.size()),
+        window_(*context.group.window()),
+        rank_(context.group.rank()),
+        size_(context.group.size()),
         parts_(gather ? 1 : size_),
         gather_(gather),
         reads_own_in_place_(bucket.reduction().codec == nullptr),
@@ -143,6 +143,7 @@ class WindowAllreduce {
 }  // namespace
 
 void allreduce_through_window(CollectiveContext& context, Bucket& bucket, bool gather) {
+  context.enter(Phase::kCommunicate);  // its steps overlap: packing, reducing and unpacking are one phase
   WindowAllreduce(context, bucket, gather).run();
 }
 

@@ -12,8 +12,9 @@ constexpr size_t kChunkBytes = size_t{1} << 20;
 }  // namespace
 
 void broadcast(CollectiveContext& context, int root, void* data, size_t bytes) {
-  const int size = context.transport.size();
-  const int place = (context.transport.rank() - root + size) % size;  // in a tree whose root is place 0
+  context.enter(Phase::kCommunicate);
+  const int size = context.group.size();
+  const int place = (context.group.rank() - root + size) % size;  // in a tree whose root is place 0
   auto rank_at = [&](int p) { return (p + root) % size; };
   // A place's parent is the place without its lowest set bit; its children set one bit below that.
   int lowest = 1;
@@ -27,14 +28,14 @@ void broadcast(CollectiveContext& context, int root, void* data, size_t bytes) {
     std::byte* chunk = static_cast<std::byte*>(data) + at;
     if (place != 0) {
       const Incoming from_parent[] = {{rank_at(place - lowest), chunk, count}};
-      context.transport.exchange({}, from_parent);
+      context.group.exchange({}, from_parent);
     }
     std::vector<Outgoing> to_children;
     for (int child : children) {
       to_children.push_back({child, chunk, count});
       context.wire_bytes += static_cast<int64_t>(count);
     }
-    context.transport.exchange(to_children, {});
+    context.group.exchange(to_children, {});
   }
 }
 

@@ -3,10 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "base/simd.h"
-#include "transport/transport.h"
+#include "transport/rank_group.h"
 
 namespace hvd {
 
@@ -26,12 +27,20 @@ class Scratch {
   size_t bytes_ = 0;
 };
 
+// What a collective is busy with, for whoever draws timelines.
+enum class Phase { kPack, kCommunicate, kReduce, kUnpack };
+
 struct CollectiveContext {
-  Transport& transport;
+  RankGroup group;
   SimdLevel simd;
   uint32_t window_steps = 0;  // steps done through the window so far, the same on every rank
   int64_t wire_bytes = 0;     // handed to other ranks so far
   Scratch send, receive, result;
+  std::function<void(Phase)> on_phase;  // empty unless somebody watches
+
+  void enter(Phase phase) const {
+    if (on_phase) on_phase(phase);
+  }
 };
 
 }  // namespace hvd

@@ -1,4 +1,4 @@
-// What the engine has done since it started. Written by the engine thread, read by any.
+// What the engine has done in one process set since the set was made. Written by the engine thread, read by any.
 #pragma once
 
 #include <atomic>
@@ -7,16 +7,18 @@
 namespace hvd {
 
 // X(member, meaning)
-#define HVD_FOR_EACH_COUNTER(X)                                            \
-  X(operations, "operations carried out; the members of a group count singly") \
-  X(buckets, "allreduce buckets carried out")                              \
-  X(tensor_bytes, "bytes of tensors given to collectives")                 \
-  X(wire_bytes, "bytes this rank handed to others: sent, or written once for all who share memory")                   \
-  X(announcements, "announcements sent to the coordinator")                \
-  X(cache_hits, "requests announced by number")                            \
-  X(refusals, "requests refused because ranks disagreed")                  \
-  X(saturated, "finite values that a codec's range cut off on this rank")  \
-  X(collective_microseconds, "time spent in collectives")
+#define HVD_FOR_EACH_COUNTER(X)                                                                          \
+  X(operations, "operations carried out; the members of a group count singly")                           \
+  X(buckets, "fused batches: allreduces and reduce-scatters of one or more tensors, carried out as one")  \
+  X(tensor_bytes, "bytes of tensors given to collectives, before compression")                           \
+  X(wire_bytes, "bytes this rank handed to others: sent, or written once for all who share memory")      \
+  X(announcements, "negotiation rounds: announcements sent to the coordinator")                          \
+  X(cache_hits, "requests announced by number")                                                          \
+  X(refusals, "requests refused because ranks disagreed")                                                \
+  X(saturated, "finite values that a codec's range cut off on this rank")                                \
+  X(waiting_microseconds, "time from submission until all ranks agreed, summed over operations")         \
+  X(collective_microseconds, "time spent in collectives")                                                \
+  X(collective_cpu_microseconds, "processor time that the engine's thread spent in collectives")
 
 struct Counters {
 #define HVD_COUNTER(member, meaning) std::atomic<int64_t> member{0};

@@ -18,15 +18,21 @@ struct ObservedOperation {
 class Listener {
  public:
   virtual ~Listener() = default;
+  // False while nothing needs to be told.
+  virtual bool is_listening() const = 0;
   // On the coordinator: `rank` asked for `name`.
   virtual void on_rank_ready(const std::string& name, std::string_view operation, int rank) = 0;
   // On the coordinator: all ranks have asked.
   virtual void on_agreed(const std::string& name, std::string_view operation) = 0;
-  // On every rank, around the work itself; `activity` is what is done, for example "COMMUNICATE".
-  virtual void on_start(std::span<const ObservedOperation> operations, std::string_view activity) = 0;
+  // On every rank that takes part, around the work itself.
+  virtual void on_start(std::span<const ObservedOperation> operations) = 0;
+  // In between: the work has come to a new activity, for example "MEMCPY_IN_FUSION_BUFFER".
+  virtual void on_activity(std::span<const ObservedOperation> operations, std::string_view activity) = 0;
   virtual void on_finish(std::span<const ObservedOperation> operations) = 0;
   // Submissions were gathered and announced.
   virtual void on_round() = 0;
+  // The engine has nothing to do for now.
+  virtual void on_idle() = 0;
 };
 
 }  // namespace hvd

@@ -25,24 +25,64 @@ std::string quoted(std::string_view text) {
 
 }  // namespace
 
-Timeline::Timeline(const std::string& path, bool mark_cycles)
-    : mark_cycles_(mark_cycles), start_(std::chrono::steady_clock::now()), file_(std::fopen(path.c_str(), "w")) {
-  if (!file_) {
+Timeline::~Timeline() { stop(); }
+
+void Timeline::start(const std::string& path, bool mark_cycles) {
+  std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "w"));
+  if (!file) {
     throw InvalidArgument("cannot write the timeline to '" + path + "': " + std::strerror(errno) +
-                          "; give HOROVOD_TIMELINE (--timeline-filename) a file in a folder that exists");
+                          "; give HOROVOD_TIMELINE (--timeline-filename) or start_timeline() a file in a folder that exists");
   }
+  MutexLock lock(mutex_);
+  write();
+  file_ = std::move(file);
+  mark_cycles_ = mark_cycles;
+  start_ = last_write_ = Clock::now();
+  processes_.clear();
+  negotiating_.clear();
+  active_.clear();
   std::fputs("[\n]\n", file_.get());
-  std::fflush(file_.get());
+  const auto epoch = std::chrono::system_clock::now().time_since_epoch();
+  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(epoch).count();
+  event(0, 'M', "process_name",
+        ", \"args\": {\"name\": \"horovod\", \"start_time_since_epoch_in_micros\": " + std::to_string(micros) + "}");
+  write();
+}
+
+void Timeline::stop() {
+  MutexLock lock(mutex_);
+  if (!file_) return;
+  write();
+  file_.reset();
+}
+
+bool Timeline::is_listening() const {
+  MutexLock lock(mutex_);
+  return file_ != nullptr;
 }
 
 void Timeline::event(int process, char phase, std::string_view name, const std::string& rest) {
-  const auto micros =
-      std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start_).count();
-  std::fseek(file_.get(), -2, SEEK_END);  // over the closing bracket
-  std::fprintf(file_.get(), "%s{\"ph\": \"%c\", \"name\": %s, \"pid\": %d, \"tid\": 0, \"ts\": %lld%s}\n]\n",
-               is_first_ ? "" : ",", phase, quoted(name).c_str(), process, static_cast<long long>(micros), rest.c_str());
+  if (!file_) return;
+  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start_).count();
+  gathered_ += std::string("{\"ph\": \"") + phase + "\", \"name\": " + quoted(name) + ", \"pid\": " +
+               std::to_string(process) + ", \"tid\": 0, \"ts\": " + std::to_string(micros) + rest + "},\n";
+}
+
+// Over the closing bracket.
+void Timeline::write() {
+  last_write_ = Clock::now();
+  if (!file_ || gathered_.empty()) return;
+  const bool is_first = std::ftell(file_.get()) <= 4;
+  gathered_.resize(gathered_.size() - 2);  // the last comma
+  std::fseek(file_.get(), is_first ? -2 : -3, SEEK_END);
+  std::fprintf(file_.get(), "%s%s\n]\n", is_first ? "" : ",\n", gathered_.c_str());
   std::fflush(file_.get());
-  is_first_ = false;
+  gathered_.clear();
+}
+
+void Timeline::write_if_due() {
+  constexpr size_t kMuch = 1 << 16;
+  if (gathered_.size() > kMuch || Clock::now() - last_write_ > std::chrono::milliseconds(20)) write();
 }
 
 int Timeline::process_of(const std::string& name) {
@@ -52,35 +92,56 @@ int Timeline::process_of(const std::string& name) {
 }
 
 void Timeline::on_rank_ready(const std::string& name, std::string_view operation, int rank) {
+  MutexLock lock(mutex_);
+  if (!file_) return;
   const int process = process_of(name);
-  bool& negotiating = negotiating_[name];
-  if (!negotiating) event(process, 'B', "NEGOTIATE_" + std::string(operation), "");
-  negotiating = true;
+  if (negotiating_.insert(name).second) event(process, 'B', "NEGOTIATE_" + std::string(operation), "");
   event(process, 'X', std::to_string(rank), ", \"dur\": 0");
+  write_if_due();
 }
 
 void Timeline::on_agreed(const std::string& name, std::string_view operation) {
-  negotiating_.erase(name);
+  MutexLock lock(mutex_);
+  if (!file_ || negotiating_.erase(name) == 0) return;
   event(process_of(name), 'E', "NEGOTIATE_" + std::string(operation), "");
 }
 
-void Timeline::on_start(std::span<const ObservedOperation> operations, std::string_view activity) {
+void Timeline::on_start(std::span<const ObservedOperation> operations) {
+  MutexLock lock(mutex_);
+  if (!file_) return;
+  for (const ObservedOperation& o : operations) event(process_of(o.name), 'B', o.operation, "");
+}
+
+void Timeline::on_activity(std::span<const ObservedOperation> operations, std::string_view activity) {
+  MutexLock lock(mutex_);
+  if (!file_) return;
   for (const ObservedOperation& o : operations) {
-    event(process_of(o.name), 'B', o.operation, "");
-    event(process_of(o.name), 'B', activity, "");
+    const int process = process_of(o.name);
+    if (!active_.insert(o.name).second) event(process, 'E', "", "");
+    event(process, 'B', activity, "");
   }
 }
 
 void Timeline::on_finish(std::span<const ObservedOperation> operations) {
+  MutexLock lock(mutex_);
+  if (!file_) return;
   for (const ObservedOperation& o : operations) {
-    event(process_of(o.name), 'E', "", "");
-    event(process_of(o.name), 'E', o.operation,
+    const int process = process_of(o.name);
+    if (active_.erase(o.name) != 0) event(process, 'E', "", "");
+    event(process, 'E', o.operation,
           ", \"args\": {\"dtype\": " + quoted(o.dtype) + ", \"shape\": " + quoted(o.shape) + "}");
   }
+  write_if_due();
 }
 
 void Timeline::on_round() {
+  MutexLock lock(mutex_);
   if (mark_cycles_) event(0, 'i', "CYCLE_START", ", \"s\": \"g\"");
+}
+
+void Timeline::on_idle() {
+  MutexLock lock(mutex_);
+  write();
 }
 
 }  // namespace hvd

@@ -3,7 +3,8 @@
 //   file  := "[" event ("," event)* "]"     valid JSON after every write: the closing bracket is overwritten by the next
 //   event := process_name metadata | B | E | X | i
 //
-// One trace "process" for each tensor name. Written on rank 0 by the engine thread.
+// One trace "process" for each tensor name; the first event, of process 0, tells when ts 0 was. Written on rank 0. Events
+// are gathered and written when the engine comes to rest, at the latest some milliseconds after they happened.
 #pragma once
 
 #include <chrono>
@@ -11,35 +12,52 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
+#include "base/mutex.h"
 #include "observe/listener.h"
 
 namespace hvd {
 
 class Timeline final : public Listener {
  public:
-  // Throws InvalidArgument when the file cannot be written.
-  Timeline(const std::string& path, bool mark_cycles);
+  Timeline() = default;
+  ~Timeline() override;
 
-  void on_rank_ready(const std::string& name, std::string_view operation, int rank) override;
-  void on_agreed(const std::string& name, std::string_view operation) override;
-  void on_start(std::span<const ObservedOperation> operations, std::string_view activity) override;
-  void on_finish(std::span<const ObservedOperation> operations) override;
-  void on_round() override;
+  // Any thread. Begins a new file, and ends the one being written; throws InvalidArgument when it cannot be written.
+  void start(const std::string& path, bool mark_cycles) EXCLUDES(mutex_);
+  // Ends the file. Harmless when there is none.
+  void stop() EXCLUDES(mutex_);
+
+  bool is_listening() const override EXCLUDES(mutex_);
+  void on_rank_ready(const std::string& name, std::string_view operation, int rank) override EXCLUDES(mutex_);
+  void on_agreed(const std::string& name, std::string_view operation) override EXCLUDES(mutex_);
+  void on_start(std::span<const ObservedOperation> operations) override EXCLUDES(mutex_);
+  void on_activity(std::span<const ObservedOperation> operations, std::string_view activity) override EXCLUDES(mutex_);
+  void on_finish(std::span<const ObservedOperation> operations) override EXCLUDES(mutex_);
+  void on_round() override EXCLUDES(mutex_);
+  void on_idle() override EXCLUDES(mutex_);
 
  private:
-  int process_of(const std::string& name);
-  void event(int process, char phase, std::string_view name, const std::string& rest);
+  using Clock = std::chrono::steady_clock;
+
+  int process_of(const std::string& name) REQUIRES(mutex_);
+  void event(int process, char phase, std::string_view name, const std::string& rest) REQUIRES(mutex_);
+  void write() REQUIRES(mutex_);
+  void write_if_due() REQUIRES(mutex_);
 
   struct CloseFile {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
-  const bool mark_cycles_;
-  const std::chrono::steady_clock::time_point start_;
-  std::unique_ptr<std::FILE, CloseFile> file_;
-  std::unordered_map<std::string, int> processes_;
-  std::unordered_map<std::string, bool> negotiating_;
-  bool is_first_ = true;
+  mutable Mutex mutex_;
+  std::unique_ptr<std::FILE, CloseFile> file_ GUARDED_BY(mutex_);  // null: nobody wants a timeline now
+  bool mark_cycles_ GUARDED_BY(mutex_) = false;
+  Clock::time_point start_ GUARDED_BY(mutex_);
+  Clock::time_point last_write_ GUARDED_BY(mutex_);
+  std::string gathered_ GUARDED_BY(mutex_);
+  std::unordered_map<std::string, int> processes_ GUARDED_BY(mutex_);
+  std::unordered_set<std::string> negotiating_ GUARDED_BY(mutex_);
+  std::unordered_set<std::string> active_ GUARDED_BY(mutex_);  // names with an activity that has begun and not ended
 };
 
 }  // namespace hvd

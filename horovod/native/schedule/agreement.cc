@@ -21,14 +21,15 @@ std::string shapes_text(const Request& request) {
 }
 
 // "rank 0: (3,); ranks 1, 2: (4,)"
-std::string by_rank(std::span<const Request> requests, const std::function<std::string(const Request&)>& property) {
-  std::vector<std::pair<std::string, std::vector<size_t>>> groups;
-  for (size_t rank = 0; rank < requests.size(); ++rank) {
-    const std::string value = property(requests[rank]);
+std::string by_rank(std::span<const RankRequest> requests,
+                    const std::function<std::string(const Request&)>& property) {
+  std::vector<std::pair<std::string, std::vector<int>>> groups;
+  for (const RankRequest& one : requests) {
+    const std::string value = property(*one.request);
     size_t g = 0;
     while (g < groups.size() && groups[g].first != value) ++g;
     if (g == groups.size()) groups.push_back({value, {}});
-    groups[g].second.push_back(rank);
+    groups[g].second.push_back(one.rank);
   }
   std::string text;
   for (const auto& [value, ranks] : groups) {
@@ -36,6 +37,27 @@ std::string by_rank(std::span<const Request> requests, const std::function<std::
     for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
     text += ": " + value;
   }
+  return text;
+}
+
+std::string numbers(const std::vector<int64_t>& values) {
+  std::string text;
+  for (const int64_t value : values) text += (text.empty() ? "[" : ", ") + std::to_string(value);
+  return text.empty() ? "[]" : text + "]";
+}
+
+// How a tensor looks to operations that may differ by rank in the first dimension only.
+std::string trailing_text(const Request& request) {
+  std::string text;
+  for (const Shape& shape : request.shapes) {
+    text += (text.empty() ? "" : " ") + (shape.empty() ? "()" : to_text({shape.begin() + 1, shape.end()}));
+  }
+  return text;
+}
+
+std::string dimensions_text(const Request& request) {
+  std::string text;
+  for (const Shape& shape : request.shapes) text += (text.empty() ? "" : " ") + std::to_string(shape.size());
   return text;
 }
 
@@ -47,58 +69,76 @@ struct Property {
 
 constexpr char kSameCode[] = "Every rank must make the same call under one name";
 
+constexpr char kOnlyFirst[] = "Only the first dimension may differ";
+
+bool reduces(Operation operation) {
+  return operation == Operation::kAllreduce || operation == Operation::kReducescatter;
+}
+
+bool may_differ_in_rows(Operation operation) {
+  return operation == Operation::kAllgather || operation == Operation::kAlltoall;
+}
+
+void add_reduction(std::vector<Property>* all) {
+  all->push_back({"reduce op", [](const Request& r) { return std::string(name_of(r.op)); }, kSameCode});
+  all->push_back({"prescale_factor", [](const Request& r) { return number(r.prescale); }, kSameCode});
+  all->push_back({"postscale_factor", [](const Request& r) { return number(r.postscale); }, kSameCode});
+  all->push_back({"compression codec", [](const Request& r) { return r.codec.empty() ? "none" : r.codec; },
+                  "Give every rank the same compression= with the same options"});
+}
+
 std::vector<Property> properties_of(Operation operation) {
   std::vector<Property> all = {
       {"operation", [](const Request& r) { return std::string(name_of(r.operation)); }, kSameCode},
       {"dtype", [](const Request& r) { return std::string(name_of(r.dtype)); },
        "Convert the tensor to one dtype on all ranks"},
+      {"number of tensors in the group", [](const Request& r) { return std::to_string(r.shapes.size()); }, kSameCode},
   };
-  if (operation == Operation::kAllreduce) {
-    all.push_back({"number of tensors in the group",
-                   [](const Request& r) { return std::to_string(r.shapes.size()); }, kSameCode});
-    all.push_back({"reduce op", [](const Request& r) { return std::string(name_of(r.op)); }, kSameCode});
-    all.push_back({"prescale_factor", [](const Request& r) { return number(r.prescale); }, kSameCode});
-    all.push_back({"postscale_factor", [](const Request& r) { return number(r.postscale); }, kSameCode});
-    all.push_back({"compression codec", [](const Request& r) { return r.codec.empty() ? "none" : r.codec; },
-                   "Give every rank the same compression= with the same options"});
-  }
-  if (operation == Operation::kAllreduce || operation == Operation::kBroadcast) {
+  if (reduces(operation)) add_reduction(&all);
+  if (may_differ_in_rows(operation)) {
+    all.push_back({"number of dimensions", dimensions_text, kOnlyFirst});
+    all.push_back({"dimensions after the first", trailing_text, kOnlyFirst});
+  } else {
     all.push_back({"shape", shapes_text, "Pad or slice the tensor to one shape on all ranks"});
   }
   if (operation == Operation::kBroadcast) {
     all.push_back({"root rank", [](const Request& r) { return std::to_string(r.root); }, kSameCode});
   }
-  if (operation == Operation::kAllgather) {
-    all.push_back({"number of dimensions", [](const Request& r) { return std::to_string(r.shapes[0].size()); },
-                   "Only the first dimension may differ"});
-    all.push_back({"dimensions after the first",
-                   [](const Request& r) {
-                     return r.shapes[0].empty() ? "()" : to_text({r.shapes[0].begin() + 1, r.shapes[0].end()});
-                   },
-                   "Only the first dimension may differ"});
+  if (operation == Operation::kAddProcessSet || operation == Operation::kRemoveProcessSet) {
+    all.push_back({"process set", [](const Request& r) { return numbers(r.set); },
+                   "Every rank must add and remove the same process sets in the same order"});
   }
   return all;
 }
 
+// What all ranks ask for alike, and none can have.
+std::string impossibility(const Request& request) {
+  if (!may_differ_in_rows(request.operation)) return "";
+  for (const Shape& shape : request.shapes) {
+    if (!shape.empty()) continue;
+    const bool gathers = request.operation == Operation::kAllgather;
+    return "'" + request.name + "' has no dimensions to " + (gathers ? "gather" : "scatter") +
+           " along. Reshape it to (1,) before " + (gathers ? "allgather" : "alltoall") + ". The job can go on";
+  }
+  return "";
+}
+
 }  // namespace
 
-std::string disagreement(std::span<const Request> requests) {
-  const Request& first = requests.front();
+std::string disagreement(std::span<const RankRequest> requests) {
+  const Request& first = *requests.front().request;
   bool all_equal = true;
-  for (const Request& request : requests) all_equal &= request == first;
+  for (const RankRequest& one : requests) all_equal &= *one.request == first;
   if (!all_equal) {
     for (const Property& property : properties_of(first.operation)) {
       bool same = true;
-      for (const Request& request : requests) same &= property.text(request) == property.text(first);
+      for (const RankRequest& one : requests) same &= property.text(*one.request) == property.text(first);
       if (same) continue;
       return "ranks disagree on the " + std::string(property.noun) + " of '" + first.name + "': " +
              by_rank(requests, property.text) + ". " + property.remedy + ". The job can go on";
     }
   }
-  if (first.operation == Operation::kAllgather && first.shapes[0].empty()) {
-    return "'" + first.name + "' has no dimensions to gather along. Reshape it to (1,) before allgather. The job can go on";
-  }
-  return "";
+  return impossibility(first);
 }
 
 }  // namespace hvd

@@ -8,8 +8,14 @@
 
 namespace hvd {
 
-// `requests` by rank, all of one name. Empty if they can be carried out together, else an error for every rank: which
-// tensor, which ranks ask for what, and what to do.
-std::string disagreement(std::span<const Request> requests);
+// One rank's request; ranks by their number in the job.
+struct RankRequest {
+  int rank;
+  const Request* request;
+};
+
+// `requests` of all ranks that take part, all of one name. Empty if they can be carried out together, else an error for
+// every rank: which tensor, which ranks ask for what, and what to do.
+std::string disagreement(std::span<const RankRequest> requests);
 
 }  // namespace hvd

@@ -6,34 +6,80 @@
 
 namespace hvd {
 
-Coordinator::Coordinator(int size, int64_t cache_capacity, FusionRules rules, std::vector<Listener*> listeners)
-    : size_(static_cast<size_t>(size)), rules_(rules), listeners_(std::move(listeners)), cache_(cache_capacity) {}
+Coordinator::Coordinator(std::vector<int> ranks, std::string label, int64_t cache_capacity, FusionRules rules,
+                         std::vector<Listener*> listeners)
+    : ranks_(std::move(ranks)),
+      label_(std::move(label)),
+      rules_(rules),
+      listeners_(std::move(listeners)),
+      cache_(cache_capacity),
+      has_joined_(ranks_.size(), false) {}
 
-std::vector<uint32_t> Coordinator::hear(int rank, const Announcement& announcement) {
+std::vector<uint32_t> Coordinator::hear(size_t position, const Announcement& announcement, TimePoint now) {
   std::vector<uint32_t> unknown;
   for (const uint32_t id : announcement.ids) {
-    if (const Request* request = cache_.request(id, rank)) {
-      hear_request(rank, *request, id);
+    if (const Request* request = cache_.request(id, position)) {
+      hear_request(position, *request, id, now);
     } else {
       unknown.push_back(id);
     }
   }
-  for (const Request& request : announcement.requests) hear_request(rank, request, 0);
+  for (const Request& request : announcement.requests) hear_request(position, request, 0, now);
   somebody_left_ |= announcement.is_leaving;
   return unknown;
 }
 
-void Coordinator::hear_request(int rank, const Request& request, uint32_t id) {
+void Coordinator::hear_request(size_t position, const Request& request, uint32_t id, TimePoint now) {
+  if (request.operation == Operation::kJoin) hear_join(position);
   Pending& pending = pending_[request.name];
   if (pending.requests.empty()) {
-    pending.requests.resize(size_);
-    pending.ids.resize(size_, 0);
+    pending.requests.resize(ranks_.size());
+    pending.ids.resize(ranks_.size(), 0);
+    pending.since = now;
   }
-  const auto r = static_cast<size_t>(rank);
-  for (Listener* listener : listeners_) listener->on_rank_ready(request.name, name_of(request.operation), rank);
-  pending.requests[r] = request;
-  pending.ids[r] = id;
-  if (++pending.count == size_) complete_.push_back(request.name);
+  for (Listener* listener : listeners_) {
+    listener->on_rank_ready(label_ + request.name, name_of(request.operation), ranks_[position]);
+  }
+  pending.requests[position] = request;
+  pending.ids[position] = id;
+  ++pending.count;
+  if (is_complete(pending)) complete_.push_back(request.name);
+}
+
+// Operations that waited only for this rank are complete without it.
+void Coordinator::hear_join(size_t position) {
+  has_joined_[position] = true;
+  ++joined_count_;
+  last_joined_ = ranks_[position];
+  std::vector<std::string> freed;
+  for (const auto& [name, pending] : pending_) {
+    const bool was_complete = std::find(complete_.begin(), complete_.end(), name) != complete_.end();
+    if (!was_complete && is_complete(pending)) freed.push_back(name);
+  }
+  std::sort(freed.begin(), freed.end());  // an order that does not depend on a hash
+  complete_.insert(complete_.end(), freed.begin(), freed.end());
+}
+
+bool Coordinator::is_complete(const Pending& pending) const {
+  if (joined_count_ == 0 || pending.count == ranks_.size()) return pending.count == ranks_.size();
+  const bool is_join = std::any_of(pending.requests.begin(), pending.requests.end(),
+                                   [](const auto& r) { return r && r->operation == Operation::kJoin; });
+  for (size_t position = 0; position < ranks_.size(); ++position) {
+    if (!pending.requests[position] && (is_join || !has_joined_[position])) return false;
+  }
+  return true;
+}
+
+std::string Coordinator::refusal(const std::vector<RankRequest>& requests) const {
+  const Request& first = *requests.front().request;
+  if (requests.size() == ranks_.size() || first.operation == Operation::kAllreduce) return disagreement(requests);
+  std::string who;
+  for (size_t position = 0; position < ranks_.size(); ++position) {
+    if (has_joined_[position]) who += (who.empty() ? "" : ", ") + std::to_string(ranks_[position]);
+  }
+  return "'" + first.name + "' (" + std::string(name_of(first.operation)) + ") cannot be carried out: rank " + who +
+         " has called join(), and takes part in allreduce only until all ranks have. Let every rank do the same number "
+         "of other operations before join(). The job can go on";
 }
 
 // Either adds to `ready`, or returns the refusal.
@@ -42,27 +88,41 @@ std::optional<Verdict> Coordinator::refuse_or_accept(const std::string& name, st
   const auto position = pending_.find(name);
   Pending pending = std::move(position->second);
   pending_.erase(position);
-  const Operation operation = pending.requests.front()->operation;
-  for (Listener* listener : listeners_) listener->on_agreed(name, name_of(operation));
+  std::vector<RankRequest> requests;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (pending.requests[i]) requests.push_back({ranks_[i], &*pending.requests[i]});
+  }
+  const Request first = *requests.front().request;
+  for (Listener* listener : listeners_) listener->on_agreed(label_ + name, name_of(first.operation));
 
   const uint32_t id = pending.ids.front();
   const bool all_by_id = id != 0 && cache_.request(id, 0) != nullptr &&
                          std::all_of(pending.ids.begin(), pending.ids.end(), [&](uint32_t other) { return other == id; });
   if (all_by_id) {
     cache_.touch(id);
-    ready->push_back({{id, "", 0, {}}, std::move(*pending.requests.front())});
+    ready->push_back({{id, "", 0, {}, {}}, first});
     return std::nullopt;
   }
-  std::vector<Request> requests;
-  for (auto& request : pending.requests) requests.push_back(std::move(*request));
-  if (std::string error = disagreement(requests); !error.empty()) {
-    return Verdict{VerdictKind::kRefuse, {{0, name, 0, {}}}, {}, std::move(error)};
+  if (std::string error = refusal(requests); !error.empty()) {
+    return Verdict{0, VerdictKind::kRefuse, {{0, name, 0, {}, {}}}, {}, std::move(error)};
   }
-  Ready one{{0, name, 0, {}}, requests.front()};
-  if (operation == Operation::kAllgather) {
-    for (const Request& request : requests) one.item.rows.push_back(request.shapes[0][0]);
+  Ready one{{0, name, 0, {}, {}}, first};
+  if (first.operation == Operation::kAllgather) {
+    for (size_t tensor = 0; tensor < first.shapes.size(); ++tensor) {
+      for (const RankRequest& other : requests) one.item.rows.push_back(other.request->shapes[tensor][0]);
+    }
   }
-  if (operation != Operation::kBarrier) one.item.assigned_id = cache_.remember(std::move(requests), forgotten);
+  if (first.operation == Operation::kJoin) {
+    one.item.rows.push_back(last_joined_);
+    has_joined_.assign(ranks_.size(), false);
+    joined_count_ = 0;
+  } else if (requests.size() < ranks_.size()) {
+    one.item.request = first;
+  } else if (is_repeated(first.operation)) {
+    std::vector<Request> all;
+    for (auto& request : pending.requests) all.push_back(std::move(*request));
+    one.item.assigned_id = cache_.remember(std::move(all), forgotten);
+  }
   ready->push_back(std::move(one));
   return std::nullopt;
 }
@@ -82,12 +142,23 @@ std::vector<Verdict> Coordinator::decide() {
     for (const size_t i : bucket) verdict.items.push_back(std::move(ready[i].item));
   }
   // Last, since an item above may still be named by an id that had to go.
-  if (!forgotten.empty()) verdicts.push_back({VerdictKind::kForget, {}, std::move(forgotten), ""});
+  if (!forgotten.empty()) verdicts.push_back({0, VerdictKind::kForget, {}, std::move(forgotten), ""});
   if (somebody_left_) {
-    verdicts.push_back({VerdictKind::kShutdown, {}, {}, ""});
+    verdicts.push_back({0, VerdictKind::kShutdown, {}, {}, ""});
     somebody_left_ = false;
   }
   return verdicts;
+}
+
+std::vector<StalledOperation> Coordinator::incomplete(TimePoint now) const {
+  std::vector<StalledOperation> all;
+  for (const auto& [name, pending] : pending_) {
+    StalledOperation& one = all.emplace_back(StalledOperation{label_ + name, now - pending.since, {}});
+    for (size_t position = 0; position < ranks_.size(); ++position) {
+      if (!pending.requests[position]) one.missing_ranks.push_back(ranks_[position]);
+    }
+  }
+  return all;
 }
 
 }  // namespace hvd

@@ -1,12 +1,16 @@
-// Rank 0's account of who has asked for what. No threads, no clock, no transport: announcements in, verdicts out.
+// Rank 0's account of who, of one process set, has asked for what. No threads, no clock, no transport: announcements in,
+// verdicts out.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "observe/listener.h"
+#include "observe/stall_inspector.h"
+#include "schedule/agreement.h"
 #include "schedule/fusion.h"
 #include "schedule/request.h"
 #include "schedule/response_cache.h"
@@ -15,36 +19,51 @@ namespace hvd {
 
 class Coordinator {
  public:
-  Coordinator(int size, int64_t cache_capacity, FusionRules rules, std::vector<Listener*> listeners);
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  // `ranks` are the members by their number in the job; a position is an index into them. `label` precedes names shown
+  // to listeners.
+  Coordinator(std::vector<int> ranks, std::string label, int64_t cache_capacity, FusionRules rules,
+              std::vector<Listener*> listeners);
 
   // Returns ids that the rank must announce again in full.
-  std::vector<uint32_t> hear(int rank, const Announcement& announcement);
+  std::vector<uint32_t> hear(size_t position, const Announcement& announcement, TimePoint now);
   // Verdicts on all that has become ready since, in the order in which every rank must carry them out.
   std::vector<Verdict> decide();
+  // What some ranks have asked for and others have not.
+  std::vector<StalledOperation> incomplete(TimePoint now) const;
 
  private:
   struct Pending {
-    std::vector<std::optional<Request>> requests;  // by rank
-    std::vector<uint32_t> ids;                     // by rank: how it was announced, 0 = in full
-    size_t count = 0;
+    std::vector<std::optional<Request>> requests;  // by position
+    std::vector<uint32_t> ids;                     // by position: how it was announced, 0 = in full
+    size_t count = 0;                              // of requests
+    TimePoint since;
   };
   struct Ready {
     Item item;
     Request request;
   };
 
-  void hear_request(int rank, const Request& request, uint32_t id);
+  void hear_request(size_t position, const Request& request, uint32_t id, TimePoint now);
+  void hear_join(size_t position);
+  bool is_complete(const Pending& pending) const;
   std::optional<Verdict> refuse_or_accept(const std::string& name, std::vector<Ready>* ready,
                                           std::vector<uint32_t>* forgotten);
+  std::string refusal(const std::vector<RankRequest>& requests) const;
 
   // Constant after construction.
-  const size_t size_;
+  const std::vector<int> ranks_;
+  const std::string label_;
   const FusionRules rules_;
   const std::vector<Listener*> listeners_;
 
   ResponseCache cache_;
   std::unordered_map<std::string, Pending> pending_;
   std::vector<std::string> complete_;  // names all ranks have asked for, in that order
+  std::vector<bool> has_joined_;       // by position
+  size_t joined_count_ = 0;
+  int last_joined_ = 0;
   bool somebody_left_ = false;
 };
 

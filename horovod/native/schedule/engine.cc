@@ -1,11 +1,13 @@
 #include "schedule/engine.h"
 
+#include <pthread.h>
 #include <sys/prctl.h>
 
+#include <ctime>
 #include <new>
 
+#include "base/affinity.h"
 #include "base/error.h"
-#include "observe/timeline.h"
 
 namespace hvd {
 namespace {
@@ -17,20 +19,6 @@ constexpr microseconds kIdle{500'000};
 constexpr char kShutDown[] =
     "Horovod has been shut down: this rank or another called hvd.shutdown(), or ended. See the other ranks' output for "
     "an exception";
-
-std::vector<std::unique_ptr<Listener>> make_listeners(const Settings& settings, int rank) {
-  std::vector<std::unique_ptr<Listener>> listeners;
-  if (rank == 0 && !settings.timeline.empty()) {
-    listeners.push_back(std::make_unique<Timeline>(settings.timeline, settings.timeline_mark_cycles));
-  }
-  return listeners;
-}
-
-std::vector<Listener*> pointers(const std::vector<std::unique_ptr<Listener>>& owned) {
-  std::vector<Listener*> all;
-  for (const auto& one : owned) all.push_back(one.get());
-  return all;
-}
 
 // "'allreduce.x' and 3 others, 1200 bytes, failed on rank 1: ..."
 std::string what_failed(const std::vector<Agreed>& together, int rank, const std::exception& error) {
@@ -51,13 +39,9 @@ Engine::Engine(Transport& transport, const Settings& settings, Drive drive)
       log_(settings, transport.rank()),
       drive_(drive),
       coordinates_(transport.rank() == 0),
-      listeners_(make_listeners(settings, transport.rank())),
-      executor_(transport, resolve_simd_level(settings.simd), counters_, log_, pointers(listeners_)) {
-  if (coordinates_) {
-    coordinator_ = std::make_unique<Coordinator>(
-        transport.size(), settings.cache_capacity,
-        FusionRules{settings.fusion_threshold, settings.disable_group_fusion}, pointers(listeners_));
-  }
+      core_(core_for(settings.thread_affinity, transport.topology().local_rank)),
+      observers_(settings, transport.rank(), log_),
+      sets_({transport_, settings_, log_, observers_.listeners(), resolve_simd_level(settings.simd)}) {
   HVD_LOG(log_, kInfo, "rank " << transport.rank() << " of " << transport.size() << " over " << transport.name());
   if (drive_ == Drive::kThread) thread_ = std::thread(&Engine::run, this);
 }
@@ -68,27 +52,36 @@ Engine::TimePoint Engine::now() const { return drive_ == Drive::kThread ? steady
 
 // ---- called by the training threads ---------------------------------------------------------------------------------
 
-int64_t Engine::submit(Submission submission) {
+int64_t Engine::submit(int process_set, Submission submission) {
   int64_t handle;
-  bool was_empty;
+  bool must_wake;
   {
     MutexLock lock(mutex_);
     if (!stopped_because_.empty()) throw InternalError(stopped_because_);
+    const ProcessSets::Pointer set = sets_.find(process_set);
     const std::string& name = submission.request.name;
-    if (!in_flight_.insert(name).second) {
-      throw InvalidArgument("'" + name + "' is already in flight on rank " + std::to_string(transport_.rank()) +
+    const std::string rank = "rank " + std::to_string(transport_.rank());
+    if (!set->is_member()) {
+      throw InvalidArgument("'" + name + "': " + rank + " is not in " + set->to_text() +
+                            "; call the operation on its ranks only");
+    }
+    settle(&submission, set->ranks());
+    if (!set->names_in_flight.insert(name).second) {
+      throw InvalidArgument("'" + name + "' is already in flight on " + rank +
                             "; give each pending operation a name of its own, or synchronize the first one before");
     }
     handle = submission.handle = handles_.open();
-    was_empty = queue_.empty();
-    if (was_empty) queue_since_ = now();
+    submission.submitted = steady_clock::now();
+    must_wake = queue_.empty();
+    if (must_wake) queue_since_ = now();
     queue_bytes_ += submission.request.bytes();
-    if (submission.request.operation == Operation::kBarrier) somebody_waits_ = true;
-    queue_.push_back(std::move(submission));
+    // Nobody does these and goes on with something else.
+    if (!is_repeated(submission.request.operation)) somebody_waits_ = true;
+    queue_.push_back({set, std::move(submission)});
     // The engine sleeps at most until the cycle ends; only what ends it sooner is worth waking it for.
-    was_empty = was_empty || must_announce();
+    must_wake = must_wake || must_announce();
   }
-  if (was_empty) transport_.wake();
+  if (must_wake) transport_.wake();
   return handle;
 }
 
@@ -112,7 +105,19 @@ void Engine::shutdown() {
 
 bool Engine::step(microseconds elapsed) {
   manual_now_ += elapsed;
-  return !is_stopped_ && round();
+  const bool progressed = !is_stopped_ && round();
+  observers_.on_idle();
+  return progressed;
+}
+
+microseconds Engine::cpu_time() {
+  clockid_t clock;
+  timespec used{};
+  // After the end there is no thread to ask.
+  if (drive_ == Drive::kManual || is_stopped_ || !thread_.joinable()) return microseconds(0);
+  if (pthread_getcpuclockid(thread_.native_handle(), &clock) != 0) return microseconds(0);
+  clock_gettime(clock, &used);
+  return microseconds(int64_t{1'000'000} * used.tv_sec + used.tv_nsec / 1000);
 }
 
 // ---- the engine's thread --------------------------------------------------------------------------------------------
@@ -121,6 +126,7 @@ void Engine::run() {
   prctl(PR_SET_NAME, "horovod-engine");
   prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds: short sleeps while polling a transport stay short
   try {
+    if (core_) pin_this_thread(*core_);
     while (!is_stopped_) {
       if (!round() && !is_stopped_) sleep();
     }
@@ -151,7 +157,15 @@ bool Engine::round() {
   }
   if (is_stopped_) return true;
   progressed |= announce();
-  if (coordinates_) progressed |= decide();
+  if (!coordinates_) return progressed;
+  progressed |= issue();
+  while (!orders_.empty() && !is_stopped_) {
+    transport_.flush();  // the others must know before this rank waits for them in a collective
+    const Verdict verdict = std::move(orders_.front());
+    orders_.pop_front();
+    obey(verdict);
+  }
+  inspect_stalls();
   return progressed;
 }
 
@@ -164,16 +178,26 @@ void Engine::sleep() {
       limit = std::max(microseconds(0), std::chrono::duration_cast<microseconds>(due - now()));
     }
   }
-  transport_.wait(limit, !announced_.empty());
+  bool is_waiting = false;
+  for (const auto& [serial, set] : sets_.all()) is_waiting |= set->is_waiting();
+  observers_.on_idle();
+  transport_.wait(limit, is_waiting);
 }
 
 void Engine::hear(const Message& message) {
-  if (coordinates_) {
-    const std::vector<uint32_t> unknown = coordinator_->hear(message.from, read_announcement(message.bytes));
-    if (!unknown.empty()) tell(message.from, {{VerdictKind::kAskInFull, {}, unknown, ""}});
+  if (!coordinates_) {
+    for (const Verdict& verdict : read_verdicts(message.bytes)) obey(verdict);
     return;
   }
-  for (const Verdict& verdict : read_verdicts(message.bytes)) obey(verdict);
+  for (const Announcement& announcement : read_announcements(message.bytes)) {
+    const ProcessSets::Pointer set = sets_.by_serial(announcement.set);
+    if (set == nullptr) continue;  // removed meanwhile, and the rank finds out by itself
+    const std::vector<uint32_t> unknown = set->hear(message.from, announcement, now());
+    if (unknown.empty()) continue;
+    ByteWriter writer;
+    const std::vector<Verdict> verdicts = {{announcement.set, VerdictKind::kAskInFull, {}, unknown, ""}};
+    transport_.post(message.from, write(verdicts, &writer));
+  }
 }
 
 bool Engine::must_announce() {
@@ -184,8 +208,8 @@ bool Engine::must_announce() {
 }
 
 bool Engine::announce() {
-  Announcement announcement;
-  std::vector<Submission> submissions;
+  std::vector<Queued> queued;
+  bool is_leaving;
   {
     MutexLock lock(mutex_);
     if (!must_announce()) {
@@ -193,139 +217,167 @@ bool Engine::announce() {
       return false;
     }
     somebody_waits_ = false;
-    submissions.swap(queue_);
+    queued.swap(queue_);
     queue_bytes_ = 0;
-    announcement.is_leaving = leaving_ && !told_leaving_;
+    is_leaving = leaving_ && !told_leaving_;
     told_leaving_ = leaving_;
   }
-  for (Submission& submission : submissions) {
-    const uint32_t id = submission.announced_id = mirror_.id_of(submission.request);
-    if (id != 0) announcement.ids.push_back(id);
-    else announcement.requests.push_back(submission.request);
-    announced_.insert_or_assign(submission.request.name, std::move(submission));
+  std::map<uint32_t, std::vector<Submission>> by_set;
+  for (Queued& one : queued) by_set[one.set->serial()].push_back(std::move(one.submission));
+  if (is_leaving) by_set.try_emplace(0);
+  std::vector<Announcement> announcements;
+  for (auto& [serial, submissions] : by_set) {
+    announcements.push_back(sets_.by_serial(serial)->announce(std::move(submissions)));
+    announcements.back().is_leaving = is_leaving && serial == 0;
   }
-  counters_.announcements += 1;
-  counters_.cache_hits += static_cast<int64_t>(announcement.ids.size());
-  for (const auto& listener : listeners_) listener->on_round();
+  for (Listener* listener : observers_.listeners()) listener->on_round();
   if (coordinates_) {
-    coordinator_->hear(0, announcement);  // its own cache is its mirror's: no id can be unknown
+    // Rank 0's caches are its mirrors': no id can be unknown.
+    for (const Announcement& one : announcements) sets_.by_serial(one.set)->hear(0, one, now());
   } else {
     ByteWriter writer;
-    transport_.post(0, write(announcement, &writer));
+    transport_.post(0, write(announcements, &writer));
   }
   return true;
 }
 
-bool Engine::decide() {
-  const std::vector<Verdict> verdicts = coordinator_->decide();
-  if (verdicts.empty()) return false;
-  if (transport_.size() > 1) {
+// Sends verdicts on what has become ready to all whom they concern, this rank included.
+bool Engine::issue() {
+  bool progressed = false;
+  for (const auto& [serial, set] : sets_.all()) {
+    const std::vector<Verdict> verdicts = set->decide();
+    if (verdicts.empty()) continue;
+    progressed = true;
     ByteWriter writer;
     const std::span<const std::byte> bytes = write(verdicts, &writer);
-    for (int rank = 1; rank < transport_.size(); ++rank) transport_.post(rank, bytes);
-    transport_.flush();  // the others must know before this rank waits for them in a collective
-  }
-  for (const Verdict& verdict : verdicts) obey(verdict);
-  return true;
-}
-
-void Engine::tell(int rank, const std::vector<Verdict>& verdicts) {
-  ByteWriter writer;
-  transport_.post(rank, write(verdicts, &writer));
-}
-
-void Engine::announce_in_full(const std::vector<uint32_t>& ids) {
-  Announcement announcement;
-  for (const uint32_t id : ids) {
-    for (auto& [name, submission] : announced_) {
-      if (submission.announced_id != id) continue;
-      submission.announced_id = 0;
-      announcement.requests.push_back(submission.request);
+    for (const int rank : set->ranks()) {
+      if (rank != 0) transport_.post(rank, bytes);
     }
+    if (set->is_member()) orders_.insert(orders_.end(), verdicts.begin(), verdicts.end());
   }
-  ByteWriter writer;
-  transport_.post(0, write(announcement, &writer));
+  return progressed;
 }
 
-// The submission an item stands for.
-Agreed Engine::take(const Item& item) {
-  const CacheMirror::Entry* known = item.id != 0 ? &mirror_.at(item.id) : nullptr;
-  const auto found = announced_.find(known ? known->request.name : item.name);
-  if (found == announced_.end()) {
-    throw InternalError("the coordinator named '" + item.name + "', which this rank has not submitted");
+// While this rank waits in a collective of some ranks, others must be able to go on with theirs.
+void Engine::serve_others() {
+  while (const std::optional<Message> message = transport_.receive()) hear(*message);
+  issue();
+}
+
+void Engine::inspect_stalls() {
+  if (is_stopped_ || !observers_.is_inspection_due(now())) return;
+  std::vector<StalledOperation> incomplete;
+  for (const auto& [serial, set] : sets_.all()) {
+    for (StalledOperation& one : set->incomplete(now())) incomplete.push_back(std::move(one));
   }
-  Agreed agreed{std::move(found->second), known ? known->rows : item.rows};
-  announced_.erase(found);
-  if (item.assigned_id != 0) mirror_.remember(item.assigned_id, {agreed.submission.request, item.rows});
-  return agreed;
+  const std::string reason = observers_.inspect(now(), incomplete);
+  if (reason.empty()) return;
+  ByteWriter writer;
+  const std::vector<Verdict> verdicts = {{0, VerdictKind::kShutdown, {}, {}, reason}};
+  const std::span<const std::byte> bytes = write(verdicts, &writer);
+  for (int rank = 1; rank < transport_.size(); ++rank) transport_.post(rank, bytes);
+  transport_.flush();
+  obey(verdicts.front());
 }
 
 // Names are free again before their callers can learn that they are done.
-void Engine::release_names(const std::vector<Agreed>& done) {
+void Engine::release_names(ProcessSet& set, const std::vector<Agreed>& done) {
   MutexLock lock(mutex_);
-  for (const Agreed& agreed : done) in_flight_.erase(agreed.submission.request.name);
+  for (const Agreed& agreed : done) set.names_in_flight.erase(agreed.submission.request.name);
 }
 
-// All or none: if one cannot be taken, those taken before fail, and nobody waits for them for ever.
-std::vector<Agreed> Engine::take_all(const std::vector<Item>& items) {
-  std::vector<Agreed> taken;
-  taken.reserve(items.size());
-  try {
-    for (const Item& item : items) taken.push_back(take(item));
-  } catch (const std::exception& error) {
-    for (const Agreed& agreed : taken) handles_.fail(agreed.submission.handle, error.what());
-    throw;
-  }
-  return taken;
-}
-
-void Engine::run_together(const std::vector<Item>& items) {
-  const std::vector<Agreed> together = take_all(items);
-  try {
-    const Result result = executor_.run(together);
-    release_names(together);
-    for (const Agreed& agreed : together) handles_.complete(agreed.submission.handle, result);
-  } catch (const std::exception& error) {
-    const std::string reason = what_failed(together, transport_.rank(), error);
+void Engine::run_together(ProcessSet& set, const std::vector<Item>& items) {
+  std::vector<Agreed> together;
+  auto fail_all = [&](const std::string& reason) {
     for (const Agreed& agreed : together) handles_.fail(agreed.submission.handle, reason);
     throw InternalError(reason);
+  };
+  try {
+    set.take(items, &together);
+  } catch (const std::exception& error) {
+    fail_all(error.what());
+  }
+  try {
+    const Result result = carry_out(set, together);
+    release_names(set, together);
+    for (const Agreed& agreed : together) handles_.complete(agreed.submission.handle, result);
+  } catch (const std::exception& error) {
+    fail_all(what_failed(together, transport_.rank(), error));
   }
 }
 
-void Engine::refuse(const Verdict& verdict) {
-  const std::vector<Agreed> refused = take_all(verdict.items);
-  release_names(refused);
+Result Engine::carry_out(ProcessSet& set, const std::vector<Agreed>& together) {
+  const Request& request = together.front().submission.request;
+  if (request.operation == Operation::kRemoveProcessSet) remove_set(static_cast<int>(request.set.at(0)));
+  Result result = set.run(together);
+  if (request.operation == Operation::kAddProcessSet) {
+    result.rows = {sets_.add({request.set.begin(), request.set.end()})};
+    if (coordinates_) transport_.serve_while_waiting([this] { serve_others(); });
+  }
+  return result;
+}
+
+void Engine::refuse(ProcessSet& set, const Verdict& verdict) {
+  const std::vector<Agreed> refused = set.take_present(verdict.items);
+  release_names(set, refused);
   for (const Agreed& agreed : refused) handles_.fail(agreed.submission.handle, verdict.error);
-  counters_.refusals += static_cast<int64_t>(refused.size());
+  set.count_refusals(refused.size());
 }
 
 void Engine::obey(const Verdict& verdict) {
+  if (verdict.kind == VerdictKind::kShutdown) {
+    has_failed_ = has_failed_ || !verdict.error.empty();
+    return stop(verdict.error.empty() ? kShutDown : verdict.error);
+  }
+  const ProcessSets::Pointer set = sets_.by_serial(verdict.set);
+  if (set == nullptr) return;  // removed meanwhile, on all ranks alike
   switch (verdict.kind) {
     case VerdictKind::kRun:
-      return run_together(verdict.items);
+      return run_together(*set, verdict.items);
     case VerdictKind::kRefuse:
-      return refuse(verdict);
-    case VerdictKind::kAskInFull:
-      return announce_in_full(verdict.ids);
+      return refuse(*set, verdict);
+    case VerdictKind::kAskInFull: {
+      ByteWriter writer;
+      return transport_.post(0, write({set->announce_in_full(verdict.ids)}, &writer));
+    }
     case VerdictKind::kForget:
-      for (const uint32_t id : verdict.ids) mirror_.forget(id);
-      return;
+      return set->forget(verdict.ids);
     case VerdictKind::kShutdown:
-      return stop(kShutDown);
+      return;  // above
+  }
+}
+
+void Engine::remove_set(int id) {
+  const ProcessSets::Pointer set = sets_.remove(id);
+  std::vector<Submission> orphans = set->take_all();
+  {
+    MutexLock lock(mutex_);
+    for (auto one = queue_.begin(); one != queue_.end();) {
+      if (one->set != set) {
+        ++one;
+        continue;
+      }
+      orphans.push_back(std::move(one->submission));
+      one = queue_.erase(one);
+    }
+  }
+  for (const Submission& orphan : orphans) {
+    handles_.fail(orphan.handle, "'" + orphan.request.name + "' was pending when its " + set->to_text() + " was removed");
   }
 }
 
 void Engine::stop(const std::string& reason) {
-  std::vector<Submission> queued;
+  std::vector<Queued> queued;
   {
     MutexLock lock(mutex_);
     if (stopped_because_.empty()) stopped_because_ = reason;
     queued.swap(queue_);
-    in_flight_.clear();
   }
-  for (const Submission& submission : queued) handles_.fail(submission.handle, reason);
-  for (const auto& [name, submission] : announced_) handles_.fail(submission.handle, reason);
-  announced_.clear();
+  for (const Queued& one : queued) handles_.fail(one.submission.handle, reason);
+  for (const auto& [serial, set] : sets_.all()) {
+    for (const Submission& submission : set->take_all()) handles_.fail(submission.handle, reason);
+  }
+  orders_.clear();
   is_stopped_ = true;
 }
 

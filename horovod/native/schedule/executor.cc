@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <ctime>
 #include <numeric>
 
+#include "collective/adasum.h"
 #include "collective/allgather.h"
+#include "collective/alltoall.h"
 #include "collective/broadcast.h"
+#include "collective/reducescatter.h"
 
 namespace hvd {
 namespace {
@@ -29,45 +33,117 @@ BucketReduction reduction_of(const Submission& submission, int size) {
 }
 
 // A group's members appear singly, as <name>_<i>of<n>.
-std::vector<ObservedOperation> observed(std::span<const Agreed> together) {
+std::vector<ObservedOperation> observed(std::span<const Agreed> together, const std::string& label) {
   std::vector<ObservedOperation> all;
   for (const Agreed& agreed : together) {
     const Request& request = agreed.submission.request;
     const size_t members = request.shapes.size();
+    const bool is_adasum = request.operation == Operation::kAllreduce && request.op == ReduceOp::kAdasum;
     for (size_t i = 0; i < std::max<size_t>(members, 1); ++i) {
-      std::string name = request.name;
+      std::string name = label + request.name;
       if (members > 1) name += "_" + std::to_string(i + 1) + "of" + std::to_string(members);
-      all.push_back({std::move(name), name_of(request.operation), name_of(request.dtype),
+      all.push_back({std::move(name), is_adasum ? "ADASUM" : name_of(request.operation), name_of(request.dtype),
                      members == 0 ? "" : to_text(request.shapes[i])});
     }
   }
   return all;
 }
 
+// What a collective's phase is called in a timeline, in Horovod's words where it has some.
+std::string activity(Phase phase, const Request& request, const char* transport) {
+  const bool is_encoded = !request.codec.empty();
+  switch (phase) {
+    case Phase::kPack:
+      return is_encoded ? "ENCODE" : "MEMCPY_IN_FUSION_BUFFER";
+    case Phase::kReduce:
+      return "REDUCE";
+    case Phase::kUnpack:
+      return is_encoded ? "DECODE" : "MEMCPY_OUT_FUSION_BUFFER";
+    case Phase::kCommunicate:
+      break;
+  }
+  std::string name = transport;
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
+  const bool is_adasum = request.operation == Operation::kAllreduce && request.op == ReduceOp::kAdasum;
+  const bool is_broadcast = request.operation == Operation::kBroadcast;
+  return name + "_" + (is_adasum ? "ADASUM_" : "") +
+         (is_broadcast ? "BCAST" : std::string(name_of(request.operation)));
+}
+
+int64_t thread_cpu_nanoseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return int64_t{1'000'000'000} * now.tv_sec + now.tv_nsec;
+}
+
+int64_t row_bytes(const Request& request, size_t tensor) {
+  const Shape& shape = request.shapes[tensor];
+  return element_count({shape.begin() + 1, shape.end()}) * static_cast<int64_t>(size_of(request.dtype));
+}
+
+std::vector<size_t> bytes_of(std::span<const int64_t> rows, int64_t bytes_of_a_row) {
+  std::vector<size_t> bytes;
+  for (const int64_t count : rows) bytes.push_back(static_cast<size_t>(count * bytes_of_a_row));
+  return bytes;
+}
+
+size_t sum(const std::vector<size_t>& values) { return std::accumulate(values.begin(), values.end(), size_t{0}); }
+
+// Rank r's rows of a reduce-scatter: the first `rows % size` ranks have one more.
+Range slice_of(int64_t rows, int r, int size) {
+  const int64_t each = rows / size, longer = rows % size;
+  const int64_t begin = r * each + std::min<int64_t>(r, longer);
+  return {begin, begin + each + (r < longer ? 1 : 0)};
+}
+
 }  // namespace
 
-Executor::Executor(Transport& transport, SimdLevel simd, Counters& counters, const Log& log,
-                   std::vector<Listener*> listeners)
-    : counters_(counters),
+Executor::Executor(RankGroup group, std::vector<int> ranks, std::string label, SimdLevel simd, Counters& counters,
+                   const Log& log, std::vector<Listener*> listeners)
+    : ranks_(std::move(ranks)),
+      label_(std::move(label)),
+      counters_(counters),
       log_(log),
       listeners_(std::move(listeners)),
-      context_{transport, simd, 0, 0, {}, {}, {}} {}
+      context_{std::move(group), simd, 0, 0, {}, {}, {}, {}} {}
 
 Result Executor::run(std::span<const Agreed> together) {
-  using std::chrono::steady_clock;
+  std::vector<Listener*> listening;
+  std::copy_if(listeners_.begin(), listeners_.end(), std::back_inserter(listening),
+               [](const Listener* listener) { return listener->is_listening(); });
   std::vector<ObservedOperation> watched;
-  if (!listeners_.empty()) watched = observed(together);
-  for (Listener* listener : listeners_) listener->on_start(watched, "COMMUNICATE");
-  const auto start = steady_clock::now();
+  if (!listening.empty()) {
+    watched = observed(together, label_);
+    context_.on_phase = [&, last = std::string()](Phase phase) mutable {
+      std::string now = activity(phase, together.front().submission.request, context_.group.transport_name());
+      if (now == last) return;
+      last = std::move(now);
+      for (Listener* listener : listening) listener->on_activity(watched, last);
+    };
+  }
+  for (Listener* listener : listening) listener->on_start(watched);
+  const auto start = std::chrono::steady_clock::now();
+  const int64_t cpu_start = thread_cpu_nanoseconds();
   Result result = carry_out(together);
-  const auto elapsed = std::chrono::duration_cast<std::chrono::microseconds>(steady_clock::now() - start).count();
-  counters_.collective_microseconds += elapsed;
+  count(together, start, cpu_start);
+  for (Listener* listener : listening) listener->on_finish(watched);
+  context_.on_phase = nullptr;
+  return result;
+}
+
+void Executor::count(std::span<const Agreed> together, std::chrono::steady_clock::time_point start, int64_t cpu_start) {
+  using std::chrono::duration_cast, std::chrono::microseconds;
+  counters_.collective_microseconds += duration_cast<microseconds>(std::chrono::steady_clock::now() - start).count();
+  counters_.collective_cpu_microseconds += (thread_cpu_nanoseconds() - cpu_start) / 1000;
   counters_.wire_bytes = context_.wire_bytes;
   for (const Agreed& agreed : together) {
-    counters_.operations += static_cast<int64_t>(std::max<size_t>(agreed.submission.tensors.size(), 1));
+    const Submission& submission = agreed.submission;
+    counters_.operations += static_cast<int64_t>(std::max<size_t>(submission.tensors.size(), 1));
+    counters_.tensor_bytes += submission.request.bytes();
+    if (submission.handle != 0) {
+      counters_.waiting_microseconds += duration_cast<microseconds>(start - submission.submitted).count();
+    }
   }
-  for (Listener* listener : listeners_) listener->on_finish(watched);
-  return result;
 }
 
 Result Executor::carry_out(std::span<const Agreed> together) {
@@ -75,15 +151,20 @@ Result Executor::carry_out(std::span<const Agreed> together) {
     case Operation::kAllreduce:
       allreduce(together);
       break;
+    case Operation::kReducescatter:
+      reducescatter(together);
+      break;
     case Operation::kAllgather:
       return allgather(together.front());
     case Operation::kBroadcast:
       broadcast(together.front());
       break;
-    case Operation::kBarrier:
-      break;  // all ranks have asked: that was the barrier
+    case Operation::kAlltoall:
+      return alltoall(together.front());
+    default:
+      break;  // all ranks have asked: that was the barrier, or whatever else the engine does itself
   }
-  return {};
+  return {together.front().rows, nullptr, 0};
 }
 
 void Executor::allreduce(std::span<const Agreed> together) {
@@ -93,47 +174,85 @@ void Executor::allreduce(std::span<const Agreed> together) {
       tensors.push_back({tensor.source, tensor.destination, element_count(tensor.shape)});
     }
   }
-  Transport& transport = context_.transport;
-  const BucketReduction reduction = reduction_of(together.front().submission, transport.size());
+  const RankGroup& group = context_.group;
+  const BucketReduction reduction = reduction_of(together.front().submission, group.size());
+  counters_.buckets += 1;
+  if (reduction.op == ReduceOp::kAdasum) return adasum(context_, tensors, reduction);
   const size_t count = tensors.size();
   Bucket bucket(std::move(tensors), reduction, context_.simd);
   const int64_t bytes = bucket.count() * static_cast<int64_t>(size_of(reduction.dtype));
-  const Route route =
-      choose_route({transport.size(), transport.window() != nullptr, reduction.codec != nullptr, bytes});
+  const Route route = choose_route({group.size(), group.window() != nullptr, reduction.codec != nullptr, bytes});
   HVD_LOG(log_, kDebug, "allreduce of " << count << " tensors, " << bytes << " bytes, codec "
                                         << (reduction.codec ? reduction.codec->name() : "none") << ", route "
                                         << name_of(route));
   hvd::allreduce(context_, bucket, route);
-  counters_.buckets += 1;
-  counters_.tensor_bytes += bytes;
   counters_.saturated += bucket.saturated();
+}
+
+void Executor::reducescatter(std::span<const Agreed> together) {
+  const int size = context_.group.size();
+  const BucketReduction reduction = reduction_of(together.front().submission, size);
+  std::vector<std::unique_ptr<Bucket>> slices;
+  for (int r = 0; r < size; ++r) {
+    std::vector<BucketTensor> tensors;
+    for (const Agreed& agreed : together) {
+      const Request& request = agreed.submission.request;
+      for (size_t t = 0; t < agreed.submission.tensors.size(); ++t) {
+        const TensorRef& tensor = agreed.submission.tensors[t];
+        const int64_t bytes = row_bytes(request, t);
+        const Range rows = slice_of(tensor.shape[0], r, size);
+        const auto* source = static_cast<const std::byte*>(tensor.source) + rows.begin * bytes;
+        tensors.push_back({source, r == context_.group.rank() ? tensor.destination : nullptr,
+                           rows.count() * bytes / static_cast<int64_t>(size_of(request.dtype))});
+      }
+    }
+    slices.push_back(std::make_unique<Bucket>(std::move(tensors), reduction, context_.simd));
+  }
+  hvd::reducescatter(context_, slices);
+  counters_.buckets += 1;
+  for (const auto& slice : slices) counters_.saturated += slice->saturated();
 }
 
 Result Executor::allgather(const Agreed& agreed) {
   const Request& request = agreed.submission.request;
-  const Shape& shape = request.shapes.front();
-  const int64_t row_elements = element_count({shape.begin() + 1, shape.end()});
-  const int64_t row_bytes = row_elements * static_cast<int64_t>(size_of(request.dtype));
-  std::vector<size_t> bytes;
-  for (const int64_t rows : agreed.rows) bytes.push_back(static_cast<size_t>(rows * row_bytes));
+  const auto size = static_cast<size_t>(context_.group.size());
+  std::vector<std::vector<size_t>> bytes;  // by tensor, by rank
   Result result;
   result.rows = agreed.rows;
-  result.bytes = std::accumulate(bytes.begin(), bytes.end(), size_t{0});
+  for (size_t t = 0; t < request.shapes.size(); ++t) {
+    bytes.push_back(bytes_of({agreed.rows.data() + t * size, size}, row_bytes(request, t)));
+    result.bytes += sum(bytes.back());
+  }
   result.data.reset(new std::byte[result.bytes]);
-  hvd::allgather(context_, agreed.submission.tensors.front().source, bytes, result.data.get());
-  counters_.tensor_bytes += static_cast<int64_t>(bytes[static_cast<size_t>(context_.transport.rank())]);
+  std::byte* output = result.data.get();
+  for (size_t t = 0; t < bytes.size(); ++t) {
+    hvd::allgather(context_, agreed.submission.tensors[t].source, bytes[t], output);
+    output += sum(bytes[t]);
+  }
   return result;
 }
 
 void Executor::broadcast(const Agreed& agreed) {
   const TensorRef& tensor = agreed.submission.tensors.front();
   const auto bytes = static_cast<size_t>(agreed.submission.request.bytes());
-  const int root = agreed.submission.request.root;
-  if (context_.transport.rank() == root && tensor.destination != tensor.source && bytes != 0) {
+  const auto root = std::lower_bound(ranks_.begin(), ranks_.end(), agreed.submission.request.root) - ranks_.begin();
+  if (context_.group.rank() == root && tensor.destination != tensor.source && bytes != 0) {
     std::memcpy(tensor.destination, tensor.source, bytes);
   }
-  hvd::broadcast(context_, root, tensor.destination, bytes);
-  counters_.tensor_bytes += static_cast<int64_t>(bytes);
+  hvd::broadcast(context_, static_cast<int>(root), tensor.destination, bytes);
+}
+
+Result Executor::alltoall(const Agreed& agreed) {
+  const Submission& submission = agreed.submission;
+  const int64_t bytes = row_bytes(submission.request, 0);
+  Result result;
+  result.rows = exchange_splits(context_, submission.splits);
+  const std::vector<size_t> received = bytes_of(result.rows, bytes);
+  result.bytes = sum(received);
+  result.data.reset(new std::byte[result.bytes]);
+  hvd::alltoall(context_, submission.tensors.front().source, bytes_of(submission.splits, bytes), received,
+                result.data.get());
+  return result;
 }
 
 }  // namespace hvd

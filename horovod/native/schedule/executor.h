@@ -1,7 +1,8 @@
-// Carries out what was agreed: chooses the collective, runs it, counts it. Engine thread only.
+// Carries out what a process set's ranks have agreed on: chooses the collective, runs it, counts it. Engine thread only.
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/log.h"
@@ -17,23 +18,30 @@ namespace hvd {
 // An agreed submission and what the verdict says about it.
 struct Agreed {
   Submission submission;
-  std::vector<int64_t> rows;  // allgather
+  std::vector<int64_t> rows;  // allgather: first dimensions, tensor by tensor and in that by rank; join: the last rank
 };
 
 class Executor {
  public:
-  Executor(Transport& transport, SimdLevel simd, Counters& counters, const Log& log, std::vector<Listener*> listeners);
+  // `ranks` are the group's by their number in the job; `label` precedes names shown to listeners.
+  Executor(RankGroup group, std::vector<int> ranks, std::string label, SimdLevel simd, Counters& counters,
+           const Log& log, std::vector<Listener*> listeners);
 
-  // Several are one allreduce bucket. What the operation leaves behind is the same for each of them.
+  // Several are one bucket. What the operation leaves behind is the same for each of them.
   Result run(std::span<const Agreed> together);
 
  private:
   Result carry_out(std::span<const Agreed> together);
   void allreduce(std::span<const Agreed> together);
+  void reducescatter(std::span<const Agreed> together);
   Result allgather(const Agreed& agreed);
   void broadcast(const Agreed& agreed);
+  Result alltoall(const Agreed& agreed);
+  void count(std::span<const Agreed> together, std::chrono::steady_clock::time_point start, int64_t cpu_start);
 
   // Constant after construction.
+  const std::vector<int> ranks_;
+  const std::string label_;
   Counters& counters_;
   const Log& log_;
   const std::vector<Listener*> listeners_;

@@ -5,11 +5,12 @@ namespace {
 
 bool may_fuse(const Request& r, const FusionRules& rules) {
   const bool is_group = r.shapes.size() > 1;
-  return r.operation == Operation::kAllreduce && rules.threshold > 0 && !(is_group && rules.keep_groups_apart);
+  const bool is_reduction = r.operation == Operation::kAllreduce || r.operation == Operation::kReducescatter;
+  return is_reduction && rules.threshold > 0 && !(is_group && rules.keep_groups_apart);
 }
 
 bool match(const Request& a, const Request& b) {
-  return a.dtype == b.dtype && a.op == b.op && a.prescale == b.prescale && a.postscale == b.postscale &&
+  return a.operation == b.operation && a.dtype == b.dtype && a.op == b.op && a.prescale == b.prescale && a.postscale == b.postscale &&
          a.codec == b.codec;
 }
 

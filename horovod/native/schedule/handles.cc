@@ -26,6 +26,7 @@ void HandleTable::complete(int64_t handle, Result result) { finish(handle, {true
 void HandleTable::fail(int64_t handle, const std::string& error) { finish(handle, {true, error, {}}); }
 
 void HandleTable::finish(int64_t handle, Entry entry) {
+  if (handle == 0) return;
   {
     MutexLock lock(mutex_);
     entries_[handle] = std::move(entry);

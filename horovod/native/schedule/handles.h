@@ -17,13 +17,16 @@ namespace hvd {
 
 // What an operation leaves behind besides what it wrote into the caller's tensors.
 struct Result {
-  std::vector<int64_t> rows;         // allgather: first dimension by rank
-  std::shared_ptr<std::byte[]> data; // allgather: the concatenation, owned by the core
+  // allgather: first dimensions, tensor by tensor and in that by rank; alltoall: rows received by rank; join: the last
+  // rank; a process set's id where one was added
+  std::vector<int64_t> rows;
+  std::shared_ptr<std::byte[]> data; // allgather, alltoall: what was received, tensor by tensor, owned by the core
   size_t bytes = 0;
 };
 
 class HandleTable {
  public:
+  // Handles are positive. 0 stands for an operation nobody waits for: completing it does nothing.
   int64_t open() EXCLUDES(mutex_);
   void complete(int64_t handle, Result result) EXCLUDES(mutex_);
   void fail(int64_t handle, const std::string& error) EXCLUDES(mutex_);

@@ -15,6 +15,7 @@ void put(const Request& r, ByteWriter* out) {
   out->put(r.name);
   out->put(r.codec);
   out->put(r.shapes);
+  out->put(r.set);
 }
 
 void get(ByteReader* in, Request* r) {
@@ -27,6 +28,7 @@ void get(ByteReader* in, Request* r) {
   in->get(&r->name);
   in->get(&r->codec);
   in->get(&r->shapes);
+  in->get(&r->set);
 }
 
 void put(const Item& item, ByteWriter* out) {
@@ -34,6 +36,8 @@ void put(const Item& item, ByteWriter* out) {
   out->put(item.name);
   out->put(item.assigned_id);
   out->put(item.rows);
+  out->put(item.request.has_value());
+  if (item.request) put(*item.request, out);
 }
 
 void get(ByteReader* in, Item* item) {
@@ -41,8 +45,11 @@ void get(ByteReader* in, Item* item) {
   in->get(&item->name);
   in->get(&item->assigned_id);
   in->get(&item->rows);
+  if (in->get<bool>()) get(in, &item->request.emplace());
 }
 
+void put(const Announcement& announcement, ByteWriter* out);
+void get(ByteReader* in, Announcement* announcement);
 void put(const Verdict& verdict, ByteWriter* out);
 void get(ByteReader* in, Verdict* verdict);
 
@@ -58,7 +65,22 @@ void get_all(ByteReader* in, std::vector<T>* all) {
   for (uint32_t i = 0; i < count; ++i) get(in, &all->emplace_back());
 }
 
+void put(const Announcement& announcement, ByteWriter* out) {
+  out->put(announcement.set);
+  out->put(announcement.is_leaving);
+  out->put(announcement.ids);
+  put_all(announcement.requests, out);
+}
+
+void get(ByteReader* in, Announcement* announcement) {
+  in->get(&announcement->set);
+  in->get(&announcement->is_leaving);
+  in->get(&announcement->ids);
+  get_all(in, &announcement->requests);
+}
+
 void put(const Verdict& verdict, ByteWriter* out) {
+  out->put(verdict.set);
   out->put(verdict.kind);
   put_all(verdict.items, out);
   out->put(verdict.ids);
@@ -66,6 +88,7 @@ void put(const Verdict& verdict, ByteWriter* out) {
 }
 
 void get(ByteReader* in, Verdict* verdict) {
+  in->get(&verdict->set);
   in->get(&verdict->kind);
   get_all(in, &verdict->items);
   in->get(&verdict->ids);
@@ -75,9 +98,12 @@ void get(ByteReader* in, Verdict* verdict) {
 }  // namespace
 
 std::string_view name_of(Operation operation) {
-  constexpr std::string_view kNames[] = {"ALLREDUCE", "ALLGATHER", "BROADCAST", "BARRIER"};
+  constexpr std::string_view kNames[] = {"ALLREDUCE", "ALLGATHER", "BROADCAST",       "ALLTOALL",          "REDUCESCATTER",
+                                         "BARRIER",   "JOIN",      "ADD_PROCESS_SET", "REMOVE_PROCESS_SET"};
   return kNames[static_cast<int>(operation)];
 }
+
+bool is_repeated(Operation operation) { return operation < Operation::kBarrier; }
 
 int64_t element_count(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
@@ -95,20 +121,16 @@ int64_t Request::bytes() const {
   return elements * static_cast<int64_t>(size_of(dtype));
 }
 
-std::span<const std::byte> write(const Announcement& announcement, ByteWriter* writer) {
-  writer->put(announcement.is_leaving);
-  writer->put(announcement.ids);
-  put_all(announcement.requests, writer);
+std::span<const std::byte> write(const std::vector<Announcement>& announcements, ByteWriter* writer) {
+  put_all(announcements, writer);
   return writer->bytes();
 }
 
-Announcement read_announcement(std::span<const std::byte> bytes) {
+std::vector<Announcement> read_announcements(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
-  Announcement announcement;
-  reader.get(&announcement.is_leaving);
-  reader.get(&announcement.ids);
-  get_all(&reader, &announcement.requests);
-  return announcement;
+  std::vector<Announcement> announcements;
+  get_all(&reader, &announcements);
+  return announcements;
 }
 
 std::span<const std::byte> write(const std::vector<Verdict>& verdicts, ByteWriter* writer) {

@@ -1,12 +1,13 @@
 // What a rank asks for under one name, and the messages in which ranks and coordinator speak of it.
 //
-//   rank -> coordinator   announcement := leaving:u8 ids:u32[] requests:Request[]
-//   coordinator -> ranks  verdicts     := Verdict[]
+//   rank -> coordinator   Announcement[]
+//   coordinator -> ranks  Verdict[]
 //
-// An id stands for a request that all ranks have agreed on before (see response_cache.h).
+// Both name the process set they are about by its serial number, which, unlike its id, is never used again. An id stands for a request that all ranks have agreed on before (see response_cache.h).
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,9 +18,21 @@
 
 namespace hvd {
 
-enum class Operation : uint8_t { kAllreduce, kAllgather, kBroadcast, kBarrier };
+enum class Operation : uint8_t {
+  kAllreduce,
+  kAllgather,
+  kBroadcast,
+  kAlltoall,
+  kReducescatter,
+  kBarrier,
+  kJoin,
+  kAddProcessSet,
+  kRemoveProcessSet,
+};
 
 std::string_view name_of(Operation operation);
+// Whether scripts do it again and again under one name, so that it is worth a place in the response cache.
+bool is_repeated(Operation operation);
 
 using Shape = std::vector<int64_t>;
 
@@ -32,16 +45,18 @@ struct Request {
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;
   double postscale = 1.0;
-  int32_t root = -1;           // broadcast
+  int32_t root = -1;           // broadcast: its number in the job
   std::string name;
   std::string codec;           // "" or Codec::name()
   std::vector<Shape> shapes;   // of each tensor; several are one group
+  std::vector<int64_t> set;    // to add a process set: its ranks; to remove one: its id
 
   bool operator==(const Request&) const = default;
-  int64_t bytes() const;  // of all tensors
+  int64_t bytes() const;  // of all tensors, as this rank has them
 };
 
 struct Announcement {
+  uint32_t set = 0;         // serial
   bool is_leaving = false;  // the rank shuts down
   std::vector<uint32_t> ids;
   std::vector<Request> requests;
@@ -54,7 +69,8 @@ struct Item {
   uint32_t id = 0;           // known already; 0 = none
   std::string name;          // if there is no id
   uint32_t assigned_id = 0;  // remember it under this; 0 = do not
-  std::vector<int64_t> rows; // allgather: first dimension by rank
+  std::vector<int64_t> rows; // allgather: first dimensions, tensor by tensor and in that by rank; join: the last rank
+  std::optional<Request> request;  // some rank has joined, and takes part in this with zeros
 };
 
 enum class VerdictKind : uint8_t {
@@ -62,18 +78,19 @@ enum class VerdictKind : uint8_t {
   kRefuse,     // the ranks disagree on the items: `error` says how
   kAskInFull,  // to one rank: the coordinator has forgotten `ids`, announce those requests again
   kForget,     // `ids` no longer stand for anything
-  kShutdown,   // some rank has left: nothing more will be carried out
+  kShutdown,   // nothing more will be carried out: some rank has left, or, with an `error`, the job cannot go on
 };
 
 struct Verdict {
+  uint32_t set = 0;  // serial
   VerdictKind kind = VerdictKind::kRun;
   std::vector<Item> items;
   std::vector<uint32_t> ids;
   std::string error;
 };
 
-std::span<const std::byte> write(const Announcement& announcement, ByteWriter* writer);
-Announcement read_announcement(std::span<const std::byte> bytes);
+std::span<const std::byte> write(const std::vector<Announcement>& announcements, ByteWriter* writer);
+std::vector<Announcement> read_announcements(std::span<const std::byte> bytes);
 std::span<const std::byte> write(const std::vector<Verdict>& verdicts, ByteWriter* writer);
 std::vector<Verdict> read_verdicts(std::span<const std::byte> bytes);
 

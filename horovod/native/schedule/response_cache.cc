@@ -23,9 +23,9 @@ void ResponseCache::forget(std::list<Entry>::iterator entry, std::vector<uint32_
   entries_.erase(entry);
 }
 
-const Request* ResponseCache::request(uint32_t id, int rank) const {
+const Request* ResponseCache::request(uint32_t id, size_t position) const {
   const auto found = by_id_.find(id);
-  return found == by_id_.end() ? nullptr : &found->second->requests[static_cast<size_t>(rank)];
+  return found == by_id_.end() ? nullptr : &found->second->requests[position];
 }
 
 void ResponseCache::touch(uint32_t id) {

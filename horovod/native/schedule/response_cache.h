@@ -15,15 +15,15 @@
 
 namespace hvd {
 
-// The coordinator's side: what each rank asked for, in least-recently-used order.
+// The coordinator's side: what each rank of a process set asked for, in least-recently-used order.
 class ResponseCache {
  public:
   explicit ResponseCache(int64_t capacity) : capacity_(capacity) {}
 
-  // Remembers agreed requests (by rank). Appends ids that had to go, for the verdict to tell. 0 if nothing is remembered.
+  // Remembers agreed requests (by position in the set). Appends ids that had to go, for the verdict to tell. 0 if nothing is remembered.
   uint32_t remember(std::vector<Request> requests, std::vector<uint32_t>* forgotten);
   // What a rank means by an id, or nothing if it has been forgotten.
-  const Request* request(uint32_t id, int rank) const;
+  const Request* request(uint32_t id, size_t position) const;
   void touch(uint32_t id);
 
  private:

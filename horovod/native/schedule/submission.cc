@@ -1,6 +1,8 @@
 #include "schedule/submission.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
 
@@ -12,7 +14,9 @@ namespace {
 }
 
 void check_reduction(const std::string& name, DType dtype, const Reduction& reduction) {
-  if (reduction.op == ReduceOp::kAdasum) refuse(name, "Adasum is not served yet; use Average or Sum");
+  if (reduction.op == ReduceOp::kAdasum && (!is_float(dtype) || dtype == DType::kBFloat16)) {
+    refuse(name, "Adasum serves float16, float32 and float64, not " + std::string(name_of(dtype)));
+  }
   if (!std::isfinite(reduction.prescale) || !std::isfinite(reduction.postscale)) {
     refuse(name, "prescale_factor and postscale_factor must be finite numbers");
   }
@@ -27,17 +31,18 @@ void check_reduction(const std::string& name, DType dtype, const Reduction& redu
   }
 }
 
-}  // namespace
+// "ranks 0, 2, 3"
+std::string listed(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text;
+}
 
-Submission allreduce_submission(std::string name, std::vector<TensorRef> tensors, const Reduction& reduction) {
+Submission submission_of(Operation operation, std::string name, std::vector<TensorRef> tensors) {
   if (tensors.empty()) refuse(name, "a group needs at least one tensor");
   Submission submission;
-  submission.request.operation = Operation::kAllreduce;
+  submission.request.operation = operation;
   submission.request.dtype = tensors.front().dtype;
-  submission.request.op = reduction.op;
-  submission.request.prescale = reduction.prescale;
-  submission.request.postscale = reduction.postscale;
-  if (reduction.codec) submission.request.codec = reduction.codec->name();
   for (const TensorRef& tensor : tensors) {
     if (tensor.dtype != tensors.front().dtype) {
       refuse(name, "the tensors of a group have one dtype, not both " + std::string(name_of(tensors.front().dtype)) +
@@ -45,41 +50,119 @@ Submission allreduce_submission(std::string name, std::vector<TensorRef> tensors
     }
     submission.request.shapes.push_back(tensor.shape);
   }
-  check_reduction(name, tensors.front().dtype, reduction);
   submission.request.name = std::move(name);
   submission.tensors = std::move(tensors);
+  return submission;
+}
+
+Submission reduction_submission(Operation operation, std::string name, std::vector<TensorRef> tensors,
+                                const Reduction& reduction) {
+  Submission submission = submission_of(operation, std::move(name), std::move(tensors));
+  Request& request = submission.request;
+  check_reduction(request.name, request.dtype, reduction);
+  request.op = reduction.op;
+  request.prescale = reduction.prescale;
+  request.postscale = reduction.postscale;
+  if (reduction.codec) request.codec = reduction.codec->name();
   submission.codec = reduction.codec;
   return submission;
 }
 
-Submission allgather_submission(std::string name, TensorRef tensor) {
+Submission bare_submission(Operation operation, std::string name, std::vector<int64_t> set = {}) {
   Submission submission;
-  submission.request.operation = Operation::kAllgather;
-  submission.request.dtype = tensor.dtype;
+  submission.request.operation = operation;
   submission.request.name = std::move(name);
-  submission.request.shapes.push_back(tensor.shape);
-  submission.tensors.push_back(std::move(tensor));
+  submission.request.set = std::move(set);
   return submission;
 }
 
-Submission broadcast_submission(std::string name, TensorRef tensor, int root, int size) {
-  if (root < 0 || root >= size) {
-    refuse(name, "root rank " + std::to_string(root) + " is not one of the " + std::to_string(size) + " ranks");
+void settle_splits(Submission* submission, size_t ranks) {
+  const std::string& name = submission->request.name;
+  const Shape& shape = submission->tensors.front().shape;
+  if (shape.empty()) return;  // refused when all ranks have asked: some may pass a tensor that has rows
+  std::vector<int64_t>& splits = submission->splits;
+  const auto size = static_cast<int64_t>(ranks);
+  if (splits.empty()) {
+    if (shape[0] % size != 0) {
+      refuse(name, "the first dimension, " + std::to_string(shape[0]) + ", cannot be split evenly among " +
+                       std::to_string(size) + " ranks; pass splits");
+    }
+    splits.assign(ranks, shape[0] / size);
   }
-  Submission submission;
-  submission.request.operation = Operation::kBroadcast;
-  submission.request.dtype = tensor.dtype;
+  if (splits.size() != ranks) {
+    refuse(name, "splits has " + std::to_string(splits.size()) + " entries, but there are " + std::to_string(size) +
+                     " ranks; give one number of rows for each");
+  }
+  if (std::any_of(splits.begin(), splits.end(), [](int64_t rows) { return rows < 0; })) {
+    refuse(name, "splits has a negative entry; each is a number of rows");
+  }
+  const int64_t sum = std::accumulate(splits.begin(), splits.end(), int64_t{0});
+  if (sum > shape[0]) {
+    refuse(name, "splits add up to " + std::to_string(sum) + ", but the first dimension is " + std::to_string(shape[0]));
+  }
+}
+
+}  // namespace
+
+Submission allreduce_submission(std::string name, std::vector<TensorRef> tensors, const Reduction& reduction) {
+  return reduction_submission(Operation::kAllreduce, std::move(name), std::move(tensors), reduction);
+}
+
+Submission reducescatter_submission(std::string name, std::vector<TensorRef> tensors, const Reduction& reduction) {
+  for (const TensorRef& tensor : tensors) {
+    if (tensor.shape.empty()) refuse(name, "a tensor without dimensions cannot be scattered; reshape it to (1,)");
+  }
+  return reduction_submission(Operation::kReducescatter, std::move(name), std::move(tensors), reduction);
+}
+
+Submission allgather_submission(std::string name, std::vector<TensorRef> tensors) {
+  return submission_of(Operation::kAllgather, std::move(name), std::move(tensors));
+}
+
+Submission broadcast_submission(std::string name, TensorRef tensor, int root) {
+  Submission submission = submission_of(Operation::kBroadcast, std::move(name), {std::move(tensor)});
   submission.request.root = root;
-  submission.request.name = std::move(name);
-  submission.request.shapes.push_back(tensor.shape);
-  submission.tensors.push_back(std::move(tensor));
   return submission;
 }
 
-Submission barrier_submission(std::string name) {
+Submission alltoall_submission(std::string name, TensorRef tensor, std::vector<int64_t> splits) {
+  Submission submission = submission_of(Operation::kAlltoall, std::move(name), {std::move(tensor)});
+  submission.splits = std::move(splits);
+  return submission;
+}
+
+Submission barrier_submission(std::string name) { return bare_submission(Operation::kBarrier, std::move(name)); }
+
+Submission join_submission() { return bare_submission(Operation::kJoin, "join.noname"); }
+
+Submission add_process_set_submission(const std::vector<int>& ranks) {
+  return bare_submission(Operation::kAddProcessSet, "process_set", {ranks.begin(), ranks.end()});
+}
+
+Submission remove_process_set_submission(int id) {
+  return bare_submission(Operation::kRemoveProcessSet, "process_set", {id});
+}
+
+void settle(Submission* submission, const std::vector<int>& ranks) {
+  const Request& request = submission->request;
+  if (request.operation == Operation::kAlltoall) settle_splits(submission, ranks.size());
+  if (request.operation == Operation::kBroadcast &&
+      std::find(ranks.begin(), ranks.end(), request.root) == ranks.end()) {
+    refuse(request.name, "root rank " + std::to_string(request.root) + " is not among the ranks of the process set, " +
+                             listed(ranks));
+  }
+}
+
+Submission stand_in(const Request& request, SimdLevel level) {
   Submission submission;
-  submission.request.operation = Operation::kBarrier;
-  submission.request.name = std::move(name);
+  submission.request = request;
+  submission.zeros.reset(new std::byte[static_cast<size_t>(request.bytes())]());
+  std::byte* at = submission.zeros.get();
+  for (const Shape& shape : request.shapes) {
+    submission.tensors.push_back({at, at, shape, request.dtype});
+    at += element_count(shape) * static_cast<int64_t>(size_of(request.dtype));
+  }
+  if (!request.codec.empty()) submission.codec = codec_named(request.codec, level);
   return submission;
 }
 

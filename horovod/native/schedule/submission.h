@@ -1,6 +1,7 @@
 // An operation this rank has asked for: what is asked, and where its data lies.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -19,7 +20,7 @@ struct TensorRef {
   DType dtype = DType::kFloat32;
 };
 
-// How an allreduce combines.
+// How an allreduce or reduce-scatter combines.
 struct Reduction {
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;
@@ -31,14 +32,28 @@ struct Submission {
   Request request;
   std::vector<TensorRef> tensors;
   std::shared_ptr<const Codec> codec;
-  int64_t handle = 0;
-  uint32_t announced_id = 0;  // how the coordinator was told; 0 = in full
+  std::vector<int64_t> splits;         // alltoall: rows for each rank of the set; empty: as many for each
+  int64_t handle = 0;                  // 0: nobody waits
+  uint32_t announced_id = 0;           // how the coordinator was told; 0 = in full
+  std::chrono::steady_clock::time_point submitted;
+  std::shared_ptr<std::byte[]> zeros;  // memory of a stand-in's tensors
 };
 
 // Each checks the caller's part and throws InvalidArgument for what is wrong on this rank alone.
 Submission allreduce_submission(std::string name, std::vector<TensorRef> tensors, const Reduction& reduction);
-Submission allgather_submission(std::string name, TensorRef tensor);
-Submission broadcast_submission(std::string name, TensorRef tensor, int root, int size);
+Submission reducescatter_submission(std::string name, std::vector<TensorRef> tensors, const Reduction& reduction);
+Submission allgather_submission(std::string name, std::vector<TensorRef> tensors);
+Submission broadcast_submission(std::string name, TensorRef tensor, int root);
+Submission alltoall_submission(std::string name, TensorRef tensor, std::vector<int64_t> splits);
 Submission barrier_submission(std::string name);
+Submission join_submission();
+Submission add_process_set_submission(const std::vector<int>& ranks);
+Submission remove_process_set_submission(int id);
+
+// Completes and checks what depends on the ranks (by their number in the job) of the set the operation runs over.
+void settle(Submission* submission, const std::vector<int>& ranks);
+
+// What a rank that has joined takes part with in others' allreduce: zeros.
+Submission stand_in(const Request& request, SimdLevel level);
 
 }  // namespace hvd

@@ -24,8 +24,11 @@ class MpiJob {
   virtual std::unique_ptr<Transport> make_transport() = 0;
 };
 
-// Entry points of libhorovod_mpi.so. The job is one per process, as MPI is; the library owns it.
-using OpenMpiJob = MpiJob* (*)(std::string* error);  // MPI_Init unless somebody has done so; null and an error if it fails
+// Entry points of libhorovod_mpi.so, which owns the jobs. A process is in one for each choice of ranks it has asked for.
+//
+// Initialises MPI unless somebody has done so. `ranks` are of MPI_COMM_WORLD, in the order of the job's own; empty: all.
+// Collective over them. Null and an error if it fails.
+using OpenMpiJob = MpiJob* (*)(const std::vector<int>& ranks, bool threads_multiple, std::string* error);
 using FinalizeMpi = void (*)();                       // MPI_Finalize if OpenMpiJob initialised MPI
 
 inline constexpr char kOpenMpiJob[] = "hvd_open_mpi_job";

@@ -71,7 +71,7 @@ void* open_plugin(const std::string& prefix, const std::string& launch_evidence)
 
 bool mpi_library_is_installed() { return fs::exists(plugin_path()); }
 
-MpiLibrary open_mpi_library(const std::string& prefix, const std::string& launch_evidence) {
+MpiLibrary open_mpi_library(const std::string& prefix, const std::string& launch_evidence, const MpiWish& wish) {
   void* plugin = open_plugin(prefix, launch_evidence);
   const std::set<std::string> libraries = loaded_mpi_libraries();
   if (libraries.size() > 1) {
@@ -82,7 +82,7 @@ MpiLibrary open_mpi_library(const std::string& prefix, const std::string& launch
   const auto open_job = reinterpret_cast<OpenMpiJob>(dlsym(plugin, kOpenMpiJob));
   if (open_job == nullptr) throw StartupError("libhorovod_mpi.so is damaged: it lacks " + std::string(kOpenMpiJob));
   std::string error;
-  MpiJob* job = open_job(&error);
+  MpiJob* job = open_job(wish.ranks, wish.threads_multiple, &error);
   if (job == nullptr) throw StartupError("MPI could not be started: " + error);
   return {joined(libraries), job};
 }

@@ -38,16 +38,20 @@ std::unique_ptr<Transport> make_shared_memory_transport(MpiJob& job) {
 
 }  // namespace
 
-OpenedTransport open_transport(const Settings& settings, const std::string& prefix) {
+OpenedTransport open_transport(const Settings& settings, const std::string& prefix, const std::vector<int>& ranks) {
   const Launch launch = detect_launcher();
   if (!launch.present || (launch.size == 1 && !mpi_library_is_installed())) {
+    if (!ranks.empty() && ranks != std::vector<int>{0}) {
+      throw StartupError("init(comm=...) names other ranks than 0, but no launcher started this process; start it with "
+                         "horovodrun or mpirun");
+    }
     return {std::make_unique<SelfTransport>(), "", false};
   }
-  const MpiLibrary library = open_mpi_library(prefix, launch.evidence);
+  const MpiLibrary library = open_mpi_library(prefix, launch.evidence, {ranks, !settings.mpi_threads_disable});
   MpiJob& job = library.job();
   const Topology& topology = job.topology();
   const std::string description = library.path + " (" + job.version() + ")";
-  if (launch.size > 1 && topology.size == 1) {
+  if (launch.size > 1 && topology.size == 1 && ranks.empty()) {
     throw StartupError("the launcher says this is one of " + std::to_string(launch.size) + " ranks (" + launch.evidence +
                        "), but the MPI library this process loaded, " + description +
                        ", found itself alone. The mpirun that started it belongs to another MPI" + launcher_path_hint() +

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/settings.h"
 #include "transport/transport.h"
@@ -16,8 +17,9 @@ struct OpenedTransport {
 };
 
 // Joins the job this process was started in. Without a launcher that is a world of one, which needs no MPI. `prefix` is where
-// libmpi is looked for first, the running interpreter's sys.prefix; see open_mpi_library. Collective; throws StartupError.
-OpenedTransport open_transport(const Settings& settings, const std::string& prefix);
+// libmpi is looked for first, the running interpreter's sys.prefix; see open_mpi_library. `ranks` are those of the launched
+// ones that form the job, in its order; empty: all. Collective over them; throws StartupError.
+OpenedTransport open_transport(const Settings& settings, const std::string& prefix, const std::vector<int>& ranks);
 
 // Leaves MPI if open_transport entered it. Collective, at the end of the process.
 void close_mpi();

@@ -253,7 +253,9 @@ void SharedMemoryTransport::exchange(std::span<const Outgoing> outgoing, std::sp
       complete &= received[i] == in.bytes;
     }
     if (complete) return;
-    if (!progressed && wait_for_change(doorbell, seen, kLivenessPeriod, patience_) == seen) throw_if_a_peer_is_lost();
+    if (progressed) continue;
+    serve_();
+    if (wait_for_change(doorbell, seen, kLivenessPeriod, patience_) == seen) throw_if_a_peer_is_lost();
   }
 }
 

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -84,9 +85,14 @@ class Transport {
   // Starts all transfers together and returns when all are complete. Between two ranks at most one transfer in each
   // direction, and the byte counts of the two sides are equal.
   virtual void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) = 0;
+  // Has `serve` called while exchange() waits. It may post and receive messages.
+  void serve_while_waiting(std::function<void()> serve) { serve_ = std::move(serve); }
 
   int rank() const { return topology().rank; }
   int size() const { return topology().size; }
+
+ protected:
+  std::function<void()> serve_ = [] {};
 };
 
 }  // namespace hvd

@@ -1,9 +1,10 @@
-// The process' membership in an MPI job. MPI is one per process by its own definition, and so is this.
+// The process' membership in MPI jobs: of all ranks, or of some that hvd.init(comm=...) names.
 #include <mpi.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
-#include <optional>
+#include <memory>
 
 #include "base/error.h"
 #include "transport/mpi/check.h"
@@ -36,28 +37,72 @@ bool& initialized_here() {
   return here;
 }
 
+// Returns the thread level in force.
+int initialize(bool threads_multiple) {
+  int provided = MPI_THREAD_SINGLE;
+  int initialized = 0;
+  MPI_Initialized(&initialized);
+  if (initialized) {
+    MPI_Query_thread(&provided);
+  } else {
+    // Open MPI's UCX component for windows complains on stderr wherever it finds no device of its own; ours are plain
+    // shared memory. Whoever has set the variable knows better.
+    setenv("OMPI_MCA_osc", "^ucx", 0);
+    const int wanted = threads_multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_SERIALIZED;
+    check(MPI_Init_thread(nullptr, nullptr, wanted, &provided), "MPI_Init_thread");
+    initialized_here() = true;
+  }
+  if (provided < MPI_THREAD_SERIALIZED) {
+    throw StartupError(
+        "MPI was initialised without thread support; initialise it with MPI_THREAD_MULTIPLE (mpi4py's default) "
+        "before hvd.init(), or leave it to hvd.init()");
+  }
+  return provided;
+}
+
+std::string listed(const std::vector<int>& ranks) {
+  std::string text = "[";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text + "]";
+}
+
+// A communicator of the ranks, ours alone, so that no message of the user's can be mistaken for one of ours.
+MPI_Comm communicator_of(const std::vector<int>& ranks) {
+  MPI_Comm chosen = MPI_COMM_NULL;
+  if (ranks.empty()) {
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &chosen), "MPI_Comm_dup");
+    return chosen;
+  }
+  int rank = 0, size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  bool is_member = false;
+  for (const int one : ranks) {
+    if (one < 0 || one >= size || std::count(ranks.begin(), ranks.end(), one) > 1) {
+      throw StartupError("init(comm=" + listed(ranks) + "): each of the " + std::to_string(size) +
+                         " ranks, 0 to " + std::to_string(size - 1) + ", may be named once");
+    }
+    is_member |= one == rank;
+  }
+  if (!is_member) {
+    throw StartupError("init(comm=" + listed(ranks) + ") on rank " + std::to_string(rank) +
+                       ", which is not among them; call init() with the ranks that this one shall work with");
+  }
+  MPI_Group world, group;
+  MPI_Comm_group(MPI_COMM_WORLD, &world);
+  MPI_Group_incl(world, static_cast<int>(ranks.size()), ranks.data(), &group);
+  const int code = MPI_Comm_create_group(MPI_COMM_WORLD, group, ranks.front(), &chosen);
+  MPI_Group_free(&group);
+  MPI_Group_free(&world);
+  check(code, "MPI_Comm_create_group");
+  return chosen;
+}
+
 class Job final : public MpiJob {
  public:
-  Job() {
-    int provided = MPI_THREAD_SINGLE;
-    int initialized = 0;
-    MPI_Initialized(&initialized);
-    if (initialized) {
-      MPI_Query_thread(&provided);
-    } else {
-      // Open MPI's UCX component for windows complains on stderr wherever it finds no device of its own; ours are plain
-      // shared memory. Whoever has set the variable knows better.
-      setenv("OMPI_MCA_osc", "^ucx", 0);
-      check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
-      initialized_here() = true;
-    }
-    if (provided < MPI_THREAD_SERIALIZED) {
-      throw StartupError(
-          "MPI was initialised without thread support; initialise it with MPI_THREAD_MULTIPLE (mpi4py's default) "
-          "before hvd.init(), or leave it to hvd.init()");
-    }
-    threads_multiple_ = provided == MPI_THREAD_MULTIPLE;
-    check(MPI_Comm_dup(MPI_COMM_WORLD, &world_), "MPI_Comm_dup");
+  Job(const std::vector<int>& ranks, bool threads_multiple) {
+    threads_multiple_ = initialize(threads_multiple) == MPI_THREAD_MULTIPLE && threads_multiple;
+    world_ = communicator_of(ranks);
     MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN);
     check(MPI_Comm_split_type(world_, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host_), "MPI_Comm_split_type");
     MPI_Comm_set_errhandler(host_, MPI_ERRORS_RETURN);
@@ -112,20 +157,16 @@ class Job final : public MpiJob {
     return segments;
   }
 
-  void finalize() {
-    int finalized = 0;
-    MPI_Finalized(&finalized);
-    if (finalized) return;
+  void leave() {
     for (auto& [bytes, window] : windows_) MPI_Win_free(&window);
     MPI_Comm_free(&host_);
     MPI_Comm_free(&world_);
-    MPI_Finalize();
   }
 
  private:
   // Constant after construction.
   bool threads_multiple_ = false;
-  MPI_Comm world_ = MPI_COMM_NULL;  // ours alone, so that no message of the user's can be mistaken for one of ours
+  MPI_Comm world_ = MPI_COMM_NULL;
   MPI_Comm host_ = MPI_COMM_NULL;
   Topology topology_;
   int generation_ = 0;
@@ -133,18 +174,21 @@ class Job final : public MpiJob {
   std::map<size_t, MPI_Win> windows_;
 };
 
-std::optional<Job>& the_job() {
-  static std::optional<Job> job;
-  return job;
+std::map<std::vector<int>, std::unique_ptr<Job>>& jobs() {
+  static std::map<std::vector<int>, std::unique_ptr<Job>> all;
+  return all;
 }
 
 }  // namespace
 }  // namespace hvd
 
-extern "C" __attribute__((visibility("default"))) hvd::MpiJob* hvd_open_mpi_job(std::string* error) {
+extern "C" __attribute__((visibility("default"))) hvd::MpiJob* hvd_open_mpi_job(const std::vector<int>& ranks,
+                                                                                bool threads_multiple,
+                                                                                std::string* error) {
   try {
-    if (!hvd::the_job()) hvd::the_job().emplace();
-    return &*hvd::the_job();
+    std::unique_ptr<hvd::Job>& job = hvd::jobs()[ranks];
+    if (!job) job = std::make_unique<hvd::Job>(ranks, threads_multiple);
+    return job.get();
   } catch (const std::exception& e) {
     *error = e.what();
     return nullptr;
@@ -153,9 +197,12 @@ extern "C" __attribute__((visibility("default"))) hvd::MpiJob* hvd_open_mpi_job(
 
 extern "C" __attribute__((visibility("default"))) void hvd_finalize_mpi() {
   if (!hvd::initialized_here()) return;
-  if (hvd::the_job()) {
-    hvd::the_job()->finalize();
-  } else {
-    MPI_Finalize();
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized) return;
+  for (auto& [ranks, job] : hvd::jobs()) {
+    if (job) job->leave();
   }
+  hvd::jobs().clear();
+  MPI_Finalize();
 }

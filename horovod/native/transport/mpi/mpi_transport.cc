@@ -156,6 +156,7 @@ class MpiTransport final : public Transport {
     }
     Backoff backoff;
     while (!transfers.are_complete()) {
+      serve_();
       if (backoff.pause()) throw_if_abandoned();
     }
   }

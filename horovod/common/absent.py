@@ -1,0 +1,58 @@
+"""Modules of Horovod that this package does not have: importing one says so, and what to use, in a sentence.
+
+`import horovod.keras` asks neither `horovod/__init__.py` nor its `__getattr__`, only finders. So either there
+is a file for each of these names, with an error in it and nothing else, or one finder. It stands last in
+sys.meta_path, where it is asked only about modules that nobody else found: it costs nothing else, and a
+module that is built one day needs no change here but its row's removal. docs/compatibility.md lists the rows;
+a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+__all__ = ["ABSENT", "attribute_error", "install"]
+
+_ELSEWHERE = "this package serves PyTorch only: use horovod.torch, or Horovod 0.28.1 for"
+_ELASTIC = "elastic training comes later: save checkpoints, and start the job again from the last one"
+
+# Full name -> why, and what to do instead. Modules below one of these are absent with it.
+ABSENT: dict[str, str] = {
+    "horovod.tensorflow": f"{_ELSEWHERE} TensorFlow",
+    "horovod.keras": f"{_ELSEWHERE} Keras",
+    "horovod.mxnet": f"{_ELSEWHERE} MXNet",
+    "horovod.spark": "Spark comes later: start the training with horovodrun or horovod.run()",
+    "horovod.ray": "Ray comes later: start the training with horovodrun or horovod.run()",
+    "horovod.data": "it comes later, with Spark: use torch.utils.data.DataLoader, which loads ahead too",
+    "horovod.torch.elastic": _ELASTIC,
+    "horovod.common.elastic": _ELASTIC,
+}
+
+
+def _sentence(name: str) -> str:
+    return f"{name} is not served: {ABSENT[name]}."
+
+
+def attribute_error(module: str, name: str) -> AttributeError:
+    """What a module's ``__getattr__`` raises for an attribute it does not have."""
+    full = f"{module}.{name}"
+    if full in ABSENT:
+        return AttributeError(_sentence(full))
+    return AttributeError(f"module {module!r} has no attribute {name!r}")
+
+
+class _Refusing:
+    """Finder that finds nothing, and knows why. Parents are asked for before modules below them."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+        if name in ABSENT:
+            # Without its `name`: `from horovod import keras` would hide an error that names the submodule.
+            raise ModuleNotFoundError(_sentence(name))
+
+
+def install() -> None:
+    """Have imports of absent modules refused with their sentence. Harmless when repeated."""
+    if _Refusing not in sys.meta_path:
+        sys.meta_path.append(_Refusing)

@@ -1,0 +1,194 @@
+"""What a process holds from init() to shutdown(): its place in the job, the engine, and the process sets.
+
+The core knows process sets by number; here is which ProcessSet objects stand for them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from horovod import _native as native
+from horovod.common import communicators
+from horovod.common.process_sets import ProcessSet, checked_ranks, global_process_set
+
+__all__ = ["Membership"]
+
+_BYTES = 0  # the core's number for uint8
+_NAMES_BETWEEN_JOINS = 10**9
+
+
+class Membership:
+    """One membership of this process in a job. ``is_dynamic``: process sets may be added and removed."""
+
+    def __init__(self, world: native.World, engine: native.Engine, is_dynamic: bool = False) -> None:
+        self.world = world
+        self.engine = engine
+        self.is_dynamic = is_dynamic
+        self._sets: dict[int, list[ProcessSet]] = {0: [global_process_set]}
+        self._unnamed: dict[int, Iterator[int]] = {}
+        self._joins = 0
+
+    def enter(self, comm: Any, process_sets: Sequence[ProcessSet]) -> None:
+        """Register the global set and those that init() was given, which all ranks must agree on.
+
+        Raises:
+            ValueError: a set is wrong, or ranks were given different ones; the same on all ranks.
+            NotImplementedError: a set is a communicator, and init() was given none.
+        """
+        world = self.world
+        global_process_set._place(0, world.rank, list(range(world.size)))
+        global_process_set.mpi_comm = comm if communicators.is_communicator(comm) else None
+        wanted = _described(comm, process_sets)
+        by_rank = [json.loads(text) for text in self._allgathered(json.dumps(wanted).encode())]
+        for ranks in _agreed(by_rank, world.size):
+            process_set_id = self._completed(self.engine.add_process_set(ranks))[0]
+            self._sets[process_set_id] = []
+        for process_set, description in zip(process_sets, wanted["sets"], strict=True):
+            self._register(process_set, self._id_of(description["ranks"]))
+
+    def _allgathered(self, data: bytes) -> list[bytes]:
+        source = ctypes.create_string_buffer(data, len(data))
+        tensor = native.Tensor(ctypes.addressof(source), 0, [len(data)], _BYTES)
+        result = self.engine.wait(self.engine.allgather("init", [tensor]))
+        everything = np.from_dlpack(result.buffer()).tobytes()
+        ends = list(itertools.accumulate(result.sizes, initial=0))
+        return [everything[begin:end] for begin, end in itertools.pairwise(ends)]
+
+    def _completed(self, handle: int) -> list[int]:
+        return self.engine.wait(handle).sizes
+
+    def _id_of(self, ranks: Sequence[int]) -> int:
+        return next(
+            number for number, members in self.engine.process_sets().items() if members == list(ranks)
+        )
+
+    def _register(self, process_set: ProcessSet, process_set_id: int) -> None:
+        ranks = self.engine.process_sets()[process_set_id]
+        process_set._place(process_set_id, self.world.rank, ranks)
+        self._sets.setdefault(process_set_id, []).append(process_set)
+
+    def add_process_set(self, process_set: ProcessSet) -> ProcessSet:
+        """Make a set of some ranks, with all ranks of the job. See ``hvd.add_process_set``."""
+        self._require_dynamic("add_process_set")
+        if process_set.ranks is None:
+            raise NotImplementedError(
+                "add_process_set: a set made from a communicator can only be given to hvd.init(); give "
+                "a list "
+                "of ranks."
+            )
+        ranks = checked_ranks(process_set.ranks, self.world.size, list(self.engine.process_sets().values()))
+        self._register(process_set, self._completed(self.engine.add_process_set(ranks))[0])
+        return process_set
+
+    def remove_process_set(self, process_set: ProcessSet) -> bool:
+        """End a set, with all ranks of the job. See ``hvd.remove_process_set``."""
+        process_set_id = process_set.process_set_id
+        if process_set_id is None or process_set_id == 0:
+            return False
+        self._require_dynamic("remove_process_set")
+        self._completed(self.engine.remove_process_set(process_set_id))
+        self._unnamed.pop(process_set_id, None)
+        for registered in {process_set, *self._sets.pop(process_set_id, [])}:
+            registered._forget()
+        return True
+
+    def _require_dynamic(self, function: str) -> None:
+        if not self.is_dynamic:
+            raise ValueError(
+                f"{function}() needs dynamic process sets: set HOROVOD_DYNAMIC_PROCESS_SETS=1 before "
+                "hvd.init(), or call hvd.init(process_sets='dynamic')."
+            )
+
+    def id_of(self, process_set: ProcessSet) -> int:
+        """The core's number of a set. ValueError unless it is registered."""
+        process_set_id = getattr(process_set, "process_set_id", None)
+        if process_set_id is None:
+            raise ValueError(
+                f"process_set={process_set} is not registered on rank {self.world.rank}: give it to "
+                "hvd.init() or "
+                "hvd.add_process_set() first; a set that was removed is gone."
+            )
+        return int(process_set_id)
+
+    def next_unnamed(self, process_set: ProcessSet) -> int:
+        """The number of the next operation without a name in a set."""
+        process_set_id = self.id_of(process_set)
+        counter = self._unnamed.get(process_set_id)
+        if counter is None:
+            counter = self._unnamed.setdefault(process_set_id, itertools.count())
+        return next(counter)
+
+    def join(self) -> int:
+        """Wait for all ranks to join. See ``hvd.join``.
+
+        Ranks had different numbers of unnamed operations before; from here on they count alike again.
+        """
+        last = self._completed(self.engine.join())[0]
+        self._joins += 1
+        self._unnamed[0] = itertools.count(self._joins * _NAMES_BETWEEN_JOINS)
+        return last
+
+    def metrics(self, process_set: ProcessSet) -> dict[str, int]:
+        """The core's counters of a set. See ``hvd.metrics``."""
+        counters = self.engine.counters(self.id_of(process_set))
+        return counters | {"engine_cpu_microseconds": self.engine.cpu_microseconds()}
+
+    def leave(self) -> None:
+        """End the membership; the process sets are registered no more."""
+        for process_set in itertools.chain.from_iterable(self._sets.values()):
+            process_set._forget()
+        global_process_set._place(0, None, None)
+        global_process_set.mpi_comm = None
+        self.engine.shutdown()
+
+
+def _described(comm: Any, process_sets: Sequence[ProcessSet]) -> dict[str, Any]:
+    """What this rank's init() asks for, to be compared with the others'; an error too, so that all hear of
+    it.
+    """
+    described = []
+    try:
+        for process_set in process_sets:
+            if not isinstance(process_set, ProcessSet):
+                raise ValueError(f"init(process_sets=...) takes hvd.ProcessSet objects, not {process_set!r}.")
+            from_comm = process_set.mpi_comm is not None
+            ranks = process_set.ranks or []
+            if from_comm:
+                ranks = communicators.ranks_within(process_set.mpi_comm, comm)
+            described.append({"ranks": sorted(ranks), "from_comm": from_comm})
+    except (ValueError, NotImplementedError) as error:
+        return {"sets": [], "error": [type(error).__name__, str(error)]}
+    return {"sets": described, "error": None}
+
+
+def _agreed(by_rank: list[dict[str, Any]], size: int) -> list[list[int]]:
+    """The sets to register, from what each rank asks for. Raises the same error on all ranks."""
+    for rank, wanted in enumerate(by_rank):
+        if wanted["error"] is not None:
+            kind, message = wanted["error"]
+            error = NotImplementedError if kind == "NotImplementedError" else ValueError
+            raise error(f"rank {rank}: {message}")
+    counts = [len(wanted["sets"]) for wanted in by_rank]
+    if len(set(counts)) > 1:
+        raise ValueError(f"init(process_sets=...): ranks were given different numbers of sets, {counts}.")
+    agreed: list[list[int]] = []
+    for position in range(counts[0]):
+        entries = [wanted["sets"][position] for wanted in by_rank]
+        choices = [entry["ranks"] for entry in entries]
+        different = [ranks for i, ranks in enumerate(choices) if ranks not in choices[:i]]
+        if len(different) > 1 and not all(entry["from_comm"] for entry in entries):
+            raise ValueError(
+                f"init(process_sets=...): ranks were given different sets at position {position}: "
+                f"{choices} by rank."
+            )
+        # A communicator is another one on ranks that it does not hold: the sets of all of them exist.
+        for ranks in sorted(different):
+            agreed.append(checked_ranks(ranks, size, [list(range(size)), *agreed]))
+    return agreed
+

@@ -1,0 +1,16 @@
+// Reduce-scatter: every rank gets the reduction of its own slice.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "collective/bucket.h"
+#include "collective/context.h"
+
+namespace hvd {
+
+// `slices[r]` holds what goes to rank r; they have one reduction, and the same tensors on every rank. Only the
+// destinations of this rank's own slice are written. With a codec each contribution is quantised once, the own one too.
+void reducescatter(CollectiveContext& context, std::span<const std::unique_ptr<Bucket>> slices);
+
+}  // namespace hvd

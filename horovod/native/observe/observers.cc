@@ -1,0 +1,73 @@
+#include "observe/observers.h"
+
+#include "base/error.h"
+
+namespace hvd {
+namespace {
+
+constexpr char kDynamic[] = "DYNAMIC";
+constexpr std::chrono::milliseconds kBetweenInspections{500};
+
+std::unique_ptr<Timeline> make_timeline(const Settings& settings, int rank) {
+  if (rank != 0 || settings.timeline.empty()) return nullptr;
+  auto timeline = std::make_unique<Timeline>();
+  if (settings.timeline != kDynamic) timeline->start(settings.timeline, settings.timeline_mark_cycles);
+  return timeline;
+}
+
+StallInspector make_stall_inspector(const Settings& settings, const Log& log) {
+  const double warn = settings.stall_check_time_seconds;
+  double end = settings.stall_shutdown_time_seconds;
+  if (end > 0 && end < warn) {
+    HVD_LOG(log, kWarning, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=" << end << " is ignored: it is shorter than "
+                               "HOROVOD_STALL_CHECK_TIME_SECONDS=" << warn);
+    end = 0;
+  }
+  return {StallInspector::Seconds(warn), StallInspector::Seconds(end)};
+}
+
+}  // namespace
+
+Observers::Observers(const Settings& settings, int rank, const Log& log)
+    : log_(log),
+      may_have_timeline_(!settings.timeline.empty()),
+      inspects_(rank == 0 && !settings.stall_check_disable),
+      timeline_(make_timeline(settings, rank)),
+      stall_inspector_(make_stall_inspector(settings, log)) {}
+
+std::vector<Listener*> Observers::listeners() const {
+  return timeline_ ? std::vector<Listener*>{timeline_.get()} : std::vector<Listener*>{};
+}
+
+void Observers::on_idle() {
+  if (timeline_) timeline_->on_idle();
+}
+
+void Observers::start_timeline(const std::string& path, bool mark_cycles) {
+  if (!may_have_timeline_) {
+    throw InvalidArgument("start_timeline() needs HOROVOD_TIMELINE to be set before hvd.init(); set it to DYNAMIC");
+  }
+  if (timeline_) timeline_->start(path, mark_cycles);
+}
+
+void Observers::stop_timeline() {
+  if (!may_have_timeline_) {
+    throw InvalidArgument("stop_timeline() needs HOROVOD_TIMELINE to be set before hvd.init(); set it to DYNAMIC");
+  }
+  if (timeline_) timeline_->stop();
+}
+
+bool Observers::is_inspection_due(std::chrono::steady_clock::time_point now) {
+  if (!inspects_ || now - last_inspection_ < kBetweenInspections) return false;
+  last_inspection_ = now;
+  return true;
+}
+
+std::string Observers::inspect(std::chrono::steady_clock::time_point now,
+                               std::span<const StalledOperation> incomplete) {
+  const StallReport report = stall_inspector_.inspect(now, incomplete);
+  if (!report.warning.empty()) HVD_LOG(log_, kWarning, report.warning);
+  return report.must_shut_down ? report.warning : "";
+}
+
+}  // namespace hvd

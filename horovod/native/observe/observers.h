@@ -1,0 +1,45 @@
+// Everything that watches one rank's engine: the timeline, and on rank 0 the stall inspector.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "base/settings.h"
+#include "observe/stall_inspector.h"
+#include "observe/timeline.h"
+
+namespace hvd {
+
+class Observers {
+ public:
+  Observers(const Settings& settings, int rank, const Log& log);
+
+  std::vector<Listener*> listeners() const;
+  void on_idle();
+
+  // Any thread. On rank 0; nothing elsewhere. Throw InvalidArgument unless HOROVOD_TIMELINE was set. See Timeline.
+  void start_timeline(const std::string& path, bool mark_cycles);
+  void stop_timeline();
+
+  // Whether it is time to look for stalled operations again.
+  bool is_inspection_due(std::chrono::steady_clock::time_point now);
+  // Logs what there is to say. Returns why the job must end; empty if it need not.
+  std::string inspect(std::chrono::steady_clock::time_point now, std::span<const StalledOperation> incomplete);
+
+ private:
+  // Constant after construction.
+  const Log& log_;
+  const bool may_have_timeline_;
+  const bool inspects_;
+  std::unique_ptr<Timeline> timeline_;  // on rank 0, if HOROVOD_TIMELINE is set
+
+  // Engine thread only.
+  StallInspector stall_inspector_;
+  std::chrono::steady_clock::time_point last_inspection_{};
+};
+
+}  // namespace hvd

@@ -1,0 +1,38 @@
+// Operations that some ranks have asked for and others have not: who is missing, said after a while, and again after each
+// such while; and, if wanted, the end of a job that would wait for ever.
+#pragma once
+
+#include <chrono>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace hvd {
+
+struct StalledOperation {
+  std::string name;
+  std::chrono::steady_clock::duration waiting;
+  std::vector<int> missing_ranks;
+};
+
+struct StallReport {
+  std::string warning;      // to be logged; empty if there is nothing (new) to say
+  bool must_shut_down = false;
+};
+
+class StallInspector {
+ public:
+  using Seconds = std::chrono::duration<double>;
+
+  // `shut_down_after` 0: never. Otherwise it is not shorter than `warn_after`.
+  StallInspector(Seconds warn_after, Seconds shut_down_after)
+      : warn_after_(warn_after), shut_down_after_(shut_down_after) {}
+
+  StallReport inspect(std::chrono::steady_clock::time_point now, std::span<const StalledOperation> incomplete);
+
+ private:
+  const Seconds warn_after_, shut_down_after_;
+  std::chrono::steady_clock::time_point last_warning_{};
+};
+
+}  // namespace hvd

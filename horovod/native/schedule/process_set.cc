@@ -1,0 +1,110 @@
+#include "schedule/process_set.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace hvd {
+namespace {
+
+// How a set's operations are called in timelines and warnings.
+std::string label_of(int id) { return id == 0 ? "" : "process_set_" + std::to_string(id) + "/"; }
+
+}  // namespace
+
+ProcessSet::ProcessSet(const Surroundings& s, int id, uint32_t serial, std::vector<int> ranks)
+    : id_(id), serial_(serial), ranks_(std::move(ranks)), simd_(s.simd) {
+  const int rank = s.transport.rank();
+  if (rank == 0) {
+    coordinator_ = std::make_unique<Coordinator>(ranks_, label_of(id), s.settings.cache_capacity,
+                                                 FusionRules{s.settings.fusion_threshold, s.settings.disable_group_fusion},
+                                                 s.listeners);
+  }
+  if (std::binary_search(ranks_.begin(), ranks_.end(), rank)) {
+    executor_ = std::make_unique<Executor>(RankGroup(s.transport, ranks_), ranks_, label_of(id), s.simd, counters_, s.log,
+                                           s.listeners);
+  }
+}
+
+std::string ProcessSet::to_text() const {
+  std::string text = "process set " + std::to_string(id_) + " (ranks ";
+  for (size_t i = 0; i < ranks_.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks_[i]);
+  return text + ")";
+}
+
+Announcement ProcessSet::announce(std::vector<Submission> submissions) {
+  Announcement announcement;
+  announcement.set = serial_;
+  for (Submission& submission : submissions) {
+    const uint32_t id = submission.announced_id = mirror_.id_of(submission.request);
+    if (id != 0) announcement.ids.push_back(id);
+    else announcement.requests.push_back(submission.request);
+    announced_.insert_or_assign(submission.request.name, std::move(submission));
+  }
+  counters_.announcements += 1;
+  counters_.cache_hits += static_cast<int64_t>(announcement.ids.size());
+  return announcement;
+}
+
+Announcement ProcessSet::announce_in_full(const std::vector<uint32_t>& ids) {
+  Announcement announcement;
+  announcement.set = serial_;
+  for (const uint32_t id : ids) {
+    for (auto& [name, submission] : announced_) {
+      if (submission.announced_id != id) continue;
+      submission.announced_id = 0;
+      announcement.requests.push_back(submission.request);
+    }
+  }
+  return announcement;
+}
+
+Agreed ProcessSet::take(const Item& item) {
+  const CacheMirror::Entry* known = item.id != 0 ? &mirror_.at(item.id) : nullptr;
+  const auto found = announced_.find(known ? known->request.name : item.name);
+  if (found == announced_.end()) {
+    if (item.request) return {stand_in(*item.request, simd_), item.rows};
+    throw InternalError("the coordinator named '" + item.name + "', which this rank has not submitted");
+  }
+  Agreed agreed{std::move(found->second), known ? known->rows : item.rows};
+  announced_.erase(found);
+  if (item.assigned_id != 0) mirror_.remember(item.assigned_id, {agreed.submission.request, item.rows});
+  return agreed;
+}
+
+void ProcessSet::take(const std::vector<Item>& items, std::vector<Agreed>* taken) {
+  taken->reserve(items.size());
+  for (const Item& item : items) taken->push_back(take(item));
+}
+
+std::vector<Agreed> ProcessSet::take_present(const std::vector<Item>& items) {
+  std::vector<Agreed> taken;
+  for (const Item& item : items) {
+    if (announced_.count(item.name) != 0) taken.push_back(take(item));
+  }
+  return taken;
+}
+
+std::vector<Submission> ProcessSet::take_all() {
+  std::vector<Submission> all;
+  for (auto& [name, submission] : announced_) all.push_back(std::move(submission));
+  announced_.clear();
+  return all;
+}
+
+void ProcessSet::forget(const std::vector<uint32_t>& ids) {
+  for (const uint32_t id : ids) mirror_.forget(id);
+}
+
+std::vector<uint32_t> ProcessSet::hear(int rank, const Announcement& announcement, Coordinator::TimePoint now) {
+  const auto position = std::lower_bound(ranks_.begin(), ranks_.end(), rank) - ranks_.begin();
+  return coordinator_->hear(static_cast<size_t>(position), announcement, now);
+}
+
+std::vector<Verdict> ProcessSet::decide() {
+  std::vector<Verdict> verdicts = coordinator_->decide();
+  for (Verdict& verdict : verdicts) verdict.set = serial_;
+  return verdicts;
+}
+
+}  // namespace hvd

@@ -1,0 +1,83 @@
+// A process set as one rank sees it: who is in it, what this rank has asked for there, and on rank 0, which coordinates all
+// sets, who has asked for what.
+//
+// Members without a remark belong to the engine's thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "base/log.h"
+#include "base/settings.h"
+#include "observe/counters.h"
+#include "schedule/coordinator.h"
+#include "schedule/executor.h"
+
+namespace hvd {
+
+// What all sets of an engine share.
+struct Surroundings {
+  Transport& transport;
+  const Settings& settings;
+  const Log& log;
+  std::vector<Listener*> listeners;
+  SimdLevel simd;
+};
+
+class ProcessSet {
+ public:
+  // `id` is what users know the set by, and may be used again when the set is gone; `serial` is not. `ranks` ascend.
+  ProcessSet(const Surroundings& surroundings, int id, uint32_t serial, std::vector<int> ranks);
+
+  int id() const { return id_; }
+  uint32_t serial() const { return serial_; }
+  const std::vector<int>& ranks() const { return ranks_; }
+  bool is_member() const { return executor_ != nullptr; }
+  const Counters& counters() const { return counters_; }  // any thread
+  // "process set 1 (ranks 0, 2)"
+  std::string to_text() const;
+
+  // The announcement of submissions, which are remembered until a verdict names them.
+  Announcement announce(std::vector<Submission> submissions);
+  // Another one, of those that were announced by `ids`, which the coordinator has forgotten.
+  Announcement announce_in_full(const std::vector<uint32_t>& ids);
+  bool is_waiting() const { return !announced_.empty(); }
+
+  // The submissions that a verdict's items stand for; where this rank has joined, a stand-in for those it never made.
+  // Throws InternalError if an item cannot be taken; then `taken` holds those before it.
+  void take(const std::vector<Item>& items, std::vector<Agreed>* taken);
+  // Those of the items that this rank has submitted.
+  std::vector<Agreed> take_present(const std::vector<Item>& items);
+  std::vector<Submission> take_all();
+  void forget(const std::vector<uint32_t>& ids);
+
+  Result run(std::span<const Agreed> together) { return executor_->run(together); }
+  void count_refusals(size_t count) { counters_.refusals += static_cast<int64_t>(count); }
+
+  // On rank 0.
+  std::vector<uint32_t> hear(int rank, const Announcement& announcement, Coordinator::TimePoint now);
+  std::vector<Verdict> decide();
+  std::vector<StalledOperation> incomplete(Coordinator::TimePoint now) const { return coordinator_->incomplete(now); }
+
+  std::unordered_set<std::string> names_in_flight;  // submitted here and not done; guarded by the engine's mutex
+
+ private:
+  Agreed take(const Item& item);
+
+  // Constant after construction.
+  const int id_;
+  const uint32_t serial_;
+  const std::vector<int> ranks_;
+  const SimdLevel simd_;
+
+  Counters counters_;
+  CacheMirror mirror_;
+  std::unordered_map<std::string, Submission> announced_;
+  std::unique_ptr<Coordinator> coordinator_;  // on rank 0
+  std::unique_ptr<Executor> executor_;        // on members
+};
+
+}  // namespace hvd

@@ -1,0 +1,54 @@
+#include "schedule/process_sets.h"
+
+#include <numeric>
+
+#include "base/error.h"
+
+namespace hvd {
+
+ProcessSets::ProcessSets(const Surroundings& surroundings) : surroundings_(surroundings) {
+  std::vector<int> everybody(static_cast<size_t>(surroundings.transport.size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  add(std::move(everybody));
+}
+
+ProcessSets::Pointer ProcessSets::find(int id) const {
+  MutexLock lock(mutex_);
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end()) {
+    throw InvalidArgument("there is no process set " + std::to_string(id) +
+                          "; it was never added, or has been removed or ended with shutdown()");
+  }
+  return found->second;
+}
+
+std::map<int, std::vector<int>> ProcessSets::ranks_by_id() const {
+  MutexLock lock(mutex_);
+  std::map<int, std::vector<int>> all;
+  for (const auto& [id, set] : by_id_) all[id] = set->ranks();
+  return all;
+}
+
+int ProcessSets::add(std::vector<int> ranks) {
+  MutexLock lock(mutex_);
+  int id = 0;
+  while (by_id_.count(id) != 0) ++id;
+  const uint32_t serial = next_serial_++;
+  by_id_[id] = by_serial_[serial] = std::make_shared<ProcessSet>(surroundings_, id, serial, std::move(ranks));
+  return id;
+}
+
+ProcessSets::Pointer ProcessSets::remove(int id) {
+  const Pointer set = find(id);
+  MutexLock lock(mutex_);
+  by_id_.erase(id);
+  by_serial_.erase(set->serial());
+  return set;
+}
+
+ProcessSets::Pointer ProcessSets::by_serial(uint32_t serial) const {
+  const auto found = by_serial_.find(serial);
+  return found == by_serial_.end() ? nullptr : found->second;
+}
+
+}  // namespace hvd

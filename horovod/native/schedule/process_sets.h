@@ -1,0 +1,43 @@
+// All process sets of a job: by id for whoever submits, by serial number for the engine's thread, which alone adds and
+// removes them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/mutex.h"
+#include "schedule/process_set.h"
+
+namespace hvd {
+
+class ProcessSets {
+ public:
+  using Pointer = std::shared_ptr<ProcessSet>;
+
+  // Starts with the set of all ranks, of id 0 and serial 0.
+  explicit ProcessSets(const Surroundings& surroundings);
+
+  // Any thread. Throws InvalidArgument if there is no such set.
+  Pointer find(int id) const EXCLUDES(mutex_);
+  // Any thread.
+  std::map<int, std::vector<int>> ranks_by_id() const EXCLUDES(mutex_);
+
+  // Engine thread. All ranks add and remove the same sets in the same order, and so give them the same ids and serials.
+  // Returns the id.
+  int add(std::vector<int> ranks) EXCLUDES(mutex_);
+  Pointer remove(int id) EXCLUDES(mutex_);
+  // Engine thread. Null if the set is gone.
+  Pointer by_serial(uint32_t serial) const;
+  const std::map<uint32_t, Pointer>& all() const { return by_serial_; }
+
+ private:
+  const Surroundings surroundings_;
+  mutable Mutex mutex_;
+  std::map<int, Pointer> by_id_ GUARDED_BY(mutex_);
+  // Engine thread only.
+  std::map<uint32_t, Pointer> by_serial_;
+  uint32_t next_serial_ = 0;
+};
+
+}  // namespace hvd

@@ -1,0 +1,35 @@
+// Some ranks of a transport, numbered 0..size()-1 among themselves: whom a collective runs over.
+//
+// Groups may overlap. What keeps them from waiting for each other in a circle is that all operations of a job have one
+// order, that of the coordinator's verdicts, and every rank carries out its own in that order.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace hvd {
+
+class RankGroup {
+ public:
+  // `ranks` ascend and include the transport's own. The transport outlives the group.
+  RankGroup(Transport& transport, std::vector<int> ranks);
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(ranks_.size()); }
+  const char* transport_name() const { return transport_.name(); }
+  // Null unless the group is all ranks: a window's counters are advanced by everybody.
+  Window* window() const { return is_all_ ? transport_.window() : nullptr; }
+  // As Transport::exchange, between ranks as the group numbers them.
+  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) const;
+
+ private:
+  // Constant after construction.
+  Transport& transport_;
+  const std::vector<int> ranks_;
+  const bool is_all_;
+  int rank_ = 0;
+};
+
+}  // namespace hvd

@@ -1,0 +1,106 @@
+"""DistributedOptimizer with op=Adasum: ranks combine the steps they would make, not the gradients.
+
+Life of a step: when a parameter's gradient is due, the wrapped optimizer makes its step for that parameter
+alone, with the local gradient; the difference it makes (the delta) is Adasum-allreduced while the backward
+pass goes on, and the parameter goes back to where it was. ``step()`` waits for the deltas and adds them. What
+the optimizer remembers (momentum) stays local, and differs by rank.
+
+Adasum: Maleki et al., "Scaling Distributed Training with Adaptive Summation", 2020, arXiv:2006.02924.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from horovod.torch.gradient_listener import GradientListener
+
+__all__ = ["DistributedAdasumOptimizer"]
+
+
+class DistributedAdasumOptimizer(GradientListener):
+    """Put in front of the user's optimizer class; ``super()`` is that class."""
+
+    _group_number: dict[torch.Tensor, int]
+
+    def _begin(self) -> None:
+        if isinstance(self, torch.optim.LBFGS):
+            raise ValueError("op=Adasum steps each parameter by itself, which LBFGS cannot do.")
+        super()._begin()
+
+    def _listen_to_new_parameters(self) -> None:
+        super()._listen_to_new_parameters()
+        self._group_number = {p: i for i, entry in enumerate(self.param_groups) for p in entry["params"]}
+
+    def _start(self, members: list[torch.Tensor]) -> None:
+        deltas = [self._local_delta(parameter) for parameter in members]
+        names = [self._parameter_names[parameter] for parameter in members]
+        entries = list(zip(names, members, deltas, strict=True))
+        wait = self._reducer.start_dense(entries, grouped=members[0] in self._group_of)
+        for parameter, delta in zip(members, deltas, strict=True):
+            self._handles[parameter] = (wait, delta)
+
+    @torch.no_grad()
+    def _local_delta(self, parameter: torch.Tensor) -> torch.Tensor:
+        """What the wrapped optimizer's step would add to a parameter; the parameter is left as it was."""
+        if parameter.grad is None or parameter not in self._group_number:
+            return torch.zeros_like(parameter)
+        if parameter.grad.is_sparse and self.sparse_as_dense:
+            parameter.grad = parameter.grad.to_dense()
+        start = parameter.detach().clone()
+        with self._holding_only(parameter):
+            self._step_of_wrapped_class()
+        delta = parameter.detach() - start
+        parameter.copy_(start)
+        return delta
+
+    @contextmanager
+    def _holding_only(self, parameter: torch.Tensor) -> Iterator[None]:
+        """Inside the block the optimizer has a single parameter, in the group it belongs to."""
+        every_group = self.param_groups
+        entry = every_group[self._group_number[parameter]]
+        every_parameter = entry["params"]
+        self.param_groups, entry["params"] = [entry], [parameter]
+        try:
+            yield
+        finally:
+            self.param_groups, entry["params"] = every_group, every_parameter
+
+    def _step_of_wrapped_class(self) -> None:
+        """Without the user's step hooks, which belong to the step of all parameters."""
+        step: Any = super().step.__func__  # type: ignore[attr-defined]
+        if getattr(step, "hooked", False):
+            step = step.__wrapped__
+        step(self)
+
+    def synchronize(self) -> None:
+        """Does nothing: there are no reduced gradients to look at before the step."""
+
+    def skip_synchronize(self) -> Any:
+        """Raises AssertionError: the reduction of steps cannot be skipped."""
+        raise AssertionError("skip_synchronize() is not served with op=Adasum: step() has to wait for it.")
+
+    @torch.optim.Optimizer.profile_hook_step
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Add to every parameter the Adasum of all ranks' steps. Returns what ``closure`` returns, or None.
+
+        The local steps were made when gradients were due; gradients of ``closure`` are reduced too.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._note_step()
+        for members in self._not_started():
+            self._start(members)
+        deltas = {parameter: delta for parameter, (_, delta) in self._handles.items()}
+        self._wait()
+        with torch.no_grad():
+            for parameter, delta in deltas.items():
+                parameter.add_(delta)
+        return loss
+
+    step.hooked = True  # type: ignore[attr-defined]  # or torch would wrap it again, in load_state_dict

@@ -1,0 +1,243 @@
+"""What every distributed optimizer does: hear of gradients, count backward passes, start reductions in time.
+
+A hook of each parameter fires when a backward pass has accumulated its gradient. After
+``backward_passes_per_step`` of them the parameter is due; when all of its group are, ``_start`` is called.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from horovod.common.basics import basics
+from horovod.common.process_sets import ProcessSet
+from horovod.torch.functions import broadcast_object
+from horovod.torch.gradients import GradientReducer, Wait, wait_for_all
+from horovod.torch.parameters import Groups, checked_passes, default_name, group_members
+
+__all__ = ["GradientListener"]
+
+_listening: weakref.WeakSet[GradientListener] = weakref.WeakSet()
+
+
+class GradientListener(torch.optim.Optimizer):
+    """Put in front of an optimizer class by DistributedOptimizer(); ``super()`` of a subclass is that class.
+
+    Attributes (those with an underscore are what scripts for Horovod look at):
+        _parameter_names: what each parameter is called between ranks.
+        _requires_update: the parameters that take part in every step.
+        _allreduce_delay: by parameter, the backward passes left until it is due.
+        _handles: by parameter that has a new gradient, (what waits for its reduction or None, a context).
+        _groups: the groups as the caller gave them, or None.
+    """
+
+    op: int
+    gradient_predivide_factor: float
+    sparse_as_dense: bool
+    process_set: ProcessSet
+    backward_passes_per_step: int
+    _reducer: GradientReducer
+    _parameter_names: dict[torch.Tensor, str]
+    _groups: Groups | None
+    _group_of: dict[torch.Tensor, list[torch.Tensor]]
+    _requires_update: set[torch.Tensor]
+    _allreduce_delay: dict[torch.Tensor, int]
+    _handles: dict[torch.Tensor, tuple[Wait | None, Any]]
+    _hooks: dict[torch.Tensor, Any]
+    _lost: list[str]
+    _active: bool
+    _origin: weakref.ref[torch.optim.Optimizer]
+    _wrap_again: functools.partial[Any]
+
+    def __init__(self, *_args: Any, **_kwargs: Any) -> None:
+        raise TypeError(
+            f"{type(self).__name__} of {type(self).__module__} is not constructed: call "
+            "hvd.DistributedOptimizer(optimizer, ...) with an instance of the optimizer."
+        )
+
+    def _begin(self) -> None:
+        """Start to listen to gradients, if there is anybody to share them with. ValueError before init."""
+        self._group_of, self._requires_update, self._handles, self._hooks = {}, set(), {}, {}
+        self._lost = []
+        self._allreduce_delay = dict.fromkeys(self._all_parameters(), self.backward_passes_per_step)
+        is_shared = basics.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"
+        self._active = is_shared and bool(self.process_set.included())
+        if not self._active:
+            return
+        _listening.add(self)
+        weakref.finalize(self, _remove_hooks, self._hooks)
+        self._listen_to_new_parameters()
+        trainable = [p for p in self._all_parameters() if p in self._requires_update]
+        if isinstance(self._groups, int):
+            trainable = self._in_order_of_first_rank(trainable)
+        for members in group_members(self._groups, trainable):
+            self._group_of.update(dict.fromkeys(members, members))
+
+    def _all_parameters(self) -> Iterator[torch.Tensor]:
+        for entry in self.param_groups:
+            yield from entry["params"]
+
+    def _in_order_of_first_rank(self, trainable: list[torch.Tensor]) -> list[torch.Tensor]:
+        assert self.process_set.ranks is not None
+        by_name = {self._parameter_names[p]: p for p in trainable}
+        first = self.process_set.ranks[0]
+        # A name of its own, so that ranks outside of the set may go on counting their unnamed operations.
+        order = broadcast_object(list(by_name), first, "DistributedOptimizer.groups", self.process_set)
+        if set(order) != set(by_name):
+            raise ValueError(
+                f"groups={self._groups} on rank {basics.rank()}: the trainable parameters are not those of "
+                f"rank {first}; different are {', '.join(sorted(set(order) ^ set(by_name)))}. Freeze the "
+                "same parameters on all ranks before wrapping, or give groups as lists."
+            )
+        return [by_name[name] for name in order]
+
+    def _listen_to_new_parameters(self) -> None:
+        """Hook the parameters that have become trainable: at the start all, later those added or unfrozen."""
+        for group, entry in enumerate(self.param_groups):
+            for index, parameter in enumerate(entry["params"]):
+                if parameter.requires_grad and parameter not in self._hooks:
+                    self._parameter_names.setdefault(parameter, default_name(group, index))
+                    self._take_over(parameter)
+                    self._requires_update.add(parameter)
+                    self._allreduce_delay[parameter] = self.backward_passes_per_step
+                    hook = _hook_for(weakref.ref(self))
+                    self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(hook)
+
+    def _take_over(self, parameter: torch.Tensor) -> None:
+        """Make older optimizers that reduce the parameter under the same name let go of it.
+
+        Such are kept alive by a scheduler, for instance, and two reductions of one name would collide.
+        """
+        name = self._parameter_names[parameter]
+        for other in _listening:
+            if other is not self and parameter in other._hooks and other._parameter_names[parameter] == name:
+                other._hooks.pop(parameter).remove()
+                other._requires_update.discard(parameter)
+                other._lost.append(name)
+
+    def _on_gradient(self, parameter: torch.Tensor) -> None:
+        if self._allreduce_delay[parameter] <= 0:
+            raise AssertionError(
+                f"Gradients of {self._parameter_names[parameter]!r} were computed more than "
+                f"backward_passes_per_step={self.backward_passes_per_step} times before step(). Raise "
+                "backward_passes_per_step to accumulate gradients locally."
+            )
+        self._allreduce_delay[parameter] -= 1
+        self._handles.setdefault(parameter, (None, None))
+        members = self._members(parameter)
+        if all(self._allreduce_delay[member] == 0 for member in members):
+            self._start(members)
+
+    def _members(self, parameter: torch.Tensor) -> list[torch.Tensor]:
+        """What is reduced together with a parameter, itself included."""
+        return self._group_of.get(parameter, [parameter])
+
+    def _start(self, members: list[torch.Tensor]) -> None:
+        """Start the reduction of parameters that are reduced together, and set their ``_handles``."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how gradients are reduced")
+
+    def _not_started(self) -> Iterator[list[torch.Tensor]]:
+        """What takes part in every step and no hook has started, as lists to be reduced together.
+
+        That is, missing gradients, and groups that did not become complete.
+        """
+        if self._lost:
+            raise RuntimeError(
+                f"A DistributedOptimizer that was made later has taken over {', '.join(self._lost)}: use "
+                "that one, or give parameters that two optimizers share other names in each."
+            )
+        self._listen_to_new_parameters()
+        for parameter in self._hooks:
+            has_started = self._handles.get(parameter, (None, None))[0] is not None
+            if parameter in self._requires_update and not has_started:
+                yield self._members(parameter)
+
+    def _wait(self) -> None:
+        waits = {id(wait): wait for wait, _ in self._handles.values() if wait is not None}
+        self._handles.clear()
+        self._count_anew()
+        wait_for_all(list(waits.values()))
+
+    def _count_anew(self) -> None:
+        for parameter in self._allreduce_delay:
+            self._allreduce_delay[parameter] = self.backward_passes_per_step
+
+    def _note_step(self) -> None:
+        """Mark the wrapped instance as stepped: a scheduler that was made for it asks, and would warn."""
+        origin: Any = self._origin()
+        if origin is not None:
+            origin._opt_called = True
+
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        """As the wrapped optimizer's; AssertionError while gradients are being reduced."""
+        if self._handles:
+            raise AssertionError(
+                "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
+                "optimizer.synchronize(): the gradients are being reduced."
+            )
+        super().zero_grad(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        """As the wrapped optimizer's; accumulation over backward passes starts anew."""
+        self._wait()
+        super().load_state_dict(*args, **kwargs)
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Change after how many backward passes gradients are reduced; counting starts anew.
+
+        ValueError unless 1 or more.
+        """
+        self.backward_passes_per_step = checked_passes(passes)
+        self._count_anew()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """A copy that listens to the copies of the parameters; what belongs to the job is shared."""
+        inner_class = next(cls for cls in type(self).__mro__ if not issubclass(cls, GradientListener))
+        inner = object.__new__(inner_class)
+        own = {name: value for name, value in vars(self).items() if name not in _own_attributes(type(self))}
+        inner.__dict__.update(own)
+        groups = {id(members): members for members in self._group_of.values()}
+        options = {
+            "named_parameters": [(name, p) for p, name in self._parameter_names.items()],
+            "groups": list(groups.values()) or None,
+        }
+        wrapped = self._wrap_again(copy.deepcopy(inner, memo), **copy.deepcopy(options, memo))
+        wrapped.set_backward_passes_per_step(self.backward_passes_per_step)
+        wrapped.__class__ = type(self)
+        memo[id(self)] = wrapped
+        return wrapped
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "A DistributedOptimizer is part of a running job and cannot be pickled: save its state_dict(), "
+            "and load that into one made by hvd.DistributedOptimizer()."
+        )
+
+
+def _own_attributes(cls: type) -> set[str]:
+    """The instance attributes that are ours and not the wrapped optimizer's."""
+    ours = (base for base in cls.__mro__ if issubclass(base, GradientListener))
+    return {"step", *(name for base in ours for name in inspect.get_annotations(base))}
+
+
+def _hook_for(reference: weakref.ref[GradientListener]) -> Callable[[torch.Tensor], None]:
+    """A hook that does not keep the optimizer alive: parameters outlive it, and may get another one."""
+
+    def hook(parameter: torch.Tensor) -> None:
+        optimizer = reference()
+        if optimizer is not None:
+            optimizer._on_gradient(parameter)
+
+    return hook
+
+
+def _remove_hooks(hooks: dict[torch.Tensor, Any]) -> None:
+    for hook in hooks.values():
+        hook.remove()

@@ -1,0 +1,207 @@
+"""Allreduce, of one tensor and of groups.
+
+Compressors are routed here and in submission.py: one with a native codec is worked by the core; one whose
+output may be added ("sum") compresses, allreduces and decompresses; any other ("gather") takes the allgather
+route of gathered.py. Arguments and errors are those of mpi_ops.py, which exports these functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch.autograd import CompressedGroupedAllreduce, HorovodAllreduce, applied
+from horovod.torch.compression import Compression, CompressorLike, around_autograd, resolved
+from horovod.torch.handles import synchronize
+from horovod.torch.reduce_ops import handle_average_backwards_compatibility, reduce_arguments
+from horovod.torch.submission import start_allreduce
+
+__all__ = [
+    "allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async", "grouped_allreduce_async_",
+]
+
+
+def _start(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None,
+    name: str | None,
+    op: int | None,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+    compression: CompressorLike,
+    **how: bool,
+) -> int:
+    arguments = reduce_arguments(handle_average_backwards_compatibility(op, average), *factors)
+    return start_allreduce(tensors, name, arguments, resolved(compression), process_set, **how)
+
+
+def allreduce_async(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    *,
+    compression: CompressorLike = Compression.none,
+) -> int:
+    """Start an allreduce into a new tensor, which ``synchronize`` of the returned handle gives.
+
+    Not differentiable.
+    """
+    factors = (prescale_factor, postscale_factor)
+    return _start(
+        [tensor], average, name, op, factors, process_set, compression, in_place=False, grouped=False
+    )
+
+
+def allreduce(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: CompressorLike = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """The reduction of all ranks' tensors, as a new tensor of the same shape and dtype; differentiable."""
+    compressor, around = around_autograd(compression)
+    op = handle_average_backwards_compatibility(op, average)
+    compressed, ctx = around.compress(tensor)
+    reduced = applied(
+        HorovodAllreduce,
+        compressed,
+        None,
+        name,
+        op,
+        prescale_factor,
+        postscale_factor,
+        process_set,
+        compressor,
+    )
+    return cast(torch.Tensor, around.decompress(reduced, ctx))
+
+
+def allreduce_async_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    *,
+    compression: CompressorLike = Compression.none,
+) -> int:
+    """Start an allreduce in place: leave the tensor alone until ``synchronize`` has returned it."""
+    factors = (prescale_factor, postscale_factor)
+    return _start(
+        [tensor], average, name, op, factors, process_set, compression, in_place=True, grouped=False
+    )
+
+
+def allreduce_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    *,
+    compression: CompressorLike = Compression.none,
+) -> torch.Tensor:
+    """Replace the tensor's values by the reduction over all ranks, and return it."""
+    factors = (prescale_factor, postscale_factor)
+    handle = _start(
+        [tensor], average, name, op, factors, process_set, compression, in_place=True, grouped=False
+    )
+    return cast(torch.Tensor, synchronize(handle))
+
+
+def grouped_allreduce_async(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    *,
+    compression: CompressorLike = Compression.none,
+) -> int:
+    """Start one allreduce of several tensors, all or nothing; ``synchronize`` gives a tuple of new
+    tensors.
+    """
+    factors = (prescale_factor, postscale_factor)
+    return _start(tensors, average, name, op, factors, process_set, compression, in_place=False, grouped=True)
+
+
+def grouped_allreduce(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    compression: CompressorLike = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """The reductions of several tensors, reduced together, as a list of new tensors; differentiable."""
+    compressor, around = around_autograd(compression)
+    arguments = reduce_arguments(
+        handle_average_backwards_compatibility(op, average), prescale_factor, postscale_factor
+    )
+    if not tensors:
+        return []
+    compressed, contexts = zip(*(around.compress(tensor) for tensor in tensors), strict=True)
+    reduced = applied(
+        CompressedGroupedAllreduce, compressor, name, arguments, process_set, *compressed
+    )
+    return [around.decompress(tensor, ctx) for tensor, ctx in zip(reduced, contexts, strict=True)]
+
+
+def grouped_allreduce_async_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    *,
+    compression: CompressorLike = Compression.none,
+) -> int:
+    """Start one in-place allreduce of several tensors, all or nothing; ``synchronize`` gives a tuple of
+    them.
+    """
+    factors = (prescale_factor, postscale_factor)
+    return _start(tensors, average, name, op, factors, process_set, compression, in_place=True, grouped=True)
+
+
+def grouped_allreduce_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    *,
+    compression: CompressorLike = Compression.none,
+) -> tuple[torch.Tensor, ...]:
+    """Replace the values of several tensors by their reductions, reduced together; returns a tuple of
+    them.
+    """
+    factors = (prescale_factor, postscale_factor)
+    handle = _start(
+        tensors, average, name, op, factors, process_set, compression, in_place=True, grouped=True
+    )
+    return cast(tuple[torch.Tensor, ...], synchronize(handle))

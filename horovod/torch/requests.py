@@ -1,0 +1,215 @@
+"""Handing operations other than allreduce to the engine: which requests they become, and what becomes of the
+results.
+
+Every ``start_*`` function returns a handle. Tensors need not be contiguous: others travel as a copy, which an
+in-place operation copies back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from horovod import _native as native
+from horovod.common.basics import basics
+from horovod.common.exceptions import HorovodInternalError
+from horovod.common.process_sets import ProcessSet
+from horovod.torch import handles
+from horovod.torch.handles import Operation, Output
+from horovod.torch.naming import wire_name
+from horovod.torch.reduce_ops import OP_NAMES, Average, ReduceArguments, Sum
+from horovod.torch.submission import delivered, reduction_of
+from horovod.torch.tensors import (
+    addressable,
+    check_served,
+    described,
+    from_core,
+    grouped_from_core,
+    is_addressable,
+)
+
+__all__ = [
+    "start_allgather", "start_alltoall", "start_barrier", "start_broadcast", "start_grouped_allgather",
+    "start_reducescatter",
+]
+
+
+def start_allgather(
+    tensor: torch.Tensor, name: str | None, process_set: ProcessSet, sizes: list[int] | None = None
+) -> int:
+    """Allgather along dimension 0.
+
+    ``sizes``, if given, is filled with each rank's first dimension at completion.
+    """
+    return _start_gather([tensor], name, process_set, [sizes] if sizes is not None else None, grouped=False)
+
+
+def start_grouped_allgather(
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    process_set: ProcessSet,
+    sizes: list[list[int]] | None = None,
+) -> int:
+    """Allgather of each tensor, all or none. ``sizes`` holds a list to be filled for each."""
+    return _start_gather(tensors, name, process_set, sizes, grouped=True)
+
+
+def _start_gather(
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    process_set: ProcessSet,
+    sizes: list[list[int]] | None,
+    *,
+    grouped: bool,
+) -> int:
+    member = basics.member()
+    process_set_id = member.id_of(process_set)
+    for tensor in tensors:
+        check_served(tensor, f"allgather.{name or 'noname'}")
+    sources = [addressable(tensor) for tensor in tensors]
+    wire = wire_name("allgather", name, process_set)
+    # A request has one dtype: a group of several becomes one for each, of which the first has the name.
+    dtypes = list(dict.fromkeys(source.dtype for source in sources))
+    members = [[i for i, source in enumerate(sources) if source.dtype == dtype] for dtype in dtypes]
+    operation = Operation(member.engine, tensors=sources)
+    with handles.starting(operation):
+        for dtype, indices in zip(dtypes, members, strict=True):
+            part = wire if dtype == dtypes[0] else f"{wire}.{str(dtype).removeprefix('torch.')}"
+            requested = [described(sources[i]) for i in indices]
+            operation.waits.append(member.engine.allgather(part, requested, process_set_id))
+
+    def finish(results: list[native.Result]) -> Output:
+        outputs = list(sources)
+        for indices, result in zip(members, results, strict=True):
+            ranks = len(result.sizes) // len(indices)
+            for place, (i, output) in enumerate(
+                zip(indices, grouped_from_core(result, [sources[i] for i in indices]), strict=True)
+            ):
+                outputs[i] = output
+                if sizes is not None:
+                    sizes[i][:] = result.sizes[place * ranks : (place + 1) * ranks]
+        return tuple(outputs) if grouped else outputs[0]
+
+    operation.finish = finish
+    return handles.register(operation)
+
+
+def start_broadcast(
+    tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet, *, in_place: bool
+) -> int:
+    """Broadcast of root's tensor, into the tensor itself or into a new one."""
+    member = basics.member()
+    process_set_id = member.id_of(process_set)
+    check_served(tensor, f"broadcast.{name or 'noname'}")
+    source = addressable(tensor)
+    direct = in_place and is_addressable(tensor)
+    output = source if in_place or not is_addressable(tensor) else torch.empty_like(source)
+    wire = wire_name("broadcast", name, process_set)
+    request = member.engine.broadcast(wire, described(source, output), root_rank, process_set_id)
+
+    def finish(results: list[native.Result]) -> Output:
+        return delivered(tensor if direct else output, tensor, in_place)
+
+    return handles.register(Operation(member.engine, [request], [tensor, source, output], finish=finish))
+
+
+def start_alltoall(
+    tensor: torch.Tensor,
+    splits: torch.Tensor | Sequence[int] | None,
+    name: str | None,
+    process_set: ProcessSet,
+) -> int:
+    """Alltoall of rows; the output is (received rows, number of rows from each rank as int32)."""
+    member = basics.member()
+    process_set_id = member.id_of(process_set)
+    check_served(tensor, f"alltoall.{name or 'noname'}")
+    rows = _checked_splits(splits, name)
+    source = addressable(tensor)
+    wire = wire_name("alltoall", name, process_set)
+    request = member.engine.alltoall(wire, described(source), rows, process_set_id)
+
+    def finish(results: list[native.Result]) -> Output:
+        received = torch.tensor(results[0].sizes, dtype=torch.int32)
+        if isinstance(splits, torch.Tensor):
+            received = received.to(splits.device)
+        return from_core(results[0], source), received
+
+    return handles.register(Operation(member.engine, [request], [source], finish=finish))
+
+
+def _checked_splits(splits: Any, name: str | None) -> list[int]:
+    """The numbers of rows as a list; empty for an even split. The core checks them against tensor and
+    ranks.
+    """
+    if splits is None:
+        return []
+    if not isinstance(splits, torch.Tensor):
+        splits = torch.tensor(splits, dtype=torch.int32)
+    if splits.dtype != torch.int32 or splits.dim() != 1 or splits.numel() == 0:
+        raise ValueError(
+            f"alltoall.{name or 'noname'}: splits must be a 1-dimensional tensor of int32, a number of "
+            "rows for each "
+            f"rank, not {splits.dtype} of shape {tuple(splits.shape)}."
+        )
+    return [int(rows) for rows in splits.tolist()]
+
+
+def start_reducescatter(
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    arguments: ReduceArguments,
+    codec: native.Codec | None,
+    process_set: ProcessSet,
+    *,
+    grouped: bool,
+) -> int:
+    """Reduce-scatter of one tensor or a group: this rank's rows of the reduction. ``codec`` works on
+    floats only.
+    """
+    member = basics.member()
+    process_set_id = member.id_of(process_set)
+    label = f"reducescatter.{name or 'noname'}"
+    if arguments.op not in (Average, Sum):
+        raise HorovodInternalError(f"{label}: op={OP_NAMES[arguments.op]} is not served; use Average or Sum.")
+    for tensor in tensors:
+        check_served(tensor, label)
+        if tensor.dim() == 0:
+            raise ValueError(f"{label}: a tensor without dimensions cannot be scattered; reshape it to (1,).")
+    sources = [addressable(tensor) for tensor in tensors]
+    outputs = [
+        torch.empty((_own_rows(source.shape[0], process_set), *source.shape[1:]), dtype=source.dtype)
+        for source in sources
+    ]
+    wire = wire_name("reducescatter", name, process_set)
+    operation = Operation(member.engine, tensors=[*sources, *outputs])
+    pairs = list(zip(sources, outputs, strict=True))
+    with handles.starting(operation):
+        for dtype in dict.fromkeys(source.dtype for source in sources):
+            part = wire if dtype == sources[0].dtype else f"{wire}.{str(dtype).removeprefix('torch.')}"
+            requested = [described(source, output) for source, output in pairs if source.dtype == dtype]
+            reduction = reduction_of(arguments, codec if dtype.is_floating_point else None)
+            operation.waits.append(member.engine.reducescatter(part, requested, reduction, process_set_id))
+    operation.finish = lambda results: tuple(outputs) if grouped else outputs[0]
+    return handles.register(operation)
+
+
+def _own_rows(rows: int, process_set: ProcessSet) -> int:
+    """How many of a tensor's rows are this rank's: the first ``rows % size`` ranks have one more than the
+    others.
+
+    Ranks outside the set get none; the core refuses them.
+    """
+    size, rank = process_set.size(), process_set.rank()
+    if size is None or rank is None:
+        return 0
+    return rows // size + (rank < rows % size)
+
+
+def start_barrier(process_set: ProcessSet) -> int:
+    """Barrier of the ranks of a process set."""
+    member = basics.member()
+    return handles.register(
+        Operation(member.engine, [member.engine.barrier("barrier.noname", member.id_of(process_set))])
+    )

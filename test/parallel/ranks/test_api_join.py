@@ -1,0 +1,173 @@
+"""join: ranks with uneven work. Who has joined adds zeros to the others' allreduces, until all have."""
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import pytest
+import torch
+from api_cases import REDUCED, SHAPES, numbers, reduction
+
+import horovod.torch as hvd
+
+
+def same_everywhere(number: int) -> bool:
+    return len(set(hvd.allgather(torch.tensor([number])).tolist())) == 1
+
+
+def with_zeros(
+    op: int, joined: list[int], size: int, dtype: torch.dtype, shape: tuple[int, ...]
+) -> torch.Tensor:
+    parts = [numbers(r, dtype, shape) for r in range(size)]
+    return reduction(op, [torch.zeros_like(p) if r in joined else p for r, p in enumerate(parts)])
+
+
+@pytest.mark.parametrize("dtype", REDUCED, ids=str)
+@pytest.mark.parametrize("op", ["Average", "Sum"])
+@pytest.mark.parametrize("known", [False, True], ids=["new", "known"])
+def test_allreduce_while_a_rank_has_joined(
+    dtype: torch.dtype, op: str, known: bool, rank: int, size: int
+) -> None:
+    """The average divides by all ranks, also by those that have joined."""
+    number = getattr(hvd, op)
+    for early in range(size):
+        for shape in SHAPES[:2]:
+            name = f"{op}.{len(shape)}.{dtype}"
+            for _ in range(2 * known):
+                hvd.allreduce(numbers(rank, dtype, shape), name=name, op=number)
+            if rank != early:
+                result = hvd.allreduce(numbers(rank, dtype, shape), name=name, op=number)
+                assert torch.equal(result, with_zeros(number, [early], size, dtype, shape))
+            last = hvd.join()
+            assert isinstance(last, int) and 0 <= last < size and same_everywhere(last)
+
+
+@pytest.mark.parametrize("latest", ["first rank", "last rank"])
+def test_join_names_the_rank_that_came_last(latest: str, rank: int, size: int) -> None:
+    last = 0 if latest == "first rank" else size - 1
+    if rank == last:
+        time.sleep(0.3)
+    assert hvd.join() == last
+
+
+def test_all_join_at_once_again_and_again(rank: int, size: int) -> None:
+    for _ in range(10):
+        assert same_everywhere(hvd.join())
+
+
+@pytest.mark.parametrize("device", [-1, 0, 3])
+def test_a_device_is_accepted(device: int) -> None:
+    assert same_everywhere(hvd.join(device)) and same_everywhere(hvd.join(device=device))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_uneven_work(named: bool, rank: int, size: int) -> None:
+    """Rank r has r + 1 batches. Unnamed operations find each other afterwards, as named ones do."""
+    for epoch in range(3):
+        for batch in range(rank + 1):
+            name = f"batch.{batch}" if named else None
+            working = [r for r in range(size) if r >= batch]
+            result = hvd.allreduce(torch.full((7,), float(rank)), op=hvd.Sum, name=name)
+            assert torch.equal(result, torch.full((7,), float(sum(working))))
+        assert same_everywhere(hvd.join())
+        assert torch.equal(hvd.allreduce(torch.full((2,), float(epoch))), torch.full((2,), float(epoch)))
+        assert hvd.allgather(torch.tensor([rank])).tolist() == list(range(size))
+
+
+def test_all_forms_of_allreduce(rank: int, size: int) -> None:
+    total = torch.full((5,), float(sum(range(1, size))))
+    own = torch.full((5,), float(rank))
+    if rank > 0:
+        assert torch.equal(hvd.allreduce_(own.clone(), op=hvd.Sum, name="a"), total)
+        first, second = hvd.grouped_allreduce([own, own * 2], op=hvd.Sum, name="b")
+        assert torch.equal(first, total) and torch.equal(second, total * 2)
+        compressed = hvd.allreduce(own, op=hvd.Sum, name="c", compression=hvd.Compression.fp16)
+        assert torch.equal(compressed, total)
+        scaled = hvd.allreduce(own, op=hvd.Sum, name="d", prescale_factor=2.0, postscale_factor=3.0)
+        assert torch.equal(scaled, total * 6)
+        handles = [hvd.allreduce_async(own, op=hvd.Sum, name=f"e.{i}") for i in range(20)]
+        assert all(torch.equal(hvd.synchronize(handle), total) for handle in handles)
+    hvd.join()
+
+
+def test_two_ranks_have_joined(rank: int, size: int) -> None:
+    if size < 3:
+        pytest.skip("needs three ranks")
+    working = [1, 2] if size == 4 else [1]
+    if rank in working:
+        result = hvd.allreduce(torch.full((3,), float(rank)), op=hvd.Sum, name="two joined")
+        assert torch.equal(result, torch.full((3,), float(sum(working))))
+        time.sleep(0.2)
+    assert hvd.join() in working
+
+
+def test_what_was_submitted_before_join_is_finished(rank: int, size: int) -> None:
+    """The background thread stays alive while join blocks: a pending operation is this rank's own work."""
+    if rank == 0:
+        pending = hvd.allreduce_async(torch.full((4,), 7.0), op=hvd.Sum, name="before join")
+        hvd.join()
+        result = hvd.synchronize(pending)
+    else:
+        time.sleep(0.1)
+        result = hvd.allreduce(torch.full((4,), float(rank)), op=hvd.Sum, name="before join")
+        hvd.join()
+    assert torch.equal(result, torch.full((4,), 7.0 + sum(range(1, size))))
+
+
+REFUSED: dict[str, Callable[[], object]] = {
+    "allgather": lambda: hvd.allgather(torch.ones(2), name="refused"),
+    "broadcast": lambda: hvd.broadcast(torch.ones(2), 1, name="refused"),
+    "broadcast_": lambda: hvd.broadcast_(torch.ones(2), 1, name="refused"),
+    "alltoall": lambda: hvd.alltoall(torch.ones(hvd.size()), name="refused"),
+    "reducescatter": lambda: hvd.reducescatter(torch.ones(4), name="refused"),
+    "grouped_allgather": lambda: hvd.grouped_allgather([torch.ones(2)] * 2, name="refused"),
+    "grouped_reducescatter": lambda: hvd.grouped_reducescatter([torch.ones(4)] * 2, name="refused"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("known", [False, True], ids=["new", "known"])
+def test_other_collectives_fail_and_the_others_go_on(what: str, known: bool, rank: int, size: int) -> None:
+    for _ in range(2 * known):
+        REFUSED[what]()
+    for _ in range(2):
+        if rank > 0:
+            with pytest.raises((torch.FatalError, RuntimeError)) as raised:
+                REFUSED[what]()
+            assert isinstance(raised.value, hvd.HorovodInternalError)
+            result = hvd.allreduce(torch.ones(3), op=hvd.Sum, name="after the error")
+            assert torch.equal(result, torch.full((3,), size - 1.0))
+        assert same_everywhere(hvd.join())
+        REFUSED[what]()  # works now, under the same name
+
+
+def test_mismatch_among_those_that_work(rank: int, size: int) -> None:
+    if rank > 0:
+        with pytest.raises(hvd.HorovodInternalError) if size > 2 else nullcontext():
+            hvd.allreduce(torch.ones(3 + rank), name="mismatch")
+    assert same_everywhere(hvd.join())
+
+
+def test_training_with_uneven_batches(rank: int, size: int) -> None:
+    """The usual loop: DistributedOptimizer, more batches on some ranks, join, equal models in the end."""
+    torch.manual_seed(3)
+    model = torch.nn.Linear(4, 2)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), named_parameters=model.named_parameters()
+    )
+    for batch in range(2 + rank):
+        optimizer.zero_grad()
+        model(torch.full((1, 4), float(batch))).sum().backward()
+        optimizer.step()
+    last = hvd.join()
+    # The ranks that stopped early lack the last steps: the one that came last has them all.
+    hvd.broadcast_parameters(model.state_dict(), root_rank=last)
+    rows = hvd.allgather(model.weight.detach().reshape(1, -1))
+    assert all(torch.equal(row, rows[0]) for row in rows)
+
+
+def test_barrier_after_join(rank: int) -> None:
+    if rank > 0:
+        hvd.allreduce(torch.ones(2), name="before")
+    hvd.join()
+    hvd.barrier()

@@ -1,0 +1,304 @@
+"""Process sets that are added and removed while the job runs, and every collective over them."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import torch
+from api_cases import BEYOND_HOROVOD, MOVED, REDUCED, assert_usable, numbers, reduced, share
+
+import horovod.torch as hvd
+from horovod.torch.mpi_ops import _basics
+
+os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"  # after the import and before init(): init reads it
+
+
+@pytest.fixture
+def sets(size: int) -> Iterator[list[hvd.ProcessSet]]:
+    """The even ranks and the odd ones: disjoint, and every rank is in one."""
+    added = [hvd.add_process_set(list(range(first, size, 2))) for first in (0, 1)]
+    yield added
+    for process_set in added:
+        hvd.remove_process_set(process_set)
+
+
+@pytest.fixture
+def mine(sets: list[hvd.ProcessSet], rank: int) -> hvd.ProcessSet:
+    return sets[rank % 2]
+
+
+@pytest.fixture
+def other(sets: list[hvd.ProcessSet], rank: int) -> hvd.ProcessSet:
+    return sets[1 - rank % 2]
+
+
+def test_what_a_set_knows(rank: int, size: int) -> None:
+    everyone = hvd.global_process_set
+    assert (everyone.process_set_id, everyone.ranks) == (0, list(range(size)))
+    assert (everyone.size(), everyone.rank(), everyone.included()) == (size, rank, True)
+    process_set = hvd.ProcessSet([1, 0] if size > 2 else [1])
+    assert process_set.process_set_id is None and process_set.ranks == ([0, 1] if size > 2 else [1])
+    assert process_set.size() is None and process_set.rank() is None
+    assert hvd.add_process_set(process_set) is process_set
+    assert process_set.process_set_id == 1 and process_set.size() == len(process_set.ranks)
+    assert process_set.included() is (rank in process_set.ranks)
+    if process_set.included():
+        assert process_set.rank() == process_set.ranks.index(rank)
+    text = str(process_set)
+    assert "1" in text and str(process_set.ranks) in text
+    assert hvd.remove_process_set(process_set) is True
+    assert process_set.process_set_id is None and process_set.size() is None
+
+
+def test_ids_are_counted_from_one_and_used_again(rank: int, size: int) -> None:
+    first = hvd.add_process_set([0])
+    second = hvd.add_process_set(hvd.ProcessSet([1]))
+    assert (first.process_set_id, second.process_set_id) == (1, 2)
+    registered = _basics._get_process_set_ids_and_ranks()
+    assert registered == {0: list(range(size)), 1: [0], 2: [1]}
+    assert hvd.remove_process_set(first) is True
+    assert _basics._get_process_set_ids_and_ranks() == {0: list(range(size)), 2: [1]}
+    third = hvd.add_process_set([0])
+    assert third.process_set_id == 1
+    assert hvd.remove_process_set(second) is True and hvd.remove_process_set(third) is True
+    assert _basics._get_process_set_ids_and_ranks() == {0: list(range(size))}
+
+
+def test_removing_what_is_not_there(sets: list[hvd.ProcessSet]) -> None:
+    assert hvd.remove_process_set(hvd.global_process_set) is False
+    assert hvd.remove_process_set(hvd.ProcessSet([0])) is False
+    assert hvd.remove_process_set(sets[1]) is True
+    assert hvd.remove_process_set(sets[1]) is False
+
+
+def test_duplicates_are_refused(rank: int, size: int) -> None:
+    first = hvd.add_process_set([0])
+    for again in ([0], hvd.ProcessSet([0]), first):
+        with pytest.raises(ValueError):
+            hvd.add_process_set(again)
+    with pytest.raises(ValueError):
+        hvd.add_process_set(list(reversed(range(size))))  # the global set
+    assert hvd.remove_process_set(first) is True
+    again = hvd.add_process_set([0])
+    assert again.process_set_id == 1 and hvd.remove_process_set(again) is True
+
+
+@pytest.mark.parametrize("ranks", [[0, 99], [-1]], ids=str)
+def test_ranks_that_do_not_exist(ranks: list[int]) -> None:
+    with pytest.raises(ValueError):
+        hvd.add_process_set(ranks)
+    assert_usable()
+
+
+def test_a_set_from_ranks_of_any_kind(size: int) -> None:
+    for ranks in (range(0, 1), (0,), [0]):
+        process_set = hvd.add_process_set(ranks)
+        assert process_set.ranks == [0]
+        hvd.remove_process_set(process_set)
+
+
+def assert_refused_everywhere(process_set: hvd.ProcessSet) -> None:
+    """A ValueError on the rank that asks, before anything is sent."""
+    for operation in (
+        hvd.allreduce, hvd.allreduce_async, hvd.allreduce_, hvd.allreduce_async_, hvd.allgather,
+        hvd.allgather_async, hvd.alltoall, hvd.alltoall_async, hvd.reducescatter, hvd.reducescatter_async,
+    ):  # fmt: skip
+        with pytest.raises(ValueError):
+            operation(torch.ones(4), process_set=process_set)
+    for operation in (hvd.grouped_allreduce, hvd.grouped_allgather, hvd.grouped_reducescatter):
+        with pytest.raises(ValueError):
+            operation([torch.ones(4)] * 2, process_set=process_set)
+    for operation in (hvd.broadcast, hvd.broadcast_, hvd.broadcast_async, hvd.broadcast_async_):
+        with pytest.raises(ValueError):
+            operation(torch.ones(4), 0, process_set=process_set)
+    with pytest.raises(ValueError):
+        hvd.barrier(process_set)
+    with pytest.raises(ValueError):
+        hvd.sparse_allreduce_async(torch.eye(2).to_sparse(), "sparse", hvd.Sum, process_set)
+
+
+def test_operations_on_a_set_that_this_rank_is_not_in(other: hvd.ProcessSet) -> None:
+    assert other.included() is False
+    assert_refused_everywhere(other)
+    assert_usable()
+
+
+def test_operations_on_a_set_that_is_not_registered(mine: hvd.ProcessSet) -> None:
+    assert_refused_everywhere(hvd.ProcessSet([0, 1]))
+    copy = hvd.ProcessSet([0, 1])
+    copy.process_set_id = 77
+    assert_refused_everywhere(copy)
+    assert_usable()
+
+
+def test_operations_on_a_set_that_was_removed(sets: list[hvd.ProcessSet], mine: hvd.ProcessSet) -> None:
+    for process_set in sets:
+        assert hvd.remove_process_set(process_set) is True
+    assert_refused_everywhere(mine)
+    assert_usable()
+
+
+@pytest.mark.parametrize("dtype", [*REDUCED, *BEYOND_HOROVOD], ids=str)
+def test_allreduce(dtype: torch.dtype, mine: hvd.ProcessSet, rank: int) -> None:
+    for op in (hvd.Average, hvd.Sum, hvd.Min, hvd.Max):
+        want = reduced(op, mine.ranks, dtype, (17, 17))
+        own = numbers(rank, dtype, (17, 17))
+        assert torch.equal(hvd.allreduce(own, op=op, process_set=mine), want)
+        assert torch.equal(hvd.synchronize(hvd.allreduce_async(own, op=op, process_set=mine)), want)
+        for result in hvd.grouped_allreduce([own, own], op=op, name="group", process_set=mine):
+            assert torch.equal(result, want)
+        assert hvd.allreduce_(own, op=op, name="in place", process_set=mine) is own
+        assert torch.equal(own, want)
+
+
+@pytest.mark.parametrize("dtype", [*MOVED, *BEYOND_HOROVOD], ids=str)
+def test_what_moves_tensors(dtype: torch.dtype, mine: hvd.ProcessSet, rank: int) -> None:
+    parts = {r: numbers(r, dtype, (r + 1, 3)) for r in mine.ranks}
+    assert torch.equal(hvd.allgather(parts[rank], process_set=mine), torch.cat(list(parts.values())))
+    for result in hvd.grouped_allgather([parts[rank]] * 2, process_set=mine):
+        assert torch.equal(result, torch.cat(list(parts.values())))
+    for root in mine.ranks:  # a rank of the job, not a position in the set
+        own = numbers(rank, dtype, (5,))
+        assert torch.equal(hvd.broadcast(own, root, process_set=mine), numbers(root, dtype, (5,)))
+        assert torch.equal(hvd.broadcast_(own, root, process_set=mine), numbers(root, dtype, (5,)))
+    own = torch.full((len(mine.ranks),), rank).to(dtype)
+    want = torch.tensor(mine.ranks).to(dtype)
+    assert torch.equal(hvd.alltoall(own, process_set=mine), want)
+    splits = torch.ones(len(mine.ranks), dtype=torch.int32)
+    result, received_splits = hvd.alltoall(own, splits, process_set=mine)
+    assert torch.equal(result, want) and received_splits.tolist() == splits.tolist()
+
+
+@pytest.mark.parametrize("dtype", REDUCED, ids=str)
+def test_reducescatter(dtype: torch.dtype, mine: hvd.ProcessSet, rank: int) -> None:
+    rows = share(17, mine.rank(), mine.size())
+    for op in (hvd.Average, hvd.Sum):
+        want = reduced(op, mine.ranks, dtype, (17, 3))[rows]
+        own = numbers(rank, dtype, (17, 3))
+        assert torch.equal(hvd.reducescatter(own, op=op, process_set=mine), want)
+        for result in hvd.grouped_reducescatter([own, own], op=op, process_set=mine):
+            assert torch.equal(result, want)
+
+
+def test_other_operations(mine: hvd.ProcessSet, rank: int, size: int) -> None:
+    hvd.barrier(process_set=mine)
+    own = torch.sparse_coo_tensor([[rank]], [1.0], (size,))
+    result = hvd.sparse_allreduce_async(own, "sparse", hvd.Average, mine)()
+    want = torch.zeros(size)
+    want[mine.ranks] = 1.0 / mine.size()
+    assert torch.equal(result.to_dense(), want)
+    obj = hvd.broadcast_object({"rank": rank}, root_rank=mine.ranks[-1], process_set=mine)
+    assert obj == {"rank": mine.ranks[-1]}
+
+
+@pytest.mark.parametrize("what", ["allreduce", "allgather", "broadcast", "alltoall", "reducescatter"])
+def test_gradients(what: str, mine: hvd.ProcessSet, rank: int) -> None:
+    members = mine.size()
+    x = torch.ones(members, 2, requires_grad=True)
+    root = (mine.ranks[-1],) if what == "broadcast" else ()
+    result = getattr(hvd, what)(x, *root, process_set=mine)
+    result.backward(torch.full(result.shape, float(mine.rank() + 1)))
+    mean = (members + 1) / 2
+    if what in ("allreduce", "allgather"):
+        want = torch.full((members, 2), mean)
+    elif what == "broadcast":
+        want = torch.full((members, 2), mean if rank == mine.ranks[-1] else 0.0)
+    else:
+        want = torch.arange(1.0, members + 1).unsqueeze(1).expand(-1, 2)
+    assert torch.equal(x.grad, want)
+
+
+def test_root_outside_of_the_set(mine: hvd.ProcessSet, rank: int) -> None:
+    for operation in (hvd.broadcast, hvd.broadcast_, hvd.broadcast_async, hvd.broadcast_async_):
+        with pytest.raises(ValueError):
+            operation(torch.ones(3), 1 - rank % 2, process_set=mine)
+    hvd.barrier(mine)
+
+
+def test_mismatch_within_a_set_fails_that_set_only(
+    sets: list[hvd.ProcessSet], mine: hvd.ProcessSet, rank: int
+) -> None:
+    if mine is sets[0] and mine.size() > 1:
+        with pytest.raises(hvd.HorovodInternalError):
+            hvd.allreduce(torch.ones(3 + rank), name="m", process_set=mine)
+    assert torch.equal(hvd.allreduce(torch.ones(3), name="m", process_set=mine), torch.ones(3))
+    assert_usable()
+
+
+def test_one_name_in_several_sets_at_once(mine: hvd.ProcessSet, rank: int, size: int) -> None:
+    """Names are per set, those of unnamed operations too."""
+    if rank % 2:
+        handles = [hvd.allreduce_async(torch.ones(3), name="n", op=hvd.Sum)]
+        handles.append(hvd.allreduce_async(torch.ones(3), name="n", op=hvd.Sum, process_set=mine))
+    else:
+        second = hvd.allreduce_async(torch.ones(3), name="n", op=hvd.Sum, process_set=mine)
+        handles = [hvd.allreduce_async(torch.ones(3), name="n", op=hvd.Sum), second]
+    assert hvd.synchronize(handles[0])[0] == size and hvd.synchronize(handles[1])[0] == mine.size()
+
+
+def test_unnamed_operations_on_a_set_do_not_disturb_others(
+    sets: list[hvd.ProcessSet], mine: hvd.ProcessSet, rank: int, size: int
+) -> None:
+    """Only one set runs unnamed operations; afterwards all ranks' unnamed operations still match."""
+    if mine is sets[1]:
+        for _ in range(3):
+            hvd.allreduce(torch.ones(2), process_set=mine)
+    assert hvd.allreduce(torch.ones(2), op=hvd.Sum)[0] == size
+
+
+def test_a_stalled_operation_holds_up_its_set_only(
+    sets: list[hvd.ProcessSet], mine: hvd.ProcessSet, rank: int, size: int
+) -> None:
+    """Rank 0 waits for everybody in the global set; the odd ranks work among themselves, then come too."""
+    if mine is sets[1]:
+        for i in range(20):
+            assert hvd.allreduce(torch.ones(3), op=hvd.Sum, name=f"{i}", process_set=mine)[0] == mine.size()
+        hvd.barrier(mine)
+        hvd.barrier()
+    else:
+        pending = hvd.allreduce_async(torch.ones(3), name="late", op=hvd.Sum)
+        hvd.barrier()
+        assert not hvd.poll(pending)
+    if mine is sets[1]:
+        pending = hvd.allreduce_async(torch.ones(3), name="late", op=hvd.Sum)
+    assert hvd.synchronize(pending)[0] == size
+
+
+def test_a_barrier_waits_for_its_set_only(
+    sets: list[hvd.ProcessSet], mine: hvd.ProcessSet, rank: int
+) -> None:
+    if mine is sets[0]:
+        hvd.barrier(mine)  # the odd ranks have not been here
+        hvd.barrier()
+    else:
+        hvd.barrier()  # so the even ranks are through theirs
+        hvd.barrier(mine)
+
+
+def test_sets_that_overlap(rank: int, size: int) -> None:
+    """Operations of one rank in two sets, submitted in different orders, do not wait for each other."""
+    if size < 4:
+        pytest.skip("needs four ranks")
+    left, right = hvd.add_process_set([0, 1, 2]), hvd.add_process_set([1, 2, 3])
+    for _ in range(5):
+        order = [left, right] if rank % 2 else [right, left]
+        handles = [
+            (s, hvd.allreduce_async(torch.tensor(float(rank)), op=hvd.Sum, name="o", process_set=s))
+            for s in order
+            if s.included()
+        ]
+        for process_set, handle in reversed(handles):
+            assert hvd.synchronize(handle) == sum(process_set.ranks)
+    assert hvd.remove_process_set(left) and hvd.remove_process_set(right)
+
+
+def test_adding_and_removing_while_operations_are_pending(rank: int, size: int) -> None:
+    for i in range(5):
+        pending = hvd.allreduce_async(torch.ones(3), name=f"pending.{i}") if rank == 0 else None
+        process_set = hvd.add_process_set([0, 1, 2] if size > 3 else [i % 2])
+        if process_set.included():
+            gathered = hvd.allgather(torch.tensor([rank]), process_set=process_set)
+            assert gathered.tolist() == process_set.ranks
+        assert hvd.remove_process_set(process_set) is True
+        pending = hvd.allreduce_async(torch.ones(3), name=f"pending.{i}") if pending is None else pending
+        assert torch.equal(hvd.synchronize(pending), torch.ones(3))

@@ -1,0 +1,212 @@
+"""The timeline as scripts use it: started and stopped while the job runs, and readable at once."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import horovod.torch as hvd
+
+os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # after the import and before init(): init reads it
+
+OPERATIONS: dict[str, Callable[[], object]] = {
+    "ALLREDUCE": lambda: hvd.allreduce(torch.ones(3), name="apple"),
+    "ALLGATHER": lambda: hvd.allgather(torch.ones(3), name="apple"),
+    "BROADCAST": lambda: hvd.broadcast(torch.ones(3), 0, name="apple"),
+    "ALLTOALL": lambda: hvd.alltoall(torch.ones(hvd.size()), name="apple"),
+    "REDUCESCATTER": lambda: hvd.reducescatter(torch.ones(4), name="apple"),
+}
+
+
+@pytest.fixture
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all ranks: rank 0 writes, and all ranks read."""
+    return Path(hvd.broadcast_object(str(tmp_path_factory.mktemp("timeline") / "timeline.json")))
+
+
+def soon_in(path: Path) -> list[dict[str, Any]]:
+    """The file as it is a tenth of a second after an operation: valid JSON, without closing it first."""
+    time.sleep(0.1)
+    return json.loads(path.read_text())
+
+
+def names(events: list[dict[str, Any]]) -> list[str]:
+    return [str(event.get("name")) for event in events]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_operation_is_readable_at_once(operation: str, path: Path, rank: int, size: int) -> None:
+    hvd.start_timeline(str(path))
+    try:
+        for count in (1, 2):
+            OPERATIONS[operation]()
+            if rank == 0:
+                events = soon_in(path)
+                found = names(events)
+                assert found.count(operation) == found.count(f"NEGOTIATE_{operation}") == count
+                tensors = [e["args"]["name"] for e in events if e.get("name") == "process_name"]
+                assert f"{operation.lower()}.apple" in tensors
+                assert {event["ph"] for event in events} <= set("MBEXi")
+                # While negotiating, a tick for each rank, named after it.
+                assert all(found.count(str(r)) >= 1 for r in range(size))
+                assert "CYCLE_START" not in found
+            hvd.barrier()
+    finally:
+        hvd.stop_timeline()
+
+
+def test_spans_are_well_formed(path: Path, rank: int) -> None:
+    """Whatever begins ends, time does not run backwards, and the end says dtype and shape."""
+    hvd.start_timeline(str(path))
+    for operation in OPERATIONS.values():
+        operation()
+    handles = [hvd.allreduce_async(torch.ones(3), name=f"fused.{i}") for i in range(10)]
+    for handle in handles:
+        hvd.synchronize(handle)
+    hvd.stop_timeline()
+    if rank > 0:
+        return
+    events = [event for event in soon_in(path) if event["ph"] in "BEXi"]
+    depth: dict[Any, int] = {}
+    for event in events:
+        key = (event["pid"], event.get("tid"))
+        depth[key] = depth.get(key, 0) + {"B": 1, "E": -1}.get(event["ph"], 0)
+        assert depth[key] >= 0
+    assert all(value == 0 for value in depth.values())
+    assert all(event["ts"] >= 0 for event in events)
+    ends = [event["args"] for event in events if event["ph"] == "E" and "args" in event]
+    assert any("float32" in str(args) and "3" in str(args) for args in ends)
+
+
+def test_first_record_says_when_it_began(path: Path, rank: int) -> None:
+    before = time.time() * 1e6
+    hvd.start_timeline(str(path))
+    hvd.allreduce(torch.ones(3), name="apple")
+    if rank == 0:
+        first = soon_in(path)[0]
+        assert first["ph"] == "M" and first["name"] == "process_name"
+        (began,) = (v for v in first["args"].values() if isinstance(v, int) and v > 1e12)
+        assert before - 1e6 <= began <= time.time() * 1e6
+    hvd.barrier()
+    hvd.stop_timeline()
+
+
+def test_cycles_are_marked_when_asked(path: Path, rank: int) -> None:
+    hvd.start_timeline(str(path), mark_cycles=True)
+    hvd.allreduce(torch.ones(3), name="apple")
+    if rank == 0:
+        events = soon_in(path)
+        assert "CYCLE_START" in names(events) and "NEGOTIATE_ALLREDUCE" in names(events)
+        assert {event["ph"] for event in events if event["name"] == "CYCLE_START"} == {"i"}
+    hvd.stop_timeline()
+
+
+def test_several_in_a_row(path: Path, rank: int) -> None:
+    """Each file has what ran while it was open, and nothing else."""
+    files = [path.with_name(f"timeline.{i}.json") for i in range(3)]
+    for i, file in enumerate(files):
+        hvd.start_timeline(str(file), mark_cycles=bool(i % 2))
+        hvd.allreduce(torch.ones(3), name=f"pear.{i}")
+        hvd.stop_timeline()
+        hvd.allreduce(torch.ones(3), name="unseen")
+    hvd.barrier()
+    if rank == 0:
+        for i, file in enumerate(files):
+            text = json.dumps(soon_in(file))
+            assert f"allreduce.pear.{i}" in text and "unseen" not in text
+            assert all(f"pear.{j}" not in text for j in range(3) if j != i)
+            assert ("CYCLE_START" in text) == bool(i % 2)
+
+
+def test_only_rank_0_writes(path: Path, rank: int) -> None:
+    own = path.with_name(f"timeline.{rank}.json")
+    hvd.start_timeline(str(own))
+    hvd.allreduce(torch.ones(3), name="apple")
+    hvd.stop_timeline()
+    time.sleep(0.1)
+    assert own.exists() == (rank == 0)
+
+
+def test_starting_the_same_file_again_begins_anew(path: Path, rank: int) -> None:
+    for i in range(2):
+        hvd.start_timeline(str(path))
+        hvd.allreduce(torch.ones(3), name=f"plum.{i}")
+        hvd.stop_timeline()
+    if rank == 0:
+        text = json.dumps(soon_in(path))
+        assert "plum.1" in text and "plum.0" not in text
+
+
+def test_stop_without_start_and_twice(path: Path) -> None:
+    hvd.stop_timeline()
+    hvd.start_timeline(str(path))
+    hvd.stop_timeline()
+    hvd.stop_timeline()
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path, rank: int) -> None:
+    if rank == 0:
+        with pytest.raises(ValueError, match="nowhere"):
+            hvd.start_timeline(str(tmp_path / "nowhere" / "timeline.json"))
+    assert torch.equal(hvd.allreduce(torch.ones(2)), torch.ones(2))
+
+
+def test_errors_are_in_the_timeline(path: Path, rank: int) -> None:
+    hvd.start_timeline(str(path))
+    with pytest.raises(hvd.HorovodInternalError):
+        hvd.allreduce(torch.ones(3 + rank), name="mismatch")
+    hvd.barrier()
+    if rank == 0:
+        assert "ERROR" in names(soon_in(path))
+    hvd.stop_timeline()
+
+
+def test_barrier_and_join_are_in_the_timeline(path: Path, rank: int) -> None:
+    hvd.start_timeline(str(path))
+    hvd.barrier()
+    hvd.join()
+    hvd.allreduce(torch.ones(3))
+    if rank == 0:
+        assert {"BARRIER", "JOIN"} <= set(names(soon_in(path)))
+    hvd.stop_timeline()
+
+
+def test_without_dynamic_at_init_it_is_an_error(tmp_path: Path, rank: int) -> None:
+    hvd.shutdown()
+    for start_or_stop in (lambda: hvd.start_timeline("x.json"), hvd.stop_timeline):
+        with pytest.raises(ValueError):
+            start_or_stop()  # not initialised
+    del os.environ["HOROVOD_TIMELINE"]
+    try:
+        hvd.init()
+        with pytest.raises(ValueError, match="HOROVOD_TIMELINE"):
+            hvd.start_timeline(str(tmp_path / "timeline.json"))
+        hvd.barrier()
+        hvd.shutdown()
+    finally:
+        os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
+        hvd.init()
+
+
+def test_timeline_named_at_init(path: Path, rank: int) -> None:
+    """HOROVOD_TIMELINE=<file>: written from init() on, by rank 0."""
+    hvd.shutdown()
+    os.environ["HOROVOD_TIMELINE"] = str(path)
+    os.environ["HOROVOD_TIMELINE_MARK_CYCLES"] = "1"
+    try:
+        hvd.init()
+        hvd.allreduce(torch.ones(3), name="apple")
+        if rank == 0:
+            text = json.dumps(soon_in(path))
+            assert all(word in text for word in ("NEGOTIATE_ALLREDUCE", "allreduce.apple", "CYCLE_START"))
+        hvd.barrier()
+        hvd.shutdown()
+    finally:
+        del os.environ["HOROVOD_TIMELINE_MARK_CYCLES"]
+        os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
+        hvd.init()

@@ -1,0 +1,142 @@
+"""op=Adasum with real ranks: the step is the Adasum of the steps that ranks would make alone."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import horovod.torch as hvd
+
+
+@pytest.fixture(autouse=True)
+def adasum_is_served(job: None) -> None:
+    try:
+        hvd.allreduce(torch.ones(1), op=hvd.Adasum, name="is Adasum served")
+    except ValueError as error:
+        pytest.skip(str(error))
+
+
+def adasum(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """The definition, pair by pair."""
+    if len(tensors) == 1:
+        return tensors[0]
+    half = len(tensors) // 2
+    a, b = adasum(tensors[:half]), adasum(tensors[half:])
+    product = (a * b).sum().double()
+    shares = [
+        1 - product / (2 * square) if square > 0 else 1.0
+        for square in ((a * a).sum().double(), (b * b).sum().double())
+    ]
+    return (shares[0] * a + shares[1] * b).to(a.dtype)
+
+
+def make(rank: int, name: str) -> tuple[nn.Sequential, Any]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 2))
+    options = {"momentum": 0.9} if name == "SGD" else {}
+    return model, getattr(torch.optim, name)(model.parameters(), lr=0.05, **options)
+
+
+def backward(model: nn.Module, rank: int, step: int) -> None:
+    generator = torch.Generator().manual_seed(10 * step + rank)
+    model(torch.randn(4, 6, generator=generator)).pow(2).mean().backward()
+
+
+class Simulation:
+    """All ranks' steps in this process."""
+
+    def __init__(self, size: int, name: str) -> None:
+        self.ranks = [make(rank, name) for rank in range(size)]
+
+    def step(self, passes: list[int]) -> None:
+        before = [p.detach().clone() for p in self.ranks[0][0].parameters()]
+        for rank, (model, optimizer) in enumerate(self.ranks):
+            optimizer.zero_grad()
+            for number in passes:
+                backward(model, rank, number)
+            optimizer.step()
+        for i, start in enumerate(before):
+            locals_ = [list(model.parameters())[i] for model, _ in self.ranks]
+            combined = adasum([p.detach() - start for p in locals_])
+            for p in locals_:
+                p.data = start + combined
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam"])
+@pytest.mark.parametrize("options", [{}, {"groups": 1}, {"groups": 3}], ids=str)
+@pytest.mark.parametrize("passes", [1, 2])
+def test_training(name: str, options: dict[str, Any], passes: int, rank: int, size: int) -> None:
+    model, optimizer = make(rank, name)
+    optimizer = hvd.DistributedOptimizer(
+        optimizer, model.named_parameters(), op=hvd.Adasum, backward_passes_per_step=passes, **options
+    )
+    simulation = Simulation(size, name)
+    for step in range(3):
+        numbers = [step * passes + i for i in range(passes)]
+        optimizer.zero_grad()
+        for number in numbers:
+            backward(model, rank, number)
+        optimizer.step()
+        simulation.step(numbers)
+    for ours, theirs in zip(model.parameters(), simulation.ranks[0][0].parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+        everyone = hvd.allgather(ours.detach().reshape(1, -1))
+        assert torch.equal(everyone, everyone[:1].expand_as(everyone))
+
+
+def test_steps_in_different_directions_are_added_and_equal_ones_count_once(rank: int, size: int) -> None:
+    apart, alike = nn.Parameter(torch.zeros(size)), nn.Parameter(torch.zeros(size))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([apart, alike], lr=1.0), op=hvd.Adasum)
+    (apart[rank] * 2 + alike.sum()).backward()
+    optimizer.step()
+    assert torch.equal(apart, torch.full((size,), -2.0))
+    torch.testing.assert_close(alike, torch.full((size,), -1.0))
+
+
+def test_a_gradient_that_some_ranks_miss(rank: int, size: int) -> None:
+    used, unused = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.ones(3))
+    sgd = torch.optim.SGD([used, unused], lr=1.0, weight_decay=0.5)
+    optimizer = hvd.DistributedOptimizer(sgd, op=hvd.Adasum)
+    if rank == 0:
+        used.sum().backward()
+    optimizer.step()
+    assert torch.equal(used, torch.full((3,), -1.0)) and (used.grad is None) == (rank != 0)
+    assert torch.equal(unused, torch.ones(3)) and unused.grad is None
+
+
+@pytest.mark.parametrize("compression", ["fp16", "bf16"])
+def test_compressed_deltas(compression: str, rank: int, size: int) -> None:
+    weight = nn.Parameter(torch.zeros(size))
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD([weight], lr=1.0), op=hvd.Adasum, compression=getattr(hvd.Compression, compression)
+    )
+    (weight[rank] * 0.5).backward()
+    optimizer.step()
+    assert torch.equal(weight, torch.full((size,), -0.5))
+
+
+def test_a_closure(rank: int, size: int) -> None:
+    weight = nn.Parameter(torch.zeros(2))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), op=hvd.Adasum)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (weight - 1).sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure) == -2.0
+    torch.testing.assert_close(weight, torch.full((2,), -1.0))
+    assert optimizer.step(closure) == -4.0
+
+
+def test_its_state_is_broadcast(rank: int) -> None:
+    model, sgd = make(rank, "SGD")
+    optimizer = hvd.DistributedOptimizer(sgd, model.named_parameters(), op=hvd.Adasum)
+    backward(model, rank, 0)
+    optimizer.step()
+    hvd.broadcast_optimizer_state(optimizer, root_rank=1)
+    buffers = [optimizer.state[p]["momentum_buffer"].tolist() for p in model.parameters()]
+    buffers = hvd.allgather_object(buffers)
+    assert all(each == buffers[1] for each in buffers)
