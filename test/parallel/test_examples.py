@@ -87,12 +87,9 @@ HOROVODS_FLAGS = {
     "predivide": ["--gradient-predivide-factor", "2"],
     "adasum": ["--use-adasum"],
 }
-being_built = pytest.mark.xfail(strict=True, reason="being built; take this mark out with its merge")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=being_built if name == "adasum" else ()) for name in HOROVODS_FLAGS]
-)
+@pytest.mark.parametrize("name", HOROVODS_FLAGS)
 def test_flags_of_horovods_recipe(name: str, mnist_of_stripes: Path, tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     script = ["pytorch_mnist_horovod.py", *HOROVODS_FLAGS[name], *STEPS, "--log-file", str(log)]
@@ -100,7 +97,6 @@ def test_flags_of_horovods_recipe(name: str, mnist_of_stripes: Path, tmp_path: P
     check_log(log, ranks=2, compression="fp16" if name == "fp16" else "none")
 
 
-@being_built
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_process_sets(ranks: int) -> None:
     printed = run([*job(ranks), "pytorch_process_sets.py", "--no-cuda"]).stdout

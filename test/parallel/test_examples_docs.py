@@ -21,8 +21,6 @@ PRINTED = {  # script -> what its output ends with
 BY_OTHERS = {  # command -> the test that runs it
     "horovodrun -np 2 python examples/pytorch_mnist_compress.py --bit8-allreduce": "test_examples_mnist.py",
 }
-being_built = pytest.mark.xfail(strict=True, reason="being built; take this mark out with its merge")
-MARKS = {"pytorch_process_sets.py": being_built}
 
 
 def script_of(command: str) -> str:
@@ -30,9 +28,7 @@ def script_of(command: str) -> str:
     return str(name)
 
 
-@pytest.mark.parametrize(
-    "command", [pytest.param(text, marks=MARKS.get(script_of(text), ())) for text in COMMANDS], ids=script_of
-)
+@pytest.mark.parametrize("command", COMMANDS, ids=script_of)
 def test_a_documented_command(command: str, tmp_path: Path) -> None:
     if command in BY_OTHERS:
         runs_it = Path(__file__).with_name(BY_OTHERS[command])

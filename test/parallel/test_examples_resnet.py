@@ -20,7 +20,6 @@ TINY = ["--model", "resnet18", "--image-size", "32", "--batch-size", "4", "--no-
 QUICK = ["--num-warmup-batches", "1", "--num-batches-per-iter", "1", "--num-iters", "3"]
 NUMBER = r"(\d+\.\d)"
 
-not_yet = pytest.mark.xfail(strict=True, reason="Adasum is being built; take this mark out with its merge")
 BENCHMARKS = {
     "fp16": ["--fp16-allreduce"],
     "bit8": ["--compression", "bit8", "--sync-batch-norm"],
@@ -56,9 +55,7 @@ def test_every_parameter_of_resnet50_gets_a_gradient() -> None:
 # The benchmark
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=not_yet if name == "adasum" else ()) for name in BENCHMARKS]
-)
+@pytest.mark.parametrize("name", BENCHMARKS)
 def test_benchmark(name: str) -> None:
     script = ["pytorch_synthetic_benchmark.py", *TINY, *QUICK, *BENCHMARKS[name]]
     printed = run([*job(2), *script]).stdout
@@ -105,6 +102,7 @@ def end_after_first_epoch(command: list[str], folder: Path) -> None:
     assert not (folder / "3.pth.tar").exists(), "it was faster than this test"
 
 
+@pytest.mark.timeout(300)
 def test_a_resumed_run_ends_with_the_same_model(tmp_path: Path) -> None:
     folders = [tmp_path / "whole", tmp_path / "broken"]
     for folder in folders:
@@ -126,7 +124,7 @@ def test_a_resumed_run_ends_with_the_same_model(tmp_path: Path) -> None:
 OPTIONS = [
     ["--fp16-allreduce", "--label-smoothing", "0.1", "--gradient-predivide-factor", "2"],
     ["--batches-per-allreduce", "2", "--compression", "bit8", "--sync-batch-norm"],
-    pytest.param(["--use-adasum"], marks=not_yet),
+    ["--use-adasum"],
 ]
 
 
