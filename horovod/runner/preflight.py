@@ -55,9 +55,10 @@ def describe(hosts: Sequence[str], shell: Shell) -> dict[str, Any]:
 def description(record: Mapping[str, Any]) -> Description:
     """A host's answer as what `networks` works with."""
     return Description(
-        tuple((str(name), IPv4Interface(address)) for name, address in record["addresses"]),
+        tuple((str(name), IPv4Interface(address)) for name, address, _ in record["addresses"]),
         _ipv4(record["at"]),
         _ipv4(record["from"]),
+        {str(name): int(speed) for name, _, speed in record["addresses"]},
     )
 
 

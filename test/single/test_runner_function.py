@@ -149,8 +149,15 @@ def test_the_first_rank_that_raised_is_blamed() -> None:
         run_function._results(KEY, 3, ending, {2: raised(2, "first"), 0: raised(0, "after")})
     assert str(error.value) == (
         "mpirun failed with exit code 1: rank 2 exited with non-zero status 1, as its function raised "
-        "KeyError: first (after it, so did rank 0)\n\nTrace first"
+        "KeyError: first (rank 0 raised too)\n\nTrace first"
     )
+    consequence = raised(1, "peer gone").replace(
+        b"KeyError", b"horovod.common.exceptions.HorovodInternalError"
+    )
+    body = consequence[33:]
+    values = {1: signed(1, parcel.RAISED, body), 2: raised(2, "cause")}
+    with pytest.raises(RuntimeError, match=r"rank 2 exited with non-zero status 1, .* KeyError: cause"):
+        run_function._results(KEY, 3, ending | {"culprit": 1}, values)
 
 
 def test_a_rank_that_was_killed_is_blamed_before_those_that_raised() -> None:
