@@ -13,7 +13,8 @@ SRUN = """#!/bin/bash
 echo "$*" >> "$SRUN_LOG"
 [ "$1" = --version ] && { echo slurm 23.11.4; exit; }
 while [ "${1#-}" != "$1" ]; do case $1 in --nodelist=*) nodes=${1#*=};; esac; shift; done
-number=0; words=$(for name in ${!SLURM_@}; do printf '%q ' "$name=${!name}"; done; printf '%q ' "$@"); exec 3<&0
+number=0; exec 3<&0
+words=$(for name in ${!SLURM_@}; do printf "%q " "$name=${!name}"; done; printf "%q " "$@")
 for node in ${nodes//,/ }; do
   ssh "$node" "env PATH=$PATH SLURM_NODEID=$number $words" <&3 &
   number=$((number + 1))
