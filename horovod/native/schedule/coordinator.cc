@@ -104,6 +104,7 @@ std::optional<Verdict> Coordinator::refuse_or_accept(const std::string& name, st
     return std::nullopt;
   }
   if (std::string error = refusal(requests); !error.empty()) {
+    for (Listener* listener : listeners_) listener->on_refused(label_ + name);
     return Verdict{0, VerdictKind::kRefuse, {{0, name, 0, {}, {}}}, {}, std::move(error)};
   }
   Ready one{{0, name, 0, {}, {}}, first};
