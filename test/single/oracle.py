@@ -57,6 +57,24 @@ def decoded(codec: str, run: Array, count: int, block: int) -> Array:
     return numpy_codec.bit8_decode(run, count, block)
 
 
+def compressed_sum(
+    xs: list[Array],
+    codec: str,
+    block: int = 128,
+    op: int = SUM,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+) -> Array:
+    """Contributions quantised, float32 (float64) sums in rank order: a reduce-scatter's result, flat."""
+    wide = np.float64 if xs[0].dtype == np.float64 else np.float32
+    parts = [
+        decoded(codec, encoded(codec, x.astype(np.float32).ravel(), block, prescale), x.size, block)
+        for x in xs
+    ]
+    total = reduce(lambda a, b: a + b, (part.astype(wide) for part in parts))
+    return scaled(total, postscale, len(xs) if op == AVERAGE else 1.0)
+
+
 def compressed_allreduce(
     xs: list[Array],
     codec: str,
@@ -65,15 +83,24 @@ def compressed_allreduce(
     prescale: float = 1.0,
     postscale: float = 1.0,
 ) -> Array:
-    """Contributions quantised, float32 (float64) sums in rank order; for 3+ ranks the result too."""
-    dtype, count = xs[0].dtype, xs[0].size
-    wide = np.float64 if dtype == np.float64 else np.float32
-    parts = [
-        decoded(codec, encoded(codec, x.astype(np.float32).ravel(), block, prescale), count, block)
-        for x in xs
-    ]
-    total = reduce(lambda a, b: a + b, (part.astype(wide) for part in parts))
-    total = scaled(total, postscale, len(xs) if op == AVERAGE else 1.0)
+    """The quantised sum, which is quantised once more for 3 or more ranks."""
+    total = compressed_sum(xs, codec, block, op, prescale, postscale)
     if len(xs) > 2:
-        total = decoded(codec, encoded(codec, total.astype(np.float32), block), count, block)
-    return total.astype(dtype).reshape(xs[0].shape)
+        total = decoded(codec, encoded(codec, total.astype(np.float32), block), total.size, block)
+    return total.astype(xs[0].dtype).reshape(xs[0].shape)
+
+
+def adasum(xs: list[Array], prescale: float = 1.0, postscale: float = 1.0) -> Array:
+    """Pairs of neighbours, then pairs of those, each pair without what the two have in common."""
+
+    def of_two(a: Array, b: Array) -> Array:
+        wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+        common = float(np.vdot(wide_a, wide_b))
+        lengths = [float(np.vdot(x, x)) for x in (wide_a, wide_b)]
+        of_a, of_b = (1.0 - common / (2 * length) if length else 1.0 for length in lengths)
+        return a.dtype.type(of_a) * a + b.dtype.type(of_b) * b
+
+    level = [scaled(x.astype(sum_type(x.dtype)), prescale) for x in xs]
+    while len(level) > 1:
+        level = [of_two(a, b) for a, b in zip(level[::2], level[1::2], strict=True)]
+    return scaled(level[0], postscale).astype(xs[0].dtype)

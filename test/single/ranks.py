@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
@@ -29,6 +31,17 @@ DTYPES: dict[str, tuple[int, Any]] = {
 }
 NUMBERS = {np.dtype(numpy_type): number for number, numpy_type in DTYPES.values()}
 AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
+WORLDS = [pytest.param(True, id="window"), pytest.param(False, id="exchange")]
+
+
+def numbers(rank: int, count: int, dtype: Any, seed: int = 0) -> NDArray[Any]:
+    """Values whose sums over 7 ranks differ with the order of summation, where the dtype has rounding."""
+    rng = np.random.default_rng([seed, rank])
+    if np.dtype(dtype) == np.bool_:
+        return rng.integers(0, 2, count).astype(np.bool_)
+    if np.issubdtype(dtype, np.integer):
+        return rng.integers(0, 5, count).astype(dtype)
+    return rng.standard_normal(count).astype(dtype)
 
 
 def tensor(source: NDArray[Any], destination: NDArray[Any] | None = None) -> _native.Tensor:
@@ -37,11 +50,45 @@ def tensor(source: NDArray[Any], destination: NDArray[Any] | None = None) -> _na
     return _native.Tensor(source.ctypes.data, out.ctypes.data, list(source.shape), NUMBERS[source.dtype])
 
 
-def allreduce(engine: _native.Engine, name: str, x: NDArray[Any], **reduction: Any) -> NDArray[Any]:
+def source_only(x: NDArray[Any]) -> _native.Tensor:
+    """The core's view of an array for an operation whose result the core allocates."""
+    return _native.Tensor(x.ctypes.data, 0, list(x.shape), NUMBERS[x.dtype])
+
+
+def received(result: _native.Result, like: NDArray[Any]) -> NDArray[Any]:
+    """What the core allocated, as rows of the dtype and width of an array."""
+    if result.nbytes == 0:
+        return np.empty((0, *like.shape[1:]), like.dtype)
+    return np.from_dlpack(result.buffer()).view(like.dtype).reshape(-1, *like.shape[1:])
+
+
+def allreduce(
+    engine: _native.Engine, name: str, x: NDArray[Any], process_set: int = 0, **reduction: Any
+) -> NDArray[Any]:
     """A blocking out-of-place allreduce."""
     out = np.empty_like(x)
-    engine.wait(engine.allreduce(name, [tensor(x, out)], _native.Reduction(**reduction)))
+    engine.wait(engine.allreduce(name, [tensor(x, out)], _native.Reduction(**reduction), process_set))
     return out
+
+
+def submit(
+    engine: _native.Engine, name: str, x: NDArray[Any], process_set: int = 0, **reduction: Any
+) -> int:
+    """Starts an allreduce in place; the handle."""
+    return engine.allreduce(name, [tensor(x)], _native.Reduction(**reduction), process_set)
+
+
+def add_set(engine: _native.Engine, *members: int) -> int:
+    """Adds a process set, as all ranks do; its id."""
+    return engine.wait(engine.add_process_set(list(members))).sizes[0]
+
+
+def ends_within(engine: _native.Engine, handle: int, seconds: float = 20.0) -> bool:
+    """Whether an operation is done before the time has passed. Does not wait for it as wait() does."""
+    deadline = time.monotonic() + seconds
+    while not engine.poll(handle) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return engine.poll(handle)
 
 
 def on_ranks(
@@ -49,14 +96,18 @@ def on_ranks(
     program: Callable[[int, _native.Engine], Any],
     shares_memory: bool = True,
     settings: _native.Settings | None = None,
+    stepped: Collection[int] = (),
 ) -> list[Any]:
-    """Runs program(rank, engine) on `size` threads; results by rank. The first exception is raised here."""
+    """Runs program(rank, engine) on `size` threads; results by rank. The first exception is raised here.
+
+    The engines of the ranks in `stepped` have no thread: their programs call step() themselves.
+    """
     worlds = _native.local_worlds(size, shares_memory)
     results: list[Any] = [None] * size
     errors: list[BaseException] = []
 
     def body(rank: int) -> None:
-        engine = _native.Engine(worlds[rank], settings or _native.Settings())
+        engine = _native.Engine(worlds[rank], settings or _native.Settings(), rank not in stepped)
         try:
             results[rank] = program(rank, engine)
         except BaseException as error:  # raised again below, in the test's own thread
@@ -73,6 +124,18 @@ def on_ranks(
         raise errors[0]
     assert not any(thread.is_alive() for thread in threads), "a rank did not finish in time"
     return results
+
+
+def stepper(engine: _native.Engine, pause: float = 0.0) -> Callable[[int], _native.Result]:
+    """wait() for an engine without a thread: steps it, with pauses of seconds, until the operation is done."""
+
+    def completed(handle: int) -> _native.Result:
+        while not engine.poll(handle):
+            engine.step(1.0)
+            time.sleep(pause)
+        return engine.wait(handle)
+
+    return completed
 
 
 @contextmanager

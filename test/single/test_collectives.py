@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import oracle
 import pytest
-from numpy.typing import NDArray
-from ranks import AVERAGE, DTYPES, MAX, MIN, NUMBERS, PRODUCT, SUM, allreduce, on_ranks, tensor
+from ranks import (
+    AVERAGE,
+    DTYPES,
+    MAX,
+    MIN,
+    PRODUCT,
+    SUM,
+    WORLDS,
+    allreduce,
+    numbers,
+    on_ranks,
+    received,
+    source_only,
+    tensor,
+)
 
 from horovod import _native
 
-WORLDS = [pytest.param(True, id="window"), pytest.param(False, id="exchange")]
 SIZES = [1, 2, 3, 4, 7]
-
-
-def numbers(rank: int, count: int, dtype: Any, seed: int = 0) -> NDArray[Any]:
-    """Values whose sums over 7 ranks differ with the order of summation, where the dtype has rounding."""
-    rng = np.random.default_rng([seed, rank])
-    if np.dtype(dtype) == np.bool_:
-        return rng.integers(0, 2, count).astype(np.bool_)
-    if np.issubdtype(dtype, np.integer):
-        return rng.integers(0, 5, count).astype(dtype)
-    return rng.standard_normal(count).astype(dtype)
 
 
 @pytest.mark.parametrize("shares_memory", WORLDS)
@@ -140,14 +140,11 @@ def test_allgather_of_differing_rows(size: int, shares_memory: bool) -> None:
                 [50_000 if r == 1 else 2 for r in range(size)],
             ):
                 x = np.full((rows[rank], 3), rank % 2, dtype)
-                view = _native.Tensor(x.ctypes.data, 0, list(x.shape), NUMBERS[x.dtype])
-                result = engine.wait(engine.allgather(name, [view]))
+                result = engine.wait(engine.allgather(name, [source_only(x)]))
                 assert result.sizes == rows
                 want = np.concatenate([np.full((n, 3), r % 2, dtype) for r, n in enumerate(rows)])
                 assert result.nbytes == want.nbytes
-                if want.size:
-                    got = np.from_dlpack(result.buffer()).view(dtype).reshape(-1, 3)
-                    np.testing.assert_array_equal(got, want)
+                np.testing.assert_array_equal(received(result, x), want)
 
     on_ranks(size, program, shares_memory)
 

@@ -8,14 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ranks import AVERAGE, SUM, allreduce, on_ranks, stepped_engines, tensor
+from ranks import AVERAGE, SUM, allreduce, on_ranks, source_only, stepped_engines, submit, tensor
 
 from horovod import _native
 from horovod.common.exceptions import HorovodInternalError
-
-
-def submit(engine: _native.Engine, name: str, x: np.ndarray, **reduction: object) -> int:
-    return engine.allreduce(name, [tensor(x)], _native.Reduction(**reduction))
 
 
 def settle(engines: list[_native.Engine], elapsed_ms: float = 2.0) -> None:
@@ -148,9 +144,7 @@ class TestCache:
         def program(rank: int, engine: _native.Engine) -> None:
             for rows in ([1, 1], [1, 1], [1, 4], [2, 4], [2, 4]):
                 x = np.full(rows[rank], rank, np.float32)
-                result = engine.wait(
-                    engine.allgather("g", [_native.Tensor(x.ctypes.data, 0, [rows[rank]], 6)])
-                )
+                result = engine.wait(engine.allgather("g", [source_only(x)]))
                 assert result.sizes == rows
 
         on_ranks(2, program)

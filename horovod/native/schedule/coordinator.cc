@@ -16,6 +16,11 @@ std::vector<int64_t> first_dimensions(const std::vector<RankRequest>& requests) 
 
 }  // namespace
 
+bool Coordinator::is_join(const Pending& pending) {
+  return std::any_of(pending.requests.begin(), pending.requests.end(),
+                     [](const auto& request) { return request && request->operation == Operation::kJoin; });
+}
+
 Coordinator::Coordinator(std::vector<int> ranks, std::string label, int64_t cache_capacity, FusionRules rules,
                          std::vector<Listener*> listeners)
     : ranks_(std::move(ranks)),
@@ -23,6 +28,7 @@ Coordinator::Coordinator(std::vector<int> ranks, std::string label, int64_t cach
       rules_(rules),
       listeners_(std::move(listeners)),
       cache_(cache_capacity),
+      owed_(ranks_.size(), 0),
       has_joined_(ranks_.size(), false) {}
 
 std::vector<uint32_t> Coordinator::hear(size_t position, const Announcement& announcement, TimePoint now) {
@@ -34,7 +40,12 @@ std::vector<uint32_t> Coordinator::hear(size_t position, const Announcement& ann
       unknown.push_back(id);
     }
   }
+  owed_[position] += static_cast<uint32_t>(unknown.size());
   for (const Request& request : announcement.requests) hear_request(position, request, 0, now);
+  if (announcement.answers != 0) {
+    owed_[position] -= announcement.answers;
+    complete_without_absent();
+  }
   somebody_left_ |= announcement.is_leaving;
   return unknown;
 }
@@ -47,35 +58,41 @@ void Coordinator::hear_request(size_t position, const Request& request, uint32_t
     pending.ids.resize(ranks_.size(), 0);
     pending.since = now;
   }
+  const bool was_complete = is_complete(pending);
   for (Listener* listener : listeners_) {
     listener->on_rank_ready(label_ + request.name, name_of(request.operation), ranks_[position]);
   }
   pending.requests[position] = request;
   pending.ids[position] = id;
   ++pending.count;
-  if (is_complete(pending)) complete_.push_back(request.name);
+  if (!was_complete && is_complete(pending)) complete_.push_back(request.name);
 }
 
-// Operations that waited only for this rank are complete without it.
 void Coordinator::hear_join(size_t position) {
   has_joined_[position] = true;
   ++joined_count_;
   last_joined_ = ranks_[position];
+  complete_without_absent();
+}
+
+// Operations that waited only for ranks that have joined are complete without them; the join itself comes after them.
+void Coordinator::complete_without_absent() {
   std::vector<std::string> freed;
   for (const auto& [name, pending] : pending_) {
     const bool was_complete = std::find(complete_.begin(), complete_.end(), name) != complete_.end();
     if (!was_complete && is_complete(pending)) freed.push_back(name);
   }
   std::sort(freed.begin(), freed.end());  // an order that does not depend on a hash
+  std::stable_partition(freed.begin(), freed.end(), [&](const std::string& name) { return !is_join(pending_.at(name)); });
   complete_.insert(complete_.end(), freed.begin(), freed.end());
 }
 
 bool Coordinator::is_complete(const Pending& pending) const {
-  if (joined_count_ == 0 || pending.count == ranks_.size()) return pending.count == ranks_.size();
-  const bool is_join = std::any_of(pending.requests.begin(), pending.requests.end(),
-                                   [](const auto& r) { return r && r->operation == Operation::kJoin; });
+  if (joined_count_ == 0) return pending.count == ranks_.size();
+  const bool needs_all = is_join(pending);
+  if (needs_all && pending.count < ranks_.size()) return false;
   for (size_t position = 0; position < ranks_.size(); ++position) {
-    if (!pending.requests[position] && (is_join || !has_joined_[position])) return false;
+    if ((needs_all || !pending.requests[position]) && !is_absent(position)) return false;
   }
   return true;
 }
@@ -87,8 +104,10 @@ std::string Coordinator::refusal(const std::vector<RankRequest>& requests) const
   for (size_t position = 0; position < ranks_.size(); ++position) {
     if (has_joined_[position]) who += (who.empty() ? "" : ", ") + std::to_string(ranks_[position]);
   }
-  return "'" + first.name + "' (" + std::string(name_of(first.operation)) + ") cannot be carried out: rank " + who +
-         " has called join(), and takes part in allreduce only until all ranks have. Let every rank do the same number "
+  who = joined_count_ == 1 ? "rank " + who + " has called join(), and takes"
+                           : "ranks " + who + " have called join(), and take";
+  return "'" + first.name + "' (" + std::string(name_of(first.operation)) + ") cannot be carried out: " + who +
+         " part in allreduce only until all ranks have. Let every rank do the same number "
          "of other operations before join(). The job can go on";
 }
 
@@ -160,9 +179,11 @@ std::vector<Verdict> Coordinator::decide() {
 std::vector<StalledOperation> Coordinator::incomplete(TimePoint now) const {
   std::vector<StalledOperation> all;
   for (const auto& [name, pending] : pending_) {
+    // Who has joined waits as long as the others work: nobody is late for that, nor is it late for theirs.
+    if (is_join(pending)) continue;
     StalledOperation& one = all.emplace_back(StalledOperation{label_ + name, now - pending.since, {}});
     for (size_t position = 0; position < ranks_.size(); ++position) {
-      if (!pending.requests[position]) one.missing_ranks.push_back(ranks_[position]);
+      if (!pending.requests[position] && !is_absent(position)) one.missing_ranks.push_back(ranks_[position]);
     }
   }
   return all;

@@ -47,6 +47,9 @@ class Coordinator {
 
   void hear_request(size_t position, const Request& request, uint32_t id, TimePoint now);
   void hear_join(size_t position);
+  void complete_without_absent();
+  static bool is_join(const Pending& pending);
+  bool is_absent(size_t position) const { return has_joined_[position] && owed_[position] == 0; }
   bool is_complete(const Pending& pending) const;
   std::optional<Verdict> refuse_or_accept(const std::string& name, std::vector<Ready>* ready,
                                           std::vector<uint32_t>* forgotten);
@@ -61,6 +64,7 @@ class Coordinator {
   ResponseCache cache_;
   std::unordered_map<std::string, Pending> pending_;
   std::vector<std::string> complete_;  // names all ranks have asked for, in that order
+  std::vector<uint32_t> owed_;         // by position: requests it announced by forgotten ids, and not yet in full
   std::vector<bool> has_joined_;       // by position
   size_t joined_count_ = 0;
   int last_joined_ = 0;

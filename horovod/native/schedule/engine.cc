@@ -5,6 +5,7 @@
 
 #include <ctime>
 #include <new>
+#include <utility>
 
 #include "base/affinity.h"
 #include "base/error.h"
@@ -189,15 +190,22 @@ void Engine::hear(const Message& message) {
     for (const Verdict& verdict : read_verdicts(message.bytes)) obey(verdict);
     return;
   }
-  for (const Announcement& announcement : read_announcements(message.bytes)) {
-    const ProcessSets::Pointer set = sets_.by_serial(announcement.set);
-    if (set == nullptr) continue;  // removed meanwhile, and the rank finds out by itself
-    const std::vector<uint32_t> unknown = set->hear(message.from, announcement, now());
-    if (unknown.empty()) continue;
-    ByteWriter writer;
-    const std::vector<Verdict> verdicts = {{announcement.set, VerdictKind::kAskInFull, {}, unknown, ""}};
-    transport_.post(message.from, write(verdicts, &writer));
+  for (const Announcement& announcement : read_announcements(message.bytes)) hear(message.from, announcement);
+}
+
+void Engine::hear(int from, const Announcement& announcement) {
+  const ProcessSets::Pointer set = sets_.by_serial(announcement.set);
+  if (set == nullptr) {
+    // Other ranks may be ahead of this one, which waits for its own turn in a collective before the set's addition. A
+    // set that was removed meanwhile the rank misses by itself.
+    if (!sets_.has_existed(announcement.set)) early_.push_back({from, announcement});
+    return;
   }
+  const std::vector<uint32_t> unknown = set->hear(from, announcement, now());
+  if (unknown.empty()) return;
+  ByteWriter writer;
+  const std::vector<Verdict> verdicts = {{announcement.set, VerdictKind::kAskInFull, {}, unknown, ""}};
+  transport_.post(from, write(verdicts, &writer));
 }
 
 bool Engine::must_announce() {
@@ -313,6 +321,7 @@ Result Engine::carry_out(ProcessSet& set, const std::vector<Agreed>& together) {
   if (request.operation == Operation::kAddProcessSet) {
     result.rows = {sets_.add({request.set.begin(), request.set.end()})};
     if (coordinates_) transport_.serve_while_waiting([this] { serve_others(); });
+    for (const auto& [from, announcement] : std::exchange(early_, {})) hear(from, announcement);
   }
   return result;
 }
@@ -320,8 +329,8 @@ Result Engine::carry_out(ProcessSet& set, const std::vector<Agreed>& together) {
 void Engine::refuse(ProcessSet& set, const Verdict& verdict) {
   const std::vector<Agreed> refused = set.take_present(verdict.items);
   release_names(set, refused);
-  for (const Agreed& agreed : refused) handles_.fail(agreed.submission.handle, verdict.error);
   set.count_refusals(refused.size());
+  for (const Agreed& agreed : refused) handles_.fail(agreed.submission.handle, verdict.error);
 }
 
 void Engine::obey(const Verdict& verdict) {

@@ -31,16 +31,14 @@ class Engine {
   // Returns a handle. Throws InvalidArgument if there is no such process set, this rank is not in it, or the name is in
   // flight on this rank; InternalError after the end.
   int64_t submit(int process_set, Submission submission) EXCLUDES(mutex_);
-  // See HandleTable for both.
-  bool is_done(int64_t handle) { return handles_.is_done(handle); }
+  bool is_done(int64_t handle) { return handles_.is_done(handle); }  // this and wait(): see HandleTable
   std::optional<Result> wait(int64_t handle, std::chrono::microseconds timeout);
 
   const ProcessSets& process_sets() const { return sets_; }
   Observers& observers() { return observers_; }
   // Tells the other ranks, waits until all have stopped, and fails what is pending. May be repeated, by one thread.
   void shutdown() EXCLUDES(mutex_);
-  // Whether the engine stopped because something failed, on this rank or another.
-  bool has_failed() const { return has_failed_; }
+  bool has_failed() const { return has_failed_; }  // stopped because something failed, on this rank or another
 
   // One round, after `elapsed` has passed on the manual clock. True if anything happened.
   bool step(std::chrono::microseconds elapsed);
@@ -59,6 +57,7 @@ class Engine {
   void sleep();
   TimePoint now() const;
   void hear(const Message& message);
+  void hear(int from, const Announcement& announcement);
   bool announce() EXCLUDES(mutex_);
   bool must_announce() REQUIRES(mutex_);
   bool issue();
@@ -91,8 +90,9 @@ class Engine {
   std::string stopped_because_ GUARDED_BY(mutex_);  // not empty: nothing is accepted any more
   std::atomic<bool> somebody_waits_{false}, has_failed_{false}, is_stopped_{false};
 
-  // Engine thread only (or whoever steps).
-  std::deque<Verdict> orders_;  // on rank 0: its own part in what it has issued
+  // Engine thread only, or whoever steps.
+  std::deque<Verdict> orders_;                        // on rank 0: its own part in what it has issued
+  std::vector<std::pair<int, Announcement>> early_;  // by rank, of sets whose addition is still among the orders
   TimePoint manual_now_{};
   std::thread thread_;  // last: it uses all of the above
 };

@@ -49,6 +49,7 @@ Announcement ProcessSet::announce(std::vector<Submission> submissions) {
 Announcement ProcessSet::announce_in_full(const std::vector<uint32_t>& ids) {
   Announcement announcement;
   announcement.set = serial_;
+  announcement.answers = static_cast<uint32_t>(ids.size());
   for (const uint32_t id : ids) {
     for (auto& [name, submission] : announced_) {
       if (submission.announced_id != id) continue;

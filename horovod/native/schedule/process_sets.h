@@ -29,6 +29,7 @@ class ProcessSets {
   Pointer remove(int id) EXCLUDES(mutex_);
   // Engine thread. Null if the set is gone.
   Pointer by_serial(uint32_t serial) const;
+  bool has_existed(uint32_t serial) const { return serial < next_serial_; }
   const std::map<uint32_t, Pointer>& all() const { return by_serial_; }
 
  private:

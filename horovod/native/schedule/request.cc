@@ -68,6 +68,7 @@ void get_all(ByteReader* in, std::vector<T>* all) {
 void put(const Announcement& announcement, ByteWriter* out) {
   out->put(announcement.set);
   out->put(announcement.is_leaving);
+  out->put(announcement.answers);
   out->put(announcement.ids);
   put_all(announcement.requests, out);
 }
@@ -75,6 +76,7 @@ void put(const Announcement& announcement, ByteWriter* out) {
 void get(ByteReader* in, Announcement* announcement) {
   in->get(&announcement->set);
   in->get(&announcement->is_leaving);
+  in->get(&announcement->answers);
   in->get(&announcement->ids);
   get_all(in, &announcement->requests);
 }

@@ -3,7 +3,8 @@
 //   rank -> coordinator   Announcement[]
 //   coordinator -> ranks  Verdict[]
 //
-// Both name the process set they are about by its serial number, which, unlike its id, is never used again. An id stands for a request that all ranks have agreed on before (see response_cache.h).
+// Both name the process set they are about by its serial number, which, unlike its id, is never used again. An id
+// stands for a request that all ranks have agreed on before (see response_cache.h).
 #pragma once
 
 #include <cstdint>
@@ -58,6 +59,7 @@ struct Request {
 struct Announcement {
   uint32_t set = 0;         // serial
   bool is_leaving = false;  // the rank shuts down
+  uint32_t answers = 0;     // `requests` are those of as many ids that the coordinator had forgotten
   std::vector<uint32_t> ids;
   std::vector<Request> requests;
 

@@ -1,6 +1,7 @@
 #include "schedule/submission.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -112,6 +113,7 @@ Submission reducescatter_submission(std::string name, std::vector<TensorRef> ten
   for (const TensorRef& tensor : tensors) {
     if (tensor.shape.empty()) refuse(name, "a tensor without dimensions cannot be scattered; reshape it to (1,)");
   }
+  if (reduction.op == ReduceOp::kAdasum) refuse(name, "reduce-scatter does not serve Adasum; use allreduce for it");
   return reduction_submission(Operation::kReducescatter, std::move(name), std::move(tensors), reduction);
 }
 
@@ -146,6 +148,9 @@ Submission remove_process_set_submission(int id) {
 void settle(Submission* submission, const std::vector<int>& ranks) {
   const Request& request = submission->request;
   if (request.operation == Operation::kAlltoall) settle_splits(submission, ranks.size());
+  if (request.operation == Operation::kAllreduce && request.op == ReduceOp::kAdasum && !std::has_single_bit(ranks.size())) {
+    refuse(request.name, "Adasum needs 2, 4, 8, ... ranks, and there are " + std::to_string(ranks.size()));
+  }
   if (request.operation == Operation::kBroadcast &&
       std::find(ranks.begin(), ranks.end(), request.root) == ranks.end()) {
     refuse(request.name, "root rank " + std::to_string(request.root) + " is not among the ranks of the process set, " +

@@ -1,0 +1,305 @@
+"""Join: a rank that has run out of data adds zeros to the others' allreduces until all have."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import oracle
+import pytest
+from ranks import (
+    ADASUM,
+    AVERAGE,
+    DTYPES,
+    MAX,
+    MIN,
+    PRODUCT,
+    SUM,
+    WORLDS,
+    add_set,
+    allreduce,
+    ends_within,
+    numbers,
+    on_ranks,
+    source_only,
+    stepped_engines,
+    stepper,
+    submit,
+    tensor,
+)
+
+from horovod import _native
+from horovod.common.exceptions import HorovodInternalError
+
+
+def join(engine: _native.Engine) -> int:
+    [last] = engine.wait(engine.join()).sizes
+    return last
+
+
+@pytest.mark.parametrize("shares_memory", WORLDS)
+class TestStandIns:
+    @pytest.mark.parametrize("op", [AVERAGE, SUM, MIN, MAX, PRODUCT])
+    def test_every_dtype(self, shares_memory: bool, op: int) -> None:
+        """Each rank in turn is early; an average still divides by all."""
+
+        def program(rank: int, engine: _native.Engine) -> None:
+            for early in range(3):
+                for name, (_, dtype) in DTYPES.items():
+                    if rank == early or (name == "bool" and op == AVERAGE):
+                        continue  # the oracle knows no mean of truth values
+                    xs = [numbers(r, 5000, dtype) * dtype(r != early) for r in range(3)]
+                    got = allreduce(engine, name, xs[rank], op=op)
+                    np.testing.assert_array_equal(got, oracle.allreduce(xs, op), err_msg=name)
+                assert 0 <= join(engine) < 3
+
+        on_ranks(3, program, shares_memory)
+
+    @pytest.mark.parametrize("codec", ["bit16", "bit8", "bit8/32"])
+    @pytest.mark.parametrize("size", [2, 3])
+    def test_codecs_and_groups_and_factors(self, shares_memory: bool, codec: str, size: int) -> None:
+        """Whoever has joined learns the codec, its block and the shapes from the others' request."""
+        name, _, block = codec.partition("/")
+        counts = [3, 0, 700]
+
+        def program(rank: int, engine: _native.Engine) -> None:
+            if rank != 0:
+                native = _native.get_codec(name, int(block or 0))
+                xs = [
+                    [numbers(r, count, np.float32) * np.float32(r != 0) for r in range(size)]
+                    for count in counts
+                ]
+                outs = [np.empty_like(x[rank]) for x in xs]
+                tensors = [tensor(x[rank], out) for x, out in zip(xs, outs, strict=True)]
+                reduction = _native.Reduction(op=AVERAGE, prescale=0.5, postscale=3.0, codec=native)
+                engine.wait(engine.allreduce("group", tensors, reduction))
+                for x, got in zip(xs, outs, strict=True):
+                    want = oracle.compressed_allreduce(x, name, int(block or 128), AVERAGE, 0.5, 3.0)
+                    np.testing.assert_array_equal(got, want)
+            join(engine)
+
+        on_ranks(size, program, shares_memory)
+
+    @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+    def test_adasum_takes_zeros_as_nothing(self, shares_memory: bool, dtype: str) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            if rank == 3:
+                x = numbers(0, 1001, dtype)
+                assert allreduce(engine, "x", x, op=ADASUM).tobytes() == x.tobytes()
+            assert join(engine) == 3
+
+        on_ranks(4, program, shares_memory)
+
+
+class TestKnownRequests:
+    def test_before_and_after(self) -> None:
+        """A request known by its number stays known; what runs with stand-ins is spelt out."""
+
+        def program(rank: int, engine: _native.Engine) -> None:
+            for early in (0, 1, 2):
+                for _ in range(3):
+                    assert allreduce(engine, "x", np.ones(5, np.float32)).tolist() == [3.0] * 5
+                if rank != early:
+                    for _ in range(2):
+                        assert allreduce(engine, "x", np.ones(5, np.float32)).tolist() == [2.0] * 5
+                    assert allreduce(engine, "new", np.ones(2, np.float32)).tolist() == [2.0] * 2
+                join(engine)
+            # All but the first "x", and each "new" of this rank.
+            assert engine.counters()["cache_hits"] == 3 * 3 + 2 * 2 - 1
+
+        on_ranks(3, program)
+
+    def test_a_rank_with_other_parameters_is_refused_while_somebody_has_joined(self) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            if rank != 0:
+                words = r"shape of 'x': rank 1: \(1,\); rank 2: \(2,\)"
+                with pytest.raises(HorovodInternalError, match=words):
+                    allreduce(engine, "x", np.ones(rank, np.float32))
+                assert allreduce(engine, "x", np.ones(4, np.float32)).tolist() == [2.0] * 4
+            join(engine)
+
+        on_ranks(3, program)
+
+    def test_a_number_that_was_forgotten_when_its_rank_joined(self) -> None:
+        """Rank 1 announces "x" by a number, and joins, before it hears that the number means nothing any more.
+
+        What tells it, the verdict on a request with a very long name, arrives in pieces, one with each step.
+        """
+        settings = _native.Settings()
+        settings.cache_capacity = 1
+        long_name = "y" * 150_000
+
+        def program(rank: int, engine: _native.Engine) -> None:
+            completed = stepper(engine, pause=0.01) if rank == 1 else engine.wait
+            x, y = np.ones(3, np.float32), np.ones(3, np.float32)
+            completed(submit(engine, "x", x))
+            handles = [submit(engine, long_name, y)]
+            if rank == 1:
+                for _ in range(3):
+                    engine.step(5.0)
+                    time.sleep(0.1)  # rank 0 takes out what is there
+            else:
+                engine.wait(handles.pop())
+            handles += [submit(engine, "x", x), engine.join()]
+            if rank == 1:
+                engine.step(5.0)
+                assert not any(engine.poll(handle) for handle in handles)
+                completed(handles[0])
+                time.sleep(0.3)  # rank 0 asks again, hears no answer, and goes on to "x"
+                handles = handles[1:]
+            for handle in handles:
+                completed(handle)
+            assert x.tolist() == [4.0] * 3 and y.tolist() == [2.0] * 3
+            handle = submit(engine, "x", x) if rank == 0 else 0
+            completed(engine.barrier("b"))
+            if rank == 0:
+                assert not ends_within(engine, handle, 0.2), "a request was heard twice"
+                assert allreduce(engine, "go", y).tolist() == [4.0] * 3
+                engine.wait(handle)
+            else:
+                completed(submit(engine, "go", y))
+                completed(submit(engine, "x", x))
+
+        on_ranks(2, program, settings=settings, stepped=[1])
+
+
+class TestOrder:
+    def test_who_comes_last_is_known_to_all(self) -> None:
+        """The others' zeros are in the last rank's result, so they have joined before it does."""
+
+        def program(rank: int, engine: _native.Engine) -> None:
+            for last in (2, 0, 1, 1):
+                if rank == last:
+                    x = np.ones(3, np.float32)
+                    while allreduce(engine, "alone", x)[0] != 1.0:
+                        pass
+                assert join(engine) == last
+
+        on_ranks(3, program)
+
+    def test_several_in_a_row(self) -> None:
+        def program(rank: int, engine: _native.Engine) -> list[int]:
+            return [join(engine) for _ in range(50)]
+
+        results = on_ranks(4, program)
+        assert all(result == results[0] for result in results)
+
+    def test_operations_pending_on_the_rank_that_joins(self) -> None:
+        """They wait for those who have not joined, and are done without the others."""
+
+        def program(rank: int, engine: _native.Engine) -> None:
+            xs = {name: np.full(4, rank, np.int32) for name in "abc"}
+            handles = [submit(engine, name, xs[name]) for name in "abc"[: rank + 1]]
+            join(engine)
+            for handle in handles:
+                engine.wait(handle)
+            assert xs["a"].tolist() == [3] * 4
+            if rank >= 1:
+                assert xs["b"].tolist() == [3] * 4
+            if rank == 2:
+                assert xs["c"].tolist() == [2] * 4
+
+        on_ranks(3, program)
+        on_ranks(3, program, shares_memory=False)
+
+    def test_operations_that_wait_only_for_the_rank_that_joins(self) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            xs = [np.full(3, i, np.int32) for i in range(20)]
+            handles = [submit(engine, f"t{i}", x) for i, x in enumerate(xs)] if rank != 1 else []
+            if rank == 1:
+                time.sleep(0.2)  # the others have asked by now
+            else:
+                for handle in handles:
+                    engine.wait(handle)
+                assert [x.tolist() for x in xs] == [[2 * i] * 3 for i in range(20)]
+            join(engine)
+
+        on_ranks(3, program)
+
+    def test_process_sets_are_not_concerned(self) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            both = add_set(engine, 0, 1)
+            x = np.ones(3, np.float32)
+            if rank < 2:
+                for _ in range(3):
+                    assert allreduce(engine, "x", x, both).tolist() == [2.0] * 3
+            join(engine)
+            assert allreduce(engine, "x", x).tolist() == [3.0] * 3
+
+        on_ranks(3, program)
+
+
+def calls(engine: _native.Engine) -> dict[str, Any]:
+    """Operations that need a rank's data, or the rank itself."""
+    x = np.ones(4, np.float32)
+    return {
+        "ALLGATHER": lambda: engine.allgather("x", [source_only(x)]),
+        "BROADCAST": lambda: engine.broadcast("x", tensor(x), 0),
+        "ALLTOALL": lambda: engine.alltoall("x", source_only(x), [4, 0, 0]),
+        "REDUCESCATTER": lambda: engine.reducescatter("x", [tensor(x, x)], _native.Reduction()),
+        "BARRIER": lambda: engine.barrier("x"),
+        "ADD_PROCESS_SET": lambda: engine.add_process_set([0]),
+    }
+
+
+class TestRefusals:
+    def test_other_operations_while_a_rank_has_joined(self) -> None:
+        """And the same work once all have."""
+
+        def program(rank: int, engine: _native.Engine) -> None:
+            if rank != 1:
+                for operation, call in calls(engine).items():
+                    words = rf"\({operation}\) cannot be carried out: rank 1 has called join\(\), and takes part"
+                    with pytest.raises(HorovodInternalError, match=words):
+                        engine.wait(call())
+                assert allreduce(engine, "x", np.ones(2, np.float32)).tolist() == [2.0] * 2
+            join(engine)
+            for call in calls(engine).values():
+                engine.wait(call())
+
+        on_ranks(3, program)
+
+    def test_several_that_have_joined_are_named(self) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            if rank == 1:
+                while allreduce(engine, "alone", np.ones(1, np.float32))[0] != 1.0:
+                    pass
+                with pytest.raises(HorovodInternalError, match=r"ranks 0, 2 have called join\(\), and take part"):
+                    engine.wait(engine.barrier("x"))
+            assert join(engine) == 1
+
+        on_ranks(3, program)
+
+    def test_pending_ones_are_refused_when_a_rank_joins(self) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            if rank == 0:
+                handle = engine.barrier("x")
+                time.sleep(0.1)
+                assert not engine.poll(handle)
+                assert allreduce(engine, "go", np.ones(1, np.float32)).tolist() == [2.0]
+                with pytest.raises(HorovodInternalError, match=r"rank 1 has called join"):
+                    engine.wait(handle)
+            else:
+                assert allreduce(engine, "go", np.ones(1, np.float32)).tolist() == [2.0]
+            join(engine)
+
+        on_ranks(2, program)
+
+    def test_twice_at_a_time(self) -> None:
+        with stepped_engines(1) as [engine]:
+            engine.join()
+            with pytest.raises(ValueError, match="'join.noname' is already in flight"):
+                engine.join()
+
+
+def test_shutdown_while_a_rank_has_joined() -> None:
+    def program(rank: int, engine: _native.Engine) -> None:
+        if rank == 0:
+            with pytest.raises(HorovodInternalError, match="shut down"):
+                join(engine)
+        else:
+            while allreduce(engine, "alone", np.ones(1, np.float32))[0] != 1.0:
+                pass
+
+    on_ranks(2, program)
