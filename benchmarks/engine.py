@@ -51,7 +51,12 @@ def launch(ranks: int, words: list[str], limit: float) -> dict[str, Any]:
 def tables(document: dict[str, Any]) -> str:
     best = document["latency"][0]["seconds"]
     latency = [
-        [row["contender"], report.time_text(row["seconds"]), f"{row['spread']:.0%}", f"{row['seconds'] / best:.2f}"]
+        [
+            row["contender"],
+            report.time_text(row["seconds"]),
+            f"{row['spread']:.0%}",
+            f"{row['seconds'] / best:.2f}",
+        ]
         for row in document["latency"]
     ]
     steps = [
@@ -97,7 +102,8 @@ def main(words: list[str]) -> int:
     document = launch(chosen.np, words, chosen.limit)
     print(tables(document))
     if chosen.out:
-        report.write_json(chosen.out, {"benchmark": "engine", "machine": facts, "ranks": chosen.np} | document)
+        figures = {"benchmark": "engine", "machine": facts, "ranks": chosen.np} | document
+        report.write_json(chosen.out, figures)
     return 0
 
 

@@ -87,6 +87,7 @@ def run(sizes: Sequence[int], rounds: int, count: int) -> None:
     back_to_back, spread_out = steps(sizes, count, 0.0), steps(sizes, count, BACKWARD_SECONDS)
     gathered = hvd.allgather_object([back_to_back, spread_out])
     if hvd.rank() == 0:
-        document = {"latency": rows, "steps": [step for ranks in zip(*gathered, strict=True) for step in ranks]}
+        by_kind = [step for ranks in zip(*gathered, strict=True) for step in ranks]
+        document = {"latency": rows, "steps": by_kind}
         Path(os.environ["ENGINE_BENCHMARK_RESULT"]).write_text(json.dumps(document))
     hvd.shutdown()
