@@ -1,4 +1,4 @@
-"""Ten thousand steps of mixed work: memory and file descriptors stay as they are once all has happened before.
+"""Ten thousand steps of mixed work: memory and file descriptors stay as they are once all has happened.
 
 With four ranks on two cores it is half as many.
 """
