@@ -92,6 +92,24 @@ def test_a_function_on_two_hosts(cluster: Cluster) -> None:
     assert cluster.files_left() == []
 
 
+def test_a_function_needs_no_folder_on_other_hosts(cluster: Cluster) -> None:
+    """TMPDIR is a folder of each host's own, so one in it is on the first host only."""
+    call = "import horovod, os; print(horovod.run(os.getcwd, num_proc=2, hosts='t1:1,t2:1'))"
+    script = f'mkdir "$TMPDIR/only" && cd "$TMPDIR/only" && "$0" -c "{call}"; cd /; rmdir "$TMPDIR/only"'
+    result = cluster.run("t1", ["sh", "-c", script, sys.executable])
+    assert "/only', '/" in result.stdout, result.stderr
+    refused = cluster.run(
+        "t1",
+        [
+            "sh",
+            "-c",
+            script.replace(f'-c "{call}"', "-m horovod.runner -np 2 -H t1:1,t2:1 pwd"),
+            sys.executable,
+        ],
+    )
+    assert "rank 1 on host t2 could not run: the directory" in refused.stderr
+
+
 def test_hosts_that_cannot_be_reached_are_named(cluster: Cluster) -> None:
     cluster.break_("kill", "t2")
     cluster.break_("unlink", "t3")

@@ -1,4 +1,4 @@
-"""The commands of docs/running.md that need one machine; the others: test/cluster/test_running_on_hosts.py."""
+"""The commands of docs/running.md for one machine; the others: test/cluster/test_running_on_hosts.py."""
 
 import re
 import subprocess
