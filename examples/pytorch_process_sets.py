@@ -1,5 +1,4 @@
-"""Two trainings in one job: each half of the ranks averages gradients among itself, and all compare at the
-end.
+"""Two trainings in one job: each half of the ranks averages gradients by itself; all compare at the end.
 
     horovodrun -np 2 python pytorch_process_sets.py
     horovodrun -np 4 python pytorch_process_sets.py

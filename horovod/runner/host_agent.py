@@ -23,17 +23,19 @@ from pathlib import Path
 from typing import Any
 
 MARK = "horovodrun-host "
+VERSION = 1  # of the answers: remembered ones of another version are not understood
 
 
-def addresses() -> list[tuple[str, str]]:
-    """(interface, address/prefix) of every IPv4 address of this host."""
+def addresses() -> list[tuple[str, str, int]]:
+    """(interface, address/prefix, Mbit/s or 0) of every IPv4 address of this host."""
     import psutil
 
+    states = psutil.net_if_stats()
     return [
-        (name, str(IPv4Interface(f"{entry.address}/{entry.netmask}")))
+        (name, str(IPv4Interface(f"{entry.address}/{entry.netmask}")), states[name].speed)
         for name, entries in psutil.net_if_addrs().items()
         for entry in entries
-        if entry.family == socket.AF_INET and entry.netmask
+        if entry.family == socket.AF_INET and entry.netmask and name in states and states[name].isup
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 
@@ -13,11 +13,13 @@ class Description:
 
     `addresses`: (interface, address with prefix), IPv4. `reached_at`: the address at which our ssh arrived
     there, and `reached_from` the one it came from; None for this machine, or where ssh does not say.
+    `speeds`: interface -> Mbit/s, 0 for unknown.
     """
 
     addresses: tuple[tuple[str, IPv4Interface], ...]
     reached_at: IPv4Address | None = None
     reached_from: IPv4Address | None = None
+    speeds: Mapping[str, int] = field(default_factory=dict)
 
     def networks(self) -> dict[IPv4Network, set[IPv4Address]]:
         """The networks it is in, with its addresses there; none that ends at the host itself."""
@@ -41,7 +43,7 @@ class Choice:
     """What ranks and mpirun's daemons are told to use; nothing where nothing could be found out."""
 
     networks: tuple[str, ...] = ()  # of the ranks, as 10.0.0.0/8
-    daemon_networks: tuple[str, ...] = ()  # of mpirun's daemons and mpirun itself
+    daemon_networks: tuple[str, ...] = ()  # of mpirun's daemons and mpirun itself, one at most
     interfaces: tuple[str, ...] = ()  # names of the ranks' interfaces, over all hosts
     interface: str = ""  # the one name that serves on every host, if there is one
 
@@ -101,6 +103,19 @@ def reachable(
     """The networks in which every host reached the next one."""
     missed = [address for addresses in unreached.values() for address in addresses]
     return [network for network in networks if not any(address in network for address in missed)]
+
+
+def fastest(hosts: Sequence[Description], networks: Sequence[IPv4Network]) -> list[IPv4Network]:
+    """Without the networks that are known to be slower than another: ranks would load them all alike."""
+
+    def speed(network: IPv4Network) -> int:
+        return min(
+            max((host.speeds.get(name, 0) for name in host.interfaces_in([network])), default=0)
+            for host in hosts
+        )
+
+    best = max(map(speed, networks), default=0)
+    return [network for network in networks if speed(network) in (0, best)]
 
 
 def choice(

@@ -43,7 +43,7 @@ class Place:
         wanted = tuple(values.get("network_interfaces", ()))
         if self.shell is None:
             names = tuple(word for word in wanted if "/" not in word)
-            return Prepared(Choice(wanted, wanted, interfaces=names))
+            return Prepared(Choice(wanted, wanted[:1], interfaces=names))
         cache = None if values.get("disable_cache") else HostCache(default_folder())
         return Preparation(self.shell, cache).prepare(self.names(), wanted)
 

@@ -16,40 +16,35 @@ from horovod.runner.errors import LaunchError
 from horovod.runner.networks import Description
 from horovod.runner.shell import CONNECT_TIMEOUT, Shell
 
-TRIES = 3
 MOST_AT_ONCE = 64  # connections
 REACH_SECONDS = 2.0
 _NO_PYTHON, _NO_HOROVOD = 201, 202
 # Says apart what is missing there; every shell that a user may have there understands `sh -c`.
 _START_AGENT = f'test -x "$0" || exit {_NO_PYTHON}; test -r "$1" || exit {_NO_HOROVOD}; exec "$0" -I "$@"'
-# (part of what ssh says, what it means, whether another try may help)
+# (part of what ssh says, what it means, how many tries it is worth)
 _REASONS = (
-    ("could not resolve", "unknown host name", False),
-    ("name or service not known", "unknown host name", False),
-    ("connection refused", "connection refused: no ssh server listens there", True),
-    ("timed out", "timed out: the host is down, or a firewall is between", True),
-    ("no route to host", "no route to the host", True),
-    ("network is unreachable", "its network is unreachable", True),
-    ("identification has changed", "its host key has changed: see `ssh-keygen -R`", False),
-    ("host key verification failed", "its host key is not known here: type `ssh {host}` once", False),
-    ("permission denied", "ssh may not log in without a password: see `ssh-copy-id {host}`", False),
-    (
-        "too many authentication failures",
-        "ssh may not log in without a password: name the key with -i",
-        False,
-    ),
-    ("connection reset", "the ssh server closed the connection", True),
-    ("connection closed", "the ssh server closed the connection", True),
+    ("could not resolve", "unknown host name", 1),
+    ("name or service not known", "unknown host name", 1),
+    ("connection refused", "connection refused: no ssh server listens there", 3),
+    ("timed out", "timed out: the host is down, or a firewall is between", 2),
+    ("no route to host", "no route to the host: it is down, or its network is", 2),
+    ("network is unreachable", "its network is unreachable from here", 2),
+    ("identification has changed", "its host key has changed: see `ssh-keygen -R {host}`", 1),
+    ("host key verification failed", "its host key is not known here: type `ssh {host}` once", 1),
+    ("permission denied", "ssh may not log in without a password: see `ssh-copy-id {host}`", 1),
+    ("too many authentication failures", "ssh may not log in without a password: name the key with -i", 1),
+    ("connection reset", "the ssh server closed the connection", 3),
+    ("connection closed", "the ssh server closed the connection", 3),
 )
 T = TypeVar("T")
 
 
 class _Unreachable(Exception):
-    """Why a host cannot take part; `again`: another try may help."""
+    """Why a host cannot take part, and how many tries that is worth."""
 
-    def __init__(self, why: str, again: bool = False) -> None:
+    def __init__(self, why: str, tries: int = 1) -> None:
         super().__init__(why)
-        self.again = again
+        self.tries = tries
 
 
 def describe(hosts: Sequence[str], shell: Shell) -> dict[str, Any]:
@@ -60,9 +55,10 @@ def describe(hosts: Sequence[str], shell: Shell) -> dict[str, Any]:
 def description(record: Mapping[str, Any]) -> Description:
     """A host's answer as what `networks` works with."""
     return Description(
-        tuple((str(name), IPv4Interface(address)) for name, address in record["addresses"]),
+        tuple((str(name), IPv4Interface(address)) for name, address, _ in record["addresses"]),
         _ipv4(record["at"]),
         _ipv4(record["from"]),
+        {str(name): int(speed) for name, _, speed in record["addresses"]},
     )
 
 
@@ -104,14 +100,15 @@ def _on_each(hosts: Sequence[str], ask: Callable[[str], T], how: str) -> dict[st
 
 def _ask(shell: Shell, host: str, arguments: Sequence[str]) -> Any:
     """The agent's answer, after a few tries where these may help."""
-    for left in range(TRIES - 1, -1, -1):
+    tries = 1
+    while True:
         try:
             return _ask_once(shell, host, arguments)
         except _Unreachable as why:
-            if not why.again or not left:
+            if tries >= why.tries:
                 raise
+            tries += 1
             time.sleep(0.5)
-    raise AssertionError("unreachable")
 
 
 def _ask_once(shell: Shell, host: str, arguments: Sequence[str]) -> Any:
@@ -142,10 +139,10 @@ def explained(host: str, code: int, said: str) -> _Unreachable:
         return _Unreachable(f"it has no {host_agent.__file__}: install horovod at the same path there")
     if "No module named 'psutil'" in said:
         return _Unreachable("psutil is missing there: install horovod with its dependencies")
-    for part, meaning, again in _REASONS if code == 255 else ():
+    for part, meaning, tries in _REASONS if code == 255 else ():
         if part in said.lower():
-            return _Unreachable(meaning.format(host=host), again)
-    return _Unreachable(f"exit code {code}: {last}", code == 255)
+            return _Unreachable(meaning.format(host=host), tries)
+    return _Unreachable(f"exit code {code}: {last}", 2 if code == 255 else 1)
 
 
 def _ipv4(text: str) -> IPv4Address | None:

@@ -59,12 +59,16 @@ class Preparation:
     def _choose(self, hosts: Mapping[str, Description], launcher: Description) -> tuple[Choice, str]:
         own = list(hosts.values())
         with_launcher = own if HERE in hosts else [*own, launcher]
-        daemons = networks.shared(with_launcher) or networks.routed(with_launcher, launcher)
+        way_of_ssh = networks.routed(with_launcher, launcher)
+        daemons = networks.shared(with_launcher)
+        # One: with more of them the daemons of Open MPI 5.0 do not find each other, or crash. The first that
+        # ssh went through is known to work.
+        daemons = [*(n for n in daemons if n in way_of_ssh), *daemons][:1] or way_of_ssh
         if len(hosts) == 1:  # its ranks share memory
             return Choice(daemon_networks=tuple(map(str, daemons))), ""
         found = networks.shared(own) or networks.routed(own, launcher)
         missed = self._unreached(hosts, found)
-        usable = networks.reachable(found, missed)
+        usable = networks.fastest(own, networks.reachable(found, missed))
         warning = ""
         if not found:
             warning = (
@@ -73,9 +77,7 @@ class Preparation:
             warning += "it with --network-interfaces"
         elif not usable:
             warning = _warning(missed, self._shell)
-        ranks = usable or found
-        reached = [network for network in daemons if network in ranks or network not in found]
-        return networks.choice(own, ranks, reached or daemons), warning
+        return networks.choice(own, usable or found, daemons), warning
 
     def _unreached(
         self, hosts: Mapping[str, Description], found: Sequence[IPv4Network]
@@ -91,7 +93,9 @@ class Preparation:
         return missed
 
     def _key(self, *about: str) -> str:
-        key = " ".join((self._shell.identity(), sys.executable, host_agent.__file__, *about))
+        key = " ".join(
+            (f"v{host_agent.VERSION}", self._shell.identity(), sys.executable, host_agent.__file__, *about)
+        )
         self._keys.append(key)
         return key
 
@@ -105,7 +109,7 @@ def _as_wanted(hosts: Sequence[Description], wanted: Sequence[str]) -> Choice:
         raise LaunchError(f"--network-interfaces {','.join(wanted)}: {error}") from None
     inside = {name for host in hosts for name, a in host.addresses if any(a.ip in net for net in nets)}
     return replace(
-        Choice(tuple(wanted), tuple(wanted)), interfaces=tuple(dict.fromkeys([*named, *sorted(inside)]))
+        Choice(tuple(wanted), tuple(wanted[:1])), interfaces=tuple(dict.fromkeys([*named, *sorted(inside)]))
     )
 
 

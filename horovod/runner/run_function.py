@@ -24,6 +24,7 @@ _START_JOB = (
     "from horovod.runner import function_job; function_job.main(int(sys.argv[2]))"
 )
 _END_SECONDS = 15.0  # for the job to end its ranks after an interrupt
+_CONSEQUENCE = "HorovodInternalError"
 _ELASTIC = (
     "min_num_proc",
     "max_num_proc",
@@ -202,17 +203,20 @@ def _results(key: bytes, ranks: int, ending: Mapping[str, Any], values: Mapping[
 
 def _explained(ending: Mapping[str, Any], signed: Mapping[int, tuple[bytes, memoryview] | None]) -> str:
     """The sentence for a job that failed: about the first rank that raised, unless another one was killed."""
-    raised = [rank for rank, result in signed.items() if result is not None and result[0] == parcel.RAISED]
+    raised = {
+        rank: json.loads(bytes(result[1]))
+        for rank, result in signed.items()
+        if result is not None and result[0] == parcel.RAISED
+    }
     begin = f"mpirun failed with exit code {ending['code']}: "
-    culprit = ending["culprit"]
-    if not raised or (culprit is not None and culprit not in raised):
+    if not raised or (ending["culprit"] is not None and ending["culprit"] not in raised):
         return f"{begin}a rank exited with non-zero status, or was lost: {ending['message']}"
-    first = signed[raised[0]]
-    assert first is not None
-    told = json.loads(bytes(first[1]))
-    others = [str(rank) for rank in raised[1:]]
-    also = f" (after it, so did rank {', '.join(others)})" if others else ""
+    # A rank that misses another one raises too, and its word may arrive first.
+    causes = [rank for rank, told in raised.items() if not told["type"].endswith(_CONSEQUENCE)]
+    first = (causes or list(raised))[0]
+    told = raised.pop(first)
+    also = f" (rank {', '.join(map(str, raised))} raised too)" if raised else ""
     return (
-        f"{begin}rank {raised[0]} exited with non-zero status 1, as {told['what']} raised "
+        f"{begin}rank {first} exited with non-zero status 1, as {told['what']} raised "
         f"{told['type']}: {told['message']}{also}\n\n{told['traceback']}"
     )

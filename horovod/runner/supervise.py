@@ -87,6 +87,7 @@ class _Supervision:
         self._values: dict[int, bytearray] = {}
         self._trouble: tuple[int, str] | None = None  # beats what the ranks report
         self._wake, self._wake_end = os.pipe()
+        self._cells, self._cells_end = os.pipe()  # mpirun's standard error
 
     def run(self) -> Ending:
         handlers = self._listen_to_signals()
@@ -94,7 +95,7 @@ class _Supervision:
             process = subprocess.Popen(
                 self._launch.command,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=self._cells_end,
                 env=self._launch.environment,
                 preexec_fn=lambda: wrapper.end_with_parent(signal.SIGTERM),
             )
@@ -104,6 +105,8 @@ class _Supervision:
             return self._explain(process.returncode)
         finally:
             signal.set_wakeup_fd(-1)
+            for descriptor in (self._wake, self._wake_end, self._cells, self._cells_end):
+                os.close(descriptor)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
 
@@ -140,13 +143,15 @@ class _Supervision:
         self._guarded(self._output.finish)
         self._guarded(sys.stderr.buffer.write, _NON_ZERO.sub(b"", self._late_words.replace(b"\0", b"")))
 
-    @staticmethod
-    def _streams(process: subprocess.Popen[bytes]) -> dict[int, int]:
+    def _streams(self, process: subprocess.Popen[bytes]) -> dict[int, int]:
         """mpirun's output pipes, and our descriptors for them. Cells come in standard error."""
-        assert process.stdout is not None and process.stderr is not None
-        return {process.stdout.fileno(): 1, process.stderr.fileno(): 2}
+        assert process.stdout is not None
+        return {process.stdout.fileno(): 1, self._cells: 2}
 
     def _read(self, descriptor: int, target: int) -> bool:
+        # Open MPI 5 makes its standard error non-blocking, and when it ends gives up what does not fit in at
+        # once: the end of long output, and our reports. The pipe is ours too, so this can be undone.
+        os.set_blocking(self._cells_end, True)
         data = os.read(descriptor, 1 << 16)
         if target == 1:
             self._pass_on(target, data)

@@ -104,14 +104,16 @@ def _slot(tensor: torch.Tensor, number: int) -> _Slot:
 
 
 def _described_state(optimizer: torch.optim.Optimizer, tensors: list[torch.Tensor]) -> dict[str, Any]:
-    """Groups without their parameters, and state by parameter number, with slots in place of tensors."""
+    """Groups without their parameters, and state by parameter number or other key, with slots for tensors."""
     parameters = [p for entry in optimizer.param_groups for p in entry["params"]]
     groups = [{k: v for k, v in entry.items() if k != "params"} for entry in optimizer.param_groups]
     state = {i: optimizer.state[p] for i, p in enumerate(parameters) if p in optimizer.state}
+    others = {key: s for key, s in optimizer.state.items() if not isinstance(key, torch.Tensor)}
     return {
         "sizes": [len(entry["params"]) for entry in optimizer.param_groups],
         "groups": _without_tensors(groups, tensors),
         "state": _without_tensors(state, tensors),
+        "others": _without_tensors(others, tensors),
     }
 
 
@@ -158,6 +160,7 @@ def _install_state(
     optimizer.state.clear()
     for number, state in _with_tensors(structure["state"], tensors).items():
         optimizer.state[parameters[number]] = state
+    optimizer.state.update(_with_tensors(structure["others"], tensors))
 
 
 def broadcast_object(

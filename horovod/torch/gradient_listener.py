@@ -72,7 +72,7 @@ class GradientListener(torch.optim.Optimizer):
         if not self._active:
             return
         _listening.add(self)
-        weakref.finalize(self, _remove_hooks, self._hooks)
+        weakref.finalize(self, _remove_hooks, self._hooks).atexit = False
         self._listen_to_new_parameters()
         trainable = [p for p in self._all_parameters() if p in self._requires_update]
         if isinstance(self._groups, int):

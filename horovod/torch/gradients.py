@@ -12,7 +12,7 @@ from horovod.torch.compression import Compression, resolved
 from horovod.torch.exchange import sparse_allreduce_async
 from horovod.torch.gathered import compressor_name
 from horovod.torch.handles import synchronize
-from horovod.torch.reduce_ops import OP_NAMES, Average, ReduceArguments, Sum, reduce_arguments
+from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, ReduceArguments, Sum, reduce_arguments
 from horovod.torch.submission import start_allreduce
 
 __all__ = ["GradientReducer", "Wait", "wait_for_all"]
@@ -51,6 +51,8 @@ class GradientReducer:
                 f"compression={compressor_name(self.compressor)} with op={OP_NAMES[op]}: codes can be added "
                 "only; use Sum or Average, or one of Compression.none, fp16 and bf16."
             )
+        if op == Adasum and self.compressor is Compression.bf16:
+            raise ValueError("compression=Compression.bf16 with op=Adasum: use Compression.none or fp16.")
 
     def compressor_for(self, parameter: torch.Tensor) -> Any:
         """Compression of a parameter's gradient: none for vectors and for what is too small to be worth it.

@@ -176,7 +176,7 @@ def DistributedOptimizer(
         raise ValueError("This optimizer is a DistributedOptimizer already.")
     if op == Adasum and process_set != global_process_set:
         raise NotImplementedError("op=Adasum is served over all ranks only, not over a process set.")
-    if process_set.process_set_id is None:
+    if getattr(process_set, "process_set_id", None) is None:
         raise ValueError(f"process_set={process_set} is not registered: use hvd.add_process_set() or init().")
     if num_groups:
         warnings.warn("Parameter num_groups has been replaced by groups.", DeprecationWarning, stacklevel=2)

@@ -7,6 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,17 +28,14 @@ def real_mnist() -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def run(
-    command: list[str],
-    cwd: Path = EXAMPLES,
-    time_limit: float = TIME_LIMIT,
-    expected_exit: int | None = 0,
-    **environment: str,
-) -> subprocess.CompletedProcess[str]:
-    """Runs `command` with this interpreter's programs first on PATH; fails unless it ends as expected.
+def job(ranks: int) -> list[str]:
+    """What to write before a script to start it as so many ranks."""
+    return ["horovodrun", "-np", str(ranks), "python"]
 
-    expected_exit: None accepts any exit code.
-    """
+
+@contextmanager
+def started(command: list[str], cwd: Path = EXAMPLES, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """`command`, running, with this interpreter's programs first on PATH; at the end no process is left."""
     allowed = {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -52,6 +51,25 @@ def run(
         text=True,
         start_new_session=True,
     ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def run(
+    command: list[str],
+    cwd: Path = EXAMPLES,
+    time_limit: float = TIME_LIMIT,
+    expected_exit: int | None = 0,
+    **environment: str,
+) -> subprocess.CompletedProcess[str]:
+    """Runs `command` with this interpreter's programs first on PATH; fails unless it ends as expected.
+
+    expected_exit: None accepts any exit code.
+    """
+    with started(command, cwd, **environment) as process:
         try:
             stdout, stderr = process.communicate(timeout=time_limit)
         except subprocess.TimeoutExpired:
@@ -73,7 +91,7 @@ def run_example(
     """Runs a script of examples/ on the CPU: by itself, or with 2 ranks under horovodrun or mpirun."""
     prefix = {
         "python": ["python"],
-        "horovodrun": ["horovodrun", "-np", "2", "python"],
+        "horovodrun": job(2),
         "mpirun": ["mpirun", "-n", "2", "python"],
     }[launcher]
     return run(

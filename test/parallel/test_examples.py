@@ -8,13 +8,14 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 import shutil
 import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
-from example_runs import EXAMPLES, LAUNCHERS, needs_mpi, run, run_example
+from example_runs import EXAMPLES, LAUNCHERS, job, needs_mpi, run, run_example
 
 STEPS = ["--epochs", "2", "--max-steps", "3", "--batch-size", "32"]
 
@@ -79,6 +80,35 @@ def test_horovod(launcher: str, mnist_of_stripes: Path, tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     run_example(launcher, "pytorch_mnist_horovod.py", *STEPS, "--log-file", str(log), data=mnist_of_stripes)
     check_log(log, ranks=1 if launcher == "python" else 2, compression="none")
+
+
+HOROVODS_FLAGS = {
+    "fp16": ["--fp16-allreduce"],
+    "predivide": ["--gradient-predivide-factor", "2"],
+    "adasum": ["--use-adasum"],
+}
+
+
+@pytest.mark.parametrize("name", HOROVODS_FLAGS)
+def test_flags_of_horovods_recipe(name: str, mnist_of_stripes: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    script = ["pytorch_mnist_horovod.py", *HOROVODS_FLAGS[name], *STEPS, "--log-file", str(log)]
+    run_example("horovodrun", *script, data=mnist_of_stripes)
+    check_log(log, ranks=2, compression="fp16" if name == "fp16" else "none")
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_process_sets(ranks: int) -> None:
+    printed = run([*job(ranks), "pytorch_process_sets.py", "--no-cuda"]).stdout
+    halves = re.findall(r"ranks \[(.*)\]: learning rate ([\d.]+), loss ([\d.]+), bit-identical", printed)
+    members = ["0", "1"] if ranks == 2 else ["0, 1", "2, 3"]
+    assert [(half, lr) for half, lr, _ in halves] == list(zip(members, ["0.001", "0.01"], strict=True))
+    assert float(halves[1][2]) < 5.0 < float(halves[0][2])  # the smaller rate is too small
+
+
+def test_process_sets_need_two_ranks() -> None:
+    ended = run(["python", "pytorch_process_sets.py"], expected_exit=1)
+    assert "start it with 2 ranks or more" in ended.stderr
 
 
 # What 46,730 gradients take with 2 ranks: an exact one is sent once (half as partial sums, half as results);

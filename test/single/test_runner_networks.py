@@ -1,5 +1,6 @@
 """Which networks connect the hosts of a job: the pure choice."""
 
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 from horovod.runner import networks
@@ -70,6 +71,23 @@ def test_every_host_must_reach_the_next() -> None:
     assert networks.ring(["b"], hosts, both) == {}
     assert networks.reachable(both, {"b": [], "c": []}) == both
     assert networks.reachable(both, {"b": [IPv4Address("192.168.5.3")], "c": []}) == both[:1]
+
+
+def test_slow_networks_are_left_out() -> None:
+    nets = [IPv4Network("10.0.0.0/24"), IPv4Network("192.168.5.0/24"), IPv4Network("10.7.0.0/24")]
+
+    def fastest(*speeds: dict[str, int]) -> list[IPv4Network]:
+        hosts = [
+            replace(
+                host(("e", f"10.0.0.{n}/24"), ("i", f"192.168.5.{n}/24"), ("x", f"10.7.0.{n}/24")), speeds=s
+            )
+            for n, s in enumerate(speeds, 1)
+        ]
+        return networks.fastest(hosts, nets)
+
+    assert fastest({"e": 1000, "i": 10000, "x": 0}, {"e": 1000, "i": 10000, "x": 0}) == nets[1:]
+    assert fastest({"e": 1000, "i": 10000, "x": 1000}, {"e": 1000, "i": 1000, "x": 1000}) == nets
+    assert fastest({}, {}) == nets and networks.fastest([host()], []) == []
 
 
 def test_the_choice_in_every_form() -> None:

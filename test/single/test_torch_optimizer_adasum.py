@@ -118,10 +118,9 @@ def test_backward_passes_per_step(engine: FakeEngine) -> None:
     assert_same(model, reference)
 
 
-@pytest.mark.parametrize("compression", ["fp16", "bf16"])
-def test_deltas_are_compressed(compression: str, engine: FakeEngine) -> None:
+def test_deltas_are_compressed(engine: FakeEngine) -> None:
     model, reference = make_model(), make_model()
-    optimizer = wrapped(model, compression=getattr(hvd.Compression, compression))
+    optimizer = wrapped(model, compression=hvd.Compression.fp16)
     backward(model)
     optimizer.step()
     sizes = {request.tensors[0].values().element_size() for request in engine.requests}
@@ -130,10 +129,9 @@ def test_deltas_are_compressed(compression: str, engine: FakeEngine) -> None:
     backward(reference)
     start = make_model()
     alone.step()
-    dtype = torch.float16 if compression == "fp16" else torch.bfloat16
     three = zip(model.parameters(), reference.parameters(), start.parameters(), strict=True)
     for ours, theirs, begin in three:
-        torch.testing.assert_close(ours, begin + (theirs - begin).to(dtype).float())
+        torch.testing.assert_close(ours, begin + (theirs - begin).half().float())
 
 
 def test_missing_gradients_and_frozen_parameters_take_part_and_stay(engine: FakeEngine) -> None:

@@ -24,6 +24,8 @@ class Listener {
   virtual void on_rank_ready(const std::string& name, std::string_view operation, int rank) = 0;
   // On the coordinator: all ranks have asked.
   virtual void on_agreed(const std::string& name, std::string_view operation) = 0;
+  // On the coordinator: all have asked, but not for the same.
+  virtual void on_refused(const std::string& name) = 0;
   // On every rank that takes part, around the work itself.
   virtual void on_start(std::span<const ObservedOperation> operations) = 0;
   // In between: the work has come to a new activity, for example "MEMCPY_IN_FUSION_BUFFER".

@@ -106,6 +106,13 @@ void Timeline::on_agreed(const std::string& name, std::string_view operation) {
   event(process_of(name), 'E', "NEGOTIATE_" + std::string(operation), "");
 }
 
+void Timeline::on_refused(const std::string& name) {
+  MutexLock lock(mutex_);
+  if (!file_) return;
+  event(process_of(name), 'B', "ERROR", "");
+  event(process_of(name), 'E', "ERROR", "");
+}
+
 void Timeline::on_start(std::span<const ObservedOperation> operations) {
   MutexLock lock(mutex_);
   if (!file_) return;

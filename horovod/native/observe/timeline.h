@@ -32,6 +32,7 @@ class Timeline final : public Listener {
   bool is_listening() const override EXCLUDES(mutex_);
   void on_rank_ready(const std::string& name, std::string_view operation, int rank) override EXCLUDES(mutex_);
   void on_agreed(const std::string& name, std::string_view operation) override EXCLUDES(mutex_);
+  void on_refused(const std::string& name) override EXCLUDES(mutex_);
   void on_start(std::span<const ObservedOperation> operations) override EXCLUDES(mutex_);
   void on_activity(std::span<const ObservedOperation> operations, std::string_view activity) override EXCLUDES(mutex_);
   void on_finish(std::span<const ObservedOperation> operations) override EXCLUDES(mutex_);

@@ -2,9 +2,19 @@
 
 #include <algorithm>
 
-#include "schedule/agreement.h"
-
 namespace hvd {
+namespace {
+
+// Tensor by tensor, and in that by rank.
+std::vector<int64_t> first_dimensions(const std::vector<RankRequest>& requests) {
+  std::vector<int64_t> rows;
+  for (size_t tensor = 0; tensor < requests.front().request->shapes.size(); ++tensor) {
+    for (const RankRequest& one : requests) rows.push_back(one.request->shapes[tensor][0]);
+  }
+  return rows;
+}
+
+}  // namespace
 
 Coordinator::Coordinator(std::vector<int> ranks, std::string label, int64_t cache_capacity, FusionRules rules,
                          std::vector<Listener*> listeners)
@@ -104,14 +114,11 @@ std::optional<Verdict> Coordinator::refuse_or_accept(const std::string& name, st
     return std::nullopt;
   }
   if (std::string error = refusal(requests); !error.empty()) {
+    for (Listener* listener : listeners_) listener->on_refused(label_ + name);
     return Verdict{0, VerdictKind::kRefuse, {{0, name, 0, {}, {}}}, {}, std::move(error)};
   }
   Ready one{{0, name, 0, {}, {}}, first};
-  if (first.operation == Operation::kAllgather) {
-    for (size_t tensor = 0; tensor < first.shapes.size(); ++tensor) {
-      for (const RankRequest& other : requests) one.item.rows.push_back(other.request->shapes[tensor][0]);
-    }
-  }
+  if (first.operation == Operation::kAllgather) one.item.rows = first_dimensions(requests);
   if (first.operation == Operation::kJoin) {
     one.item.rows.push_back(last_joined_);
     has_joined_.assign(ranks_.size(), false);

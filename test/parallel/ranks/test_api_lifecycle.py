@@ -180,7 +180,10 @@ def test_sets_from_communicators_cannot_come_later(outside: None) -> None:
         hvd.add_process_set(hvd.ProcessSet(MPI.COMM_WORLD.Dup()))
 
 
-def test_static_process_sets(outside: None, rank: int, size: int) -> None:
+def test_static_process_sets(
+    outside: None, rank: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "0")
     sets = [hvd.ProcessSet(range(0, size, 2)), hvd.ProcessSet(range(1, size, 2))]
     with initialized(process_sets=sets):
         assert [s.process_set_id for s in sets] == [1, 2]

@@ -9,14 +9,6 @@ from torch import nn
 import horovod.torch as hvd
 
 
-@pytest.fixture(autouse=True)
-def adasum_is_served(job: None) -> None:
-    try:
-        hvd.allreduce(torch.ones(1), op=hvd.Adasum, name="is Adasum served")
-    except ValueError as error:
-        pytest.skip(str(error))
-
-
 def adasum(tensors: list[torch.Tensor]) -> torch.Tensor:
     """The definition, pair by pair."""
     if len(tensors) == 1:
@@ -105,11 +97,10 @@ def test_a_gradient_that_some_ranks_miss(rank: int, size: int) -> None:
     assert torch.equal(unused, torch.ones(3)) and unused.grad is None
 
 
-@pytest.mark.parametrize("compression", ["fp16", "bf16"])
-def test_compressed_deltas(compression: str, rank: int, size: int) -> None:
+def test_compressed_deltas(rank: int, size: int) -> None:
     weight = nn.Parameter(torch.zeros(size))
     optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD([weight], lr=1.0), op=hvd.Adasum, compression=getattr(hvd.Compression, compression)
+        torch.optim.SGD([weight], lr=1.0), op=hvd.Adasum, compression=hvd.Compression.fp16
     )
     (weight[rank] * 0.5).backward()
     optimizer.step()

@@ -4,6 +4,7 @@ still has it.
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -112,6 +113,26 @@ def test_a_bfloat16_models_float32_state_stays_float32(rank: int) -> None:
         optimizer.state[layer.weight]["master"] = torch.full((3, 3), 1 / 3)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
     assert torch.equal(optimizer.state[layer.weight]["master"], torch.full((3, 3), 1 / 3))
+
+
+def test_state_that_belongs_to_no_parameter(rank: int) -> None:
+    layer = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    optimizer.state["shared"] = {"calls": rank, "mean": torch.full((2,), float(rank))}
+    hvd.broadcast_optimizer_state(optimizer, root_rank=1)
+    shared = optimizer.state["shared"]
+    assert shared["calls"] == 1 and torch.equal(shared["mean"], torch.ones(2))
+
+
+def test_options_of_every_type(rank: int) -> None:
+    odd = [7, 0.5, True, None, "text", (1, 2.5), [3, None], {"a": torch.tensor(3)}, np.float64(0.1), 1j, b"b"]
+    options = {f"option{i}": value if rank == 0 else "other" for i, value in enumerate(odd)}
+    optimizer = torch.optim.SGD([{"params": [nn.Parameter(torch.ones(1))], **options}], lr=0.1)
+    wrapped = hvd.DistributedOptimizer(optimizer)
+    hvd.broadcast_optimizer_state(wrapped, root_rank=0)
+    for i, value in enumerate(odd):
+        assert type(wrapped.param_groups[0][f"option{i}"]) is type(value)
+        assert wrapped.param_groups[0][f"option{i}"] == value
 
 
 def test_other_parameter_groups_than_roots(rank: int) -> None:

@@ -3,6 +3,7 @@
 import copy
 import io
 import itertools
+import os
 from collections.abc import Iterator
 from unittest import mock
 
@@ -11,6 +12,8 @@ import torch
 
 import horovod.torch as hvd
 from horovod.torch import sync_batch_norm
+
+os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"  # before init(), which reads it
 
 CHANNELS = 6
 SHAPES = {"NC": (), "NCL": (5,), "NCHW": (4, 3), "NCDHW": (2, 3, 2)}
@@ -320,7 +323,6 @@ def test_names_do_not_collide_with_other_traffic(rank: int, size: int) -> None:
         assert torch.equal(hvd.synchronize(handle), torch.ones(3))
 
 
-@pytest.mark.skipif("add_process_set" not in hvd.__all__, reason="hvd has no process sets yet")
 def test_halves_normalise_by_themselves(rank: int, size: int) -> None:
     halves = [range(size // 2), range(size // 2, size)]
     sets = [hvd.add_process_set(list(half)) for half in halves]

@@ -1,0 +1,38 @@
+"""These tests run on hosts of their own (see `rig`), and are skipped, with the reason, where none can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rig import Cluster, why_not
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.cluster)
+
+
+@pytest.fixture(scope="session")
+def cluster_of_three() -> Iterator[Cluster]:
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    cluster = Cluster(3)
+    try:
+        cluster.up()
+        yield cluster
+    finally:
+        cluster.down()
+
+
+@pytest.fixture
+def cluster(cluster_of_three: Cluster, tmp_path: Path) -> Cluster:
+    """Three hosts that are up, with a home of their own for what horovodrun remembers."""
+    cluster_of_three.mend()
+    cluster_of_three.home = tmp_path
+    return cluster_of_three

@@ -1,0 +1,167 @@
+"""The ResNet examples: the benchmark on random images, and the ImageNet recipe, ended and resumed."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from example_runs import EXAMPLES, job, run, started
+
+sys.path.insert(0, str(EXAMPLES))
+import imagenet_data
+import resnet
+
+TINY = ["--model", "resnet18", "--image-size", "32", "--batch-size", "4", "--no-cuda"]
+QUICK = ["--num-warmup-batches", "1", "--num-batches-per-iter", "1", "--num-iters", "3"]
+NUMBER = r"(\d+\.\d)"
+
+BENCHMARKS = {
+    "fp16": ["--fp16-allreduce"],
+    "bit8": ["--compression", "bit8", "--sync-batch-norm"],
+    "adasum": ["--use-adasum"],
+}
+
+
+# The model
+
+
+def test_resnets_have_the_published_sizes() -> None:
+    for name, tensors, elements in (
+        ("resnet18", 62, 11_689_512),
+        ("resnet34", 110, 21_797_672),
+        ("resnet50", 161, 25_557_032),
+        ("resnet101", 314, 44_549_160),
+    ):
+        sizes = [parameter.numel() for parameter in resnet.build(name).parameters()]
+        assert (len(sizes), sum(sizes)) == (tensors, elements), name
+
+
+def test_every_parameter_of_resnet50_gets_a_gradient() -> None:
+    model = resnet.build("resnet50", classes=5)
+    logits = model(torch.randn(2, 3, 40, 56))
+    logits.sum().backward()
+    assert logits.shape == (2, 5)
+    assert sum(parameter.grad is not None for parameter in model.parameters()) == 161
+    assert {"conv1.weight", "layer1.0.downsample.1.running_var", "layer4.2.conv3.weight", "fc.bias"} <= set(
+        model.state_dict()
+    )
+
+
+# The benchmark
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_benchmark(name: str) -> None:
+    script = ["pytorch_synthetic_benchmark.py", *TINY, *QUICK, *BENCHMARKS[name]]
+    printed = run([*job(2), *script]).stdout
+    rates = re.findall(rf"Iter #\d: {NUMBER} img/sec per CPU", printed)
+    ((mean, _),) = re.findall(rf"Img/sec per CPU: {NUMBER} \+-{NUMBER}", printed)
+    ((ranks, total, _),) = re.findall(rf"Total img/sec on (\d) CPU\(s\): {NUMBER} \+-{NUMBER}", printed)
+    assert "Model: resnet18" in printed and "Batch size: 4" in printed and "Number of CPUs: 2" in printed
+    assert len(rates) == 3 and ranks == "2"
+    assert float(mean) > 0 and float(total) == pytest.approx(2 * float(mean), abs=0.2)
+
+
+def test_benchmark_of_resnet50_alone() -> None:
+    script = ["pytorch_synthetic_benchmark.py", *TINY, *QUICK, "--model", "resnet50"]
+    printed = run(["python", *script]).stdout
+    assert "Model: resnet50" in printed and "Total img/sec on 1 CPU(s)" in printed
+
+
+# The ImageNet recipe
+
+RECIPE = [
+    *("pytorch_imagenet_resnet50.py", *TINY, "--batch-size", "8", "--classes", "4", "--val-images", "39"),
+    *("--base-lr", "0.02", "--warmup-epochs", "1"),
+]
+EPOCH = re.compile(r"epoch (\d+)/\d+  train loss ([\d.]+) .*  validation loss ([\d.]+)  accuracy ([\d.]+) %")
+CHECKSUM = re.compile(r"parameters bit-identical on (\d) rank\(s\), SHA-256 (\w+)")
+
+
+def recipe(folder: Path, epochs: int, images: int, *options: str) -> list[str]:
+    """The command of a run of 2 ranks that has its checkpoints in `folder`."""
+    numbers = ["--epochs", str(epochs), "--train-images", str(images)]
+    return [*job(2), *RECIPE, *numbers, "--checkpoint-format", f"{folder}/{{epoch}}.pth.tar", *options]
+
+
+def end_after_first_epoch(command: list[str], folder: Path) -> None:
+    """Starts a run of three epochs, and ends it once the first checkpoint is there."""
+    with started(command) as process:
+        deadline = time.monotonic() + 60
+        while not (folder / "1.pth.tar").exists():
+            assert time.monotonic() < deadline and process.poll() is None, "no checkpoint was written"
+            time.sleep(0.005)
+        process.send_signal(signal.SIGTERM)  # horovodrun ends its ranks
+        process.communicate(timeout=30)
+        assert process.returncode != 0
+    assert not (folder / "3.pth.tar").exists(), "it was faster than this test"
+
+
+@pytest.mark.timeout(300)
+def test_a_resumed_run_ends_with_the_same_model(tmp_path: Path) -> None:
+    folders = [tmp_path / "whole", tmp_path / "broken"]
+    for folder in folders:
+        folder.mkdir()
+    whole, broken = (recipe(folder, 3, 128) for folder in folders)
+    wanted = run(whole).stdout
+    end_after_first_epoch(broken, folders[1])
+    found = run(broken).stdout
+
+    resumed = re.search(r"resuming after epoch (\d)", found)
+    assert resumed and "resuming" not in wanted
+    epochs = EPOCH.findall(wanted)
+    assert [epoch for epoch, *_ in epochs] == ["1", "2", "3"]
+    assert float(epochs[-1][3]) > 45, "it learns: one in four is chance, 70 % were seen"
+    assert EPOCH.findall(found) == epochs[int(resumed[1]) :], "the epochs after it are those of the whole run"
+    assert CHECKSUM.findall(found) == CHECKSUM.findall(wanted) != []
+
+
+OPTIONS = [
+    ["--fp16-allreduce", "--label-smoothing", "0.1", "--gradient-predivide-factor", "2"],
+    ["--batches-per-allreduce", "2", "--compression", "bit8", "--sync-batch-norm"],
+    ["--use-adasum"],
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: options[0])
+def test_options_of_the_recipe(options: list[str], tmp_path: Path) -> None:
+    printed = run(recipe(tmp_path, 1, 48, *options)).stdout
+    assert len(EPOCH.findall(printed)) == 1
+    assert [ranks for ranks, _ in CHECKSUM.findall(printed)] == ["2"]
+
+
+def test_shards_of_a_folder(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for name, count in (("train/a.pt", 10), ("train/b.pt", 14), ("val/a.pt", 5)):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        images = torch.randint(256, (count, 3, 32, 32), generator=generator, dtype=torch.uint8)
+        torch.save({"images": images, "labels": torch.arange(count) % 4}, path)
+    folders = ["--train-dir", str(tmp_path / "train"), "--val-dir", str(tmp_path / "val")]
+    assert len(CHECKSUM.findall(run(recipe(tmp_path, 1, 1, *folders)).stdout)) == 1
+    data = imagenet_data.shards(str(tmp_path / "train"))
+    assert len(data) == 24 and data[11][1] == 1 and data[11][0].shape == (3, 32, 32)
+    torch.save({"images": torch.zeros(3, 3, 8, 8), "labels": torch.zeros(3)}, tmp_path / "val" / "b.pt")
+    with pytest.raises(ValueError, match="expected uint8 images"):
+        imagenet_data.shards(str(tmp_path / "val"))
+    with pytest.raises(FileNotFoundError, match="holds no shard"):
+        imagenet_data.shards(str(tmp_path))
+
+
+def test_wrong_options() -> None:
+    script = ["python", "pytorch_imagenet_resnet50.py", "--train-dir", "somewhere"]
+    assert "--train-dir and --val-dir go together" in run(script, expected_exit=2).stderr
+
+
+def test_generated_images_are_the_same_everywhere() -> None:
+    data = imagenet_data.GeneratedImages(20, 16, classes=3)
+    other = imagenet_data.GeneratedImages(5, 16, classes=3, first=7)
+    for index in range(5):
+        assert torch.equal(data[7 + index][0], other[index][0]) and data[7 + index][1] == other[index][1]
+    with pytest.raises(IndexError):
+        other[5]

@@ -1,0 +1,166 @@
+"""horovod.run with real ranks of this host."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import launching
+import pytest
+
+import horovod
+from horovod.runner import launchers
+from horovod.runner.errors import LaunchError
+
+try:
+    launchers.installed_mpirun()
+except LaunchError as error:
+    pytest.skip(f"no mpirun: {error}", allow_module_level=True)
+
+FACTOR = 7
+
+
+@pytest.fixture(autouse=True)
+def horovod_is_found_by_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in launching.environment("plain").items():
+        monkeypatch.setenv(name, text)
+
+
+def place(factor: int, *, shift: int = 0) -> tuple[int, int]:
+    rank, size = int(os.environ["OMPI_COMM_WORLD_RANK"]), int(os.environ["OMPI_COMM_WORLD_SIZE"])
+    return rank * factor + shift, size
+
+
+def test_results_come_by_rank() -> None:
+    assert horovod.run(place, (10,), {"shift": 1}, num_proc=3) == [(1, 3), (11, 3), (21, 3)]
+    assert horovod.run(place, args=(1,)) == [(0, 1)]
+    with pytest.warns(DeprecationWarning, match="use num_proc"):
+        assert horovod.run(place, (1,), np=2) == [(0, 2), (1, 2)]
+
+
+def test_closures_and_lambdas() -> None:
+    words = ["a", "b"]
+    assert horovod.run(lambda: [word * FACTOR for word in words], num_proc=2) == [["aaaaaaa", "bbbbbbb"]] * 2
+
+
+def test_horovod_inside() -> None:
+    pytest.importorskip("horovod._native", reason="the native core is not built")
+
+    def average(values: list[float]) -> list[float]:
+        import torch
+
+        import horovod.torch as hvd
+
+        hvd.init()
+        result: list[float] = hvd.allreduce(torch.tensor(values) + hvd.rank(), name="x").tolist()
+        hvd.shutdown()
+        return result
+
+    assert horovod.run(average, ([1.0, 2.0],), num_proc=2) == [[1.5, 2.5]] * 2
+
+
+def test_megabytes_in_and_out() -> None:
+    data = os.urandom(1 << 20) * 8  # with every byte that the cells' format gives a meaning
+    first, second = horovod.run(lambda: data + bytes([int(os.environ["OMPI_COMM_WORLD_RANK"])]), num_proc=2)
+    assert first == data + b"\0" and second == data + b"\1"
+
+
+def test_output_is_shown_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def speak() -> None:
+        print("out")
+        print("err", file=sys.stderr)
+
+    horovod.run(speak, num_proc=2, output_filename=str(tmp_path), verbose=1)
+    shown = capsys.readouterr()
+    assert "[1]<stdout>:out\n" in shown.out and "[0]<stderr>:err\n" in shown.err and "--bind-to" in shown.err
+    assert (tmp_path / "rank.1" / "stdout").read_text() == "out\n"
+
+
+def test_a_function_that_raises() -> None:
+    def fail() -> None:
+        if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+            raise KeyError("no such thing")
+        time.sleep(60)
+
+    with pytest.raises(RuntimeError) as error:
+        horovod.run(fail, num_proc=2)
+    said = str(error.value)
+    assert said.startswith(
+        "mpirun failed with exit code 1: rank 1 exited with non-zero status 1, as its function raised "
+        "KeyError: 'no such thing'\n\nTraceback"
+    )
+    assert "in fail" in said and "function_rank.py" not in said
+
+
+@pytest.mark.parametrize(
+    "ending, part",
+    [
+        (lambda: sys.exit(3), "mpirun failed with exit code 3: .*rank [01] on host .* exited with code 3"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "exit code 137: .*was killed by signal 9"),
+        (lambda: os._exit(0), "rank 0 ended without returning"),
+        (
+            lambda: threading.Lock(),
+            "its function returned a lock that cannot be sent, and pickling it raised",
+        ),
+    ],
+)
+def test_a_rank_that_does_not_return(ending: object, part: str) -> None:
+    with pytest.raises(RuntimeError, match=part):
+        horovod.run(ending, num_proc=2)  # type: ignore[arg-type]
+
+
+def test_what_cannot_start_is_said() -> None:
+    with pytest.raises(RuntimeError, match="asks for more ranks than the hosts have slots"):
+        horovod.run(place, (1,), num_proc=3, hosts="localhost:2")
+    with pytest.raises(RuntimeError, match=r"1 remote host cannot take part.*nowhere"):
+        horovod.run(place, (1,), num_proc=1, hosts="nowhere.invalid:1", disable_cache=True)
+
+
+def test_another_python(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexport WRAPPED=yes\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    assert horovod.run(lambda: os.environ.get("WRAPPED"), executable=str(python)) == ["yes"]
+
+
+def test_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file, and no process but those that are the caller's own."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    mine = subprocess.Popen(["sleep", "300"])
+    try:
+        assert horovod.run(lambda: os.environ.get("HOROVOD_RUN_PARCEL"), num_proc=2) == [None, None]
+        assert mine.poll() is None
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        mine.kill()
+        mine.wait()
+
+
+SCRIPT = """
+import horovod, os, signal, threading, time
+threading.Timer({delay}, lambda: os.kill(os.getpid(), signal.{name})).start()
+horovod.run(lambda: print("up", flush=True) or time.sleep(300), num_proc=2)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGKILL"])
+def test_ending_the_caller_ends_the_ranks(name: str) -> None:
+    mark = launching.fresh_mark()
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(name=name, delay=3)],
+        env=launching.environment(mark),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == -getattr(signal, name)
+    if name == "SIGINT":
+        assert "KeyboardInterrupt" in done.stderr
+    deadline = time.monotonic() + 15
+    while left := launching.processes_of(mark):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)

@@ -1,0 +1,176 @@
+"""What is asked of other hosts before a job starts, with a program in ssh's place; and what is remembered."""
+
+import json
+import os
+import stat
+import sys
+import time
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+
+from horovod.runner import host_agent, preflight, remote_hosts
+from horovod.runner.errors import LaunchError
+from horovod.runner.host_cache import LIFETIME, HostCache
+from horovod.runner.networks import Choice
+from horovod.runner.shell import Ssh
+
+# ssh [options] -- HOST COMMAND: what is after the host's name says what the host is like.
+FAKE_SSH = """#!/bin/sh
+while [ "$1" != -- ]; do shift; done
+echo "$2" >> "$LOG"
+case $2 in
+  good*) export SSH_CONNECTION="10.9.0.1 4000 10.9.0.2 22"; echo Welcome; exec sh -c "$3" ;;
+  gone) echo "ssh: Could not resolve hostname gone: Name or service not known" >&2; exit 255 ;;
+  locked) echo "me@locked: Permission denied (publickey)." >&2; exit 255 ;;
+  new) echo "Host key verification failed." >&2; exit 255 ;;
+  down) echo "ssh: connect to host down port 22: Connection timed out" >&2; exit 255 ;;
+  shut) echo "ssh: connect to host shut port 22: Connection refused" >&2; exit 255 ;;
+  slow) grep -qc slow "$LOG.2" 2>/dev/null || { echo slow > "$LOG.2"; echo "Connection reset" >&2; exit 255; }
+        exec sh -c "$3" ;;
+  bare) exec sh -c "$(echo "$3" | sed 's#[^ ]*/python[0-9.]*#/no/python#')" ;;
+  old) exec sh -c "$(echo "$3" | sed 's#[^ ]*/host_agent.py#/no/agent.py#')" ;;
+  odd) echo "something odd" >&2; exit 3 ;;
+esac
+"""
+
+
+@pytest.fixture
+def ssh_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Puts the fake ssh first on PATH; returns the file in which it writes which hosts it was asked for."""
+    (tmp_path / "ssh").write_text(FAKE_SSH)
+    (tmp_path / "ssh").chmod(0o755)
+    log = tmp_path / "log"
+    log.touch()
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("LOG", str(log))
+    monkeypatch.setattr(preflight.time, "sleep", lambda _: None)
+    return log
+
+
+def refusal(*hosts: str) -> str:
+    with pytest.raises(LaunchError) as error:
+        preflight.describe(hosts, Ssh(2222))
+    return str(error.value)
+
+
+def test_hosts_describe_themselves(ssh_log: Path) -> None:
+    answers = preflight.describe(["good1", "good2", "slow"], Ssh())
+    assert set(answers) == {"good1", "good2", "slow"}
+    assert ssh_log.read_text().split().count("slow") == 2
+    described = preflight.description(answers["good1"])
+    assert ("lo", "127.0.0.1/8") in [(name, str(address)) for name, address in described.addresses]
+    assert (described.reached_from, described.reached_at) == (
+        IPv4Address("10.9.0.1"),
+        IPv4Address("10.9.0.2"),
+    )
+
+
+def test_every_host_that_fails_is_named_with_the_reason(ssh_log: Path) -> None:
+    said = refusal("good1", "gone", "locked", "new", "down", "shut", "odd")
+    assert said.startswith("6 of 7 remote hosts cannot take part, asked by ssh port 2222: ")
+    for part in (
+        "gone (unknown host name)",
+        "locked (ssh may not log in without a password: see `ssh-copy-id locked`)",
+        "new (its host key is not known here: type `ssh new` once)",
+        "down (timed out: the host is down, or a firewall is between)",
+        "shut (connection refused: no ssh server listens there)",
+        "odd (exit code 3: something odd)",
+    ):
+        assert part in said
+    asked = ssh_log.read_text().split()
+    assert (asked.count("shut"), asked.count("down"), asked.count("locked")) == (3, 2, 1)
+
+
+def test_what_is_missing_on_a_host_is_said(ssh_log: Path) -> None:
+    assert f"(it has no {sys.executable}: install the same environment" in refusal("bare")
+    assert f"(it has no {host_agent.__file__}: install horovod" in refusal("old")
+
+
+def test_answers_are_found_in_what_login_scripts_print() -> None:
+    assert host_agent.answer_in(b'motd\nno newline\nhorovodrun-host {"a": 1}\nbye\n') == {"a": 1}
+    assert host_agent.answer_in(b"motd only\n") is None
+
+
+def test_reaching_addresses() -> None:
+    """Refused is reached: this host has no server on port 1, but it answers."""
+    assert host_agent.unreachable(1, 2.0, ["127.0.0.1"]) == []
+    assert host_agent.unreachable(1, 0.2, ["255.255.255.255", "127.0.0.1"]) == ["255.255.255.255"]
+
+
+def test_ssh_is_given_the_port_and_key() -> None:
+    command = Ssh(23, "/my key").command("h", ["sh", "-c", "a b"])
+    assert command[0] == "ssh" and "BatchMode=yes" in command and "StrictHostKeyChecking=no" not in command
+    assert command[-7:] == ["-p", "23", "-i", "/my key", "--", "h", "sh -c 'a b'"]
+
+
+def test_cached_hosts_are_not_asked_again(tmp_path: Path, ssh_log: Path) -> None:
+    cache = HostCache(tmp_path / "cache")
+    first = remote_hosts.Preparation(Ssh(), cache).prepare(["good1"])
+    assert len(ssh_log.read_text().split()) == 1
+    again = remote_hosts.Preparation(Ssh(), cache).prepare(["good1"])
+    assert again == first and len(ssh_log.read_text().split()) == 1
+    remote_hosts.Preparation(Ssh(23), cache).prepare(["good1"])  # another way to reach it
+    remote_hosts.Preparation(Ssh(), None).prepare(["good1"])  # --disable-cache
+    assert len(ssh_log.read_text().split()) == 3
+    cache.forget(first.cache_keys)
+    remote_hosts.Preparation(Ssh(), cache).prepare(["good1"])
+    assert len(ssh_log.read_text().split()) == 4
+
+
+def test_failures_are_not_remembered(tmp_path: Path, ssh_log: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(LaunchError):
+            remote_hosts.Preparation(Ssh(), HostCache(tmp_path / "cache")).prepare(["gone"])
+    assert ssh_log.read_text().split() == ["gone", "gone"]
+
+
+def test_networks_that_the_user_names(ssh_log: Path) -> None:
+    def prepare(*wanted: str) -> Choice:
+        return remote_hosts.Preparation(Ssh(), None).prepare(["good1"], wanted).choice
+
+    assert prepare("eth7", "eth8") == Choice(("eth7", "eth8"), ("eth7",), ("eth7", "eth8"), "")
+    assert prepare("127.0.0.0/8") == Choice(("127.0.0.0/8",), ("127.0.0.0/8",), ("lo",), "")
+    with pytest.raises(LaunchError, match=r"--network-interfaces 10.0.0.0/99"):
+        prepare("10.0.0.0/99")
+
+
+def test_the_cache_is_private_and_forgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "home" / ".horovod"
+    cache = HostCache(folder)
+    assert cache.find("a") is None
+    cache.put({"a": {"x": 1}})
+    cache.put({"b": [2]})
+    assert (cache.find("a"), cache.find("b")) == ({"x": 1}, [2])
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "hosts.json").stat().st_mode) == 0o600
+    assert [path.name for path in folder.iterdir()] == ["hosts.json"]
+    now = time.time()
+    monkeypatch.setattr("horovod.runner.host_cache.time.time", lambda: now + LIFETIME + 1)
+    assert cache.find("a") is None
+    cache.put({"c": 3})
+    assert list(json.loads((folder / "hosts.json").read_text())) == ["c"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"a": 1}', '{"a": ["x", 1]}'])
+def test_a_damaged_cache_holds_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "hosts.json").write_text(text)
+    cache = HostCache(tmp_path)
+    assert cache.find("a") is None
+    cache.put({"a": 1})
+    assert cache.find("a") == 1
+
+
+def test_a_cache_that_others_can_write_is_not_believed(tmp_path: Path) -> None:
+    cache = HostCache(tmp_path)
+    cache.put({"a": 1})
+    (tmp_path / "hosts.json").chmod(0o666)
+    assert cache.find("a") is None
+
+
+def test_where_nothing_can_be_written_nothing_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    cache = HostCache(tmp_path / "file" / "folder")
+    cache.put({"a": 1})
+    assert cache.find("a") is None
