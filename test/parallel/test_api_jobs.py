@@ -26,12 +26,12 @@ except hvd.HorovodInternalError as error:
 """
 
 
-def stalled(seconds: float, tmp_path: Path, np: int = 2, **env: str) -> str:
-    """Output of a job whose rank 1 comes `seconds` late."""
+def stalled(seconds: float, tmp_path: Path, np: int = 2, fails: bool = False, **env: str) -> str:
+    """Output of a job whose rank 1 comes `seconds` late. It fails when ranks leave a broken job."""
     program = tmp_path / "stalled.py"
     program.write_text(STALLED)
     job = run_ranks(np, [sys.executable, str(program), str(seconds)], timeout=60, env=env)
-    assert job.returncode == 0, job.stdout
+    assert (job.returncode != 0) == fails, job.stdout
     return job.stdout
 
 
@@ -51,7 +51,9 @@ def test_stall_check_can_be_switched_off(tmp_path: Path) -> None:
 
 
 def test_stalls_can_end_the_job(tmp_path: Path) -> None:
-    said = stalled(6, tmp_path, HOROVOD_STALL_CHECK_TIME_SECONDS="1", HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="2")
+    said = stalled(
+        6, tmp_path, fails=True, HOROVOD_STALL_CHECK_TIME_SECONDS="1", HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="2"
+    )
     assert "Missing ranks" in said and "rank 0 was stopped" in said and "went on" not in said
 
 
