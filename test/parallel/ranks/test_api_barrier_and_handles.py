@@ -63,13 +63,6 @@ def test_one_name_for_different_operations(tensor: torch.Tensor, rank: int) -> N
     assert all(hvd.synchronize(handle) is not None for handle in handles)
 
 
-@pytest.mark.parametrize("what", ["allreduce", "allgather", "reducescatter"])
-def test_a_group_and_a_single_tensor_of_one_name(what: str, tensor: torch.Tensor) -> None:
-    """Members of a group have names of their own."""
-    handles = [COLLECTIVES[what](tensor, "x"), COLLECTIVES[f"grouped_{what}"](tensor, "x")]
-    assert all(hvd.synchronize(handle) is not None for handle in handles)
-
-
 @pytest.mark.parametrize("what", COLLECTIVES)
 def test_poll(what: str, tensor: torch.Tensor, rank: int) -> None:
     """False while another rank is missing; True when synchronize will not wait; then ValueError."""
