@@ -46,6 +46,7 @@ void Coordinator::hear_request(size_t position, const Request& request, uint32_t
     pending.requests.resize(ranks_.size());
     pending.ids.resize(ranks_.size(), 0);
     pending.since = now;
+    pending.is_join = request.operation == Operation::kJoin;
   }
   for (Listener* listener : listeners_) {
     listener->on_rank_ready(label_ + request.name, name_of(request.operation), ranks_[position]);
@@ -70,12 +71,15 @@ void Coordinator::hear_join(size_t position) {
   complete_.insert(complete_.end(), freed.begin(), freed.end());
 }
 
+// Whether the operation waits for this rank. One that has joined is not waited for, but by join itself.
+bool Coordinator::is_missing(const Pending& pending, size_t position) const {
+  return !pending.requests[position] && (pending.is_join || !has_joined_[position]);
+}
+
 bool Coordinator::is_complete(const Pending& pending) const {
   if (joined_count_ == 0 || pending.count == ranks_.size()) return pending.count == ranks_.size();
-  const bool is_join = std::any_of(pending.requests.begin(), pending.requests.end(),
-                                   [](const auto& r) { return r && r->operation == Operation::kJoin; });
   for (size_t position = 0; position < ranks_.size(); ++position) {
-    if (!pending.requests[position] && (is_join || !has_joined_[position])) return false;
+    if (is_missing(pending, position)) return false;
   }
   return true;
 }
@@ -162,7 +166,7 @@ std::vector<StalledOperation> Coordinator::incomplete(TimePoint now) const {
   for (const auto& [name, pending] : pending_) {
     StalledOperation& one = all.emplace_back(StalledOperation{label_ + name, now - pending.since, {}});
     for (size_t position = 0; position < ranks_.size(); ++position) {
-      if (!pending.requests[position]) one.missing_ranks.push_back(ranks_[position]);
+      if (is_missing(pending, position)) one.missing_ranks.push_back(ranks_[position]);
     }
   }
   return all;

@@ -39,6 +39,7 @@ class Coordinator {
     std::vector<uint32_t> ids;                     // by position: how it was announced, 0 = in full
     size_t count = 0;                              // of requests
     TimePoint since;
+    bool is_join = false;
   };
   struct Ready {
     Item item;
@@ -47,6 +48,7 @@ class Coordinator {
 
   void hear_request(size_t position, const Request& request, uint32_t id, TimePoint now);
   void hear_join(size_t position);
+  bool is_missing(const Pending& pending, size_t position) const;
   bool is_complete(const Pending& pending) const;
   std::optional<Verdict> refuse_or_accept(const std::string& name, std::vector<Ready>* ready,
                                           std::vector<uint32_t>* forgotten);
