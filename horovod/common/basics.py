@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from horovod import _native as native
-from horovod.common import communicators, util
+from horovod.common import absent, communicators, util
 from horovod.common.build_info import build_info
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.membership import Membership
@@ -65,6 +65,7 @@ class HorovodBasics:
         with self._lock:
             if self.is_initialized():
                 return
+            absent.refuse_variables(os.environ)
             ranks = communicators.launched_ranks(comm)
             settings = native.Settings.from_environment()
             world = native.open_world(settings, build_info().mpi.search_prefix(), ranks)
