@@ -124,6 +124,6 @@ class Cluster:
         )
 
     def files_left(self) -> list[str]:
-        """What lies in the folders for temporary files of the hosts."""
+        """What jobs left in the folders for temporary files of the hosts. (torch keeps a cache there.)"""
         listed = [self.run(name, ["sh", "-c", 'ls -A "$TMPDIR"']).stdout.split() for name in self.names]
-        return [file for files in listed for file in files]
+        return [file for files in listed for file in files if not file.startswith("torch")]
