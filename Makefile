@@ -40,9 +40,10 @@ check: $(VENV)/.tests ## style, types, size budget, layers
 	@$(BIN)/python scripts/check_budget.py
 	@$(BIN)/pytest -q test/single/test_layers.py
 
-bench: $(VENV)/.tests ## codecs and allreduce beside memcpy, MPI and gloo: one table
+bench: $(VENV)/.tests ## codecs, allreduce and the engine beside memcpy, MPI and gloo
 	@$(BIN)/python benchmarks/codec.py
 	@$(BIN)/python benchmarks/allreduce.py
+	@$(BIN)/python benchmarks/engine.py
 
 test-sanitize: $(VENV)/.tests ## test/single under AddressSanitizer, UBSan and ThreadSanitizer
 	@bash scripts/test_sanitized.sh $(BIN)/python address,undefined

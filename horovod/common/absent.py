@@ -10,9 +10,10 @@ a test holds the two together.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["ABSENT", "attribute_error", "install"]
+__all__ = ["ABSENT", "ABSENT_VARIABLES", "attribute_error", "install", "refuse_variables"]
 
 _ELSEWHERE = "this package serves PyTorch only: use horovod.torch, or Horovod 0.28.1 for"
 _ELASTIC = "elastic training comes later: save checkpoints, and start the job again from the last one"
@@ -28,6 +29,21 @@ ABSENT: dict[str, str] = {
     "horovod.torch.elastic": _ELASTIC,
     "horovod.common.elastic": _ELASTIC,
 }
+
+
+# Variables that switch on what this package does not have: hvd.init() refuses them.
+ABSENT_VARIABLES: dict[str, str] = {
+    "HOROVOD_AUTOTUNE": "no autotuner yet: set HOROVOD_FUSION_THRESHOLD and HOROVOD_CYCLE_TIME by hand",
+    "HOROVOD_ELASTIC": _ELASTIC,
+}
+
+
+def refuse_variables(environment: Mapping[str, str]) -> None:
+    """Raise ValueError if a variable switches on what is not there."""
+    for name, why in ABSENT_VARIABLES.items():
+        value = environment.get(name, "")
+        if value.lower() not in ("", "0", "false", "no", "off"):
+            raise ValueError(f"{name}={value} is not served: {why}; unset the variable.")
 
 
 def _sentence(name: str) -> str:

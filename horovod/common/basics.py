@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from horovod import _native as native
-from horovod.common import communicators, util
+from horovod.common import absent, communicators, util
 from horovod.common.build_info import build_info
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.membership import Membership
@@ -31,6 +31,7 @@ class HorovodBasics:
         self._lock = threading.Lock()
         self._member: Membership | None = None
         self._is_child = False
+        self._inherited: Membership | None = None  # a forked child's: answers questions, serves no operation
         self._exit_registered = False
         self._has_failed = False  # an engine of this process ended otherwise than in order
         self._forgetters: list[Callable[[], None]] = []
@@ -62,8 +63,9 @@ class HorovodBasics:
             os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
             process_sets = None
         with self._lock:
-            if self._member is not None:
+            if self.is_initialized():
                 return
+            absent.refuse_variables(os.environ)
             ranks = communicators.launched_ranks(comm)
             settings = native.Settings.from_environment()
             world = native.open_world(settings, build_info().mpi.search_prefix(), ranks)
@@ -90,7 +92,7 @@ class HorovodBasics:
         Harmless when repeated.
         """
         with self._lock:
-            member, self._member = self._member, None
+            member, self._member, self._inherited = self._member, None, None
             if member is not None:
                 member.leave()
                 self._has_failed |= member.engine.has_failed
@@ -109,13 +111,16 @@ class HorovodBasics:
             native.close_mpi()
 
     def _forget_in_child(self) -> None:
-        """A forked child is no member: the engine's thread exists in the parent only."""
+        """A forked child is no member: the engine's thread exists in the parent only.
+
+        It is still asked who it is: workers of a DataLoader seed and shard by rank().
+        """
         self._lock = threading.Lock()
         self._is_child = True
         if self._member is not None:
             # Never freed: the engine's destructor would wait for a thread that is not there.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._member.engine))
-            self._member = None
+            self._inherited, self._member = self._member, None
 
     def before_next_job(self, forget: Callable[[], None]) -> None:
         """Have ``forget`` called, to let go of an ended job: before each init(), and at exit."""
@@ -127,6 +132,11 @@ class HorovodBasics:
 
     def member(self) -> Membership:
         """The running membership; HorovodInternalError outside init() ... shutdown()."""
+        if self._inherited is not None:
+            raise HorovodInternalError(
+                f"This process was forked by rank {self._inherited.world.rank}, and only rank(), size() and "
+                "the like work in it: leave collectives to the process that called hvd.init()."
+            )
         if self._member is None:
             raise HorovodInternalError(
                 "Horovod is not running: call hvd.init() first, and no operation after hvd.shutdown()."
@@ -134,7 +144,7 @@ class HorovodBasics:
         return self._member
 
     def _world(self) -> native.World:
-        return self.running().world
+        return (self._inherited or self.running()).world
 
     def running(self) -> Membership:
         """The running membership, for questions about the job. ValueError before init()."""
@@ -196,7 +206,7 @@ class HorovodBasics:
 
     def is_initialized(self) -> bool:
         """Whether init() has been called, and shutdown() not since."""
-        return self._member is not None
+        return (self._inherited or self._member) is not None
 
     def rank(self) -> int:
         """This process' number in the job, 0 to size() - 1. ValueError before init()."""
@@ -240,7 +250,7 @@ class HorovodBasics:
 
     def mpi_enabled(self) -> bool:
         """Whether MPI forms the job, or would form it."""
-        return self.mpi_built() if self._member is None else bool(self._member.world.mpi_library)
+        return bool(self._world().mpi_library) if self.is_initialized() else self.mpi_built()
 
     def mpi_built(self) -> bool:
         """Whether this build has an MPI transport."""

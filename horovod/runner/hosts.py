@@ -6,6 +6,7 @@ import re
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -71,13 +72,18 @@ def _without_repetition(hosts: list[Host], where: str) -> list[Host]:
     return hosts
 
 
+@cache
 def is_local(name: str) -> bool:
-    """Whether the name means this machine, as far as can be told without asking a name server."""
+    """Whether the name means this machine: no ssh is needed then, and mpirun uses none."""
     here = socket.gethostname().lower()
-    if name in ("localhost", "127.0.0.1") or name.lower() in (here, here.partition(".")[0]):
+    if name == "localhost" or name.lower() in (here, here.partition(".")[0]):
         return True
-    found = psutil.net_if_addrs().values() if name.replace(".", "").isdigit() else ()
-    return any(address.address == name for addresses in found for address in addresses)
+    try:
+        found = {str(entry[4][0]) for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
+    except OSError:
+        return False  # who cannot be found is named later, with the others
+    own = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
+    return any(address in own or address.startswith("127.") for address in found)
 
 
 def chosen(ranks: int, text: str | None, file: str | None, found: Sequence[Host] = ()) -> list[Host]:

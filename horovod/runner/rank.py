@@ -202,7 +202,10 @@ class Rank:
             for signal_number in (*FORWARDED, signal.SIGCHLD, signal.SIGPIPE):
                 signal.signal(signal_number, signal.SIG_DFL)
             what = f"the directory {directory} does not exist or cannot be entered"
-            os.chdir(directory)
+            if PARCEL_VARIABLE not in os.environ or os.path.isdir(
+                directory
+            ):  # a function needs no shared folder
+                os.chdir(directory)
             what = f"the command {command[0]} was not found (PATH is {os.environ.get('PATH', 'empty')})"
             os.dup2(output[0], 1)
             os.dup2(output[1], 2)

@@ -81,9 +81,9 @@ class Cluster:
         assert done.returncode == 0, f"cluster.sh {words}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def network(self, command: str) -> None:
+    def network(self, command: str) -> str:
         """Run an `ip` command outside of the hosts, as `-n t1 link add ...`."""
-        subprocess.run(["ip", *command.split()], capture_output=True, text=True, check=True)
+        return subprocess.run(["ip", *command.split()], capture_output=True, text=True, check=True).stdout
 
     def start(self, host: str, words: Sequence[str], **variables: str) -> subprocess.Popen[str]:
         """Start a command on a host, with our Python's programs, and this copy of the package."""
@@ -124,6 +124,6 @@ class Cluster:
         )
 
     def files_left(self) -> list[str]:
-        """What lies in the folders for temporary files of the hosts."""
+        """What jobs left in the folders for temporary files of the hosts. (torch keeps a cache there.)"""
         listed = [self.run(name, ["sh", "-c", 'ls -A "$TMPDIR"']).stdout.split() for name in self.names]
-        return [file for files in listed for file in files]
+        return [file for files in listed for file in files if not file.startswith("torch")]

@@ -3,6 +3,8 @@
 import re
 import sys
 import time
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,24 @@ def test_a_function_on_two_hosts(cluster: Cluster) -> None:
     assert cluster.files_left() == []
 
 
+def test_a_function_needs_no_folder_on_other_hosts(cluster: Cluster) -> None:
+    """TMPDIR is a folder of each host's own, so one in it is on the first host only."""
+    call = "import horovod, os; print(horovod.run(os.getcwd, num_proc=2, hosts='t1:1,t2:1'))"
+    script = f'mkdir "$TMPDIR/only" && cd "$TMPDIR/only" && "$0" -c "{call}"; cd /; rmdir "$TMPDIR/only"'
+    result = cluster.run("t1", ["sh", "-c", script, sys.executable])
+    assert "/only', '/" in result.stdout, result.stderr
+    refused = cluster.run(
+        "t1",
+        [
+            "sh",
+            "-c",
+            script.replace(f'-c "{call}"', "-m horovod.runner -np 2 -H t1:1,t2:1 pwd"),
+            sys.executable,
+        ],
+    )
+    assert "rank 1 on host t2 could not run: the directory" in refused.stderr
+
+
 def test_hosts_that_cannot_be_reached_are_named(cluster: Cluster) -> None:
     cluster.break_("kill", "t2")
     cluster.break_("unlink", "t3")
@@ -172,18 +192,21 @@ def test_a_host_that_is_lost_ends_the_job(cluster: Cluster) -> None:
 
 
 @pytest.fixture
-def more_networks(cluster: Cluster) -> Cluster:
-    """t1 and t2 have three networks more: a cable, a bridge of containers, and one that leads nowhere."""
+def more_networks(cluster: Cluster) -> Iterator[Cluster]:
+    """t1 and t2 have three networks more: a cable, a bridge as for containers, and one that leads nowhere."""
     cluster.network("-n t1 link add eth1 type veth peer name eth1 netns t2")
     for number in (1, 2):
         host = f"-n t{number}"
         cluster.network(f"{host} link add docker0 type bridge")
-        cluster.network(f"{host} link add lost0 type bridge")
+        cluster.network(f"{host} link add lost0 type veth peer name lost1")
         cluster.network(f"{host} addr add 172.17.0.1/16 dev docker0")
         cluster.network(f"{host} addr add 10.250.9.{number}/24 dev lost0")
         cluster.network(f"{host} addr add 10.250.8.{number}/24 dev eth1")
-        for name in ("docker0", "lost0", "eth1"):
+        for name in ("docker0", "lost0", "lost1", "eth1"):
             cluster.network(f"{host} link set {name} up")
+    for host, name in product(("t1", "t2"), ("lost0", "eth1")):
+        while " UP " not in cluster.network(f"-n {host} -br link show {name}"):
+            time.sleep(0.1)
     yield cluster
     for number in (1, 2):
         for name in ("docker0", "lost0"):

@@ -1,65 +1,75 @@
-"""What a Horovod job says when ranks do not come: jobs of their own, because settings and ends are tested."""
+"""What a Horovod job says, and does, when ranks do not come: one job that tries several settings."""
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 from rank_jobs import run_ranks
 
-STALLED = """
-import sys, time, torch
+# Phase: settings, and how many seconds rank 1 comes late. The last one ends the job.
+PROGRAM = """
+import os, sys, time, torch
 import horovod.torch as hvd
-hvd.init()
-if hvd.rank() != 1:
-    handle = hvd.allreduce_async(torch.ones(3), name="pear")
-    others = [hvd.allgather_async(torch.ones(3), name=f"apple.{i}") for i in range(2)]
-time.sleep(float(sys.argv[1]))
-try:
-    if hvd.rank() == 1:
-        handle = hvd.allreduce_async(torch.ones(3), name="pear")
-        others = [hvd.allgather_async(torch.ones(3), name=f"apple.{i}") for i in range(2)]
-    for one in [handle, *others]:
-        hvd.synchronize(one)
-    print("rank", hvd.rank(), "went on", flush=True)
-except hvd.HorovodInternalError as error:
-    print("rank", hvd.rank(), "was stopped", flush=True)
+
+PHASES = {
+    "warned": (1.5, {"CHECK_TIME": "0.5"}),
+    "off": (1.5, {"CHECK_TIME": "0.5", "CHECK_DISABLE": "1"}),
+    "ignored": (2.0, {"CHECK_TIME": "1", "SHUTDOWN_TIME": "0.5"}),
+    "short": (0.3, {}),
+    "ended": (4.0, {"CHECK_TIME": "0.5", "SHUTDOWN_TIME": "1"}),
+}
+
+def start():
+    return [hvd.allreduce_async(torch.ones(3), name="pear")] + [
+        hvd.allgather_async(torch.ones(3), name=f"apple.{i}") for i in range(2)
+    ]
+
+for phase, (late, settings) in PHASES.items():
+    for name in ("CHECK_TIME", "SHUTDOWN_TIME", "CHECK_DISABLE"):
+        suffix = "" if name.endswith("DISABLE") else "_SECONDS"
+        os.environ.pop(f"HOROVOD_STALL_{name}{suffix}", None)
+        if name in settings:
+            os.environ[f"HOROVOD_STALL_{name}{suffix}"] = settings[name]
+    if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")) == "0":
+        print("== " + phase, file=sys.stderr, flush=True)  # where the core's warnings go
+    hvd.init()
+    try:
+        handles = [] if hvd.rank() == 1 else start()
+        if hvd.rank() == 1:
+            time.sleep(late)
+            handles = start()
+        for handle in handles:
+            hvd.synchronize(handle)
+        hvd.barrier()
+        end = "went on"
+    except hvd.HorovodInternalError as error:
+        end = "was stopped: " + str(error)
+    if hvd.rank() == 0:
+        print(end, file=sys.stderr, flush=True)
+    hvd.shutdown()
 """
 
 
-def stalled(seconds: float, tmp_path: Path, np: int = 2, **env: str) -> str:
-    """Output of a job whose rank 1 comes `seconds` late."""
-    program = tmp_path / "stalled.py"
-    program.write_text(STALLED)
-    job = run_ranks(np, [sys.executable, str(program), str(seconds)], timeout=60, env=env)
-    assert job.returncode == 0, job.stdout
-    return job.stdout
-
-
 @pytest.mark.parametrize("np", [2, 4])
-def test_stalls_are_warned_about(np: int, tmp_path: Path) -> None:
-    """One warning names the ranks that are missing and what they are missed for; the job goes on."""
-    said = stalled(3, tmp_path, np, HOROVOD_STALL_CHECK_TIME_SECONDS="1")
-    assert "Missing ranks" in said and "allreduce.pear" in said and "allgather.apple.0" in said
-    assert said.count("went on") == np
-    missing = said[said.index("Missing ranks") :]
-    assert "\n1" in missing or " 1" in missing
+def test_stalls(np: int, tmp_path: Path) -> None:
+    program = tmp_path / "stalls.py"
+    program.write_text(PROGRAM)
+    job = run_ranks(np, [sys.executable, str(program)], timeout=80)
+    assert job.returncode != 0, "ranks that leave a broken job fail"
+    said = dict(re.findall(r"== (\w+)\n(.*?)(?=== |\Z)", job.stdout, re.DOTALL))
+    assert set(said) == {"warned", "off", "ignored", "short", "ended"}, job.stdout
 
+    warned = said["warned"]
+    missing = warned[warned.index("Missing ranks") :]
+    assert re.search(r"^1: .*allgather\.apple\.0.*allreduce\.pear", missing, re.MULTILINE), warned
+    assert not re.search(r"^[023]", missing, re.MULTILINE), "who is there is not missing"
+    assert "went on" in warned
 
-def test_stall_check_can_be_switched_off(tmp_path: Path) -> None:
-    said = stalled(2.5, tmp_path, HOROVOD_STALL_CHECK_TIME_SECONDS="1", HOROVOD_STALL_CHECK_DISABLE="1")
-    assert "Missing ranks" not in said and said.count("went on") == 2
+    assert "Missing ranks" not in said["off"] and "went on" in said["off"]
+    assert "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS" in said["ignored"] and "went on" in said["ignored"]
+    assert "Missing ranks" not in said["short"] and "went on" in said["short"]
 
-
-def test_stalls_can_end_the_job(tmp_path: Path) -> None:
-    said = stalled(6, tmp_path, HOROVOD_STALL_CHECK_TIME_SECONDS="1", HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="2")
-    assert "Missing ranks" in said and "rank 0 was stopped" in said and "went on" not in said
-
-
-def test_a_shutdown_time_below_the_warning_time_is_ignored_with_a_warning(tmp_path: Path) -> None:
-    said = stalled(3, tmp_path, HOROVOD_STALL_CHECK_TIME_SECONDS="2", HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="1")
-    assert "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS" in said and said.count("went on") == 2
-
-
-def test_short_waits_are_not_stalls(tmp_path: Path) -> None:
-    said = stalled(0.5, tmp_path)
-    assert "Missing ranks" not in said and said.count("went on") == 2
+    assert re.search(r"^1!: ", said["ended"], re.MULTILINE) and "was stopped: " in said["ended"], said[
+        "ended"
+    ]

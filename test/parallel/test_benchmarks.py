@@ -102,3 +102,18 @@ def test_allreduce_names_what_it_does_not_know() -> None:
     done = run("allreduce.py", "--only", "smoke-signals")
     assert done.returncode == 2
     assert "smoke-signals" in done.stderr
+
+
+def test_engine_counts_rounds_and_processor_time(tmp_path: Path) -> None:
+    out = tmp_path / "engine.json"
+    done = run("engine.py", "--quick", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    figures = document(out)
+    assert [row["contender"] for row in figures["latency"]] == ["MPI_Allreduce", "hvd.allreduce_"]
+    assert len(figures["steps"]) == 4  # two kinds, two ranks
+    for step in figures["steps"]:
+        assert step["cache_hits"] == 161 and step["rounds"] > 0 and step["buckets"] > 0
+        assert step["overhead_cpu_ms"] > 0 and step["collective_cpu_ms"] > 0
+    assert {row[0] for row in cells(done.stdout)} == {
+        "MPI_Allreduce", "hvd.allreduce_", "back to back", "over 100 ms",
+    }  # fmt: skip

@@ -221,6 +221,32 @@ def test_named_things_have_docstrings() -> None:
         assert inspect.getdoc(getattr(hvd, name)), f"hvd.{name} has no docstring"
 
 
+def test_a_job_of_one_does_everything() -> None:
+    """`python train.py`, for debugging."""
+    hvd.init(process_sets="dynamic")
+    try:
+        x = torch.arange(6.0).reshape(3, 2).requires_grad_()
+        for operation in (hvd.allreduce, hvd.allgather, hvd.alltoall, hvd.reducescatter):
+            assert torch.equal(operation(x), x)
+        for grouped in (hvd.grouped_allreduce, hvd.grouped_allgather, hvd.grouped_reducescatter):
+            assert all(map(torch.equal, grouped([x, x + 1]), [x, x + 1]))
+        for op in (hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product):
+            assert torch.equal(hvd.allreduce(x.detach(), op=op), x)
+        output, received_splits = hvd.alltoall(x, torch.tensor([2], dtype=torch.int32))
+        assert torch.equal(output, x[:2]) and received_splits.tolist() == [2]
+        hvd.reducescatter(hvd.broadcast(hvd.allgather(hvd.allreduce(x)), 0)).sum().backward()
+        assert torch.equal(x.grad, torch.ones(3, 2))
+        sparse = torch.eye(2).to_sparse()
+        assert torch.equal(hvd.sparse_allreduce_async(sparse, "s", hvd.Sum)().to_dense(), torch.eye(2))
+        assert hvd.join() == 0 and hvd.barrier() is None
+        with pytest.raises(ValueError):
+            hvd.add_process_set([0])  # the global set
+        assert hvd.global_process_set.ranks == [0] and hvd.remove_process_set(hvd.ProcessSet([0])) is False
+    finally:
+        hvd.shutdown()
+        os.environ.pop("HOROVOD_DYNAMIC_PROCESS_SETS")
+
+
 def test_process_sets_before_init() -> None:
     everyone = hvd.global_process_set
     assert everyone.process_set_id == 0 and everyone.included() is None

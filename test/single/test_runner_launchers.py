@@ -1,6 +1,7 @@
 """Hosts, and the command line for each MPI: pure functions, no processes."""
 
 import os
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def line(job: Job, flavour: str) -> str:
 
 def test_open_mpi_5_on_this_host() -> None:
     assert line(LOCAL, "Open MPI 5") == (
-        f"mpirun --allow-run-as-root -np 4 -H localhost:4 {UNBOUND} --mca pml ob1 --mca btl self,sm,tcp "
+        f"mpirun --allow-run-as-root -np 4 -H localhost:4 {UNBOUND} --mca pml ob1 --mca btl self,sm,tcp --mca osc ^ucx "
         "--prtemca prte_local_tmpdir_base /tmp/s rank.py python"
     )
 
@@ -33,7 +34,7 @@ def test_open_mpi_5_on_several_hosts() -> None:
     job = replace(REMOTE, network_interfaces=("eth0", "eth1"), ssh_port=2222, ssh_identity_file="/k/id")
     job = replace(job, daemon_interfaces=("10.0.0.0/8",))
     assert line(job, "Open MPI 5") == (
-        f"mpirun --allow-run-as-root -np 4 -H a:2,b:2 {UNBOUND} --mca pml ob1 --mca btl self,sm,tcp "
+        f"mpirun --allow-run-as-root -np 4 -H a:2,b:2 {UNBOUND} --mca pml ob1 --mca btl self,sm,tcp --mca osc ^ucx "
         "--prtemca prte_local_tmpdir_base /tmp/s "
         "--prtemca plm_ssh_args -o BatchMode=yes -o ConnectTimeout=10 -p 2222 -i /k/id "
         "--prtemca oob_tcp_keepalive_time 2 --prtemca oob_tcp_keepalive_intvl 1 "
@@ -167,6 +168,23 @@ def test_wrong_host_files_are_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(LaunchError, match=str(path)):
         hosts.from_file(str(path))
+
+
+def test_names_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = {"alias": "127.0.1.1", "own": "127.0.0.1", "other": "192.0.2.1", "127.0.0.1": "127.0.0.1"}
+
+    def resolved(name: str, *_: object, **__: object) -> list[tuple]:
+        if name not in addresses:
+            raise socket.gaierror(name)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (addresses[name], 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    monkeypatch.setattr(socket, "gethostname", lambda: "Me.example.org")
+    hosts.is_local.cache_clear()
+    for name in ("localhost", "127.0.0.1", "me", "ME.example.org", "alias", "own"):
+        assert hosts.is_local(name), name
+    assert not hosts.is_local("other") and not hosts.is_local("unknown")
+    hosts.is_local.cache_clear()
 
 
 def test_ranks_fill_hosts_in_order() -> None:

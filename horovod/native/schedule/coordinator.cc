@@ -16,11 +16,6 @@ std::vector<int64_t> first_dimensions(const std::vector<RankRequest>& requests) 
 
 }  // namespace
 
-bool Coordinator::is_join(const Pending& pending) {
-  return std::any_of(pending.requests.begin(), pending.requests.end(),
-                     [](const auto& request) { return request && request->operation == Operation::kJoin; });
-}
-
 Coordinator::Coordinator(std::vector<int> ranks, std::string label, int64_t cache_capacity, FusionRules rules,
                          std::vector<Listener*> listeners)
     : ranks_(std::move(ranks)),
@@ -57,6 +52,7 @@ void Coordinator::hear_request(size_t position, const Request& request, uint32_t
     pending.requests.resize(ranks_.size());
     pending.ids.resize(ranks_.size(), 0);
     pending.since = now;
+    pending.is_join = request.operation == Operation::kJoin;
   }
   const bool was_complete = is_complete(pending);
   for (Listener* listener : listeners_) {
@@ -83,16 +79,20 @@ void Coordinator::complete_without_absent() {
     if (!was_complete && is_complete(pending)) freed.push_back(name);
   }
   std::sort(freed.begin(), freed.end());  // an order that does not depend on a hash
-  std::stable_partition(freed.begin(), freed.end(), [&](const std::string& name) { return !is_join(pending_.at(name)); });
+  std::stable_partition(freed.begin(), freed.end(), [&](const std::string& name) { return !pending_.at(name).is_join; });
   complete_.insert(complete_.end(), freed.begin(), freed.end());
+}
+
+// Whether the operation waits for this rank. What has joined, and owes nothing, is waited for by nothing.
+bool Coordinator::is_missing(const Pending& pending, size_t position) const {
+  if (!pending.requests[position]) return pending.is_join || !has_joined_[position] || owed_[position] != 0;
+  return pending.is_join && owed_[position] != 0;
 }
 
 bool Coordinator::is_complete(const Pending& pending) const {
   if (joined_count_ == 0) return pending.count == ranks_.size();
-  const bool needs_all = is_join(pending);
-  if (needs_all && pending.count < ranks_.size()) return false;
   for (size_t position = 0; position < ranks_.size(); ++position) {
-    if ((needs_all || !pending.requests[position]) && !is_absent(position)) return false;
+    if (is_missing(pending, position)) return false;
   }
   return true;
 }
@@ -179,11 +179,10 @@ std::vector<Verdict> Coordinator::decide() {
 std::vector<StalledOperation> Coordinator::incomplete(TimePoint now) const {
   std::vector<StalledOperation> all;
   for (const auto& [name, pending] : pending_) {
-    // Who has joined waits as long as the others work: nobody is late for that, nor is it late for theirs.
-    if (is_join(pending)) continue;
+    if (pending.is_join) continue;  // who has joined waits as long as the others work: nobody is late for that
     StalledOperation& one = all.emplace_back(StalledOperation{label_ + name, now - pending.since, {}});
     for (size_t position = 0; position < ranks_.size(); ++position) {
-      if (!pending.requests[position] && !is_absent(position)) one.missing_ranks.push_back(ranks_[position]);
+      if (is_missing(pending, position)) one.missing_ranks.push_back(ranks_[position]);
     }
   }
   return all;

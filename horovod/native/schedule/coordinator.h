@@ -39,6 +39,7 @@ class Coordinator {
     std::vector<uint32_t> ids;                     // by position: how it was announced, 0 = in full
     size_t count = 0;                              // of requests
     TimePoint since;
+    bool is_join = false;
   };
   struct Ready {
     Item item;
@@ -48,8 +49,7 @@ class Coordinator {
   void hear_request(size_t position, const Request& request, uint32_t id, TimePoint now);
   void hear_join(size_t position);
   void complete_without_absent();
-  static bool is_join(const Pending& pending);
-  bool is_absent(size_t position) const { return has_joined_[position] && owed_[position] == 0; }
+  bool is_missing(const Pending& pending, size_t position) const;
   bool is_complete(const Pending& pending) const;
   std::optional<Verdict> refuse_or_accept(const std::string& name, std::vector<Ready>* ready,
                                           std::vector<uint32_t>* forgotten);

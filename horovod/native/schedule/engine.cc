@@ -74,7 +74,8 @@ int64_t Engine::submit(int process_set, Submission submission) {
     handle = submission.handle = handles_.open();
     submission.submitted = steady_clock::now();
     must_wake = queue_.empty();
-    if (must_wake) queue_since_ = now();
+    queue_latest_ = now();
+    if (must_wake) queue_since_ = queue_latest_;
     queue_bytes_ += submission.request.bytes();
     // Nobody does these and goes on with something else.
     if (!is_repeated(submission.request.operation)) somebody_waits_ = true;
@@ -87,7 +88,9 @@ int64_t Engine::submit(int process_set, Submission submission) {
 }
 
 std::optional<Result> Engine::wait(int64_t handle, microseconds timeout) {
-  if (!handles_.is_done(handle) && !somebody_waits_.exchange(true)) transport_.wake();
+  if (handles_.is_done(handle)) return handles_.wait(handle, timeout);
+  caller_is_blocked_ = true;
+  if (!somebody_waits_.exchange(true)) transport_.wake();
   return handles_.wait(handle, timeout);
 }
 
@@ -175,14 +178,17 @@ void Engine::sleep() {
   {
     MutexLock lock(mutex_);
     if (!queue_.empty()) {
-      const auto due = queue_since_ + microseconds(static_cast<int64_t>(settings_.cycle_time * 1000));
-      limit = std::max(microseconds(0), std::chrono::duration_cast<microseconds>(due - now()));
+      limit = std::max(microseconds(0), std::chrono::duration_cast<microseconds>(queue_due() - now()));
     }
   }
-  bool is_waiting = false;
-  for (const auto& [serial, set] : sets_.all()) is_waiting |= set->is_waiting();
   observers_.on_idle();
-  transport_.wait(limit, is_waiting);
+  // Staying awake for an answer takes a core from the training threads: worth it only where one of them waits, or has just
+  // waited and is likely to again.
+  bool is_pending = false;
+  for (const auto& [serial, set] : sets_.all()) is_pending |= set->is_waiting();
+  const bool eager = caller_is_blocked_;
+  if (!is_pending) caller_is_blocked_ = false;
+  transport_.wait(limit, eager);
 }
 
 void Engine::hear(const Message& message) {
@@ -208,11 +214,16 @@ void Engine::hear(int from, const Announcement& announcement) {
   transport_.post(from, write(verdicts, &writer));
 }
 
+// A cycle after the first submission; while they come in quick succession, when the series ends, but soon.
+Engine::TimePoint Engine::queue_due() const {
+  const microseconds cycle(static_cast<int64_t>(settings_.cycle_time * 1000));
+  return std::max(queue_since_ + cycle, std::min(queue_latest_ + cycle / 4, queue_since_ + 4 * cycle));
+}
+
 bool Engine::must_announce() {
   if (leaving_ && !told_leaving_) return true;
   if (queue_.empty()) return false;
-  return somebody_waits_ || queue_bytes_ >= settings_.fusion_threshold ||
-         now() - queue_since_ >= std::chrono::duration<double, std::milli>(settings_.cycle_time);
+  return somebody_waits_ || queue_bytes_ >= settings_.fusion_threshold || now() >= queue_due();
 }
 
 bool Engine::announce() {

@@ -1,8 +1,7 @@
 // The engine: takes submissions from any thread, agrees with the other ranks on what is ready, and carries it out.
 //
-// One background thread does everything but submitting and waiting. Submissions are gathered until somebody waits for one,
-// they reach the fusion threshold, or a cycle has passed. Rank 0 coordinates all process sets, so that all operations of a
-// job have one order.
+// One background thread does all but submitting and waiting. Submissions are gathered until somebody waits for one, they
+// reach the fusion threshold, or a cycle has passed. Rank 0 coordinates all process sets: all operations have one order.
 #pragma once
 
 #include <atomic>
@@ -36,7 +35,7 @@ class Engine {
 
   const ProcessSets& process_sets() const { return sets_; }
   Observers& observers() { return observers_; }
-  // Tells the other ranks, waits until all have stopped, and fails what is pending. May be repeated, by one thread.
+  // Tells the other ranks, waits until all have stopped, and fails what is pending. May be repeated.
   void shutdown() EXCLUDES(mutex_);
   bool has_failed() const { return has_failed_; }  // stopped because something failed, on this rank or another
 
@@ -60,6 +59,7 @@ class Engine {
   void hear(int from, const Announcement& announcement);
   bool announce() EXCLUDES(mutex_);
   bool must_announce() REQUIRES(mutex_);
+  TimePoint queue_due() const REQUIRES(mutex_);
   bool issue();
   void serve_others();
   void inspect_stalls();
@@ -84,11 +84,11 @@ class Engine {
   HandleTable handles_;
   Mutex mutex_;
   std::vector<Queued> queue_ GUARDED_BY(mutex_);       // submitted, not yet announced
-  TimePoint queue_since_ GUARDED_BY(mutex_);
+  TimePoint queue_since_ GUARDED_BY(mutex_), queue_latest_ GUARDED_BY(mutex_);  // first and last submission in it
   int64_t queue_bytes_ GUARDED_BY(mutex_) = 0;
   bool leaving_ GUARDED_BY(mutex_) = false, told_leaving_ GUARDED_BY(mutex_) = false;
   std::string stopped_because_ GUARDED_BY(mutex_);  // not empty: nothing is accepted any more
-  std::atomic<bool> somebody_waits_{false}, has_failed_{false}, is_stopped_{false};
+  std::atomic<bool> somebody_waits_{false}, caller_is_blocked_{false}, has_failed_{false}, is_stopped_{false};
 
   // Engine thread only, or whoever steps.
   std::deque<Verdict> orders_;                        // on rank 0: its own part in what it has issued

@@ -212,11 +212,12 @@ void SharedMemoryTransport::flush() {
   }
 }
 
-void SharedMemoryTransport::wait(microseconds timeout, bool) {
+void SharedMemoryTransport::wait(microseconds timeout, bool eager) {
   if (!arrived_.empty()) return;
   FutexCounter& doorbell = header(rank()).doorbell;
   const microseconds slice = std::min(timeout, kLivenessPeriod);
-  if (wait_for_change(doorbell, heard_, slice, patience_) == heard_ && slice == kLivenessPeriod) throw_if_a_peer_is_lost();
+  const Patience patience = eager ? patience_ : Patience{0, microseconds(0)};
+  if (wait_for_change(doorbell, heard_, slice, patience) == heard_ && slice == kLivenessPeriod) throw_if_a_peer_is_lost();
 }
 
 void SharedMemoryTransport::wake() { ring_doorbell(rank()); }

@@ -74,8 +74,8 @@ class Transport {
   virtual std::optional<Message> receive() = 0;
   // Returns when every posted message has left for its receiver. Must precede bulk data that waits on the receiver.
   virtual void flush() = 0;
-  // Sleeps until a message may have arrived, wake() was called, or the timeout passed. `eager` says that an answer is
-  // expected soon, for transports that must poll.
+  // Sleeps until a message may have arrived, wake() was called, or the timeout passed. `eager` says that somebody waits for
+  // what comes next: then it stays awake for a while, or polls in short intervals.
   virtual void wait(std::chrono::microseconds timeout, bool eager) = 0;
   virtual void wake() = 0;
 

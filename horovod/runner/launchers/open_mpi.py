@@ -15,6 +15,8 @@ def options(job: Job) -> list[str]:
     if job.tcp or not job.fabric:
         # 0.01 s instead of 1.02 s: the ofi component looks for fabrics for a second.
         words += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp"]
+        # The ucx component for shared windows complains on stderr where it finds no device of its own.
+        words += ["--mca", "osc", "^ucx"]
     if job.session_directory:
         # Session folders are named after mpirun's process id: a stale one, or that of a host that shares
         # /tmp, collides.

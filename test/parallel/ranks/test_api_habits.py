@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from api_cases import numbers
+from api_cases import numbers, share
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
@@ -115,6 +115,25 @@ def test_memory_formats(rank: int, size: int) -> None:
     assert torch.equal(hvd.allgather(images)[2:4], images)
     assert torch.equal(hvd.broadcast(images, 0), images)
     assert torch.equal(hvd.allreduce(images[:, ::2, 1:], op=hvd.Sum), images[:, ::2, 1:] * size)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 2001])
+def test_large_tensors(rows: int, rank: int, size: int) -> None:
+    """Of some megabytes, cut in whole rows: one row, fewer than four ranks have, and many."""
+    columns = 1_000_003 // rows
+    own = torch.arange(float(rows * columns)).reshape(rows, columns).remainder(1000) + rank
+    total = size * (own - rank) + sum(range(size))
+    assert torch.equal(hvd.allreduce(own, op=hvd.Sum), total)
+    assert torch.equal(hvd.reducescatter(own, op=hvd.Sum), total[share(rows, rank, size)])
+    assert torch.equal(hvd.broadcast(own, size - 1), own - rank + size - 1)
+    gathered = hvd.allgather(own).reshape(size, rows, columns)
+    assert all(torch.equal(gathered[r], own - rank + r) for r in range(size))
+    splits = torch.zeros(size, dtype=torch.int32)
+    splits[(rank + 1) % size] = rows  # everything to the next rank
+    received, received_splits = hvd.alltoall(own, splits)
+    before = (rank - 1) % size
+    assert torch.equal(received, own - rank + before)
+    assert received_splits.tolist() == [rows if r == before else 0 for r in range(size)]
 
 
 def test_only_rank_0_does_something(rank: int, size: int) -> None:

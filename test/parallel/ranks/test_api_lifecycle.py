@@ -146,6 +146,17 @@ def test_mpi4py_communicators(outside: None, rank: int, size: int) -> None:
         assert hvd.allgather(torch.tensor([rank])).tolist() == list(range(rank % 2, size, 2))
 
 
+def test_mpi4py_beside_operations_in_flight(rank: int, size: int) -> None:
+    """With support of threads, scripts may call MPI themselves while the engine works."""
+    MPI = pytest.importorskip("mpi4py.MPI")
+    if not hvd.mpi_threads_supported():
+        pytest.skip("MPI without support of threads")
+    for i in range(20):
+        handle = hvd.allreduce_async(torch.full((1000,), float(rank)), op=hvd.Sum, name=f"beside.{i}")
+        assert MPI.COMM_WORLD.allreduce(rank) == sum(range(size))
+        assert torch.equal(hvd.synchronize(handle), torch.full((1000,), float(sum(range(size)))))
+
+
 def test_sets_from_mpi4py_communicators(outside: None, rank: int, size: int) -> None:
     MPI = pytest.importorskip("mpi4py.MPI")
     half = MPI.COMM_WORLD.Split(rank % 2, rank)
