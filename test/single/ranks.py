@@ -127,7 +127,9 @@ def on_ranks(
 
 
 def stepper(engine: _native.Engine, pause: float = 0.0) -> Callable[[int], _native.Result]:
-    """wait() for an engine without a thread: steps it, with pauses of seconds, until the operation is done."""
+    """wait() for an engine without a thread: steps it, with pauses of seconds, until the operation is
+    done.
+    """
 
     def completed(handle: int) -> _native.Result:
         while not engine.poll(handle):

@@ -122,7 +122,8 @@ class TestKnownRequests:
         on_ranks(3, program)
 
     def test_a_number_that_was_forgotten_when_its_rank_joined(self) -> None:
-        """Rank 1 announces "x" by a number, and joins, before it hears that the number means nothing any more.
+        """Rank 1 announces "x" by a number, and joins, before it hears that the number means nothing any
+        more.
 
         What tells it, the verdict on a request with a very long name, arrives in pieces, one with each step.
         """

@@ -72,7 +72,9 @@ class TestAlltoall:
         on_ranks(size, program, shares_memory)
 
     def test_splits_may_change_under_a_known_request(self, size: int, shares_memory: bool) -> None:
-        """The shape stays, so the request is announced by number; the rows for each rank are not part of it."""
+        """The shape stays, so the request is announced by number; the rows for each rank are not part of
+        it.
+        """
 
         def program(rank: int, engine: _native.Engine) -> None:
             x = np.full(size, rank, np.int32)
