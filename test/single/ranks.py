@@ -71,9 +71,7 @@ def allreduce(
     return out
 
 
-def submit(
-    engine: _native.Engine, name: str, x: NDArray[Any], process_set: int = 0, **reduction: Any
-) -> int:
+def submit(engine: _native.Engine, name: str, x: NDArray[Any], process_set: int = 0, **reduction: Any) -> int:
     """Starts an allreduce in place; the handle."""
     return engine.allreduce(name, [tensor(x)], _native.Reduction(**reduction), process_set)
 
@@ -127,9 +125,7 @@ def on_ranks(
 
 
 def stepper(engine: _native.Engine, pause: float = 0.0) -> Callable[[int], _native.Result]:
-    """wait() for an engine without a thread: steps it, with pauses of seconds, until the operation is
-    done.
-    """
+    """wait() for an engine without a thread: steps it until the operation is done. `pause`: seconds."""
 
     def completed(handle: int) -> _native.Result:
         while not engine.poll(handle):

@@ -150,7 +150,7 @@ def test_every_instruction_set_gives_the_same_bytes() -> None:
 def test_a_number_of_ranks_that_is_no_power_of_two_is_refused() -> None:
     def program(rank: int, engine: _native.Engine) -> None:
         x = np.ones(3, np.float32)
-        with pytest.raises(ValueError, match="'x': Adasum needs 2, 4, 8, ... ranks, and there are 3"):
+        with pytest.raises(ValueError, match=r"'x': Adasum needs 2, 4, 8, \.\.\. ranks, and there are 3"):
             submit(engine, "x", x, op=ADASUM)
         engine.wait(submit(engine, "x", x))
 

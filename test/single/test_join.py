@@ -122,8 +122,7 @@ class TestKnownRequests:
         on_ranks(3, program)
 
     def test_a_number_that_was_forgotten_when_its_rank_joined(self) -> None:
-        """Rank 1 announces "x" by a number, and joins, before it hears that the number means nothing any
-        more.
+        """Rank 1 announces "x" by a number, and joins, before it hears that the number means nothing.
 
         What tells it, the verdict on a request with a very long name, arrives in pieces, one with each step.
         """
@@ -251,7 +250,7 @@ class TestRefusals:
         def program(rank: int, engine: _native.Engine) -> None:
             if rank != 1:
                 for operation, call in calls(engine).items():
-                    words = rf"\({operation}\) cannot be carried out: rank 1 has called join\(\), and takes part"
+                    words = rf"\({operation}\) cannot be carried out: rank 1 has called join\(\)"
                     with pytest.raises(HorovodInternalError, match=words):
                         engine.wait(call())
                 assert allreduce(engine, "x", np.ones(2, np.float32)).tolist() == [2.0] * 2
@@ -266,7 +265,7 @@ class TestRefusals:
             if rank == 1:
                 while allreduce(engine, "alone", np.ones(1, np.float32))[0] != 1.0:
                     pass
-                with pytest.raises(HorovodInternalError, match=r"ranks 0, 2 have called join\(\), and take part"):
+                with pytest.raises(HorovodInternalError, match="ranks 0, 2 have called join"):
                     engine.wait(engine.barrier("x"))
             assert join(engine) == 1
 
@@ -290,7 +289,7 @@ class TestRefusals:
     def test_twice_at_a_time(self) -> None:
         with stepped_engines(1) as [engine]:
             engine.join()
-            with pytest.raises(ValueError, match="'join.noname' is already in flight"):
+            with pytest.raises(ValueError, match=r"'join\.noname' is already in flight"):
                 engine.join()
 
 

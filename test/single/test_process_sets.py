@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,7 @@ class TestMembership:
                     engine.broadcast("x", tensor(x), 3)
             else:
                 assert allreduce(engine, "x", x, process_set).tolist() == [2.0] * 3
-                with pytest.raises(ValueError, match="root rank 1 is not among the .* ranks 0, 2"):
+                with pytest.raises(ValueError, match=r"root rank 1 is not among the .* ranks 0, 2"):
                     engine.broadcast("x", tensor(x), 1, process_set)
             for call in (lambda: submit(engine, "x", x, 7), lambda: engine.counters(7)):
                 with pytest.raises(ValueError, match="there is no process set 7"):
@@ -79,9 +80,8 @@ class TestMembership:
 
     def test_ranks_disagree_about_sets(self) -> None:
         def program(rank: int, engine: _native.Engine) -> None:
-            with pytest.raises(
-                HorovodInternalError, match=r"process set of 'process_set': rank 0: \[0\]; ranks 1, 2: \[0, 1\]"
-            ):
+            words = r"process set of 'process_set': rank 0: \[0\]; ranks 1, 2: \[0, 1\]"
+            with pytest.raises(HorovodInternalError, match=words):
                 add_set(engine, *([0] if rank == 0 else [0, 1]))
             assert [add_set(engine, 0, 1), add_set(engine, 1, 2)] == [1, 2]
             with pytest.raises(HorovodInternalError, match=r"rank 0: \[1\]; ranks 1, 2: \[2\]"):
@@ -203,8 +203,11 @@ class TestRemoval:
                     with pytest.raises(HorovodInternalError, match=words):
                         engine.wait(handle)
                 assert not engine.poll(spared)
+                engine.wait(engine.barrier("rank 0 has looked"))
                 engine.wait(spared)
                 assert xs[2].tolist() == [2.0] * 3 and xs[0].tolist() == [1.0] * 3
+            else:
+                engine.wait(engine.barrier("rank 0 has looked"))
             if rank == 1:
                 assert allreduce(engine, "x", xs[0], second).tolist() == [2.0] * 3
             for call in (lambda: submit(engine, "x", xs[0], first), lambda: engine.counters(first)):
@@ -236,12 +239,14 @@ class TestIndependence:
         """No rank waits for one that waits for it: all operations of a job have one order."""
         sets = [(0, 1), (1, 2), (2, 3), (0, 3), (0, 2), (1, 3), (0, 1, 2), (1, 2, 3), (0, 2, 3)]
 
-        def one(engine: _native.Engine, rank: int, process_set: int, members: tuple[int, ...], step: int) -> Any:
+        def start(
+            engine: _native.Engine, rank: int, process_set: int, members: tuple[int, ...], step: int
+        ) -> tuple[int, Callable[[_native.Result], bool], Any]:
             name, count = f"t{step % 3}", [3, 40_000][step % 2]
             if process_set % 2:
                 x = np.full(count, rank + step, np.int32)
                 want = sum(members) + step * len(members)
-                return submit(engine, name, x, process_set), lambda _: (x == want).all(), x
+                return submit(engine, name, x, process_set), lambda _: bool((x == want).all()), x
             x = np.full((rank + 1, count // 3), rank, np.int32)
             want = [r for r in members for _ in range(r + 1)]
             handle = engine.allgather(name, [source_only(x)], process_set)
@@ -253,9 +258,9 @@ class TestIndependence:
             order = random.Random(rank)
             for step in range(40):
                 order.shuffle(mine)
-                started = [one(engine, rank, i, members, step) for i, members in mine]
+                started = [start(engine, rank, i, members, step) for i, members in mine]
                 order.shuffle(started)
-                for handle, is_right, _ in started:
+                for handle, is_right, _kept_alive in started:
                     assert is_right(engine.wait(handle))
 
         on_ranks(4, program)

@@ -72,16 +72,15 @@ class TestAlltoall:
         on_ranks(size, program, shares_memory)
 
     def test_splits_may_change_under_a_known_request(self, size: int, shares_memory: bool) -> None:
-        """The shape stays, so the request is announced by number; the rows for each rank are not part of
-        it.
-        """
+        """The shape stays, so the request is announced by number; the splits are not part of it."""
 
         def program(rank: int, engine: _native.Engine) -> None:
             x = np.full(size, rank, np.int32)
             for target in range(size):
                 sizes, got = alltoall(engine, x, [size if r == target else 0 for r in range(size)])
                 assert sizes == [size if rank == target else 0] * size
-                assert got.tolist() == ([r for r in range(size) for _ in range(size)] if rank == target else [])
+                everything = [r for r in range(size) for _ in range(size)]
+                assert got.tolist() == (everything if rank == target else [])
 
         on_ranks(size, program, shares_memory)
 
@@ -148,9 +147,7 @@ def exact(xs: list[Array], op: int, prescale: float = 1.0, postscale: float = 1.
 class TestReducescatter:
     @pytest.mark.parametrize("op", [AVERAGE, SUM])
     @pytest.mark.parametrize("factors", [(1.0, 1.0), (0.75, 2.5)])
-    def test_every_dtype(
-        self, size: int, shares_memory: bool, op: int, factors: tuple[float, float]
-    ) -> None:
+    def test_every_dtype(self, size: int, shares_memory: bool, op: int, factors: tuple[float, float]) -> None:
         """Also with fewer rows than ranks, and none."""
 
         def program(rank: int, engine: _native.Engine) -> None:
@@ -158,9 +155,7 @@ class TestReducescatter:
             for name, (_, dtype) in DTYPES.items():
                 for rows in (0, 1, size, 7, 50):
                     xs = [numbers(r, rows * 300, dtype, rows).reshape(rows, 300) for r in range(size)]
-                    [got] = reducescatter(
-                        engine, rank, size, [xs[rank]], op=op, prescale=pre, postscale=post
-                    )
+                    [got] = reducescatter(engine, rank, size, [xs[rank]], op=op, prescale=pre, postscale=post)
                     want = own_rows(exact(xs, op, pre, post), rank, size)
                     np.testing.assert_array_equal(got, want, err_msg=f"{name} x{rows}, rank {rank}")
 

@@ -46,9 +46,9 @@ def test_the_warning_names_ranks_and_tensors(capfd: pytest.CaptureFixture[str]) 
         warning = said_after(capfd, engines[0], 2)
         assert warning.startswith("[W observers.cc:")
         assert warning.partition("] [0]: ")[2].splitlines() == [
-            "some ranks wait for others, the longest for 61 s: not every rank has "
-            "asked for the operations below. Ranks may differ in control flow, have died, or use an optimizer "
-            "or a loader of another length.",
+            "some ranks wait for others, the longest for 61 s: not every rank has asked for the operations "
+            "below. Ranks may differ in control flow, have died, or use an optimizer or a loader of another "
+            "length.",
             "Missing ranks:",
             "0: [c]",
             "1: [a]",

@@ -83,7 +83,7 @@ void Coordinator::complete_without_absent() {
   complete_.insert(complete_.end(), freed.begin(), freed.end());
 }
 
-// Whether the operation waits for this rank. What has joined, and owes nothing, is waited for by nothing.
+// Whether the operation waits for this rank. None but join waits for one that has joined and owes nothing.
 bool Coordinator::is_missing(const Pending& pending, size_t position) const {
   if (!pending.requests[position]) return pending.is_join || !has_joined_[position] || owed_[position] != 0;
   return pending.is_join && owed_[position] != 0;

@@ -195,17 +195,13 @@ void Engine::hear(const Message& message) {
 
 void Engine::hear(int from, const Announcement& announcement) {
   const ProcessSets::Pointer set = sets_.by_serial(announcement.set);
-  if (set == nullptr) {
-    // Other ranks may be ahead of this one, which waits for its own turn in a collective before the set's addition. A
-    // set that was removed meanwhile the rank misses by itself.
-    if (!sets_.has_existed(announcement.set)) early_.push_back({from, announcement});
-    return;
-  }
+  // Null: removed meanwhile, as the rank will find out by itself; or, where others are ahead of this rank, not yet added.
+  if (set == nullptr && !sets_.has_existed(announcement.set)) early_.push_back({from, announcement});
+  if (set == nullptr) return;
   const std::vector<uint32_t> unknown = set->hear(from, announcement, now());
   if (unknown.empty()) return;
   ByteWriter writer;
-  const std::vector<Verdict> verdicts = {{announcement.set, VerdictKind::kAskInFull, {}, unknown, ""}};
-  transport_.post(from, write(verdicts, &writer));
+  transport_.post(from, write({Verdict{announcement.set, VerdictKind::kAskInFull, {}, unknown, ""}}, &writer));
 }
 
 // A cycle after the first submission; while they come in quick succession, when the series ends, but soon.
