@@ -11,7 +11,7 @@ import ctypes
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from horovod import _native as native
@@ -152,7 +152,7 @@ class HorovodBasics:
             raise ValueError("Horovod has not been initialized; use hvd.init().")
         return self._member
 
-    def add_process_set(self, process_set: ProcessSet | Sequence[int]) -> ProcessSet:
+    def add_process_set(self, process_set: ProcessSet | Iterable[int]) -> ProcessSet:
         """Register a set of ranks; every rank of the job calls it, and it returns when all have.
 
         Returns the ProcessSet, whose ``process_set_id`` is the smallest number that is free.

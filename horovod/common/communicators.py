@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from horovod.common import util
+from horovod.common.process_sets import as_ranks
 
 __all__ = ["is_communicator", "launched_ranks", "ranks_within"]
 
@@ -27,13 +28,12 @@ def launched_ranks(comm: Any) -> list[int]:
         world = sys.modules["mpi4py.MPI"].COMM_WORLD
         ranks = _translated(comm, world)
         return [] if ranks == list(range(world.Get_size())) else ranks
-    is_list = isinstance(comm, Sequence | range) and not isinstance(comm, str)
-    if not is_list or any(isinstance(rank, bool) or not isinstance(rank, int) for rank in comm):
+    if not isinstance(comm, Iterable) or isinstance(comm, str):
         raise ValueError(
             f"init(comm={comm!r}): comm must be None, a list of ranks or an mpi4py communicator, not "
             f"{type(comm)}."
         )
-    return list(comm)
+    return as_ranks(comm)
 
 
 def ranks_within(comm: Any, parent: Any) -> list[int]:

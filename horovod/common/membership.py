@@ -5,6 +5,7 @@ The core knows process sets by number; here is which ProcessSet objects stand fo
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import json
@@ -15,6 +16,7 @@ import numpy as np
 
 from horovod import _native as native
 from horovod.common import communicators
+from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, checked_ranks, global_process_set
 
 __all__ = ["Membership"]
@@ -78,11 +80,17 @@ class Membership:
         self._require_dynamic("add_process_set")
         if process_set.ranks is None:
             raise NotImplementedError(
-                "add_process_set: a set made from a communicator can only be given to hvd.init(); give "
-                "a list "
-                "of ranks."
+                "add_process_set: a set made from a communicator can only be given to hvd.init(); give a "
+                "list of ranks."
             )
-        ranks = checked_ranks(process_set.ranks, self.world.size, list(self.engine.process_sets().values()))
+        try:
+            known = list(self.engine.process_sets().values())
+            ranks = checked_ranks(process_set.ranks, self.world.size, known)
+        except ValueError:
+            # Ranks that ask for something else must not wait for this one. Nobody asks for a set of none.
+            with contextlib.suppress(HorovodInternalError):
+                self._completed(self.engine.add_process_set([]))
+            raise
         self._register(process_set, self._completed(self.engine.add_process_set(ranks))[0])
         return process_set
 

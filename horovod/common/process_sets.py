@@ -6,12 +6,22 @@ rank calls. The core knows them by number; a ``ProcessSet`` is what a script hol
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["ProcessSet", "checked_ranks", "global_process_set"]
+__all__ = ["ProcessSet", "as_ranks", "checked_ranks", "global_process_set"]
 
 GLOBAL_ID = 0
+
+
+def as_ranks(values: Iterable[Any]) -> list[int]:
+    """Whole numbers of any type, NumPy's too, as ints. ValueError if one is no whole number."""
+    values = list(values)
+    try:
+        return [operator.index(value) for value in values]
+    except TypeError:
+        raise ValueError(f"ranks are whole numbers, and these are not: {values!r}.") from None
 
 
 class ProcessSet:
@@ -26,13 +36,13 @@ class ProcessSet:
     ranks: list[int] | None
     mpi_comm: Any
 
-    def __init__(self, ranks_or_comm: Sequence[int] | Any) -> None:
+    def __init__(self, ranks_or_comm: Iterable[int] | Any) -> None:
         self.process_set_id = None
         self.mpi_comm = None
         self.ranks = None
         self._own_rank: int | None = None
-        if isinstance(ranks_or_comm, Sequence | range):
-            self.ranks = sorted(ranks_or_comm)
+        if isinstance(ranks_or_comm, Iterable):
+            self.ranks = sorted(as_ranks(ranks_or_comm))
         else:
             self.mpi_comm = ranks_or_comm
 
@@ -98,7 +108,7 @@ def checked_ranks(ranks: Sequence[int], size: int, known: Sequence[Sequence[int]
         ValueError: a rank does not exist or is named twice, or a set of these ranks is ``known`` already.
     """
     chosen = sorted(ranks) if len(ranks) > 0 else list(range(size))
-    if any(isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < size for rank in chosen):
+    if any(not 0 <= rank < size for rank in chosen):
         raise ValueError(f"process set of ranks {list(ranks)}: this job has ranks 0 to {size - 1}.")
     if len(set(chosen)) < len(chosen):
         raise ValueError(f"process set of ranks {list(ranks)}: a rank is named twice.")

@@ -5,16 +5,17 @@ An entry keeps alive every tensor the core's thread may still read or write.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
 
 from horovod import _native as native
 from horovod.common.basics import basics
+from horovod.common.exceptions import HorovodInternalError
 
 __all__ = ["Operation", "Output", "abandon", "complete_all", "poll", "register", "starting", "synchronize"]
 
@@ -58,10 +59,20 @@ def register(operation: Operation) -> int:
 def abandon(operation: Operation) -> None:
     """Keep the tensors of an operation that failed in part: its other requests may still be under way."""
     with _lock:
-        _abandoned.append(operation)
+        _abandoned[:] = [other for other in _abandoned if not _is_over(other)] + [operation]
 
 
-@contextmanager
+def _is_over(operation: Operation) -> bool:
+    """Whether nothing of an abandoned operation is under way any more; then the engine forgets it too."""
+    if not all(operation.engine.poll(wait) for wait in operation.waits):
+        return False
+    for wait in operation.waits:
+        with contextlib.suppress(HorovodInternalError):  # it was given up because of an error
+            operation.engine.wait(wait)
+    return True
+
+
+@contextlib.contextmanager
 def starting(operation: Operation) -> Iterator[None]:
     """Inside the block requests are made; if that fails half-way, those made keep their tensors."""
     try:

@@ -16,6 +16,7 @@ from horovod.runner.shell import Ssh
 
 LOCAL = Job("mpirun", 4, (Host("localhost", 4),), ("rank.py", "python"), ("PATH",), "/tmp/s")
 REMOTE = replace(LOCAL, hosts=(Host("a", 2), Host("b", 2)))
+BYTES = "--mca pml ob1 --mca btl self,sm,tcp --mca osc ^ucx"
 UNBOUND = "--bind-to none --map-by slot"
 
 
@@ -25,7 +26,7 @@ def line(job: Job, flavour: str) -> str:
 
 def test_open_mpi_5_on_this_host() -> None:
     assert line(LOCAL, "Open MPI 5") == (
-        f"mpirun --allow-run-as-root -np 4 -H localhost:4 {UNBOUND} --mca pml ob1 --mca btl self,sm,tcp --mca osc ^ucx "
+        f"mpirun --allow-run-as-root -np 4 -H localhost:4 {UNBOUND} {BYTES} "
         "--prtemca prte_local_tmpdir_base /tmp/s rank.py python"
     )
 
@@ -34,7 +35,7 @@ def test_open_mpi_5_on_several_hosts() -> None:
     job = replace(REMOTE, network_interfaces=("eth0", "eth1"), ssh_port=2222, ssh_identity_file="/k/id")
     job = replace(job, daemon_interfaces=("10.0.0.0/8",))
     assert line(job, "Open MPI 5") == (
-        f"mpirun --allow-run-as-root -np 4 -H a:2,b:2 {UNBOUND} --mca pml ob1 --mca btl self,sm,tcp --mca osc ^ucx "
+        f"mpirun --allow-run-as-root -np 4 -H a:2,b:2 {UNBOUND} {BYTES} "
         "--prtemca prte_local_tmpdir_base /tmp/s "
         "--prtemca plm_ssh_args -o BatchMode=yes -o ConnectTimeout=10 -p 2222 -i /k/id "
         "--prtemca oob_tcp_keepalive_time 2 --prtemca oob_tcp_keepalive_intvl 1 "

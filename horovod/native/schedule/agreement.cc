@@ -113,6 +113,9 @@ std::vector<Property> properties_of(Operation operation) {
 
 // What all ranks ask for alike, and none can have.
 std::string impossibility(const Request& request) {
+  if (request.operation == Operation::kAddProcessSet && request.set.empty()) {
+    return "no rank could add the process set it was asked for. The job can go on";
+  }
   if (!may_differ_in_rows(request.operation)) return "";
   for (const Shape& shape : request.shapes) {
     if (!shape.empty()) continue;

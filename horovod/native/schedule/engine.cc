@@ -1,13 +1,12 @@
 #include "schedule/engine.h"
 
-#include <pthread.h>
 #include <sys/prctl.h>
 
-#include <ctime>
 #include <new>
 #include <utility>
 
 #include "base/affinity.h"
+#include "base/cpu_time.h"
 #include "base/error.h"
 
 namespace hvd {
@@ -115,13 +114,8 @@ bool Engine::step(microseconds elapsed) {
 }
 
 microseconds Engine::cpu_time() {
-  clockid_t clock;
-  timespec used{};
   // After the end there is no thread to ask.
-  if (drive_ == Drive::kManual || is_stopped_ || !thread_.joinable()) return microseconds(0);
-  if (pthread_getcpuclockid(thread_.native_handle(), &clock) != 0) return microseconds(0);
-  clock_gettime(clock, &used);
-  return microseconds(int64_t{1'000'000} * used.tv_sec + used.tv_nsec / 1000);
+  return is_stopped_ ? microseconds(0) : std::chrono::duration_cast<microseconds>(cpu_time_of(thread_));
 }
 
 // ---- the engine's thread --------------------------------------------------------------------------------------------

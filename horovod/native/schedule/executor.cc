@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <ctime>
 #include <numeric>
 
+#include "base/cpu_time.h"
 #include "collective/adasum.h"
 #include "collective/allgather.h"
 #include "collective/alltoall.h"
@@ -70,12 +70,6 @@ std::string activity(Phase phase, const Request& request, const char* transport)
          (is_broadcast ? "BCAST" : std::string(name_of(request.operation)));
 }
 
-int64_t thread_cpu_nanoseconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return int64_t{1'000'000'000} * now.tv_sec + now.tv_nsec;
-}
-
 int64_t row_bytes(const Request& request, size_t tensor) {
   const Shape& shape = request.shapes[tensor];
   return element_count({shape.begin() + 1, shape.end()}) * static_cast<int64_t>(size_of(request.dtype));
@@ -123,7 +117,7 @@ Result Executor::run(std::span<const Agreed> together) {
   }
   for (Listener* listener : listening) listener->on_start(watched);
   const auto start = std::chrono::steady_clock::now();
-  const int64_t cpu_start = thread_cpu_nanoseconds();
+  const auto cpu_start = cpu_time_of_this_thread();
   Result result = carry_out(together);
   count(together, start, cpu_start);
   for (Listener* listener : listening) listener->on_finish(watched);
@@ -131,10 +125,11 @@ Result Executor::run(std::span<const Agreed> together) {
   return result;
 }
 
-void Executor::count(std::span<const Agreed> together, std::chrono::steady_clock::time_point start, int64_t cpu_start) {
+void Executor::count(std::span<const Agreed> together, std::chrono::steady_clock::time_point start,
+                     std::chrono::nanoseconds cpu_start) {
   using std::chrono::duration_cast, std::chrono::microseconds;
   counters_.collective_microseconds += duration_cast<microseconds>(std::chrono::steady_clock::now() - start).count();
-  counters_.collective_cpu_microseconds += (thread_cpu_nanoseconds() - cpu_start) / 1000;
+  counters_.collective_cpu_microseconds += duration_cast<microseconds>(cpu_time_of_this_thread() - cpu_start).count();
   counters_.wire_bytes = context_.wire_bytes;
   for (const Agreed& agreed : together) {
     const Submission& submission = agreed.submission;

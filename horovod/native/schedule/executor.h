@@ -37,7 +37,8 @@ class Executor {
   Result allgather(const Agreed& agreed);
   void broadcast(const Agreed& agreed);
   Result alltoall(const Agreed& agreed);
-  void count(std::span<const Agreed> together, std::chrono::steady_clock::time_point start, int64_t cpu_start);
+  void count(std::span<const Agreed> together, std::chrono::steady_clock::time_point start,
+             std::chrono::nanoseconds cpu_start);
 
   // Constant after construction.
   const std::vector<int> ranks_;

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 from api_cases import BEYOND_HOROVOD, MOVED, REDUCED, assert_usable, numbers, reduced, share
@@ -81,6 +82,24 @@ def test_duplicates_are_refused(rank: int, size: int) -> None:
     assert hvd.remove_process_set(first) is True
     again = hvd.add_process_set([0])
     assert again.process_set_id == 1 and hvd.remove_process_set(again) is True
+
+
+def test_one_rank_that_refuses_does_not_hold_up_the_others(rank: int, size: int) -> None:
+    first = hvd.add_process_set([0])
+    with pytest.raises(ValueError if rank == 0 else hvd.HorovodInternalError):
+        hvd.add_process_set([rank])
+    assert hvd.remove_process_set(first) is True
+    assert_usable()
+
+
+def test_ranks_of_any_integer_type(size: int) -> None:
+    one, others = {np.int64(0)}, (rank for rank in range(1, size))
+    for ranks in (np.arange(size - 1), one, others, torch.tensor([size - 1])):
+        made = hvd.add_process_set(ranks)
+        assert all(type(rank) is int for rank in made.ranks) and hvd.remove_process_set(made) is True
+    for wrong in ([0.5], ["0"]):
+        with pytest.raises(ValueError, match="ranks are whole numbers"):
+            hvd.ProcessSet(wrong)
 
 
 @pytest.mark.parametrize("ranks", [[0, 99], [-1]], ids=str)
