@@ -73,10 +73,11 @@ void Coordinator::hear_join(size_t position) {
 
 // Operations that waited only for ranks that have joined are complete without them; the join itself comes after them.
 void Coordinator::complete_without_absent() {
+  if (joined_count_ == 0) return;
   std::vector<std::string> freed;
   for (const auto& [name, pending] : pending_) {
-    const bool was_complete = std::find(complete_.begin(), complete_.end(), name) != complete_.end();
-    if (!was_complete && is_complete(pending)) freed.push_back(name);
+    if (!is_complete(pending)) continue;
+    if (std::find(complete_.begin(), complete_.end(), name) == complete_.end()) freed.push_back(name);
   }
   std::sort(freed.begin(), freed.end());  // an order that does not depend on a hash
   std::stable_partition(freed.begin(), freed.end(), [&](const std::string& name) { return !pending_.at(name).is_join; });
