@@ -86,6 +86,8 @@ class World:
     def mpi_threads_multiple(self) -> bool: ...
     @property
     def mpi_library(self) -> str: ...
+    def abandon(self) -> None:
+        """Tells the other ranks that this one cannot go on."""
 
 def open_world(settings: Settings, prefix: str, ranks: list[int] = ...) -> World:
     """Joins the job this process was started in; ValueError when start-up fails.
@@ -121,7 +123,8 @@ class Result:
     @property
     def nbytes(self) -> int: ...
     def buffer(self) -> Any:
-        """allgather, alltoall: the bytes received, tensor by tensor, owned by the core (object with
+        """allgather, alltoall: the bytes received, tensor by tensor at multiples of 16, owned by the core
+        (object with
         __dlpack__: uint8, 1-D).
         """
 

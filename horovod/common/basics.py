@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from horovod import _native as native
-from horovod.common import absent, communicators, util
-from horovod.common.build_info import build_info
+from horovod.common import absent, util
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.membership import Membership
 from horovod.common.process_sets import ProcessSet, global_process_set
@@ -66,21 +65,8 @@ class HorovodBasics:
             if self.is_initialized():
                 return
             absent.refuse_variables(os.environ)
-            ranks = communicators.launched_ranks(comm)
-            settings = native.Settings.from_environment()
-            world = native.open_world(settings, build_info().mpi.search_prefix(), ranks)
             self._forget_earlier_jobs()
-            is_dynamic = util.is_on(os.environ.get("HOROVOD_DYNAMIC_PROCESS_SETS", "0"))
-            member = Membership(world, native.Engine(world, settings), is_dynamic)
-            try:
-                member.enter(comm, process_sets or [])
-            except HorovodInternalError as error:
-                member.leave()
-                raise ValueError(f"hvd.init() failed: {error}") from error
-            except BaseException:
-                member.leave()
-                raise
-            self._member = member
+            self._member = Membership.begin(comm, process_sets or [])
             if not self._exit_registered:
                 self._exit_registered = True
                 atexit.register(self._leave_at_exit)
@@ -172,6 +158,10 @@ class HorovodBasics:
         registered. ValueError when process sets are not dynamic, or before init().
         """
         return self.running().remove_process_set(process_set)
+
+    def _comm_process_set_id(self, comm: Any) -> int:
+        """The number of the set that an mpi4py communicator was registered as. ValueError if it was not."""
+        return self.running().id_of_communicator(comm)
 
     def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
         """Ranks of every set by its number."""

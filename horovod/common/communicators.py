@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from horovod.common import util
@@ -28,7 +28,7 @@ def launched_ranks(comm: Any) -> list[int]:
         world = sys.modules["mpi4py.MPI"].COMM_WORLD
         ranks = _translated(comm, world)
         return [] if ranks == list(range(world.Get_size())) else ranks
-    if not isinstance(comm, Iterable) or isinstance(comm, str):
+    if not isinstance(comm, Iterable) or isinstance(comm, str | Mapping):
         raise ValueError(
             f"init(comm={comm!r}): comm must be None, a list of ranks or an mpi4py communicator, not "
             f"{type(comm)}."

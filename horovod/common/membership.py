@@ -9,13 +9,15 @@ import contextlib
 import ctypes
 import itertools
 import json
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from horovod import _native as native
-from horovod.common import communicators
+from horovod.common import communicators, util
+from horovod.common.build_info import build_info
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, checked_ranks, global_process_set
 
@@ -36,7 +38,32 @@ class Membership:
         self._unnamed: dict[int, Iterator[int]] = {}
         self._joins = 0
 
-    def enter(self, comm: Any, process_sets: Sequence[ProcessSet]) -> None:
+    @classmethod
+    def begin(cls, comm: Any, process_sets: Sequence[ProcessSet]) -> Membership:
+        """Join the job. Arguments and errors are those of ``hvd.init``; if it fails on one rank, all hear
+        of it.
+        """
+        ranks = communicators.launched_ranks(comm)
+        settings = native.Settings.from_environment()
+        is_dynamic = util.is_on(os.environ.get("HOROVOD_DYNAMIC_PROCESS_SETS", "0"))
+        world = native.open_world(settings, build_info().mpi.search_prefix(), ranks)
+        try:
+            engine = native.Engine(world, settings)
+        except BaseException:
+            world.abandon()
+            raise
+        member = cls(world, engine, is_dynamic)
+        try:
+            member._enter(comm, process_sets)
+        except HorovodInternalError as error:
+            member.leave()
+            raise ValueError(f"hvd.init() failed: {error}") from error
+        except BaseException:
+            member.leave()
+            raise
+        return member
+
+    def _enter(self, comm: Any, process_sets: Sequence[ProcessSet]) -> None:
         """Register the global set and those that init() was given, which all ranks must agree on.
 
         Raises:
@@ -123,6 +150,13 @@ class Membership:
                 "hvd.add_process_set() first; a set that was removed is gone."
             )
         return int(process_set_id)
+
+    def id_of_communicator(self, comm: Any) -> int:
+        """The number of the set that was made from an mpi4py communicator. ValueError if there is none."""
+        for process_set in itertools.chain.from_iterable(self._sets.values()):
+            if process_set.mpi_comm is not None and process_set.mpi_comm == comm:
+                return self.id_of(process_set)
+        raise ValueError(f"no process set was made from the communicator {comm!r}.")
 
     def next_unnamed(self, process_set: ProcessSet) -> int:
         """The number of the next operation without a name in a set."""

@@ -91,6 +91,15 @@ class ProcessSet:
         )
 
 
+def __getattr__(name: str) -> Any:
+    """add_process_set and remove_process_set, which Horovod has in this module too."""
+    if name in ("add_process_set", "remove_process_set"):
+        from horovod.common.basics import basics
+
+        return getattr(basics, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def _all_ranks() -> ProcessSet:
     everyone = ProcessSet([])
     everyone.ranks = None

@@ -21,6 +21,9 @@ from __future__ import annotations
 import torch
 
 from horovod.common.basics import basics as _basics
+from horovod.common.exceptions import HorovodInternalError as HorovodInternalError
+from horovod.common.process_sets import ProcessSet as ProcessSet
+from horovod.common.process_sets import global_process_set as global_process_set
 from horovod.torch.autograd import (
     HorovodAllgather,
     HorovodAllreduce,
@@ -31,6 +34,7 @@ from horovod.torch.autograd import (
     HorovodGroupedReducescatter,
     HorovodReducescatter,
 )
+from horovod.torch.compression import Compression as Compression
 from horovod.torch.exchange import (
     allgather,
     allgather_async,

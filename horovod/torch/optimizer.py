@@ -29,6 +29,8 @@ from horovod.torch.reduce_ops import Adasum, Average
 
 __all__ = ["DistributedOptimizer"]
 
+_DistributedAdasumOptimizer = DistributedAdasumOptimizer  # its name in Horovod
+
 
 class _DistributedOptimizer(GradientListener):
     """What is put in front of the user's optimizer class; ``super()`` is that class.

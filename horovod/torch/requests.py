@@ -70,30 +70,18 @@ def _start_gather(
         check_served(tensor, f"allgather.{name or 'noname'}")
     sources = [addressable(tensor) for tensor in tensors]
     wire = wire_name("allgather", name, process_set)
-    # A request has one dtype: a group of several becomes one for each, of which the first has the name.
-    dtypes = list(dict.fromkeys(source.dtype for source in sources))
-    members = [[i for i, source in enumerate(sources) if source.dtype == dtype] for dtype in dtypes]
-    operation = Operation(member.engine, tensors=sources)
-    with handles.starting(operation):
-        for dtype, indices in zip(dtypes, members, strict=True):
-            part = wire if dtype == dtypes[0] else f"{wire}.{str(dtype).removeprefix('torch.')}"
-            requested = [described(sources[i]) for i in indices]
-            operation.waits.append(member.engine.allgather(part, requested, process_set_id))
+    requested = [described(source) for source in sources]
+    request = member.engine.allgather(wire, requested, process_set_id)
 
     def finish(results: list[native.Result]) -> Output:
-        outputs = list(sources)
-        for indices, result in zip(members, results, strict=True):
-            ranks = len(result.sizes) // len(indices)
-            for place, (i, output) in enumerate(
-                zip(indices, grouped_from_core(result, [sources[i] for i in indices]), strict=True)
-            ):
-                outputs[i] = output
-                if sizes is not None:
-                    sizes[i][:] = result.sizes[place * ranks : (place + 1) * ranks]
+        outputs = grouped_from_core(results[0], sources)
+        if sizes is not None:
+            ranks = len(results[0].sizes) // len(sources)
+            for i, own in enumerate(sizes):
+                own[:] = results[0].sizes[i * ranks : (i + 1) * ranks]
         return tuple(outputs) if grouped else outputs[0]
 
-    operation.finish = finish
-    return handles.register(operation)
+    return handles.register(Operation(member.engine, [request], sources, finish=finish))
 
 
 def start_broadcast(
@@ -183,14 +171,11 @@ def start_reducescatter(
         for source in sources
     ]
     wire = wire_name("reducescatter", name, process_set)
-    operation = Operation(member.engine, tensors=[*sources, *outputs])
-    pairs = list(zip(sources, outputs, strict=True))
-    with handles.starting(operation):
-        for dtype in dict.fromkeys(source.dtype for source in sources):
-            part = wire if dtype == sources[0].dtype else f"{wire}.{str(dtype).removeprefix('torch.')}"
-            requested = [described(source, output) for source, output in pairs if source.dtype == dtype]
-            reduction = reduction_of(arguments, codec if dtype.is_floating_point else None)
-            operation.waits.append(member.engine.reducescatter(part, requested, reduction, process_set_id))
+    requested = [described(source, output) for source, output in zip(sources, outputs, strict=True)]
+    floats = any(source.is_floating_point() for source in sources)
+    reduction = reduction_of(arguments, codec if floats else None)
+    request = member.engine.reducescatter(wire, requested, reduction, process_set_id)
+    operation = Operation(member.engine, [request], [*sources, *outputs])
     operation.finish = lambda results: tuple(outputs) if grouped else outputs[0]
     return handles.register(operation)
 

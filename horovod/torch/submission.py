@@ -21,7 +21,7 @@ from horovod.torch.compression import NoneCompressor
 from horovod.torch.handles import Operation, Output
 from horovod.torch.naming import wire_name
 from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, ReduceArguments, Sum
-from horovod.torch.tensors import addressable, check_served, described, from_core, is_addressable
+from horovod.torch.tensors import addressable, check_served, described, grouped_from_core, is_addressable
 
 __all__ = ["delivered", "reduction_of", "start_allreduce"]
 
@@ -63,12 +63,12 @@ def start_allreduce(
     request = _Request(wire, arguments, compressor, in_place, operation, process_set_id)
     finishes: list[tuple[list[int], slice, Finish]] = []
     with handles.starting(operation):
-        # A request has one dtype: a group of several becomes one for each, of which the first has the name.
-        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-            members = [i for i, tensor in enumerate(tensors) if tensor.dtype == dtype]
-            wire = request.wire if members[0] == 0 else f"{request.wire}.{str(dtype).removeprefix('torch.')}"
+        # One request for all that travel alike; only where codes are gathered do integers need another.
+        for number, route in enumerate(dict.fromkeys(routes)):
+            members = [i for i, other in enumerate(routes) if other is route]
+            wire = request.wire if number == 0 else f"{request.wire}.{number}"
             begin = len(operation.waits)
-            finish = routes[members[0]](request._replace(wire=wire), [tensors[i] for i in members])
+            finish = route(request._replace(wire=wire), [tensors[i] for i in members])
             finishes.append((members, slice(begin, len(operation.waits)), finish))
 
     def finish_all(results: list[native.Result]) -> Output:
@@ -115,7 +115,7 @@ def _route(tensor: torch.Tensor, compressor: Any, arguments: ReduceArguments, na
         return _start_summed
     check_served(tensor, label)
     if not tensor.is_floating_point():
-        return _start_exact
+        return _start_exact if codec is None else _start_coded
     if arguments.op not in (Average, Sum):
         raise ValueError(
             f"{label}: op={OP_NAMES[arguments.op]} with {gathered.compressor_name(compressor)}: compressed "
@@ -154,7 +154,9 @@ def _start_exact(request: _Request, tensors: list[torch.Tensor]) -> Finish:
 
 
 def _start_coded(request: _Request, tensors: list[torch.Tensor]) -> Finish:
-    return _start_native(request, tensors, request.compressor.codec)
+    """Integers of a group travel as they are beside the codes."""
+    floats = any(tensor.is_floating_point() for tensor in tensors)
+    return _start_native(request, tensors, request.compressor.codec if floats else None)
 
 
 def _start_summed(request: _Request, tensors: list[torch.Tensor]) -> Finish:
@@ -187,23 +189,26 @@ def _start_gathered(request: _Request, tensors: list[torch.Tensor]) -> Finish:
     """Codes are gathered, decompressed and added in Python: the route of compressors the core does not
     know.
     """
-    operation = request.operation
-    contributions = []
     with torch.no_grad():
-        for i, tensor in enumerate(tensors):
-            wire = request.wire if len(tensors) == 1 else f"{request.wire}_{i}of{len(tensors)}"
-            own = gathered.contribution(wire, tensor, request.arguments, request.compressor)
-            operation.tensors.append(own.payload)
-            operation.waits.append(
-                operation.engine.allgather(wire, [described(own.payload)], request.process_set_id)
-            )
-            contributions.append(own)
+        contributions = [
+            gathered.contribution(request.wire, tensor, request.arguments, request.compressor)
+            for tensor in tensors
+        ]
+    payloads = [own.payload for own in contributions]
+    operation = request.operation
+    operation.tensors += payloads
+    requested = [described(payload) for payload in payloads]
+    operation.waits.append(operation.engine.allgather(request.wire, requested, request.process_set_id))
 
     def add(results: list[native.Result]) -> list[torch.Tensor]:
+        sizes = results[0].sizes
+        ranks = len(sizes) // len(payloads)
         with torch.no_grad():
             return [
-                gathered.reduced(own, from_core(result, own.payload), result.sizes)
-                for own, result in zip(contributions, results, strict=True)
+                gathered.reduced(own, codes, sizes[i * ranks : (i + 1) * ranks])
+                for i, (own, codes) in enumerate(
+                    zip(contributions, grouped_from_core(results[0], payloads), strict=True)
+                )
             ]
 
     return add

@@ -14,6 +14,8 @@ __all__ = [
     "is_addressable",
 ]
 
+ALIGNMENT = 16  # bytes: where the core begins each tensor that it lays out after another
+
 NATIVE_DTYPES: dict[torch.dtype, int] = {
     torch.uint8: 0,
     torch.int8: 1,
@@ -76,16 +78,16 @@ def from_core(result: native.Result, like: torch.Tensor) -> torch.Tensor:
 
 
 def grouped_from_core(result: native.Result, likes: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """What the core received for several tensors of one dtype: as many rows from each rank for each of
-    them.
-    """
+    """What the core received for several tensors: as many rows from each rank for each of them."""
     ranks = len(result.sizes) // len(likes)
-    shapes = [
-        (sum(result.sizes[i * ranks : (i + 1) * ranks]), *like.shape[1:]) for i, like in enumerate(likes)
-    ]
-    dtype = likes[0].dtype
-    if result.nbytes == 0:
-        return [torch.empty(shape, dtype=dtype) for shape in shapes]
-    flat = torch.utils.dlpack.from_dlpack(result.buffer()).view(dtype)
-    counts = [torch.Size(shape).numel() for shape in shapes]
-    return [part.reshape(shape) for part, shape in zip(torch.split(flat, counts), shapes, strict=True)]
+    received = torch.utils.dlpack.from_dlpack(result.buffer()) if result.nbytes else None
+    outputs, start = [], 0
+    for i, like in enumerate(likes):
+        shape = torch.Size((sum(result.sizes[i * ranks : (i + 1) * ranks]), *like.shape[1:]))
+        length = shape.numel() * like.dtype.itemsize
+        if received is None or length == 0:
+            outputs.append(torch.empty(shape, dtype=like.dtype))
+        else:
+            outputs.append(received[start : start + length].view(like.dtype).reshape(shape))
+        start += -(-length // ALIGNMENT) * ALIGNMENT
+    return outputs

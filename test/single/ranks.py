@@ -44,6 +44,14 @@ def numbers(rank: int, count: int, dtype: Any, seed: int = 0) -> NDArray[Any]:
     return rng.standard_normal(count).astype(dtype)
 
 
+def laid_out(xs: list[NDArray[Any]]) -> bytes:
+    """Arrays as the core lays them out one after the other: each begins at a multiple of 16 bytes."""
+    everything = b""
+    for x in xs:
+        everything += bytes(-len(everything) % 16) + x.tobytes()
+    return everything
+
+
 def tensor(source: NDArray[Any], destination: NDArray[Any] | None = None) -> _native.Tensor:
     """The core's view of an array; without a destination the operation is in place."""
     out = source if destination is None else destination

@@ -259,8 +259,6 @@ class TestSubmission:
                 submit(engine, "x", whole, codec=bit8)
             with pytest.raises(ValueError, match="serves Sum and Average, not Max"):
                 submit(engine, "x", x, op=4, codec=bit8)
-            with pytest.raises(ValueError, match="one dtype, not both float32 and int32"):
-                engine.allreduce("x", [tensor(x), tensor(whole)], _native.Reduction())
             with pytest.raises(ValueError, match="Adasum serves float16, float32 and float64, not int32"):
                 submit(engine, "x", whole, op=2)
             with pytest.raises(ValueError, match="finite numbers"):
@@ -328,8 +326,8 @@ def test_ten_thousand_names_in_another_order_on_each_rank() -> None:
     if "sanitized" in _native.__file__:
         return  # a sanitizer keeps freed memory on purpose
     # The allocator keeps what a deep queue once needed, and queues get deep when the threads drift
-    # apart: some MiB come late. 400,000 operations (two ranks) may take 16 MiB, 42 bytes for each.
-    assert resident[29] - resident[9] < 16384, f"resident KiB by round: {resident}"
+    # apart: some MiB come late. 400,000 operations (two ranks) may take 32 MiB, 84 bytes for each.
+    assert resident[29] - resident[9] < 32768, f"resident KiB by round: {resident}"
 
 
 def test_out_of_order_operations_do_not_block_each_other() -> None:

@@ -52,8 +52,11 @@ void parse(const char*, const std::string& text, std::string* out) { *out = text
 
 template <typename T>
 void read(const char* variable, T* out) {
-  const char* text = std::getenv(variable);
-  if (text != nullptr && *text != '\0') parse(variable, text, out);
+  const char* value = std::getenv(variable);
+  if (value == nullptr) return;
+  std::string text = value;
+  text.erase(text.find_last_not_of(" \t\r\n") + 1);  // YAML files and shells leave blanks behind
+  if (!text.empty()) parse(variable, text, out);
 }
 
 void require_one_of(const char* variable, const std::string& value, const std::set<std::string>& allowed) {

@@ -46,6 +46,13 @@ std::string numbers(const std::vector<int64_t>& values) {
   return text.empty() ? "[]" : text + "]";
 }
 
+// "float32" where all tensors of a group are alike, else "float32 int64".
+std::string dtypes_text(const Request& request) {
+  std::string text;
+  for (const DType dtype : request.dtypes) text += (text.empty() ? "" : " ") + std::string(name_of(dtype));
+  return request.has_one_dtype() && !request.dtypes.empty() ? std::string(name_of(request.dtypes.front())) : text;
+}
+
 // How a tensor looks to operations that may differ by rank in the first dimension only.
 std::string trailing_text(const Request& request) {
   std::string text;
@@ -90,8 +97,7 @@ void add_reduction(std::vector<Property>* all) {
 std::vector<Property> properties_of(Operation operation) {
   std::vector<Property> all = {
       {"operation", [](const Request& r) { return std::string(name_of(r.operation)); }, kSameCode},
-      {"dtype", [](const Request& r) { return std::string(name_of(r.dtype)); },
-       "Convert the tensor to one dtype on all ranks"},
+      {"dtype", dtypes_text, "Convert the tensor to one dtype on all ranks"},
       {"number of tensors in the group", [](const Request& r) { return std::to_string(r.shapes.size()); }, kSameCode},
   };
   if (reduces(operation)) add_reduction(&all);

@@ -15,20 +15,20 @@
 namespace hvd {
 namespace {
 
-BucketReduction reduction_of(const Submission& submission, int size) {
+BucketReduction reduction_of(const Submission& submission, DType dtype, int size) {
   const Request& request = submission.request;
   BucketReduction reduction;
-  reduction.dtype = request.dtype;
+  reduction.dtype = dtype;
   reduction.op = request.op;
   reduction.prescale = request.prescale;
   reduction.scale = {request.postscale, 1.0};
   if (request.op == ReduceOp::kAverage) {
     // A mean of truth values, truncated like every integer mean, is true when all are.
-    const bool is_bool = request.dtype == DType::kBool;
+    const bool is_bool = dtype == DType::kBool;
     reduction.op = is_bool ? ReduceOp::kMin : ReduceOp::kSum;
     reduction.scale.divisor = is_bool ? 1.0 : static_cast<double>(size);
   }
-  reduction.codec = submission.codec.get();
+  if (is_float(dtype)) reduction.codec = submission.codec.get();
   return reduction;
 }
 
@@ -42,8 +42,8 @@ std::vector<ObservedOperation> observed(std::span<const Agreed> together, const 
     for (size_t i = 0; i < std::max<size_t>(members, 1); ++i) {
       std::string name = label + request.name;
       if (members > 1) name += "_" + std::to_string(i + 1) + "of" + std::to_string(members);
-      all.push_back({std::move(name), is_adasum ? "ADASUM" : name_of(request.operation), name_of(request.dtype),
-                     members == 0 ? "" : to_text(request.shapes[i])});
+      all.push_back({std::move(name), is_adasum ? "ADASUM" : name_of(request.operation),
+                     members == 0 ? "" : name_of(request.dtypes[i]), members == 0 ? "" : to_text(request.shapes[i])});
     }
   }
   return all;
@@ -70,15 +70,19 @@ std::string activity(Phase phase, const Request& request, const char* transport)
          (is_broadcast ? "BCAST" : std::string(name_of(request.operation)));
 }
 
-int64_t row_bytes(const Request& request, size_t tensor) {
-  const Shape& shape = request.shapes[tensor];
-  return element_count({shape.begin() + 1, shape.end()}) * static_cast<int64_t>(size_of(request.dtype));
-}
-
 std::vector<size_t> bytes_of(std::span<const int64_t> rows, int64_t bytes_of_a_row) {
   std::vector<size_t> bytes;
   for (const int64_t count : rows) bytes.push_back(static_cast<size_t>(count * bytes_of_a_row));
   return bytes;
+}
+
+// The dtypes of a bucket, each once. Fused requests have one in common; only a group alone has several.
+std::vector<DType> dtypes_in(std::span<const Agreed> together) {
+  std::vector<DType> dtypes;
+  for (const DType dtype : together.front().submission.request.dtypes) {
+    if (std::find(dtypes.begin(), dtypes.end(), dtype) == dtypes.end()) dtypes.push_back(dtype);
+  }
+  return dtypes;
 }
 
 size_t sum(const std::vector<size_t>& values) { return std::accumulate(values.begin(), values.end(), size_t{0}); }
@@ -144,10 +148,10 @@ void Executor::count(std::span<const Agreed> together, std::chrono::steady_clock
 Result Executor::carry_out(std::span<const Agreed> together) {
   switch (together.front().submission.request.operation) {
     case Operation::kAllreduce:
-      allreduce(together);
+      for (const DType dtype : dtypes_in(together)) allreduce(together, dtype);
       break;
     case Operation::kReducescatter:
-      reducescatter(together);
+      for (const DType dtype : dtypes_in(together)) reducescatter(together, dtype);
       break;
     case Operation::kAllgather:
       return allgather(together.front());
@@ -162,20 +166,20 @@ Result Executor::carry_out(std::span<const Agreed> together) {
   return {together.front().rows, nullptr, 0};
 }
 
-void Executor::allreduce(std::span<const Agreed> together) {
+void Executor::allreduce(std::span<const Agreed> together, DType dtype) {
   std::vector<BucketTensor> tensors;
   for (const Agreed& agreed : together) {
     for (const TensorRef& tensor : agreed.submission.tensors) {
-      tensors.push_back({tensor.source, tensor.destination, element_count(tensor.shape)});
+      if (tensor.dtype == dtype) tensors.push_back({tensor.source, tensor.destination, element_count(tensor.shape)});
     }
   }
   const RankGroup& group = context_.group;
-  const BucketReduction reduction = reduction_of(together.front().submission, group.size());
+  const BucketReduction reduction = reduction_of(together.front().submission, dtype, group.size());
   counters_.buckets += 1;
   if (reduction.op == ReduceOp::kAdasum) return adasum(context_, tensors, reduction);
   const size_t count = tensors.size();
   Bucket bucket(std::move(tensors), reduction, context_.simd);
-  const int64_t bytes = bucket.count() * static_cast<int64_t>(size_of(reduction.dtype));
+  const int64_t bytes = bucket.count() * static_cast<int64_t>(size_of(dtype));
   const Route route = choose_route({group.size(), group.window() != nullptr, reduction.codec != nullptr, bytes});
   HVD_LOG(log_, kDebug, "allreduce of " << count << " tensors, " << bytes << " bytes, codec "
                                         << (reduction.codec ? reduction.codec->name() : "none") << ", route "
@@ -184,21 +188,21 @@ void Executor::allreduce(std::span<const Agreed> together) {
   counters_.saturated += bucket.saturated();
 }
 
-void Executor::reducescatter(std::span<const Agreed> together) {
+void Executor::reducescatter(std::span<const Agreed> together, DType dtype) {
   const int size = context_.group.size();
-  const BucketReduction reduction = reduction_of(together.front().submission, size);
+  const BucketReduction reduction = reduction_of(together.front().submission, dtype, size);
   std::vector<std::unique_ptr<Bucket>> slices;
   for (int r = 0; r < size; ++r) {
     std::vector<BucketTensor> tensors;
     for (const Agreed& agreed : together) {
-      const Request& request = agreed.submission.request;
       for (size_t t = 0; t < agreed.submission.tensors.size(); ++t) {
         const TensorRef& tensor = agreed.submission.tensors[t];
-        const int64_t bytes = row_bytes(request, t);
+        if (tensor.dtype != dtype) continue;
+        const int64_t bytes = agreed.submission.request.row_bytes_of(t);
         const Range rows = slice_of(tensor.shape[0], r, size);
         const auto* source = static_cast<const std::byte*>(tensor.source) + rows.begin * bytes;
         tensors.push_back({source, r == context_.group.rank() ? tensor.destination : nullptr,
-                           rows.count() * bytes / static_cast<int64_t>(size_of(request.dtype))});
+                           rows.count() * bytes / static_cast<int64_t>(size_of(dtype))});
       }
     }
     slices.push_back(std::make_unique<Bucket>(std::move(tensors), reduction, context_.simd));
@@ -212,17 +216,17 @@ Result Executor::allgather(const Agreed& agreed) {
   const Request& request = agreed.submission.request;
   const auto size = static_cast<size_t>(context_.group.size());
   std::vector<std::vector<size_t>> bytes;  // by tensor, by rank
+  std::vector<size_t> offsets;             // of each tensor in the result
   Result result;
   result.rows = agreed.rows;
   for (size_t t = 0; t < request.shapes.size(); ++t) {
-    bytes.push_back(bytes_of({agreed.rows.data() + t * size, size}, row_bytes(request, t)));
-    result.bytes += sum(bytes.back());
+    bytes.push_back(bytes_of({agreed.rows.data() + t * size, size}, request.row_bytes_of(t)));
+    offsets.push_back(padded(result.bytes));
+    result.bytes = offsets.back() + sum(bytes.back());
   }
   result.data.reset(new std::byte[result.bytes]);
-  std::byte* output = result.data.get();
   for (size_t t = 0; t < bytes.size(); ++t) {
-    hvd::allgather(context_, agreed.submission.tensors[t].source, bytes[t], output);
-    output += sum(bytes[t]);
+    hvd::allgather(context_, agreed.submission.tensors[t].source, bytes[t], result.data.get() + offsets[t]);
   }
   return result;
 }
@@ -239,7 +243,7 @@ void Executor::broadcast(const Agreed& agreed) {
 
 Result Executor::alltoall(const Agreed& agreed) {
   const Submission& submission = agreed.submission;
-  const int64_t bytes = row_bytes(submission.request, 0);
+  const int64_t bytes = submission.request.row_bytes_of(0);
   Result result;
   result.rows = exchange_splits(context_, submission.splits);
   const std::vector<size_t> received = bytes_of(result.rows, bytes);

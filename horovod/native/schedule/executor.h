@@ -32,8 +32,9 @@ class Executor {
 
  private:
   Result carry_out(std::span<const Agreed> together);
-  void allreduce(std::span<const Agreed> together);
-  void reducescatter(std::span<const Agreed> together);
+  // Of the tensors of one dtype.
+  void allreduce(std::span<const Agreed> together, DType dtype);
+  void reducescatter(std::span<const Agreed> together, DType dtype);
   Result allgather(const Agreed& agreed);
   void broadcast(const Agreed& agreed);
   Result alltoall(const Agreed& agreed);

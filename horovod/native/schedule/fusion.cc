@@ -6,12 +6,12 @@ namespace {
 bool may_fuse(const Request& r, const FusionRules& rules) {
   const bool is_group = r.shapes.size() > 1;
   const bool is_reduction = r.operation == Operation::kAllreduce || r.operation == Operation::kReducescatter;
-  return is_reduction && rules.threshold > 0 && !(is_group && rules.keep_groups_apart);
+  return is_reduction && r.has_one_dtype() && rules.threshold > 0 && !(is_group && rules.keep_groups_apart);
 }
 
 bool match(const Request& a, const Request& b) {
-  return a.operation == b.operation && a.dtype == b.dtype && a.op == b.op && a.prescale == b.prescale && a.postscale == b.postscale &&
-         a.codec == b.codec;
+  return a.operation == b.operation && a.dtypes.front() == b.dtypes.front() && a.op == b.op && a.prescale == b.prescale &&
+         a.postscale == b.postscale && a.codec == b.codec;
 }
 
 }  // namespace

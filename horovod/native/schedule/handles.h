@@ -20,7 +20,7 @@ struct Result {
   // allgather: first dimensions, tensor by tensor and in that by rank; alltoall: rows received by rank; join: the last
   // rank; a process set's id where one was added
   std::vector<int64_t> rows;
-  std::shared_ptr<std::byte[]> data; // allgather, alltoall: what was received, tensor by tensor, owned by the core
+  std::shared_ptr<std::byte[]> data; // allgather, alltoall: what was received, tensor by tensor at multiples of 16 bytes, owned by the core
   size_t bytes = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "schedule/request.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace hvd {
@@ -7,26 +8,26 @@ namespace {
 
 void put(const Request& r, ByteWriter* out) {
   out->put(r.operation);
-  out->put(r.dtype);
   out->put(r.op);
   out->put(r.prescale);
   out->put(r.postscale);
   out->put(r.root);
   out->put(r.name);
   out->put(r.codec);
+  out->put(r.dtypes);
   out->put(r.shapes);
   out->put(r.set);
 }
 
 void get(ByteReader* in, Request* r) {
   in->get(&r->operation);
-  in->get(&r->dtype);
   in->get(&r->op);
   in->get(&r->prescale);
   in->get(&r->postscale);
   in->get(&r->root);
   in->get(&r->name);
   in->get(&r->codec);
+  in->get(&r->dtypes);
   in->get(&r->shapes);
   in->get(&r->set);
 }
@@ -117,10 +118,23 @@ std::string to_text(const Shape& shape) {
   return text + (shape.size() == 1 ? ",)" : ")");
 }
 
+int64_t Request::bytes_of(size_t tensor) const {
+  return element_count(shapes[tensor]) * static_cast<int64_t>(size_of(dtypes[tensor]));
+}
+
 int64_t Request::bytes() const {
-  int64_t elements = 0;
-  for (const Shape& shape : shapes) elements += element_count(shape);
-  return elements * static_cast<int64_t>(size_of(dtype));
+  int64_t bytes = 0;
+  for (size_t t = 0; t < shapes.size(); ++t) bytes += bytes_of(t);
+  return bytes;
+}
+
+int64_t Request::row_bytes_of(size_t tensor) const {
+  const Shape& shape = shapes[tensor];
+  return element_count({shape.begin() + 1, shape.end()}) * static_cast<int64_t>(size_of(dtypes[tensor]));
+}
+
+bool Request::has_one_dtype() const {
+  return std::all_of(dtypes.begin(), dtypes.end(), [&](DType dtype) { return dtype == dtypes.front(); });
 }
 
 std::span<const std::byte> write(const std::vector<Announcement>& announcements, ByteWriter* writer) {

@@ -7,7 +7,6 @@
 // stands for a request that all ranks have agreed on before (see response_cache.h).
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,24 +35,26 @@ std::string_view name_of(Operation operation);
 bool is_repeated(Operation operation);
 
 using Shape = std::vector<int64_t>;
-
 int64_t element_count(const Shape& shape);
 std::string to_text(const Shape& shape);  // "(3, 4)", "(3,)", "()"
 
 struct Request {
   Operation operation = Operation::kAllreduce;
-  DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;
   double postscale = 1.0;
   int32_t root = -1;           // broadcast: its number in the job
   std::string name;
   std::string codec;           // "" or Codec::name()
-  std::vector<Shape> shapes;   // of each tensor; several are one group
+  std::vector<DType> dtypes;   // of each tensor; several are one group
+  std::vector<Shape> shapes;
   std::vector<int64_t> set;    // to add a process set: its ranks; to remove one: its id
 
   bool operator==(const Request&) const = default;
   int64_t bytes() const;  // of all tensors, as this rank has them
+  int64_t bytes_of(size_t tensor) const;
+  int64_t row_bytes_of(size_t tensor) const;  // of one index of the first dimension
+  bool has_one_dtype() const;
 };
 
 struct Announcement {

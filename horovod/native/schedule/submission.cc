@@ -14,16 +14,20 @@ namespace {
   throw InvalidArgument("'" + name + "': " + why);
 }
 
-void check_reduction(const std::string& name, DType dtype, const Reduction& reduction) {
-  if (reduction.op == ReduceOp::kAdasum && (!is_float(dtype) || dtype == DType::kBFloat16)) {
-    refuse(name, "Adasum serves float16, float32 and float64, not " + std::string(name_of(dtype)));
-  }
+void check_reduction(const Request& request, const Reduction& reduction) {
+  const std::string& name = request.name;
+  auto first = [&](auto matches) { return std::find_if(request.dtypes.begin(), request.dtypes.end(), matches); };
+  const auto none = request.dtypes.end();
   if (!std::isfinite(reduction.prescale) || !std::isfinite(reduction.postscale)) {
     refuse(name, "prescale_factor and postscale_factor must be finite numbers");
   }
+  if (reduction.op == ReduceOp::kAdasum) {
+    const auto other = first([](DType dtype) { return !is_float(dtype) || dtype == DType::kBFloat16; });
+    if (other != none) refuse(name, "Adasum serves float16, float32 and float64, not " + std::string(name_of(*other)));
+  }
   if (reduction.codec == nullptr) return;
-  if (!is_float(dtype)) {
-    refuse(name, "a codec compresses floating-point tensors, not " + std::string(name_of(dtype)) +
+  if (first([](DType dtype) { return is_float(dtype); }) == none) {
+    refuse(name, "a codec compresses floating-point tensors, not " + std::string(name_of(request.dtypes.front())) +
                      "; submit integers uncompressed");
   }
   if (reduction.op != ReduceOp::kSum && reduction.op != ReduceOp::kAverage) {
@@ -43,12 +47,8 @@ Submission submission_of(Operation operation, std::string name, std::vector<Tens
   if (tensors.empty()) refuse(name, "a group needs at least one tensor");
   Submission submission;
   submission.request.operation = operation;
-  submission.request.dtype = tensors.front().dtype;
   for (const TensorRef& tensor : tensors) {
-    if (tensor.dtype != tensors.front().dtype) {
-      refuse(name, "the tensors of a group have one dtype, not both " + std::string(name_of(tensors.front().dtype)) +
-                       " and " + std::string(name_of(tensor.dtype)) + "; make a group for each");
-    }
+    submission.request.dtypes.push_back(tensor.dtype);
     submission.request.shapes.push_back(tensor.shape);
   }
   submission.request.name = std::move(name);
@@ -60,7 +60,7 @@ Submission reduction_submission(Operation operation, std::string name, std::vect
                                 const Reduction& reduction) {
   Submission submission = submission_of(operation, std::move(name), std::move(tensors));
   Request& request = submission.request;
-  check_reduction(request.name, request.dtype, reduction);
+  check_reduction(request, reduction);
   request.op = reduction.op;
   request.prescale = reduction.prescale;
   request.postscale = reduction.postscale;
@@ -161,11 +161,13 @@ void settle(Submission* submission, const std::vector<int>& ranks) {
 Submission stand_in(const Request& request, SimdLevel level) {
   Submission submission;
   submission.request = request;
-  submission.zeros.reset(new std::byte[static_cast<size_t>(request.bytes())]());
+  size_t bytes = 0;
+  for (size_t t = 0; t < request.shapes.size(); ++t) bytes += padded(static_cast<size_t>(request.bytes_of(t)));
+  submission.zeros.reset(new std::byte[bytes]());
   std::byte* at = submission.zeros.get();
-  for (const Shape& shape : request.shapes) {
-    submission.tensors.push_back({at, at, shape, request.dtype});
-    at += element_count(shape) * static_cast<int64_t>(size_of(request.dtype));
+  for (size_t t = 0; t < request.shapes.size(); ++t) {
+    submission.tensors.push_back({at, at, request.shapes[t], request.dtypes[t]});
+    at += padded(static_cast<size_t>(request.bytes_of(t)));
   }
   if (!request.codec.empty()) submission.codec = codec_named(request.codec, level);
   return submission;

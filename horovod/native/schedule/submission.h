@@ -20,7 +20,10 @@ struct TensorRef {
   DType dtype = DType::kFloat32;
 };
 
-// How an allreduce or reduce-scatter combines.
+// Where the core lays out tensors one after the other, each starts at a multiple of 16 bytes, as any element needs.
+constexpr size_t padded(size_t bytes) { return (bytes + 15) / 16 * 16; }
+
+// How an allreduce or reduce-scatter combines. The codec is for the floating-point tensors of a group.
 struct Reduction {
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;

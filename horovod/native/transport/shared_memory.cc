@@ -111,6 +111,15 @@ SharedMemoryTransport::Header& SharedMemoryTransport::header(int r) const {
 
 void SharedMemoryTransport::ring_doorbell(int peer) { hvd::advance(header(peer).doorbell); }
 
+// Called by whoever has just found nothing to do and is about to wait: what a peer left before its end is not missed. It goes
+// by the clock, as wake() may cut every wait short.
+void SharedMemoryTransport::look_after_peers() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_look_ < kLivenessPeriod) return;
+  last_look_ = now;
+  throw_if_a_peer_is_lost();
+}
+
 void SharedMemoryTransport::throw_if_a_peer_is_lost() const {
   for (int r = 0; r < size(); ++r) {
     if (r != rank() && header(r).has_abandoned.load(std::memory_order_acquire)) {
@@ -208,7 +217,8 @@ void SharedMemoryTransport::flush() {
     FutexCounter& doorbell = header(rank()).doorbell;
     const uint32_t seen = doorbell.count.load(std::memory_order_acquire);
     if (pump_messages()) continue;
-    if (wait_for_change(doorbell, seen, kLivenessPeriod, patience_) == seen) throw_if_a_peer_is_lost();
+    look_after_peers();
+    wait_for_change(doorbell, seen, kLivenessPeriod, patience_);
   }
 }
 
@@ -217,7 +227,9 @@ void SharedMemoryTransport::wait(microseconds timeout, bool eager) {
   FutexCounter& doorbell = header(rank()).doorbell;
   const microseconds slice = std::min(timeout, kLivenessPeriod);
   const Patience patience = eager ? patience_ : Patience{0, microseconds(0)};
-  if (wait_for_change(doorbell, heard_, slice, patience) == heard_ && slice == kLivenessPeriod) throw_if_a_peer_is_lost();
+  if (pump_messages()) return;
+  look_after_peers();
+  wait_for_change(doorbell, heard_, slice, patience);
 }
 
 void SharedMemoryTransport::wake() { ring_doorbell(rank()); }
@@ -256,7 +268,8 @@ void SharedMemoryTransport::exchange(std::span<const Outgoing> outgoing, std::sp
     if (complete) return;
     if (progressed) continue;
     serve_();
-    if (wait_for_change(doorbell, seen, kLivenessPeriod, patience_) == seen) throw_if_a_peer_is_lost();
+    look_after_peers();
+    wait_for_change(doorbell, seen, kLivenessPeriod, patience_);
   }
 }
 
@@ -275,7 +288,8 @@ void SharedMemoryTransport::await(int r, int index, uint32_t target) {
   for (;;) {
     const uint32_t now = counter.count.load(std::memory_order_acquire);
     if (reached(now, target)) return;
-    if (wait_for_change(counter, now, kLivenessPeriod, patience_) == now) throw_if_a_peer_is_lost();
+    look_after_peers();
+    wait_for_change(counter, now, kLivenessPeriod, patience_);
   }
 }
 

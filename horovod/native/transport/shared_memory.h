@@ -67,6 +67,7 @@ class SharedMemoryTransport final : public Transport, private Window {
   bool pump_in(int peer);
   bool pump_messages();
   void ring_doorbell(int peer);
+  void look_after_peers();
   void throw_if_a_peer_is_lost() const;
 
   // Constant after construction.
@@ -80,6 +81,7 @@ class SharedMemoryTransport final : public Transport, private Window {
   // Engine thread only.
   std::deque<Message> arrived_;
   uint32_t heard_ = 0;
+  std::chrono::steady_clock::time_point last_look_{};
 };
 
 }  // namespace hvd

@@ -205,3 +205,26 @@ def test_a_bad_member_is_refused_before_anything_is_sent(rank: int) -> None:
     with pytest.raises(ValueError):
         hvd.grouped_reducescatter([torch.ones(2), torch.tensor(1.0)], name="bad")
     assert torch.equal(hvd.grouped_allreduce([torch.ones(2)], name="bad")[0], torch.ones(2))
+
+
+MIXED = [
+    lambda tensors, name: hvd.grouped_allreduce(tensors, name=name, op=hvd.Sum),
+    lambda tensors, name: hvd.grouped_allgather(tensors, name=name),
+    lambda tensors, name: hvd.grouped_reducescatter(tensors, name=name, op=hvd.Sum),
+]
+
+
+@pytest.mark.parametrize("operation", MIXED, ids=["allreduce", "allgather", "reducescatter"])
+def test_a_group_of_several_dtypes_is_one_operation(operation: Any, rank: int, size: int) -> None:
+    """Refused or carried out as a whole: nothing of it stays in flight, and its name is free again."""
+    big = torch.ones(100_000, dtype=torch.int32)
+    for _ in range(5):
+        with pytest.raises(hvd.HorovodInternalError):
+            operation([torch.ones(3, 1 + rank), big], "mixed")
+        with pytest.raises(hvd.HorovodInternalError):
+            operation([torch.ones(3), big if rank else torch.ones(3)], "mixed")
+        with pytest.raises(hvd.HorovodInternalError):
+            operation([torch.ones(3)] + [big] * rank, "mixed")
+    first, second, third = operation([torch.ones(5), big, torch.ones(7, dtype=torch.float64)], "mixed")
+    assert (first.dtype, second.dtype, third.dtype) == (torch.float32, torch.int32, torch.float64)
+    assert first.sum() > 0 and second.sum() > 0

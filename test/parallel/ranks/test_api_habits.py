@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from api_cases import numbers, share
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 import horovod.torch as hvd
@@ -147,6 +147,28 @@ def test_only_rank_0_does_something(rank: int, size: int) -> None:
         size - 1,
         [0.5],
     )
+
+
+class RankOfTheWorker(Dataset[torch.Tensor]):
+    """What a worker sees when it seeds or shards by rank."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        refused = 0
+        try:
+            hvd.allreduce(torch.ones(1))
+        except hvd.HorovodInternalError as error:
+            refused = int("forked by rank" in str(error))
+        return torch.tensor([hvd.rank(), hvd.size(), int(hvd.is_initialized()), refused])
+
+
+def test_forked_workers_know_their_rank(rank: int, size: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        loader = DataLoader(RankOfTheWorker(), num_workers=2, multiprocessing_context="fork")
+        assert all(row.tolist() == [[rank, size, 1, 1]] for row in loader)
 
 
 def test_data_loader_with_forked_workers(rank: int, size: int) -> None:

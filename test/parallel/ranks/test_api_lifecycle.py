@@ -180,6 +180,17 @@ def test_sets_from_communicators_cannot_come_later(outside: None) -> None:
         hvd.add_process_set(hvd.ProcessSet(MPI.COMM_WORLD.Dup()))
 
 
+def test_a_start_that_fails_on_one_rank_fails_on_all(outside: None, rank: int) -> None:
+    """Rank 0 alone writes the timeline, and cannot."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOROVOD_TIMELINE", "/no/such/folder/timeline.json")
+        with pytest.raises(ValueError, match="cannot write the timeline" if rank == 0 else "lost rank 0"):
+            hvd.init()
+    assert not hvd.is_initialized()
+    with initialized():
+        assert hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist() == [hvd.size(), hvd.size()]
+
+
 def test_static_process_sets(
     outside: None, rank: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
