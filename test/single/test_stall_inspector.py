@@ -29,7 +29,7 @@ def ask(engines: list[_native.Engine], asked: dict[int, list[str]]) -> dict[str,
         for name in names
     }
     for rank in sorted(asked, reverse=True):  # rank 0 hears the others when it steps itself
-        engines[rank].step(5.0)
+        engines[rank].step(25.0)  # long enough for a rank whose last announcement is unanswered
     engines[0].step(5.0)
     return handles
 

@@ -204,9 +204,11 @@ void Engine::hear(int from, const Announcement& announcement) {
   transport_.post(from, write({Verdict{announcement.set, VerdictKind::kAskInFull, {}, unknown, ""}}, &writer));
 }
 
-// A cycle after the first submission; while they come in quick succession, when the series ends, but soon.
+// A cycle after the first submission; while they come in quick succession, when the series ends, but soon. While nothing of
+// what was announced before has been answered another rank is late, and one more announcement would only cost: then later.
 Engine::TimePoint Engine::queue_due() const {
   const microseconds cycle(static_cast<int64_t>(settings_.cycle_time * 1000));
+  if (is_unanswered_) return queue_since_ + 20 * cycle;
   return std::max(queue_since_ + cycle, std::min(queue_latest_ + cycle / 4, queue_since_ + 4 * cycle));
 }
 
@@ -231,6 +233,7 @@ bool Engine::announce() {
     is_leaving = leaving_ && !told_leaving_;
     told_leaving_ = leaving_;
   }
+  is_unanswered_ = !queued.empty();
   std::map<uint32_t, std::vector<Submission>> by_set;
   for (Queued& one : queued) by_set[one.set->serial()].push_back(std::move(one.submission));
   if (is_leaving) by_set.try_emplace(0);
@@ -296,6 +299,7 @@ void Engine::release_names(ProcessSet& set, const std::vector<Agreed>& done) {
 }
 
 void Engine::run_together(ProcessSet& set, const std::vector<Item>& items) {
+  is_unanswered_ = false;
   std::vector<Agreed> together;
   auto fail_all = [&](const std::string& reason) {
     for (const Agreed& agreed : together) handles_.fail(agreed.submission.handle, reason);
@@ -328,6 +332,7 @@ Result Engine::carry_out(ProcessSet& set, const std::vector<Agreed>& together) {
 }
 
 void Engine::refuse(ProcessSet& set, const Verdict& verdict) {
+  is_unanswered_ = false;
   const std::vector<Agreed> refused = set.take_present(verdict.items);
   release_names(set, refused);
   set.count_refusals(refused.size());

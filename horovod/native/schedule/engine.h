@@ -38,7 +38,6 @@ class Engine {
   // Tells the other ranks, waits until all have stopped, and fails what is pending. May be repeated.
   void shutdown() EXCLUDES(mutex_);
   bool has_failed() const { return has_failed_; }  // stopped because something failed, on this rank or another
-
   // One round, after `elapsed` has passed on the manual clock. True if anything happened.
   bool step(std::chrono::microseconds elapsed);
   // Processor time of the engine's thread so far, collectives included; 0 without a thread.
@@ -88,7 +87,8 @@ class Engine {
   int64_t queue_bytes_ GUARDED_BY(mutex_) = 0;
   bool leaving_ GUARDED_BY(mutex_) = false, told_leaving_ GUARDED_BY(mutex_) = false;
   std::string stopped_because_ GUARDED_BY(mutex_);  // not empty: nothing is accepted any more
-  std::atomic<bool> somebody_waits_{false}, caller_is_blocked_{false}, has_failed_{false}, is_stopped_{false};
+  std::atomic<bool> somebody_waits_{false}, caller_is_blocked_{false}, is_unanswered_{false};  // the last announcement
+  std::atomic<bool> has_failed_{false}, is_stopped_{false};
 
   // Engine thread only, or whoever steps.
   std::deque<Verdict> orders_;                        // on rank 0: its own part in what it has issued
