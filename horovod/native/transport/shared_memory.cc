@@ -266,8 +266,8 @@ void SharedMemoryTransport::exchange(std::span<const Outgoing> outgoing, std::sp
       complete &= received[i] == in.bytes;
     }
     if (complete) return;
-    if (progressed) continue;
     serve_();
+    if (progressed) continue;
     look_after_peers();
     wait_for_change(doorbell, seen, kLivenessPeriod, patience_);
   }
