@@ -278,6 +278,7 @@ def test_a_stalled_operation_holds_up_its_set_only(
         pending = hvd.allreduce_async(torch.ones(3), name="late", op=hvd.Sum)
         hvd.barrier()
         assert not hvd.poll(pending)
+    hvd.barrier()  # the odd ranks come when all the others have looked
     if mine is sets[1]:
         pending = hvd.allreduce_async(torch.ones(3), name="late", op=hvd.Sum)
     assert hvd.synchronize(pending)[0] == size
