@@ -22,7 +22,7 @@ from horovod.runner import command_line, config_file, settings
 from horovod.runner.errors import LaunchError
 from horovod.runner.options import OPTIONS, UNSERVED
 
-sys.path.append(str(Path(__file__).parents[2]))  # last: a sanitized build may stand before this folder's horovod
+sys.path.append(str(Path(__file__).parents[2]))  # last: a sanitized build may stand before this folder
 
 from build_support.requirements import BuildError, check_requested_features
 
