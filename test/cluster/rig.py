@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -48,7 +50,17 @@ class Cluster:
         self._environment = {**os.environ, **own}
 
     def up(self) -> None:
+        self._remove_leftovers()
         self.script("up", str(len(self.names)), "none")
+
+    def _remove_leftovers(self) -> None:
+        """Hosts of these names that a run left which was killed."""
+        for name in self.names:
+            found = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
+            for process in found.stdout.split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(process), signal.SIGKILL)
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
     def down(self) -> None:
         self.script("down")
