@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import threading
@@ -59,11 +60,9 @@ def _send(holder: subprocess.Popen[bytes], parcel: bytes) -> str:
     assert holder.stdin is not None and holder.stdout is not None and holder.stderr is not None
     limit = threading.Timer(_SLOWEST_START + len(parcel) / _SLOWEST_RATE, holder.kill)
     limit.start()
-    try:
+    with contextlib.suppress(BrokenPipeError):  # then what it says on standard error tells why, below
         holder.stdin.write(parcel)
         holder.stdin.flush()
-    except BrokenPipeError:
-        pass  # what it says on standard error tells why
     for line in holder.stdout:
         if host_agent.answer_in(line) is not None:
             limit.cancel()

@@ -16,15 +16,16 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "test" / "parallel"))
 import launching  # noqa: E402 -- of the folder beside
 
-SCRIPTS = (ROOT.parent / "shared" / "cluster" / "cluster.sh", Path("/work/shared/cluster/cluster.sh"))
+# Beside the clone, as MNIST; CLUSTER_SCRIPT names another place.
+SCRIPT = Path(os.environ.get("CLUSTER_SCRIPT", ROOT.parent / "shared" / "cluster" / "cluster.sh"))
 PREFIX = "t"  # of host names
 NET = f"10.{100 + os.getpid() % 100}.7"
 
 
 def why_not() -> str:
     """Why there can be no hosts here; "" if there can."""
-    if not any(script.exists() for script in SCRIPTS):
-        return "no ../shared/cluster/cluster.sh beside this repository"
+    if not SCRIPT.exists():
+        return f"there is no {SCRIPT}; CLUSTER_SCRIPT may name it"
     if os.geteuid() != 0:
         return "making hosts needs root"
     for program in ("ip", "unshare", "nsenter", "setpriv", "ssh", "/usr/sbin/sshd"):
@@ -80,9 +81,8 @@ class Cluster:
 
     def script(self, *words: str) -> str:
         """Run cluster.sh."""
-        path = next(script for script in SCRIPTS if script.exists())
         done = subprocess.run(
-            ["bash", str(path), *words],
+            ["bash", str(SCRIPT), *words],
             env=self._environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -99,13 +99,12 @@ class Cluster:
 
     def start(self, host: str, words: Sequence[str], **variables: str) -> subprocess.Popen[str]:
         """Start a command on a host, with our Python's programs, and this copy of the package."""
-        path = next(script for script in SCRIPTS if script.exists())
         environment = {**launching.environment("cluster"), **self._environment}
         for name in ("PATH", "PYTHONPATH"):
             environment[name] = launching.environment("cluster")[name]
         given = [f"HOME={self.home}", *(f"{name}={text}" for name, text in variables.items())]
         return subprocess.Popen(
-            ["bash", str(path), "exec", host, "env", *given, *words],
+            ["bash", str(SCRIPT), "exec", host, "env", *given, *words],
             env=environment,
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
