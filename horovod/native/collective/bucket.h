@@ -81,9 +81,22 @@ class Bucket {
   int64_t saturated_ = 0;
 };
 
-// `parts` buckets, the i-th with slice i of every tensor: who owns an element depends on its tensor and the number of ranks
-// alone, and not on what else is reduced with it.
+// Slice `part` of `parts` of every tensor. Who owns an element thus depends on its tensor and the number of ranks alone, and
+// not on what else is reduced with it.
+std::vector<BucketTensor> slice_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction, int part,
+                                   int parts);
+
+constexpr int kNoPart = -1;
+
+// `parts` buckets, the i-th with slice i of every tensor.
+//
+// The tensors are exactly what this rank encodes as its contribution, so that their feedback (stage kSent) is claimed here;
+// `own` is the part whose result it encodes (kResult), or kNoPart where results travel as they are or not at all. Routes
+// need not look at residuals: pack() and reduce() use them.
+//   gather: slices_of(tensors, reduction, 1, kNoPart, ...)
+//   scatter: slices_of(tensors, reduction, size, rank, ...)
+//   one slice of a host's sum, across hosts: slices_of(slice_of(sums, reduction, local_rank, local_size), reduction, hosts, host, ...)
 std::vector<std::unique_ptr<Bucket>> slices_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                                               int parts, SimdLevel level, Tiles& tiles);
+                                               int parts, int own, SimdLevel level, Tiles& tiles);
 
 }  // namespace hvd
