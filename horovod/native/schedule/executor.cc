@@ -177,15 +177,16 @@ void Executor::allreduce(std::span<const Agreed> together, DType dtype) {
   const BucketReduction reduction = reduction_of(together.front().submission, dtype, group.size());
   counters_.buckets += 1;
   if (reduction.op == ReduceOp::kAdasum) return adasum(context_, tensors, reduction);
-  const size_t count = tensors.size();
-  Bucket bucket(std::move(tensors), reduction, context_.simd, *context_.tiles);
-  const int64_t bytes = bucket.count() * static_cast<int64_t>(size_of(dtype));
-  const Route route = choose_route({group.size(), group.window() != nullptr, reduction.codec != nullptr, bytes});
-  HVD_LOG(log_, kDebug, "allreduce of " << count << " tensors, " << bytes << " bytes, codec "
+  int64_t bytes = 0;
+  for (const BucketTensor& tensor : tensors) bytes += tensor.count * static_cast<int64_t>(size_of(dtype));
+  const Route route = choose_route({.ranks = group.size(), .shares_memory = group.window() != nullptr,
+                                    .hosts = static_cast<int>(group.hosts().size()),
+                                    .has_host_windows = group.host_window() != nullptr,
+                                    .is_encoded = reduction.codec != nullptr, .bytes = bytes});
+  HVD_LOG(log_, kDebug, "allreduce of " << tensors.size() << " tensors, " << bytes << " bytes, codec "
                                         << (reduction.codec ? reduction.codec->name() : "none") << ", route "
                                         << name_of(route));
-  hvd::allreduce(context_, bucket, route);
-  counters_.saturated += bucket.saturated();
+  counters_.saturated += hvd::allreduce(context_, tensors, reduction, route);
 }
 
 void Executor::reducescatter(std::span<const Agreed> together, DType dtype) {
