@@ -209,9 +209,8 @@ void Executor::reducescatter(std::span<const Agreed> together, DType dtype) {
     }
     slices.push_back(std::make_unique<Bucket>(std::move(tensors), reduction, context_.simd, *context_.tiles));
   }
-  hvd::reducescatter(context_, slices);
+  counters_.saturated += hvd::reducescatter(context_, std::move(slices));
   counters_.buckets += 1;
-  for (const auto& slice : slices) counters_.saturated += slice->saturated();
 }
 
 Result Executor::allgather(const Agreed& agreed) {

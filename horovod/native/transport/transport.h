@@ -53,7 +53,8 @@ class Transport {
   // Of all ranks, by rank; null where they share no memory.
   virtual Window* window() { return nullptr; }
   // Of the ranks of this host, by local rank. Either all ranks have one or none has.
-  virtual Window* host_window() { return nullptr; }
+  Window* host_window() { return host_window_.get(); }
+  void add_host_window(std::unique_ptr<Window> window) { host_window_ = std::move(window); }
 
   virtual void post(int to, std::span<const std::byte> message) = 0;
   virtual std::optional<Message> receive() = 0;
@@ -88,6 +89,9 @@ class Transport {
 
  protected:
   std::function<void()> serve_ = [] {};
+
+ private:
+  std::unique_ptr<Window> host_window_;
 };
 
 }  // namespace hvd
