@@ -9,7 +9,6 @@ namespace hvd {
 
 int64_t allreduce_by_exchange(CollectiveContext& context, std::span<const BucketTensor> tensors,
                               const BucketReduction& reduction, bool gather) {
-  context.enter(Phase::kCommunicate);  // its steps overlap: packing, reducing and unpacking are one phase
   const int size = context.group.size(), rank = context.group.rank();
   const Steps steps(slices_of(tensors, reduction, gather ? 1 : size, gather ? kNoPart : rank, context.simd, *context.tiles),
                     size, gather, elements_of(message_bytes_among(size), reduction));
@@ -20,13 +19,14 @@ int64_t allreduce_by_exchange(CollectiveContext& context, std::span<const Bucket
   auto reduce = [&](uint32_t step) { crossing.reduce(step); };
   auto collect = [&](uint32_t step) {
     crossing.arrive(step);
+    context.enter(gather ? Phase::kReduce : Phase::kUnpack);
     steps.collect(step, crossing.landing(step), crossing.done());
   };
   constexpr uint32_t kLag = Crossing::kLag;
   if (gather) {
-    run_stages(steps.count(), {{0, contribute}, {kLag, collect}});
+    run_pipeline(steps.count(), {{0, contribute}, {kLag, collect}});
   } else {
-    run_stages(steps.count(), {{0, contribute}, {kLag, reduce}, {2 * kLag, collect}});
+    run_pipeline(steps.count(), {{0, contribute}, {kLag, reduce}, {2 * kLag, collect}});
   }
   return steps.saturated();
 }

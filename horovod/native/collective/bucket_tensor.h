@@ -1,4 +1,4 @@
-// What buckets are made of: tensors, what shall become of them, and memory to compute in.
+// What buckets are made of: tensors, what shall become of them, stretches of them, and memory to compute in.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +25,12 @@ struct BucketTensor {
   // Claimed of it by slices_of(): for each of the count elements what its encoding has lost, or null.
   float* sent_residual = nullptr;
   float* result_residual = nullptr;
+};
+
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t count() const { return end - begin; }
 };
 
 // Memory that buckets compute in, small enough for the L1 cache. Nothing in it outlives a call.

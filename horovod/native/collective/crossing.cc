@@ -35,6 +35,7 @@ std::byte* Crossing::landing(uint32_t step) const {
 }
 
 void Crossing::pack(size_t bucket, Range range, std::byte* message) const {
+  context_.enter(Phase::kPack);
   if (options_.pack) {
     options_.pack(bucket, range, message);
   } else {
@@ -46,6 +47,11 @@ void Crossing::pack(size_t bucket, Range range, std::byte* message) const {
 Ticket Crossing::start(const std::vector<Outgoing>& outgoing, const std::vector<Incoming>& incoming) {
   for (const Outgoing& out : outgoing) context_.wire_bytes += static_cast<int64_t>(out.bytes);
   return context_.group.start(outgoing, incoming, context_.send.memory());
+}
+
+void Crossing::finish(Ticket ticket) {
+  context_.enter(Phase::kCommunicate);
+  context_.group.finish(ticket);
 }
 
 void Crossing::contribute(uint32_t step) {
@@ -72,7 +78,8 @@ void Crossing::contribute(uint32_t step) {
 }
 
 void Crossing::reduce(uint32_t step) {
-  context_.group.finish(contributed_[step % kSlots]);
+  finish(contributed_[step % kSlots]);
+  context_.enter(Phase::kReduce);
   const auto own = static_cast<size_t>(self_);
   std::vector<const std::byte*> contributions;
   for (int party = 0; party < steps_.parties(); ++party) {
@@ -97,7 +104,7 @@ void Crossing::reduce(uint32_t step) {
 }
 
 void Crossing::arrive(uint32_t step) {
-  context_.group.finish(steps_.gather() ? contributed_[step % kSlots] : delivered_[step % kSlots]);
+  finish(steps_.gather() ? contributed_[step % kSlots] : delivered_[step % kSlots]);
 }
 
 }  // namespace hvd

@@ -51,6 +51,7 @@ class Crossing {
   std::byte* sent(uint32_t step) const { return slots_ + step % kSlots * slot_bytes_; }
   std::byte* received(uint32_t step, int party) const;
   void pack(size_t bucket, Range range, std::byte* message) const;
+  void finish(Ticket ticket);
   Ticket start(const std::vector<Outgoing>& outgoing, const std::vector<Incoming>& incoming);
 
   CollectiveContext& context_;

@@ -12,14 +12,13 @@ int64_t reducescatter(CollectiveContext& context, std::vector<std::unique_ptr<Bu
     slices.front()->reduce_alone();
     return 0;
   }
-  context.enter(Phase::kCommunicate);  // its steps overlap: packing and reducing are one phase
   const int64_t elements = elements_of(message_bytes_among(size), slices.front()->reduction());
   const Steps steps(std::move(slices), size, false, elements);
   std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
   Crossing crossing(context, steps, std::move(ranks), context.group.rank(),
                     {.pack = {}, .landing = {}, .delivers_results = false});
-  run_stages(steps.count(), {{0, [&](uint32_t step) { crossing.contribute(step); }},
+  run_pipeline(steps.count(), {{0, [&](uint32_t step) { crossing.contribute(step); }},
                              {Crossing::kLag, [&](uint32_t step) { crossing.reduce(step); }}});
   return steps.saturated();
 }

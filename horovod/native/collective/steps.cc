@@ -70,11 +70,11 @@ int64_t Steps::saturated() const {
   return sum;
 }
 
-void run_stages(uint32_t steps, const std::vector<Stage>& stages) {
+void run_pipeline(uint32_t steps, const std::vector<PipelineStage>& stages) {
   uint32_t longest = 0;
-  for (const Stage& stage : stages) longest = std::max(longest, stage.lag);
+  for (const PipelineStage& stage : stages) longest = std::max(longest, stage.lag);
   for (uint32_t turn = 0; steps != 0 && turn < steps + longest; ++turn) {
-    for (const Stage& stage : stages) {
+    for (const PipelineStage& stage : stages) {
       if (turn >= stage.lag && turn - stage.lag < steps) stage.run(turn - stage.lag);
     }
   }

@@ -61,13 +61,13 @@ class Steps {
 };
 
 // What is done to every step, and how many steps after the first thing that is.
-struct Stage {
+struct PipelineStage {
   uint32_t lag;
   std::function<void(uint32_t step)> run;
 };
 
 // Every rank carries out the same stages in the same order: turn by turn, and in a turn as they are listed, stage X of step
 // (turn - lag of X). A stage may thus wait for whatever stands before it in this order on another rank.
-void run_stages(uint32_t steps, const std::vector<Stage>& stages);
+void run_pipeline(uint32_t steps, const std::vector<PipelineStage>& stages);
 
 }  // namespace hvd
