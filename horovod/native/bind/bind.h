@@ -9,6 +9,7 @@ void register_errors(nanobind::module_& m);
 void register_settings(nanobind::module_& m);
 void register_codec(nanobind::module_& m);
 void register_world(nanobind::module_& m);
+void register_route(nanobind::module_& m);
 void register_engine(nanobind::module_& m);
 
 }  // namespace hvd
