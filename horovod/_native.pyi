@@ -101,10 +101,51 @@ def close_mpi() -> None:
 def local_worlds(size: int, shares_memory: bool = True) -> list[World]:
     """`size` ranks that are threads of this process, for tests."""
 
-class Tensor:
-    """Where a request reads and writes. Destination 0: the core allocates the output."""
+class Feedback:
+    """What quantisation has lost of one parameter's gradients: error feedback.
 
-    def __init__(self, source: int, destination: int, shape: list[int], dtype: int) -> None: ...
+    Leave it alone during operations.
+
+    Stages: "sent", of this rank's contribution, in units of the tensor times prescale; "result", of the slice
+    of the result that this rank owns, in units of the result.
+    """
+
+    def __init__(self, count: int) -> None: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def nbytes(self) -> int:
+        """Memory in use: 4 for each element of each stage's interval."""
+
+    uses: int
+    """Operations with a stochastic codec that it took part in: which random numbers come next."""
+
+    def read(self, stage: str) -> tuple[int, Any]:
+        """(first element, a copy of the residuals of it and those after it: __dlpack__, float32, 1-D)."""
+
+    def restore(self, stage: str, begin: int, values: Any) -> None:
+        """values: float32, 1-D, contiguous, in CPU memory. ValueError if they do not fit."""
+
+    def scale(self, factor: float) -> None:
+        """Residuals times a finite factor."""
+
+    def clear(self) -> None: ...
+
+class Tensor:
+    """Where a request reads and writes. Destination 0: the core allocates the output.
+
+    ``feedback``, for an allreduce of floats with a codec, has as many elements as the tensor, and one
+    operation at a time.
+    """
+
+    def __init__(
+        self,
+        source: int,
+        destination: int,
+        shape: list[int],
+        dtype: int,
+        feedback: Feedback | None = None,
+    ) -> None: ...
 
 class Reduction:
     def __init__(

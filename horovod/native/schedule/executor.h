@@ -10,6 +10,7 @@
 #include "collective/context.h"
 #include "observe/counters.h"
 #include "observe/listener.h"
+#include "schedule/draw_keys.h"
 #include "schedule/handles.h"
 #include "schedule/submission.h"
 
@@ -32,12 +33,15 @@ class Executor {
 
  private:
   Result carry_out(std::span<const Agreed> together);
+  // An operation's tensors of one dtype, and the place of each among all of its tensors.
+  std::vector<std::pair<BucketTensor, size_t>> tensors_of(const Agreed& agreed, DType dtype);
   // Of the tensors of one dtype.
   void allreduce(std::span<const Agreed> together, DType dtype);
   void reducescatter(std::span<const Agreed> together, DType dtype);
   Result allgather(const Agreed& agreed);
   void broadcast(const Agreed& agreed);
   Result alltoall(const Agreed& agreed);
+  void count_dropped(std::span<const Agreed> together);
   void count(std::span<const Agreed> together, std::chrono::steady_clock::time_point start,
              std::chrono::nanoseconds cpu_start);
 
@@ -50,6 +54,7 @@ class Executor {
   const std::vector<Listener*> listeners_;
 
   CollectiveContext context_;
+  DrawKeys draw_keys_;
 };
 
 }  // namespace hvd
