@@ -85,6 +85,24 @@ std::vector<DType> dtypes_in(std::span<const Agreed> together) {
   return dtypes;
 }
 
+// What the choice of a route depends on.
+RouteFacts facts_of(const RankGroup& group, std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
+  RouteFacts facts = {.ranks = group.size(),
+                      .hosts = static_cast<int>(group.hosts().size()),
+                      .shares_memory = group.window() != nullptr,
+                      .has_host_windows = group.host_window() != nullptr,
+                      .is_encoded = reduction.codec != nullptr};
+  for (const std::vector<int>& host : group.hosts()) {
+    facts.most_on_a_host = std::max(facts.most_on_a_host, static_cast<int>(host.size()));
+  }
+  for (const BucketTensor& tensor : tensors) {
+    const int64_t bytes = tensor.count * static_cast<int64_t>(size_of(reduction.dtype));
+    facts.bytes += bytes;
+    facts.wire_bytes += reduction.codec ? reduction.codec->encoded_bytes(tensor.count) : bytes;
+  }
+  return facts;
+}
+
 size_t sum(const std::vector<size_t>& values) { return std::accumulate(values.begin(), values.end(), size_t{0}); }
 
 // Rank r's rows of a reduce-scatter: the first `rows % size` ranks have one more.
@@ -96,10 +114,11 @@ Range rows_of(int64_t rows, int r, int size) {
 
 }  // namespace
 
-Executor::Executor(RankGroup group, std::vector<int> ranks, std::string label, SimdLevel simd, Counters& counters,
-                   const Log& log, std::vector<Listener*> listeners)
+Executor::Executor(RankGroup group, std::vector<int> ranks, std::string label, SimdLevel simd, const RouteRules& route_rules,
+                   Counters& counters, const Log& log, std::vector<Listener*> listeners)
     : ranks_(std::move(ranks)),
       label_(std::move(label)),
+      route_rules_(route_rules),
       counters_(counters),
       log_(log),
       listeners_(std::move(listeners)),
@@ -194,19 +213,19 @@ void Executor::allreduce(std::span<const Agreed> together, DType dtype) {
     for (const auto& [tensor, t] : tensors_of(agreed, dtype)) tensors.push_back(tensor);
   }
   const RankGroup& group = context_.group;
-  const BucketReduction reduction = reduction_of(together.front().submission, dtype, group.size());
+  BucketReduction reduction = reduction_of(together.front().submission, dtype, group.size());
   counters_.buckets += 1;
   if (reduction.op == ReduceOp::kAdasum) return adasum(context_, tensors, reduction);
-  int64_t bytes = 0;
-  for (const BucketTensor& tensor : tensors) bytes += tensor.count * static_cast<int64_t>(size_of(dtype));
-  const Route route = choose_route({.ranks = group.size(), .shares_memory = group.window() != nullptr,
-                                    .hosts = static_cast<int>(group.hosts().size()),
-                                    .has_host_windows = group.host_window() != nullptr,
-                                    .is_encoded = reduction.codec != nullptr, .bytes = bytes});
-  HVD_LOG(log_, kDebug, "allreduce of " << tensors.size() << " tensors, " << bytes << " bytes, codec "
+  const RouteFacts facts = facts_of(group, tensors, reduction);
+  const RouteChoice choice = choose_route(facts, route_rules_);
+  if (!choice.is_encoded) reduction.codec = nullptr;
+  HVD_LOG(log_, kDebug, "allreduce of " << tensors.size() << " tensors, " << facts.bytes << " bytes, codec "
                                         << (reduction.codec ? reduction.codec->name() : "none") << ", route "
-                                        << name_of(route));
-  counters_.saturated += hvd::allreduce(context_, tensors, reduction, route);
+                                        << name_of(choice.route) << " (" << explain(facts, route_rules_, choice) << ")");
+  for (Listener* listener : listeners_) {
+    if (listener->is_listening()) listener->on_route(name_of(choice.route), explain(facts, route_rules_, choice));
+  }
+  counters_.saturated += hvd::allreduce(context_, tensors, reduction, choice.route);
   count_dropped(together);
 }
 

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/link_costs.h"
 #include "transport/topology.h"
 #include "transport/window.h"
 
@@ -84,6 +85,10 @@ class Transport {
   // Has `serve` called while finish() waits. It may post and receive messages.
   void serve_while_waiting(std::function<void()> serve) { serve_ = std::move(serve); }
 
+  // As measured when the job started, the same on all ranks.
+  const LinkCosts& links() const { return links_; }
+  void know_links(const LinkCosts& links) { links_ = links; }
+
   int rank() const { return topology().rank; }
   int size() const { return topology().size; }
 
@@ -92,6 +97,7 @@ class Transport {
 
  private:
   std::unique_ptr<Window> host_window_;
+  LinkCosts links_;
 };
 
 }  // namespace hvd

@@ -1,4 +1,4 @@
-// Shared memory, for collectives that read each other's data directly.
+// Memory that ranks share, and how they tell each other what they have written there.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,8 @@
 
 namespace hvd {
 
-// Memory that several ranks see: a data area for each of them, and counters that each advances and the others wait on. Counters start at 0, only grow (modulo 2^32) and are never reset: collectives number their steps through.
+// Memory that several ranks see: a data area for each of them, and counters that each advances and the others wait on.
+// Counters start at 0, only grow (modulo 2^32) and are never reset: collectives number their steps through.
 class Window {
  public:
   static constexpr int kCounters = 4;
