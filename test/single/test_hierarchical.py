@@ -23,6 +23,7 @@ from ranks import (
 )
 
 from horovod import _native
+from horovod.common.exceptions import HorovodInternalError
 
 # The number of each rank's host.
 ARRANGEMENTS = [
@@ -150,7 +151,7 @@ def test_a_rank_that_gives_up_in_the_middle_is_noticed_by_all() -> None:
     engines[3].step(1.0)  # asks, and goes no further
     worlds[3].abandon()
     for engine, handle in zip(engines[:3], handles[:3], strict=True):
-        with pytest.raises(_native.HorovodInternalError, match="lost rank 3"):
+        with pytest.raises(HorovodInternalError, match="lost rank"):
             engine.wait(handle)
     for engine in engines:
         engine.shutdown()
