@@ -102,7 +102,7 @@ def local_worlds(size: int, shares_memory: bool = True) -> list[World]:
     """`size` ranks that are threads of this process, for tests."""
 
 class Feedback:
-    """What quantisation has lost of one parameter's gradients: error feedback. Leave it alone during operations.
+    """What quantisation has lost of one parameter's gradients. Leave it alone during operations.
 
     Stages: "sent", of this rank's contribution, in units of the tensor times prescale; "result", of the slice
     of the result that this rank owns, in units of the result.
