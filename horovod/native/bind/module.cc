@@ -9,6 +9,7 @@ NB_MODULE(_native, m) {
   hvd::register_settings(m);
   hvd::register_codec(m);
   hvd::register_feedback(m);
+  hvd::register_route(m);
   hvd::register_world(m);
   hvd::register_engine(m);
 }

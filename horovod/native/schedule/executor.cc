@@ -96,10 +96,11 @@ Range rows_of(int64_t rows, int r, int size) {
 
 }  // namespace
 
-Executor::Executor(RankGroup group, std::vector<int> ranks, std::string label, SimdLevel simd, Counters& counters,
-                   const Log& log, std::vector<Listener*> listeners)
+Executor::Executor(RankGroup group, std::vector<int> ranks, std::string label, SimdLevel simd, const RouteRules& route_rules,
+                   Counters& counters, const Log& log, std::vector<Listener*> listeners)
     : ranks_(std::move(ranks)),
       label_(std::move(label)),
+      route_rules_(route_rules),
       counters_(counters),
       log_(log),
       listeners_(std::move(listeners)),
@@ -200,11 +201,17 @@ void Executor::allreduce(std::span<const Agreed> together, DType dtype) {
   const size_t count = tensors.size();
   Bucket bucket(std::move(tensors), reduction, context_.simd, *context_.tiles);
   const int64_t bytes = bucket.count() * static_cast<int64_t>(size_of(dtype));
-  const Route route = choose_route({group.size(), group.window() != nullptr, reduction.codec != nullptr, bytes});
+  const RouteFacts facts = {.ranks = group.size(), .most_on_a_host = group.size(), .shares_memory = group.window() != nullptr,
+                            .is_encoded = reduction.codec != nullptr, .bytes = bytes,
+                            .wire_bytes = reduction.codec ? reduction.codec->encoded_bytes(bucket.count()) : bytes};
+  const RouteChoice choice = choose_route(facts, route_rules_);
   HVD_LOG(log_, kDebug, "allreduce of " << count << " tensors, " << bytes << " bytes, codec "
                                         << (reduction.codec ? reduction.codec->name() : "none") << ", route "
-                                        << name_of(route));
-  hvd::allreduce(context_, bucket, route);
+                                        << name_of(choice.route) << " (" << explain(facts, route_rules_, choice) << ")");
+  for (Listener* listener : listeners_) {
+    if (listener->is_listening()) listener->on_route(name_of(choice.route), explain(facts, route_rules_, choice));
+  }
+  hvd::allreduce(context_, bucket, choice.route);
   counters_.saturated += bucket.saturated();
   count_dropped(together);
 }

@@ -25,8 +25,8 @@ struct Agreed {
 class Executor {
  public:
   // `ranks` are the group's by their number in the job; `label` precedes names shown to listeners.
-  Executor(RankGroup group, std::vector<int> ranks, std::string label, SimdLevel simd, Counters& counters,
-           const Log& log, std::vector<Listener*> listeners);
+  Executor(RankGroup group, std::vector<int> ranks, std::string label, SimdLevel simd, const RouteRules& route_rules,
+           Counters& counters, const Log& log, std::vector<Listener*> listeners);
 
   // Several are one bucket. What the operation leaves behind is the same for each of them.
   Result run(std::span<const Agreed> together);
@@ -48,6 +48,7 @@ class Executor {
   // Constant after construction.
   const std::vector<int> ranks_;
   const std::string label_;
+  const RouteRules route_rules_;
   Counters& counters_;
   const Log& log_;
   const std::vector<Listener*> listeners_;
