@@ -39,10 +39,10 @@ int64_t encode(const Codec& codec, uintptr_t source, int dtype, int64_t count, u
   check_count(count);
   auto* run = reinterpret_cast<uint8_t*>(destination);
   const auto factor = static_cast<float>(prescale);
-  if (type == DType::kFloat32) return codec.encode(reinterpret_cast<const float*>(source), count, factor, run);
+  if (type == DType::kFloat32) return codec.encode(reinterpret_cast<const float*>(source), count, factor, {}, run);
   std::vector<float> floats(static_cast<size_t>(count));
   codec_kernels(codec.level()).convert->to_float(type, reinterpret_cast<const void*>(source), count, floats.data());
-  return codec.encode(floats.data(), count, factor, run);
+  return codec.encode(floats.data(), count, factor, {}, run);
 }
 
 void decode(const Codec& codec, uintptr_t source, int64_t count, uintptr_t destination, int dtype) {

@@ -21,7 +21,7 @@ class Bit16 final : public Codec {
   int64_t block() const override { return 1; }
   int64_t encoded_bytes(int64_t count) const override { return 2 * count; }
 
-  int64_t encode(const float* source, int64_t count, float prescale, uint8_t* run) const override {
+  int64_t encode(const float* source, int64_t count, float prescale, Draw, uint8_t* run) const override {
     return kernels_.encode(source, count, prescale, run);
   }
   void decode(const uint8_t* run, int64_t count, float* destination) const override {

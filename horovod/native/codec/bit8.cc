@@ -23,7 +23,7 @@ class Bit8 final : public Codec {
   int64_t block() const override { return block_; }
   int64_t encoded_bytes(int64_t count) const override { return (count + block_ - 1) / block_ + count; }
 
-  int64_t encode(const float* source, int64_t count, float prescale, uint8_t* run) const override {
+  int64_t encode(const float* source, int64_t count, float prescale, Draw, uint8_t* run) const override {
     kernels_.encode(source, count, block_, prescale, run);
     return 0;  // the scale is chosen so that nothing saturates
   }

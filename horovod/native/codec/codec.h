@@ -13,6 +13,13 @@
 
 namespace hvd {
 
+// Where a stochastic codec takes its random numbers from: element i of a run rounds by number `first + i` of the stream `key`.
+// The numbers depend on nothing else, so a tensor is encoded alike however it is cut and whenever its turn comes.
+struct Draw {
+  uint64_t key = 0;
+  int64_t first = 0;
+};
+
 class Codec {
  public:
   virtual ~Codec() = default;
@@ -22,9 +29,10 @@ class Codec {
   virtual SimdLevel level() const = 0;
   virtual int64_t block() const = 0;
   virtual int64_t encoded_bytes(int64_t count) const = 0;
+  virtual bool is_stochastic() const { return false; }
 
   // Encodes prescale * source[0..count). Returns how many finite values saturated.
-  virtual int64_t encode(const float* source, int64_t count, float prescale, uint8_t* run) const = 0;
+  virtual int64_t encode(const float* source, int64_t count, float prescale, Draw draw, uint8_t* run) const = 0;
   virtual void decode(const uint8_t* run, int64_t count, float* destination) const = 0;
   virtual void decode_add(const uint8_t* run, int64_t count, float* accumulator) const = 0;
 };

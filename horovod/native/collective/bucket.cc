@@ -8,15 +8,20 @@ namespace {
 
 constexpr int64_t kCacheLine = 64;
 
+// Elements between two places where a tensor may be cut.
+int64_t granule_of(const BucketReduction& reduction) {
+  return reduction.codec ? reduction.codec->block() : kCacheLine / static_cast<int64_t>(size_of(reduction.dtype));
+}
+
 }  // namespace
 
-Bucket::Bucket(std::vector<BucketTensor> tensors, const BucketReduction& reduction, SimdLevel level)
+Bucket::Bucket(std::vector<BucketTensor> tensors, const BucketReduction& reduction, SimdLevel level, Tiles& tiles)
     : tensors_(std::move(tensors)),
       reduction_(reduction),
       reduce_(reduce_kernels(level)),
       convert_(*codec_kernels(level).convert),
-      granule_(reduction.codec ? reduction.codec->block()
-                               : kCacheLine / static_cast<int64_t>(size_of(reduction.dtype))) {
+      granule_(granule_of(reduction)),
+      tiles_(tiles) {
   starts_.reserve(tensors_.size() + 1);
   starts_.push_back(0);
   for (const BucketTensor& tensor : tensors_) starts_.push_back(starts_.back() + tensor.count);
@@ -75,10 +80,10 @@ std::byte* Bucket::destination_at(size_t tensor, int64_t offset) const {
 void Bucket::encode_source(const std::byte* source, int64_t count, std::byte* run) {
   const auto* floats = reinterpret_cast<const float*>(source);
   if (reduction_.dtype != DType::kFloat32) {
-    convert_.to_float(reduction_.dtype, source, count, tile_);
-    floats = tile_;
+    convert_.to_float(reduction_.dtype, source, count, tiles_.floats);
+    floats = tiles_.floats;
   }
-  saturated_ += reduction_.codec->encode(floats, count, static_cast<float>(reduction_.prescale),
+  saturated_ += reduction_.codec->encode(floats, count, static_cast<float>(reduction_.prescale), {},
                                          reinterpret_cast<uint8_t*>(run));
 }
 
@@ -123,25 +128,25 @@ void Bucket::reduce_encoded(std::span<const std::byte* const> runs, int64_t coun
   if (reduction_.dtype == DType::kFloat64) {
     alignas(64) double sum[kRun];
     for (size_t rank = 0; rank < runs.size(); ++rank) {
-      codec.decode(bytes_of(rank), count, tile_);
-      if (rank == 0) std::copy_n(tile_, count, sum);
-      else std::transform(tile_, tile_ + count, sum, sum, [](float x, double s) { return s + static_cast<double>(x); });
+      codec.decode(bytes_of(rank), count, tiles_.floats);
+      if (rank == 0) std::copy_n(tiles_.floats, count, sum);
+      else std::transform(tiles_.floats, tiles_.floats + count, sum, sum, [](float x, double s) { return s + static_cast<double>(x); });
     }
     reduce_.store(DType::kFloat64, sum, count, reduction_.scale, sum);
     if (destination) std::memcpy(destination, sum, static_cast<size_t>(count) * sizeof(double));
     if (result == nullptr) return;
-    convert_.to_float(DType::kFloat64, sum, count, tile_);
+    convert_.to_float(DType::kFloat64, sum, count, tiles_.floats);
   } else {
     const bool direct = reduction_.dtype == DType::kFloat32 && destination != nullptr;
-    float* sum = direct ? reinterpret_cast<float*>(destination) : tile_;
+    float* sum = direct ? reinterpret_cast<float*>(destination) : tiles_.floats;
     codec.decode(bytes_of(0), count, sum);
     for (size_t rank = 1; rank < runs.size(); ++rank) codec.decode_add(bytes_of(rank), count, sum);
     if (!reduction_.scale.is_one()) reduce_.store(DType::kFloat32, sum, count, reduction_.scale, sum);
     if (destination && !direct) convert_.from_float(reduction_.dtype, sum, count, destination);
     if (result == nullptr) return;
-    if (direct) std::copy_n(sum, count, tile_);
+    if (direct) std::copy_n(sum, count, tiles_.floats);
   }
-  saturated_ += codec.encode(tile_, count, 1.0f, reinterpret_cast<uint8_t*>(result));
+  saturated_ += codec.encode(tiles_.floats, count, 1.0f, {}, reinterpret_cast<uint8_t*>(result));
 }
 
 void Bucket::reduce(Range range, std::span<const std::byte* const> messages, bool to_destination, std::byte* result) {
@@ -153,7 +158,7 @@ void Bucket::reduce(Range range, std::span<const std::byte* const> messages, boo
       reduce_encoded(runs, count, destination, result);
     } else {
       // The sum must not grow where this rank's own contribution still lies.
-      std::byte* out = result ? result : destination == source ? exact_ : destination;
+      std::byte* out = result ? result : destination == source ? tiles_.exact : destination;
       reduce_exact(runs, source, count, out);
       if (destination && destination != out) std::memcpy(destination, out, static_cast<size_t>(run_bytes(count)));
     }
@@ -174,8 +179,8 @@ void Bucket::unpack(Range range, const std::byte* message) {
       reduction_.codec->decode(reinterpret_cast<const uint8_t*>(message), count,
                                reinterpret_cast<float*>(destination));
     } else {
-      reduction_.codec->decode(reinterpret_cast<const uint8_t*>(message), count, tile_);
-      convert_.from_float(reduction_.dtype, tile_, count, destination);
+      reduction_.codec->decode(reinterpret_cast<const uint8_t*>(message), count, tiles_.floats);
+      convert_.from_float(reduction_.dtype, tiles_.floats, count, destination);
     }
     message += run_bytes(count);
   });
@@ -193,6 +198,33 @@ void Bucket::reduce_alone() {
       std::memcpy(destination, source, static_cast<size_t>(count) * size_of(reduction_.dtype));
     }
   });
+}
+
+std::vector<std::unique_ptr<Bucket>> slices_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                                               int parts, SimdLevel level, Tiles& tiles) {
+  const int64_t granule = granule_of(reduction);
+  const auto element = static_cast<int64_t>(size_of(reduction.dtype));
+  std::vector<std::unique_ptr<Bucket>> slices;
+  for (int part = 0; part < parts; ++part) {
+    std::vector<BucketTensor> members;
+    for (const BucketTensor& tensor : tensors) {
+      auto boundary = [&](int k) {
+        if (k == parts) return tensor.count;
+        return (tensor.count / parts * k + tensor.count % parts * k / parts) / granule * granule;
+      };
+      const int64_t begin = boundary(part);
+      BucketTensor member = tensor;
+      member.source = static_cast<const std::byte*>(tensor.source) + begin * element;
+      if (tensor.destination) member.destination = static_cast<std::byte*>(tensor.destination) + begin * element;
+      member.count = boundary(part + 1) - begin;
+      member.offset = tensor.offset + begin;
+      if (tensor.sent_residual) member.sent_residual = tensor.sent_residual + begin;
+      if (tensor.result_residual) member.result_residual = tensor.result_residual + begin;
+      if (member.count != 0) members.push_back(member);
+    }
+    slices.push_back(std::make_unique<Bucket>(std::move(members), reduction, level, tiles));
+  }
+  return slices;
 }
 
 }  // namespace hvd

@@ -13,29 +13,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/dtype.h"
-#include "codec/codec.h"
 #include "codec/kernels.h"
-#include "collective/reduce.h"
+#include "collective/bucket_tensor.h"
 
 namespace hvd {
-
-struct BucketTensor {
-  const void* source;
-  void* destination;  // may equal source, and otherwise does not overlap it
-  int64_t count;
-};
-
-struct BucketReduction {
-  DType dtype = DType::kFloat32;
-  ReduceOp op = ReduceOp::kSum;
-  double prescale = 1.0;
-  Scale scale;                   // of the result, the divisor of an Average included
-  const Codec* codec = nullptr;  // null: elements travel as they are
-};
 
 struct Range {
   int64_t begin = 0;
@@ -45,9 +31,10 @@ struct Range {
 
 class Bucket {
  public:
-  static constexpr int64_t kRun = 4096;  // elements whose float32 sums stay in the L1 cache; a multiple of every block
+  static constexpr int64_t kRun = Tiles::kRun;
 
-  Bucket(std::vector<BucketTensor> tensors, const BucketReduction& reduction, SimdLevel level);
+  // The tiles may be shared by buckets of one thread, and outlive them.
+  Bucket(std::vector<BucketTensor> tensors, const BucketReduction& reduction, SimdLevel level, Tiles& tiles);
 
   int64_t count() const { return starts_.back(); }
   const BucketReduction& reduction() const { return reduction_; }
@@ -90,9 +77,13 @@ class Bucket {
   const int64_t granule_;        // boundaries lie at multiples of this from a tensor's start
   std::vector<int64_t> starts_;  // position of each tensor, then of the end
 
+  Tiles& tiles_;
   int64_t saturated_ = 0;
-  alignas(64) float tile_[kRun];
-  alignas(64) std::byte exact_[kRun * sizeof(double)];
 };
+
+// `parts` buckets, the i-th with slice i of every tensor: who owns an element depends on its tensor and the number of ranks
+// alone, and not on what else is reduced with it.
+std::vector<std::unique_ptr<Bucket>> slices_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                                               int parts, SimdLevel level, Tiles& tiles);
 
 }  // namespace hvd

@@ -103,7 +103,7 @@ Executor::Executor(RankGroup group, std::vector<int> ranks, std::string label, S
       counters_(counters),
       log_(log),
       listeners_(std::move(listeners)),
-      context_{std::move(group), simd, 0, 0, {}, {}, {}, {}} {}
+      context_(std::move(group), simd) {}
 
 Result Executor::run(std::span<const Agreed> together) {
   std::vector<Listener*> listening;
@@ -170,7 +170,7 @@ void Executor::allreduce(std::span<const Agreed> together, DType dtype) {
   std::vector<BucketTensor> tensors;
   for (const Agreed& agreed : together) {
     for (const TensorRef& tensor : agreed.submission.tensors) {
-      if (tensor.dtype == dtype) tensors.push_back({tensor.source, tensor.destination, element_count(tensor.shape)});
+      if (tensor.dtype == dtype) tensors.push_back({.source = tensor.source, .destination = tensor.destination, .count = element_count(tensor.shape)});
     }
   }
   const RankGroup& group = context_.group;
@@ -178,7 +178,7 @@ void Executor::allreduce(std::span<const Agreed> together, DType dtype) {
   counters_.buckets += 1;
   if (reduction.op == ReduceOp::kAdasum) return adasum(context_, tensors, reduction);
   const size_t count = tensors.size();
-  Bucket bucket(std::move(tensors), reduction, context_.simd);
+  Bucket bucket(std::move(tensors), reduction, context_.simd, *context_.tiles);
   const int64_t bytes = bucket.count() * static_cast<int64_t>(size_of(dtype));
   const Route route = choose_route({group.size(), group.window() != nullptr, reduction.codec != nullptr, bytes});
   HVD_LOG(log_, kDebug, "allreduce of " << count << " tensors, " << bytes << " bytes, codec "
@@ -201,11 +201,12 @@ void Executor::reducescatter(std::span<const Agreed> together, DType dtype) {
         const int64_t bytes = agreed.submission.request.row_bytes_of(t);
         const Range rows = slice_of(tensor.shape[0], r, size);
         const auto* source = static_cast<const std::byte*>(tensor.source) + rows.begin * bytes;
-        tensors.push_back({source, r == context_.group.rank() ? tensor.destination : nullptr,
-                           rows.count() * bytes / static_cast<int64_t>(size_of(dtype))});
+        tensors.push_back({.source = source,
+                           .destination = r == context_.group.rank() ? tensor.destination : nullptr,
+                           .count = rows.count() * bytes / static_cast<int64_t>(size_of(dtype))});
       }
     }
-    slices.push_back(std::make_unique<Bucket>(std::move(tensors), reduction, context_.simd));
+    slices.push_back(std::make_unique<Bucket>(std::move(tensors), reduction, context_.simd, *context_.tiles));
   }
   hvd::reducescatter(context_, slices);
   counters_.buckets += 1;
