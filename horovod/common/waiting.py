@@ -24,9 +24,6 @@ class Stepper(Protocol):
     def advance(self) -> bool:
         """Do what can be done without waiting; whether the operation is over. Raises nothing."""
 
-    def sleep(self) -> None:
-        """Return when the request that is under way is done."""
-
 
 _lock = threading.Lock()
 _under_way: list[Stepper] = []  # in the order in which they were begun
@@ -69,12 +66,9 @@ def finish(stepper: Stepper) -> None:
     """Wait until an operation is over."""
     pause = FIRST_PAUSE
     while not stepper.advance():
-        if advance_all() == 1:
-            stepper.sleep()  # the only one: nobody else has to be kept going
-            pause = FIRST_PAUSE
-        else:
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+        advance_all()
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def finish_all() -> None:

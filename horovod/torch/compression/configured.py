@@ -1,4 +1,4 @@
-"""Compressors with options: ``Compression.bit8`` works as it is, ``Compression.bit8(block_size=32)`` is another."""
+"""Compressors with options: ``Compression.bit8`` as it is, ``Compression.bit8(block_size=32)`` otherwise."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ConfiguredCompressor(Compressor):
     Every option is an argument of the constructor, by keyword, and an attribute.
     """
 
-    min_elements = MIN_ELEMENTS
+    min_elements: int | None = MIN_ELEMENTS
 
     def __init__(self, *, error_feedback: bool, min_elements: int | None) -> None:
         self.require("error_feedback", error_feedback, (False, True))

@@ -20,7 +20,7 @@ COMBINES = ("sum", "gather", "rounds")
 # What a compressor remembers of one tensor between its allreduces; tensors in it are saved in checkpoints.
 State = MutableMapping[str, Any]
 
-# Yields tensors of any floating dtype, gets their sums over ranks, and returns the sum of what was compressed.
+# Yields tensors, gets their sums over ranks, and returns the sum of what was compressed.
 Rounds = Generator[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
@@ -69,6 +69,9 @@ class Compressor:
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
         """The tensor that ``tensor`` stands for, in the shape and dtype that ``compress`` was given."""
         raise NotImplementedError("a compressor needs decompress(compressed, ctx) -> tensor")
+
+    # decompress_add(codes, ctx, total): may be there where combine is "gather", and adds what decompress
+    # would return to ``total`` (float32 or float64, contiguous): cheaper where most of it is zero.
 
     @staticmethod
     def rounds(tensor: torch.Tensor, state: State) -> Rounds:

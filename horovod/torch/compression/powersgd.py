@@ -63,7 +63,7 @@ class PowerSGDCompressor(ConfiguredCompressor):
 
     @method_on_class_too
     def rounds(self, tensor: torch.Tensor, state: State) -> Rounds:  # type: ignore[override]
-        """Two rounds, or one for what does not pay. ``state`` holds the last "q", or how many "steps" were."""
+        """Two rounds, or one where it does not pay. ``state`` holds "q", or the number of "steps" so far."""
         values = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
         if not self.pays(tensor.shape):
             return (yield values)

@@ -13,8 +13,6 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import torch
-
 from horovod.torch.compression.casts import NoneCompressor
 from horovod.torch.compression.registry import Compression
 from horovod.torch.compression.resolve import resolved
@@ -56,12 +54,14 @@ class Rules:
 
     def _checked(self, pattern: Any) -> str:
         if not isinstance(pattern, str):
-            raise ValueError(f"{self.said}: a rule is for a pattern of names, as '*.bias', not for {pattern!r}.")
+            raise ValueError(f"{self.said}: a rule is for a pattern of names, as '*.bias', not {pattern!r}.")
         return pattern
 
     def _compressor(self, compression: Any) -> Any:
         try:
-            return Compression.from_text(compression) if isinstance(compression, str) else resolved(compression)
+            if isinstance(compression, str):
+                return Compression.from_text(compression)
+            return resolved(compression)
         except ValueError as error:
             raise ValueError(f"{self.said}: {error}") from error
 
@@ -74,23 +74,15 @@ class Rules:
         """ValueError when a rule matches none of the parameters' names: it is probably misspelt."""
         names = list(names)
         for pattern, _ in self._rules if self._must_match else []:
-            if not fnmatch.filter(names, pattern):
+            if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
                 some = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
                 raise ValueError(
                     f"compression: the rule {pattern!r} matches no parameter; their names are: {some}"
                 )
 
-    def compressor_for(self, name: str, parameter: torch.Tensor) -> Any:
-        """The compressor of a parameter's gradient: none for vectors and for what is too small to be worth
-        it.
-
-        Norms and biases are a fraction of a percent of the bytes, and most of the damage quantisation does.
-        """
+    def compressor_for(self, name: str) -> Any:
+        """The compressor of the first rule that matches a parameter's name."""
         if name not in self._chosen:
-            matching = (compressor for pattern, compressor in self._rules if fnmatch.fnmatchcase(name, pattern))
+            matching = (each for pattern, each in self._rules if fnmatch.fnmatchcase(name, pattern))
             self._chosen[name] = next(matching, NoneCompressor)
-        compressor = self._chosen[name]
-        smallest = getattr(compressor, "min_elements", None)
-        if smallest is not None and (parameter.dim() < 2 or parameter.numel() < smallest):
-            return NoneCompressor
-        return compressor
+        return self._chosen[name]

@@ -13,7 +13,7 @@ from typing import Any
 __all__ = ["configured", "parsed"]
 
 _TEXT = re.compile(r"\w+(:\w+=[^,=]*(,\w+=[^,=]*)*)?")
-_BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+_BOOLEANS = {"1": True, "true": True, "0": False, "false": False}
 
 
 def parsed(text: str) -> tuple[str, dict[str, str]]:
@@ -56,7 +56,7 @@ def configured(text: str, compressor: Any, options: dict[str, str]) -> Any:
 
 
 def _converted(value: str, default: Any) -> Any:
-    """The value in the type of the option's default; of an option that defaults to None, a number or a text."""
+    """The value in the type of the option's default; where that is None, a number if it is one."""
     if isinstance(default, bool):
         if value.lower() not in _BOOLEANS:
             raise ValueError(f"{value!r} is not true or false")

@@ -95,7 +95,7 @@ class TopKCompressor(ConfiguredCompressor):
         cut = count * value_dtype.itemsize
         values = tensor[:cut].clone().view(value_dtype)
         places = tensor[cut:].clone().view(index_dtype).long()
-        if count and not (0 <= int(places.min()) and int(places.max()) < shape.numel()):
+        if count and not (int(places.min()) >= 0 and int(places.max()) < shape.numel()):
             raise ValueError(f"TopKCompressor.decompress: a place is outside of {list(shape)}.")
         total.view(-1).index_add_(0, places, values.to(total.dtype))
 
