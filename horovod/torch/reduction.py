@@ -34,10 +34,15 @@ def _start(
     factors: tuple[float, float],
     process_set: ProcessSet,
     compression: CompressorLike,
-    **how: bool,
+    *,
+    in_place: bool,
+    grouped: bool,
 ) -> int:
     arguments = reduce_arguments(handle_average_backwards_compatibility(op, average), *factors)
-    return start_allreduce(tensors, name, arguments, resolved(compression), process_set, **how)
+    compressor = resolved(compression)
+    return start_allreduce(
+        tensors, name, arguments, compressor, process_set, in_place=in_place, grouped=grouped
+    )
 
 
 def allreduce_async(
