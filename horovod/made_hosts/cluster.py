@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -23,6 +24,7 @@ from horovod.made_hosts.system import NETWORK_NAMESPACES, HostsError, start_time
 FOLDER = Path("/run/horovod-made-hosts")
 NAMESPACE = "horovod"  # first word of the names of our network namespaces
 MOST_HOSTS = 250  # addresses end in 1 to 250
+_numbers = itertools.count(1)  # of the clusters that this process has made
 # Every cluster can have the same: each has a switch of its own, and there is no way from one to another.
 SUBNET = "10.77.0"
 
@@ -31,7 +33,7 @@ class MadeHosts:
     """A cluster of `count` hosts, h1, h2, ... with addresses 10.77.0.1, 10.77.0.2, ...
 
     count: 1 to 250. rate: limit of each cable in each direction, as tc takes it ("1gbit"), or "none".
-    name: of the cluster; the default is this process's own. prefix: of the hosts' names.
+    name: of the cluster; the default is a name that no other cluster has. prefix: of the hosts' names.
     keep: the hosts outlive this process; otherwise the next who makes hosts removes what this one has left.
     Nothing is made before `up`. Methods raise HostsError; none is meant for several threads at once.
     """
@@ -39,7 +41,7 @@ class MadeHosts:
     def __init__(
         self, count: int, *, rate: str = "none", name: str = "", prefix: str = "h", keep: bool = False
     ) -> None:
-        self.cluster = name or f"process{os.getpid()}"
+        self.cluster = name or f"process{os.getpid()}cluster{next(_numbers)}"
         for word in (self.cluster, prefix):
             if not re.fullmatch(r"[A-Za-z0-9]+", word):
                 raise HostsError(f"a name is made of letters and digits, not {word!r}")
