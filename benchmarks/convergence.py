@@ -77,12 +77,10 @@ def finished(args: argparse.Namespace, run: Run) -> dict[str, Any] | None:
     wanted = {"compression": run[1], "ranks": args.np, "steps": steps_of(args, run[0])}
     wanted |= TASKS[run[0]](0, args.np).facts()
     differing = [
-        f"{name}: {record[name]}, not {value}" for name, value in wanted.items() if record[name] != value
+        f"{name} {record[name]}, not {value}" for name, value in wanted.items() if record[name] != value
     ]
     if differing:
-        sys.exit(
-            f"{file} was made with other settings ({'; '.join(differing)}): use another --out, or delete it"
-        )
+        sys.exit(f"{file} was made with {' and '.join(differing)}: use another --out, or delete it")
     return record
 
 
