@@ -13,7 +13,7 @@ import matplotlib
 
 matplotlib.use("svg")
 
-from convergence_results import BASELINE, UNIT, Record, Results, limit_of
+from convergence_results import BASELINE, UNIT, Record, Results, label, limit_of
 from convergence_statistics import estimate, paired
 from convergence_tasks import TASKS
 from matplotlib import pyplot
@@ -92,7 +92,9 @@ def draw_losses(left: Axes, right: Axes, by_compression: By) -> None:
         common = sorted(curves.keys() & baseline)
         theirs = {seed: block_means(baseline[seed]["training_losses"])[1] for seed in common}
         ratios = [[100 * (a / b - 1) for a, b in zip(curves[s], theirs[s], strict=True)] for s in common]
-        right.plot(steps, [mean(column) for column in zip(*ratios, strict=True)], color=shade, label=name)
+        right.plot(
+            steps, [mean(column) for column in zip(*ratios, strict=True)], color=shade, label=label(name)
+        )
     right.axhline(0, color=GREY, linewidth=0.8)
     left.set_ylabel("training loss, nats per byte")
     right.set_title("distance from float32")
@@ -107,7 +109,9 @@ def draw_accuracies(left: Axes, right: Axes, by_compression: By) -> None:
         shade = colour(names, name)
         curves = [[100 * point["accuracy"] for point in run["curve"]] for run in runs.values()]
         steps = [point["step"] for point in next(iter(runs.values()))["curve"]]
-        left.plot(steps, [mean(column) for column in zip(*curves, strict=True)], color=shade, label=name)
+        left.plot(
+            steps, [mean(column) for column in zip(*curves, strict=True)], color=shade, label=label(name)
+        )
         finals = [100 * run["accuracy"] for run in runs.values()]
         right.plot(finals, [place] * len(finals), "o", color=shade, markersize=4, alpha=0.6)
         right.plot(mean(finals), place, "|", color=shade, markersize=16, markeredgewidth=2)
@@ -144,5 +148,5 @@ def draw_differences(results: Results) -> Figure:
 
 def name_rows(axes: Axes, names: Sequence[str]) -> None:
     """The compressions down the axis, the first on top."""
-    axes.set_yticks(range(len(names)), labels=names)
+    axes.set_yticks(range(len(names)), labels=[label(name) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)

@@ -26,6 +26,13 @@ def limit_of(task: str, compression: str) -> float | None:
     return LIMITS[TASKS[task].judged_by].get(compression)
 
 
+def label(compression: str) -> str:
+    """A short name: "int4:rotation=hadamard,error_feedback=1" becomes "int4 hadamard feedback"."""
+    name, _, options = compression.partition(":")
+    values = options.replace("error_feedback=1", "=feedback").split(",")
+    return " ".join([name, *(value.partition("=")[2] for value in values if value)])
+
+
 def verdict(task: str, compression: str, difference: Estimate) -> str:
     """Whether the mean keeps the limit: worse by no more than it, however much better."""
     limit = limit_of(task, compression)

@@ -15,7 +15,7 @@ import torch
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import convergence
-from convergence_results import section, verdict
+from convergence_results import label, section, verdict
 from convergence_statistics import Estimate, estimate, first_reached, paired, t_quantile
 from convergence_tasks import Language
 
@@ -74,6 +74,11 @@ def test_only_being_worse_breaks_a_limit() -> None:
     assert verdict("mnist", "bit8", Estimate(-0.21, 0.1, 5)) == "NO (0.2)"
     assert verdict("mnist", "bit8", Estimate(0.5, 0.1, 5)) == "yes (0.2)"
     assert verdict("mnist", "fp16", Estimate(-9.0, 0.1, 5)) == ""
+
+
+def test_labels_leave_out_the_names_of_options() -> None:
+    assert label("bit8") == "bit8"
+    assert label("int4:rotation=hadamard,levels=lloyd,error_feedback=1") == "int4 hadamard lloyd feedback"
 
 
 def record(**values: Any) -> dict[str, Any]:
