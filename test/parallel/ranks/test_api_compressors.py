@@ -1,4 +1,4 @@
-"""Compressors that send less than every element, and those that users register: what must come out of them."""
+"""Compressors that send less than every element, and those of users: what must come out of them."""
 
 import itertools
 import os
@@ -61,7 +61,7 @@ def test_topk_moves_few_bytes(rank: int, size: int) -> None:
 
 
 def test_topk_options_must_agree(rank: int) -> None:
-    with pytest.raises(hvd.HorovodInternalError, match=r"compressor: rank 0 has TopKCompressor\(ratio=0.01, k=1"):
+    with pytest.raises(hvd.HorovodInternalError, match=r"rank 0 has TopKCompressor\(ratio=0.01, k=1"):
         hvd.allreduce(noise(rank, 40), name="k", compression=hvd.Compression.topk(k=1 + rank))
     assert_usable()
 

@@ -48,7 +48,7 @@ def test_average_sum_and_factors(rank: int, size: int, total: float) -> None:
     assert torch.equal(hvd.allreduce(torch.tensor([rank]), op=hvd.Sum, compression=Halves),
                        torch.tensor([size * (size - 1) // 2]))  # fmt: skip
     for op in (hvd.Min, hvd.Max, hvd.Product):
-        with pytest.raises(ValueError, match="Halves.*use Sum or Average"):
+        with pytest.raises(ValueError, match=r"Halves.*use Sum or Average"):
             hvd.allreduce(x, op=op, compression=Halves)
 
 
@@ -172,7 +172,7 @@ def test_a_failure_belongs_to_its_own_operation(rank: int, total: float) -> None
     bad = hvd.allreduce_async(ones(rank), name="bad", compression=Failing)
     short = hvd.allreduce_async(ones(rank), name="short", compression=Short)
     assert torch.all(hvd.synchronize(good) == total)
-    with pytest.raises(hvd.HorovodInternalError, match=r"short: .*returned shape \[1, 6\] instead of.*\[4, 6\]"):
+    with pytest.raises(hvd.HorovodInternalError, match=r"short: .*shape \[1, 6\] instead of.*\[4, 6\]"):
         hvd.synchronize(short)
     with pytest.raises(ArithmeticError, match="no second round"):
         hvd.synchronize(bad)
