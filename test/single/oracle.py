@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -95,37 +96,31 @@ def compressed_allreduce(
     return total.astype(xs[0].dtype).reshape(xs[0].shape)
 
 
-class ErrorFeedback:
-    """Compressed allreduces of one tensor on all ranks, each step given what the steps before have lost.
-
-    Residuals are float32: ``sent`` by rank, and ``result`` of all owners' slices together.
-    """
-
-    def __init__(self, ranks: int, count: int, codec: str, block: int = 128) -> None:
-        self.codec, self.block = codec, block
-        self.sent = [np.zeros(count, np.float32) for _ in range(ranks)]
-        self.result = np.zeros(count, np.float32)
-
-    def _coded(self, wanted: Array, residual: Array) -> Array:
-        with np.errstate(invalid="ignore"):
-            got = decoded(self.codec, encoded(self.codec, wanted, self.block), wanted.size, self.block)
-            lost = wanted - got
-        residual[:] = np.where(np.isfinite(lost), lost, np.float32(0))
-        return got
-
-    def allreduce(
-        self, xs: list[Array], op: int = SUM, prescale: float = 1.0, postscale: float = 1.0
-    ) -> Array:
-        wide = np.float64 if xs[0].dtype == np.float64 else np.float32
-        parts = []
-        for x, residual in zip(xs, self.sent, strict=True):
-            wanted = x.astype(np.float32).ravel() * np.float32(prescale) + residual
-            parts.append(self._coded(wanted, residual).astype(wide))
-        with np.errstate(invalid="ignore"):
-            total = scaled(reduce(np.add, parts), postscale, len(xs) if op == AVERAGE else 1.0)
-        if len(xs) > 2:
-            total = self._coded(total.astype(np.float32) + self.result, self.result)
-        return total.astype(xs[0].dtype).reshape(xs[0].shape)
+def hierarchical_allreduce(
+    xs: list[Array],
+    hosts: Sequence[int],
+    codec: str = "",
+    op: int = SUM,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+) -> Array:
+    """Sums of each host in its ranks' order, rounded or quantised once; then of the hosts, in theirs."""
+    dtype, wide = xs[0].dtype, sum_type(xs[0].dtype)
+    sums = [
+        reduce(
+            lambda a, b: combine(a, b, op),
+            (scaled(x.astype(wide), prescale) for x, of in zip(xs, hosts, strict=True) if of == host),
+        )
+        for host in sorted(set(hosts))
+    ]
+    if codec:
+        total = compressed_sum(sums, codec)
+    else:
+        total = reduce(lambda a, b: combine(a, b, op), (x.astype(dtype).astype(wide) for x in sums))
+    total = scaled(total, postscale, len(xs) if op == AVERAGE else 1.0)
+    if codec and len(sums) > 2:
+        total = requantised(total, codec)
+    return total.astype(dtype).reshape(xs[0].shape)
 
 
 def adasum(xs: list[Array], prescale: float = 1.0, postscale: float = 1.0) -> Array:

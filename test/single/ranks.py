@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -116,12 +116,15 @@ def on_ranks(
     shares_memory: bool = True,
     settings: _native.Settings | None = None,
     stepped: Collection[int] = (),
+    hosts: Sequence[int] = (),
 ) -> list[Any]:
     """Runs program(rank, engine) on `size` threads; results by rank. The first exception is raised here.
 
+    hosts: the number of each rank's host; ranks of one host share memory, if any do, and hosts do not.
+
     The engines of the ranks in `stepped` have no thread: their programs call step() themselves.
     """
-    worlds = _native.local_worlds(size, shares_memory)
+    worlds = _native.local_worlds(size, shares_memory, list(hosts))
     results: list[Any] = [None] * size
     errors: list[BaseException] = []
 
