@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 import oracle
 from numpy.typing import NDArray
-from ranks import AVERAGE, SUM
+from ranks import AVERAGE, SUM, tensor
 
+from horovod import _native
 from horovod.common import numpy_codec
 
 Array = NDArray[Any]
 MASK64 = 2**64 - 1
+BLOCK = 32
+CODEC = f"bit8/{BLOCK}"
 
 
 def draw_key(name: str, use: int) -> int:
@@ -70,3 +73,41 @@ class ErrorFeedback:
         if len(parts) > 2:
             total = self._coded(total.astype(np.float32) + self.result, self.result, mixed(key, 1))
         return total.astype(xs[0].dtype).reshape(xs[0].shape)
+
+
+def bit8() -> _native.Codec:
+    return _native.get_codec("bit8", BLOCK)
+
+
+def each(size: int) -> list[list[int]]:
+    """Every rank contributes by itself."""
+    return [[rank] for rank in range(size)]
+
+
+def residual(feedback: _native.Feedback, stage: str) -> tuple[int, Array]:
+    begin, values = feedback.read(stage)
+    return begin, np.from_dlpack(values)
+
+
+def whole(feedback: _native.Feedback, stage: str) -> Array:
+    """A stage's residuals of all elements, zero where the rank holds none."""
+    begin, values = residual(feedback, stage)
+    everything = np.zeros(feedback.count, np.float32)
+    everything[begin : begin + values.size] = values
+    return everything
+
+
+def step(
+    engine: _native.Engine,
+    x: Array,
+    feedback: _native.Feedback,
+    name: str = "x",
+    process_set: int = 0,
+    codec: _native.Codec | None = None,
+    **how: Any,
+) -> Array:
+    """A blocking out-of-place allreduce with feedback, and bit8 if nothing else is said."""
+    out = np.empty_like(x)
+    reduction = _native.Reduction(codec=codec or bit8(), **how)
+    engine.wait(engine.allreduce(name, [tensor(x, out, feedback)], reduction, process_set))
+    return out
