@@ -207,7 +207,7 @@ def test_the_launchers_variables() -> None:
 
 
 def test_variables_that_are_not_served_are_warned_about() -> None:
-    warnings = settings.environment_warnings({"HOROVOD_AUTOTUNE": "1", "HOROVOD_HIERARCHICAL_ALLREDUCE": "0"})
+    warnings = settings.environment_warnings({"HOROVOD_AUTOTUNE": "1", "HOROVOD_HIERARCHICAL_ALLGATHER": "0"})
     assert len(warnings) == 1
     assert warnings[0].startswith("HOROVOD_AUTOTUNE=1 is not served: ")
 

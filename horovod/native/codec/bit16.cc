@@ -5,8 +5,6 @@
 #include "codec/formats.h"
 #include "codec/kernels.h"
 
-#include "base/error.h"
-
 namespace hvd {
 namespace {
 
@@ -39,11 +37,6 @@ class Bit16 final : public Codec {
 
 }  // namespace
 
-std::shared_ptr<const Codec> make_bit16(int64_t block_size, SimdLevel level) {
-  if (block_size > 1) {
-    throw InvalidArgument("bit16 has no blocks; block_size " + std::to_string(block_size) + " cannot be honoured");
-  }
-  return std::make_shared<Bit16>(level);
-}
+std::shared_ptr<const Codec> make_bit16(const CodecSpec& spec) { return std::make_shared<Bit16>(spec.level); }
 
 }  // namespace hvd
