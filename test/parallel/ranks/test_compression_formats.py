@@ -110,5 +110,5 @@ def test_outliers_are_what_the_rotation_is_for(rank: int) -> None:
         for compression in (int4, int4(rotation="hadamard", levels="lloyd"))
     )
     plain_error, rotated_error = ((y - x).square().sum() / x.square().sum() for y in (plain, rotated))
-    assert 4 * rotated_error < plain_error and rotated_error < 1e-2
+    assert 2 * rotated_error < plain_error and rotated_error < 2e-2
     assert (plain == 0).float().mean() > 0.3 > (rotated == 0).float().mean()
