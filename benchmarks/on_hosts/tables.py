@@ -112,7 +112,7 @@ def sections(document: Record) -> list[tuple[str, str]]:
     if document["scaling"]:
         first = document["scaling"][0]
         title = (
-            f"Scaling of a {first['model']} of {first['parameters'] / 1e6:.1f} M parameters, {first['rate']}, "
+            f"Scaling of a {first['model']}, {first['parameters'] / 1e6:.1f} M parameters, {first['rate']}: "
             f"samples/s (efficiency); computing is {first['seconds']:.2f} s of waiting, as for an accelerator"
         )
         parts.append((title, scaling_table(document["scaling"])))
