@@ -50,18 +50,46 @@ class Codec:
     def block_size(self) -> int: ...
     @property
     def level(self) -> str: ...
+    @property
+    def is_stochastic(self) -> bool:
+        """Whether encode() uses `key` and `first`."""
+
     def encoded_bytes(self, count: int) -> int: ...
-    def encode(self, source: int, dtype: int, count: int, destination: int, prescale: float = 1.0) -> int:
+    def encode(
+        self,
+        source: int,
+        dtype: int,
+        count: int,
+        destination: int,
+        prescale: float = 1.0,
+        key: int = 0,
+        first: int = 0,
+    ) -> int:
         """Returns how many finite values saturated; ValueError unless dtype is float16, bfloat16, float32
-        or float64.
+        or float64. Element i of a stochastic codec is rounded by number `first + i` of the stream `key`.
         """
 
     def decode(self, source: int, count: int, destination: int, dtype: int) -> None: ...
     def decode_add(self, source: int, count: int, accumulator: int) -> None:
         """accumulator (float32) += decoded values."""
 
-def get_codec(name: str, block_size: int = 0, level: str = "") -> Codec:
-    """ "bit8" (block 128 by default) or "bit16"; ValueError otherwise."""
+def get_codec(
+    name: str,
+    block_size: int = 0,
+    *,
+    variant: str = "",
+    rounding: str = "nearest",
+    rotation: str = "none",
+    levels: str = "uniform",
+    seed: int = 0,
+    level: str = "",
+) -> Codec:
+    """ "bit16", "bit8" (`variant` e4m3, e5m2, e3m4), "int8" or "int4" (`rotation` none, hadamard; `levels`
+    uniform, lloyd); ValueError for what does not exist and for an option that the format has not.
+    """
+
+def codec_named(name: str, *, level: str = "") -> Codec:
+    """The codec whose `name` this is, options included; ValueError if there is none."""
 
 class World:
     """This process' place in the job, and its transport."""
@@ -101,10 +129,51 @@ def close_mpi() -> None:
 def local_worlds(size: int, shares_memory: bool = True) -> list[World]:
     """`size` ranks that are threads of this process, for tests."""
 
-class Tensor:
-    """Where a request reads and writes. Destination 0: the core allocates the output."""
+class Feedback:
+    """What quantisation has lost of one parameter's gradients: error feedback.
 
-    def __init__(self, source: int, destination: int, shape: list[int], dtype: int) -> None: ...
+    Leave it alone during operations.
+
+    Stages: "sent", of this rank's contribution, in units of the tensor times prescale; "result", of the slice
+    of the result that this rank owns, in units of the result.
+    """
+
+    def __init__(self, count: int) -> None: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def nbytes(self) -> int:
+        """Memory in use: 4 for each element of each stage's interval."""
+
+    uses: int
+    """Operations with a stochastic codec that it took part in: which random numbers come next."""
+
+    def read(self, stage: str) -> tuple[int, Any]:
+        """(first element, a copy of the residuals of it and those after it: __dlpack__, float32, 1-D)."""
+
+    def restore(self, stage: str, begin: int, values: Any) -> None:
+        """values: float32, 1-D, contiguous, in CPU memory. ValueError if they do not fit."""
+
+    def scale(self, factor: float) -> None:
+        """Residuals times a finite factor."""
+
+    def clear(self) -> None: ...
+
+class Tensor:
+    """Where a request reads and writes. Destination 0: the core allocates the output.
+
+    ``feedback``, for an allreduce of floats with a codec, has as many elements as the tensor, and one
+    operation at a time.
+    """
+
+    def __init__(
+        self,
+        source: int,
+        destination: int,
+        shape: list[int],
+        dtype: int,
+        feedback: Feedback | None = None,
+    ) -> None: ...
 
 class Reduction:
     def __init__(

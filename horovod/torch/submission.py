@@ -13,23 +13,33 @@ from typing import Any, NamedTuple
 import torch
 
 from horovod import _native as native
+from horovod.common import waiting
 from horovod.common.basics import basics
 from horovod.common.process_sets import GLOBAL_ID, ProcessSet
 from horovod.common.util import num_rank_is_power_2
 from horovod.torch import gathered, handles
-from horovod.torch.compression import NoneCompressor
+from horovod.torch.compression import NoneCompressor, State
+from horovod.torch.compression.memory import Memory
 from horovod.torch.handles import Operation, Output
 from horovod.torch.naming import wire_name
 from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, ReduceArguments, Sum
+from horovod.torch.rounds import RoundsOperation
 from horovod.torch.tensors import addressable, check_served, described, grouped_from_core, is_addressable
 
 __all__ = ["delivered", "reduction_of", "start_allreduce"]
 
 Finish = Callable[[list[native.Result]], list[torch.Tensor]]
 
+# What compressors remember of allreduces that nobody keeps states for, by process set and name.
+_memory = Memory()
+basics.before_next_job(_memory.clear)
+
 
 class _Request(NamedTuple):
-    """One allreduce as it is started: shared by the routes its tensors may take."""
+    """One allreduce as it is started: shared by the routes its tensors may take.
+
+    ``states`` and ``ranks``: of each tensor, what its compressor remembers; how many ranks take part.
+    """
 
     wire: str
     arguments: ReduceArguments
@@ -37,6 +47,8 @@ class _Request(NamedTuple):
     in_place: bool
     operation: Operation
     process_set_id: int
+    states: Sequence[State]
+    ranks: int
 
 
 def start_allreduce(
@@ -48,19 +60,27 @@ def start_allreduce(
     *,
     in_place: bool,
     grouped: bool,
+    states: Sequence[State] | None = None,
 ) -> int:
     """Allreduce of one tensor or a group over a process set.
 
-    ``compressor`` is resolved; its output is a tuple if ``grouped``.
+    ``compressor`` is resolved; its output is a tuple if ``grouped``. ``states``: for each tensor what its
+    compressor remembers; without them, what it remembers of an operation of that name.
     """
     member = basics.member()
     operation = Operation(member.engine)
     process_set_id = member.id_of(process_set)
     if arguments.op == Adasum:
         _check_adasum(member.world, process_set_id)
-    routes = [_route(tensor, compressor, arguments, name) for tensor in tensors]
+    ranks = process_set.size() or 1
+    routes = [_route(tensor, compressor, arguments, name, ranks) for tensor in tensors]
     wire = wire_name("allreduce", name, process_set)
-    request = _Request(wire, arguments, compressor, in_place, operation, process_set_id)
+    if states is None:
+        is_kept = name is not None and getattr(compressor, "combine", "sum") == "rounds"
+        keys = [f"{process_set_id}/{wire}/{i}" for i in range(len(tensors))]
+        states = [_memory.of(key, compressor) if is_kept else {} for key in keys]
+    request = _Request(wire, arguments, compressor, in_place, operation, process_set_id, states, ranks)
+    waiting.advance_all()
     finishes: list[tuple[list[int], slice, Finish]] = []
     with handles.starting(operation):
         # One request for all that travel alike; only where codes are gathered do integers need another.
@@ -68,7 +88,8 @@ def start_allreduce(
             members = [i for i, other in enumerate(routes) if other is route]
             wire = request.wire if number == 0 else f"{request.wire}.{number}"
             begin = len(operation.waits)
-            finish = route(request._replace(wire=wire), [tensors[i] for i in members])
+            own = request._replace(wire=wire, states=[states[i] for i in members])
+            finish = route(own, [tensors[i] for i in members])
             finishes.append((members, slice(begin, len(operation.waits)), finish))
 
     def finish_all(results: list[native.Result]) -> Output:
@@ -104,14 +125,17 @@ def delivered(result: torch.Tensor, tensor: torch.Tensor, in_place: bool) -> tor
 _Route = Callable[[_Request, list[torch.Tensor]], Finish]
 
 
-def _route(tensor: torch.Tensor, compressor: Any, arguments: ReduceArguments, name: str | None) -> _Route:
+def _route(
+    tensor: torch.Tensor, compressor: Any, arguments: ReduceArguments, name: str | None, ranks: int
+) -> _Route:
     """How a tensor travels: decided by its dtype and the arguments, so that all ranks choose the same."""
     label = f"allreduce.{name or 'noname'}"
     if compressor is NoneCompressor:
         check_served(tensor, label)
         return _start_exact
     codec = getattr(compressor, "codec", None)
-    if codec is None and getattr(compressor, "combine", "sum") == "sum":
+    combine = getattr(compressor, "combine", "sum")
+    if codec is None and combine == "sum":
         return _start_summed
     check_served(tensor, label)
     if not tensor.is_floating_point():
@@ -121,7 +145,11 @@ def _route(tensor: torch.Tensor, compressor: Any, arguments: ReduceArguments, na
             f"{label}: op={OP_NAMES[arguments.op]} with {gathered.compressor_name(compressor)}: compressed "
             "gradients can be added only; use Sum or Average, or Compression.none."
         )
-    return _start_gathered if codec is None else _start_coded
+    if codec is not None:
+        return _start_coded
+    if ranks == 1:
+        return _start_exact  # nothing crosses a wire, as the core sees for itself where there is a codec
+    return _start_in_rounds if combine == "rounds" else _start_gathered
 
 
 @functools.lru_cache(maxsize=256)
@@ -212,3 +240,29 @@ def _start_gathered(request: _Request, tensors: list[torch.Tensor]) -> Finish:
             ]
 
     return add
+
+
+def _start_in_rounds(request: _Request, tensors: list[torch.Tensor]) -> Finish:
+    """The compressor makes the sum from sums of its own, the first of which is requested here."""
+    prescale = request.arguments.prescale
+    values = [tensor.detach() if prescale == 1.0 else tensor.detach() * prescale for tensor in tensors]
+    rounds = [
+        request.compressor.rounds(value, state) for value, state in zip(values, request.states, strict=True)
+    ]
+    running = RoundsOperation(
+        request.operation.engine,
+        request.wire,
+        request.process_set_id,
+        rounds,
+        [tensor.shape for tensor in tensors],
+    )
+    request.operation.steppers.append(running)
+    scale = request.arguments.postscale / (request.ranks if request.arguments.op == Average else 1)
+
+    @torch.no_grad()
+    def finish(results: list[native.Result]) -> list[torch.Tensor]:
+        return [
+            (sum_ * scale).to(tensor.dtype) for sum_, tensor in zip(running.results(), tensors, strict=True)
+        ]
+
+    return finish

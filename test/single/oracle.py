@@ -75,6 +75,11 @@ def compressed_sum(
     return scaled(total, postscale, len(xs) if op == AVERAGE else 1.0)
 
 
+def requantised(total: Array, codec: str, block: int = 128) -> Array:
+    """What the others decode of a result that its owner has encoded."""
+    return decoded(codec, encoded(codec, total.astype(np.float32), block), total.size, block)
+
+
 def compressed_allreduce(
     xs: list[Array],
     codec: str,
@@ -86,7 +91,7 @@ def compressed_allreduce(
     """The quantised sum, which is quantised once more for 3 or more ranks."""
     total = compressed_sum(xs, codec, block, op, prescale, postscale)
     if len(xs) > 2:
-        total = decoded(codec, encoded(codec, total.astype(np.float32), block), total.size, block)
+        total = requantised(total, codec, block)
     return total.astype(xs[0].dtype).reshape(xs[0].shape)
 
 

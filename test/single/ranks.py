@@ -97,6 +97,14 @@ def ends_within(engine: _native.Engine, handle: int, seconds: float = 20.0) -> b
     return engine.poll(handle)
 
 
+def predictable(algorithm: str = "auto") -> _native.Settings:
+    """Settings under which the number of quantisations does not depend on what was fused with what."""
+    settings = _native.Settings()
+    settings.deterministic = True
+    settings.allreduce_algorithm = algorithm
+    return settings
+
+
 def on_ranks(
     size: int,
     program: Callable[[int, _native.Engine], Any],
@@ -113,7 +121,7 @@ def on_ranks(
     errors: list[BaseException] = []
 
     def body(rank: int) -> None:
-        engine = _native.Engine(worlds[rank], settings or _native.Settings(), rank not in stepped)
+        engine = _native.Engine(worlds[rank], settings or predictable(), rank not in stepped)
         try:
             results[rank] = program(rank, engine)
         except BaseException as error:  # raised again below, in the test's own thread

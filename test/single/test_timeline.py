@@ -51,7 +51,10 @@ def test_every_phase_is_there_and_closed(tmp_path: Path) -> None:
     assert begun.count("NEGOTIATE_ALLREDUCE") == begun.count("ALLREDUCE") == 3
     assert len(begun) == len(names(mine, "E"))
     assert set(names(mine, "X")) == {"0", "1"}
-    assert mine[-1]["args"] == {"dtype": "float32", "shape": "(2, 5)"}
+    told = mine[-1]["args"]
+    assert (told["dtype"], told["shape"]) == ("float32", "(2, 5)")
+    assert told["route"] == "window gather"
+    assert told["reason"].startswith("estimated: window gather 0.00")
 
 
 def names(events: list[dict[str, Any]], phase: str) -> list[str]:
@@ -72,7 +75,7 @@ def test_the_phases_of_a_route_are_activities(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
 
     def program(rank: int, engine: _native.Engine) -> None:
-        allreduce(engine, "plain", np.ones(5000, np.float32))
+        allreduce(engine, "plain", np.ones(500_000, np.float32))
         allreduce(engine, "coded", np.ones(5000, np.float32), codec=_native.get_codec("bit8"))
         x = np.ones(6, np.float32)
         engine.wait(engine.allreduce("adasum", [tensor(x)], _native.Reduction(op=2)))

@@ -102,12 +102,17 @@ def test_a_damaged_run_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "allowed"),
     [
-        ({"format": "e5m2"}, "format='e5m2'.*'e4m3'"),
-        ({"rounding": "stochastic"}, "rounding.*'nearest'"),
-        ({"error_feedback": True}, "error_feedback.*False"),
+        ({"format": "e2m5"}, "format='e2m5'.*'e4m3' or 'e5m2' or 'e3m4'"),
+        ({"rounding": "up"}, "rounding.*'nearest' or 'stochastic'"),
+        ({"error_feedback": "yes"}, "error_feedback.*False or True"),
+        ({"error_feedback": 1}, "error_feedback.*False or True"),
+        ({"seed": -1}, "seed.*0 or more"),
+        ({"seed": 1.5}, "seed.*0 or more"),
+        ({"block_size": 128.0}, "block_size"),
         ({"block_size": 100}, "block_size.*32 or 64 or 128"),
         ({"block_size": 2048}, "block_size.*1024"),
         ({"min_elements": -1}, "min_elements.*0 or more"),
+        ({"min_elements": True}, "min_elements.*0 or more"),
     ],
 )
 def test_options_that_cannot_be_honoured_are_refused(options: dict[str, Any], allowed: str) -> None:

@@ -29,20 +29,31 @@ void check_count(int64_t count) {
   if (count < 0) throw InvalidArgument("count must not be negative, got " + std::to_string(count));
 }
 
-std::shared_ptr<const Codec> get_codec(const std::string& name, int64_t block_size, const std::string& level) {
+// Options that a caller leaves empty, or gives as the default they have, are the format's defaults.
+std::shared_ptr<const Codec> get_codec(const std::string& name, int64_t block_size, const std::string& variant,
+                                       const std::string& rounding, const std::string& rotation,
+                                       const std::string& levels, uint64_t seed, const std::string& level) {
   const std::string wanted = level.empty() ? Settings::from_environment().simd : level;
-  return make_codec(name, block_size, resolve_simd_level(wanted));
+  return make_codec(name, {block_size, variant, rounding, rotation, levels, seed}, resolve_simd_level(wanted));
 }
 
-int64_t encode(const Codec& codec, uintptr_t source, int dtype, int64_t count, uintptr_t destination, double prescale) {
+std::shared_ptr<const Codec> get_codec_named(const std::string& name, const std::string& level) {
+  const std::string wanted = level.empty() ? Settings::from_environment().simd : level;
+  return codec_named(name, resolve_simd_level(wanted));
+}
+
+int64_t encode(const Codec& codec, uintptr_t source, int dtype, int64_t count, uintptr_t destination, double prescale,
+               uint64_t key, int64_t first) {
   const DType type = float_dtype(dtype);
   check_count(count);
+  if (first < 0) throw InvalidArgument("first must not be negative, got " + std::to_string(first));
   auto* run = reinterpret_cast<uint8_t*>(destination);
   const auto factor = static_cast<float>(prescale);
-  if (type == DType::kFloat32) return codec.encode(reinterpret_cast<const float*>(source), count, factor, run);
+  const Draw draw = {key, first};
+  if (type == DType::kFloat32) return codec.encode(reinterpret_cast<const float*>(source), count, factor, draw, run);
   std::vector<float> floats(static_cast<size_t>(count));
   codec_kernels(codec.level()).convert->to_float(type, reinterpret_cast<const void*>(source), count, floats.data());
-  return codec.encode(floats.data(), count, factor, run);
+  return codec.encode(floats.data(), count, factor, draw, run);
 }
 
 void decode(const Codec& codec, uintptr_t source, int64_t count, uintptr_t destination, int dtype) {
@@ -68,16 +79,20 @@ void register_codec(nb::module_& m) {
   nb::class_<Codec>(m, "Codec")
       .def_prop_ro("name", &Codec::name)
       .def_prop_ro("block_size", &Codec::block)
+      .def_prop_ro("is_stochastic", &Codec::is_stochastic)
       .def_prop_ro("level", [](const Codec& codec) { return std::string(name_of(codec.level())); })
       .def("encoded_bytes",
            [](const Codec& codec, int64_t count) {
              check_count(count);
              return codec.encoded_bytes(count);
            })
-      .def("encode", encode, "source"_a, "dtype"_a, "count"_a, "destination"_a, "prescale"_a = 1.0, released())
+      .def("encode", encode, "source"_a, "dtype"_a, "count"_a, "destination"_a, "prescale"_a = 1.0, "key"_a = 0,
+           "first"_a = 0, released())
       .def("decode", decode, "source"_a, "count"_a, "destination"_a, "dtype"_a, released())
       .def("decode_add", decode_add, "source"_a, "count"_a, "accumulator"_a, released());
-  m.def("get_codec", get_codec, "name"_a, "block_size"_a = 0, "level"_a = "");
+  m.def("get_codec", get_codec, "name"_a, "block_size"_a = 0, nb::kw_only(), "variant"_a = "",
+        "rounding"_a = "nearest", "rotation"_a = "none", "levels"_a = "uniform", "seed"_a = 0, "level"_a = "");
+  m.def("codec_named", get_codec_named, "name"_a, nb::kw_only(), "level"_a = "");
 }
 
 }  // namespace hvd

@@ -5,8 +5,6 @@
 #include "codec/formats.h"
 #include "codec/kernels.h"
 
-#include "base/error.h"
-
 namespace hvd {
 namespace {
 
@@ -21,7 +19,7 @@ class Bit16 final : public Codec {
   int64_t block() const override { return 1; }
   int64_t encoded_bytes(int64_t count) const override { return 2 * count; }
 
-  int64_t encode(const float* source, int64_t count, float prescale, uint8_t* run) const override {
+  int64_t encode(const float* source, int64_t count, float prescale, Draw, uint8_t* run) const override {
     return kernels_.encode(source, count, prescale, run);
   }
   void decode(const uint8_t* run, int64_t count, float* destination) const override {
@@ -39,11 +37,6 @@ class Bit16 final : public Codec {
 
 }  // namespace
 
-std::shared_ptr<const Codec> make_bit16(int64_t block_size, SimdLevel level) {
-  if (block_size > 1) {
-    throw InvalidArgument("bit16 has no blocks; block_size " + std::to_string(block_size) + " cannot be honoured");
-  }
-  return std::make_shared<Bit16>(level);
-}
+std::shared_ptr<const Codec> make_bit16(const CodecSpec& spec) { return std::make_shared<Bit16>(spec.level); }
 
 }  // namespace hvd

@@ -1,23 +1,149 @@
 #include "codec/codec.h"
 
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
 #include "base/error.h"
 #include "codec/formats.h"
+#include "codec/kernels.h"
 
 namespace hvd {
+namespace {
 
-std::shared_ptr<const Codec> make_codec(const std::string& format, int64_t block_size, SimdLevel level) {
-  std::string known;
-  for (const Format& row : kFormats) {
-    if (format == row.name) return row.make(block_size, level);
-    known += " " + std::string(row.name);
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> words(1);
+  for (const char c : text) {
+    if (c == separator) {
+      words.emplace_back();
+    } else {
+      words.back() += c;
+    }
   }
-  throw InvalidArgument("there is no codec '" + format + "'; choose one of:" + known);
+  return words;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+[[noreturn]] void refuse(const std::string& what) { throw InvalidArgument(what); }
+
+// The word asked for, or the first of the choices if none was.
+std::string chosen(const std::string& word, const char* option, std::string_view choices) {
+  const std::vector<std::string> known = split(choices, ' ');
+  if (word.empty()) return known.front();
+  if (std::find(known.begin(), known.end(), word) == known.end()) {
+    refuse(std::string(option) + " '" + word + "' is unknown; choose one of: " + joined(known));
+  }
+  return word;
+}
+
+int64_t chosen_block(const Format& format, int64_t block) {
+  const std::string name(format.name);
+  if (format.default_block == 0) {
+    if (block == 0 || block == 1) return 1;
+    refuse(name + " has no blocks; block_size " + std::to_string(block) + " cannot be honoured");
+  }
+  if (block == 0) return format.default_block;
+  if (block < kSmallestBlock || block > kLargestBlock || (block & (block - 1)) != 0) {
+    refuse(name + " cannot use blocks of " + std::to_string(block) +
+           " elements; choose 32, 64, 128, 256, 512 or 1024");
+  }
+  return block;
+}
+
+// Refuses what the format cannot honour and fills in what was left open.
+CodecOptions settled(const Format& format, const CodecOptions& asked) {
+  const std::string name(format.name);
+  CodecOptions options;
+  options.block_size = chosen_block(format, asked.block_size);
+  if (!asked.variant.empty() && format.variants.empty()) {
+    refuse(name + " has no variants; variant '" + asked.variant + "' cannot be honoured (bit8 has)");
+  }
+  options.variant = chosen(asked.variant, "variant", format.variants);
+  options.rounding = chosen(asked.rounding, "rounding", "nearest stochastic");
+  options.rotation = chosen(asked.rotation, "rotation", "none hadamard");
+  options.levels = chosen(asked.levels, "levels", "uniform lloyd");
+  options.seed = asked.seed;
+  const bool stochastic = options.rounding == "stochastic";
+  const bool rotated = options.rotation == "hadamard";
+  const bool lloyd = options.levels == "lloyd";
+  if (stochastic && format.default_block == 0) {
+    refuse(name + " rounds to nearest only; rounding 'stochastic' cannot be honoured");
+  }
+  if (rotated && !format.has_rotation) refuse(name + " has no rotation 'hadamard'; int4 has");
+  if (lloyd && !rotated) {
+    refuse("levels 'lloyd' are made for rotated blocks; they need format int4 with rotation 'hadamard'");
+  }
+  if (lloyd && stochastic) {
+    refuse("levels 'lloyd' are rounded to nearest only; choose levels 'uniform' or rounding 'nearest'");
+  }
+  if (options.seed != 0 && !stochastic && !rotated) {
+    refuse("seed " + std::to_string(options.seed) + " would do nothing: " + name +
+           " uses random numbers with rounding 'stochastic'" + (format.has_rotation ? " or rotation 'hadamard'" : "") +
+           " only");
+  }
+  return options;
+}
+
+std::string name_of(const Format& format, const CodecOptions& options) {
+  std::string name(format.name);
+  if (format.default_block == 0) return name;
+  name += "/" + std::to_string(options.block_size);
+  if (options.variant != split(format.variants, ' ').front()) name += "/" + options.variant;
+  if (options.rounding != "nearest") name += "/" + options.rounding;
+  if (options.rotation != "none") name += "/" + options.rotation;
+  if (options.levels != "uniform") name += "/" + options.levels;
+  if (options.seed != 0) name += "/seed" + std::to_string(options.seed);
+  return name;
+}
+
+template <typename T>
+bool is_number(std::string_view text, T& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+}  // namespace
+
+std::shared_ptr<const Codec> make_codec(const std::string& format, const CodecOptions& options, SimdLevel level) {
+  std::vector<std::string> known;
+  for (const Format& row : kFormats) {
+    known.emplace_back(row.name);
+    if (format != row.name) continue;
+    const CodecOptions settled_options = settled(row, options);
+    return row.make({name_of(row, settled_options), settled_options, level});
+  }
+  throw InvalidArgument("there is no codec '" + format + "'; choose one of: " + joined(known));
 }
 
 std::shared_ptr<const Codec> codec_named(const std::string& name, SimdLevel level) {
-  const size_t slash = name.find('/');
-  const int64_t block = slash == std::string::npos ? 0 : std::stoll(name.substr(slash + 1));
-  return make_codec(name.substr(0, slash), block, level);
+  const std::vector<std::string> words = split(name, '/');
+  CodecOptions options;
+  bool understood = words.size() == 1 || is_number(words[1], options.block_size);
+  for (size_t i = 2; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word == "stochastic") {
+      options.rounding = word;
+    } else if (word == "hadamard") {
+      options.rotation = word;
+    } else if (word == "lloyd") {
+      options.levels = word;
+    } else if (word.starts_with("seed")) {
+      understood = understood && is_number(std::string_view(word).substr(4), options.seed);
+    } else {
+      options.variant = word;
+    }
+  }
+  if (understood) {
+    // A name says one thing in one way only: what is repeated, out of order or spelled otherwise is a mistake.
+    std::shared_ptr<const Codec> codec = make_codec(words[0], options, level);
+    if (codec->name() == name) return codec;
+  }
+  throw InvalidArgument("'" + name + "' is not the name of a codec; names look like bit16, bit8/128 or bit8/128/e5m2");
 }
 
 }  // namespace hvd

@@ -13,26 +13,44 @@
 
 namespace hvd {
 
+// Where a stochastic codec takes its random numbers from: element i of a run rounds by number `first + i` of the stream `key`.
+// The numbers depend on nothing else, so a tensor is encoded alike however it is cut and whenever its turn comes.
+struct Draw {
+  uint64_t key = 0;
+  int64_t first = 0;
+};
+
 class Codec {
  public:
   virtual ~Codec() = default;
 
-  // Identifies format and options to the other ranks, for example "bit8/128".
+  // Identifies format and options to the other ranks: "bit8/128", and what is not the default, "int4/128/hadamard/seed7".
   virtual const std::string& name() const = 0;
   virtual SimdLevel level() const = 0;
   virtual int64_t block() const = 0;
   virtual int64_t encoded_bytes(int64_t count) const = 0;
+  virtual bool is_stochastic() const { return false; }
 
-  // Encodes prescale * source[0..count). Returns how many finite values saturated.
-  virtual int64_t encode(const float* source, int64_t count, float prescale, uint8_t* run) const = 0;
+  // Encodes prescale * source[0..count). Returns how many finite values saturated. `draw` is used if is_stochastic().
+  virtual int64_t encode(const float* source, int64_t count, float prescale, Draw draw, uint8_t* run) const = 0;
   virtual void decode(const uint8_t* run, int64_t count, float* destination) const = 0;
   virtual void decode_add(const uint8_t* run, int64_t count, float* accumulator) const = 0;
 };
 
-// "bit16" or "bit8"; block_size 0 is the format's default, and at level kScalar the codec is the defining slow twin.
-// Throws InvalidArgument for a format or block size that does not exist.
-std::shared_ptr<const Codec> make_codec(const std::string& format, int64_t block_size, SimdLevel level);
-// The codec whose name() another rank has sent.
+// What a codec can be asked for beside its format. Empty strings and 0 stand for the format's default.
+struct CodecOptions {
+  int64_t block_size = 0;  // elements that share a scale: 32, 64, ... 1024
+  std::string variant;     // of bit8: "e4m3", "e5m2" or "e3m4"
+  std::string rounding;    // "nearest" or "stochastic"
+  std::string rotation;    // "none" or "hadamard": what int4 does to a block before quantising it
+  std::string levels;      // of a rotated int4: "uniform" or "lloyd"
+  uint64_t seed = 0;       // of random rounding and of the rotation's signs
+};
+
+// "bit16", "bit8", "int8" or "int4"; at level kScalar the codec is the defining slow twin.
+// Throws InvalidArgument for a format that does not exist, or an option that the format has not.
+std::shared_ptr<const Codec> make_codec(const std::string& format, const CodecOptions& options, SimdLevel level);
+// The codec whose name() another rank has sent. Throws InvalidArgument if no codec of this build has that name.
 std::shared_ptr<const Codec> codec_named(const std::string& name, SimdLevel level);
 
 }  // namespace hvd

@@ -5,13 +5,32 @@
 
 #include "base/dtype.h"
 #include "base/simd.h"
+#include "codec/codec.h"
 
 namespace hvd {
 
-struct Bit8Kernels {
-  void (*encode)(const float* source, int64_t count, int64_t block, float prescale, uint8_t* run);
-  void (*decode)(const uint8_t* run, int64_t count, int64_t block, float* destination);
-  void (*decode_add)(const uint8_t* run, int64_t count, int64_t block, float* accumulator);
+inline constexpr int64_t kSmallestBlock = 32;
+inline constexpr int64_t kLargestBlock = 1024;
+
+// What the loops of a format with blocks have to know about the codec they work for.
+struct BlockShape {
+  int64_t block;
+  uint64_t seed;
+  const uint32_t* signs;  // of a rotation: 0 or the sign bit for each element of a block
+};
+
+struct BlockKernels {
+  void (*encode)(const float* source, int64_t count, const BlockShape& shape, float prescale, Draw draw, uint8_t* run);
+  void (*decode)(const uint8_t* run, int64_t count, const BlockShape& shape, float* destination);
+  void (*decode_add)(const uint8_t* run, int64_t count, const BlockShape& shape, float* accumulator);
+};
+
+enum Bit8Variant { kE4M3, kE5M2, kE3M4, kBit8Variants };
+enum Int4Kind { kPlain, kHadamard, kInt4Kinds };
+
+// Indexed by whether rounding is stochastic.
+struct RoundingKernels {
+  BlockKernels of[2];
 };
 
 struct Bit16Kernels {
@@ -27,8 +46,11 @@ struct ConvertKernels {
 };
 
 struct CodecKernels {
-  const Bit8Kernels* bit8;
   const Bit16Kernels* bit16;
+  const RoundingKernels* bit8;  // [kBit8Variants]
+  const RoundingKernels* int8;
+  const RoundingKernels* int4;  // [kInt4Kinds]
+  const BlockKernels* lloyd;
   const ConvertKernels* convert;
 };
 

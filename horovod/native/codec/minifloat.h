@@ -5,11 +5,14 @@
 //   half         1      5       10      15    65504     infinities, NaN                    IEEE 754-2019 binary16
 //   bfloat16     1      8        7     127    3.39e38   infinities, NaN                    the upper half of a float32
 //   e4m3         1      4        3       7    448       NaN = 0x7F, no infinity            OCP 8-bit Floating Point 1.0
+//   e5m2         1      5        2      15    57344     infinity = 0x7C, NaN = 0x7D..0x7F  OCP 8-bit Floating Point 1.0
+//   e3m4         1      3        4       3    30        NaN = 0x7F, no infinity            e4m3's rule, one bit further
 //   e8m0         -      8        -     127    2^127     NaN = 0xFF; a power of two          OCP Microscaling Formats 1.0
 //
 // Rounding is to nearest, ties to even, on integer bits. The one float operation used, adding a power of two whose unit
 // in the last place is the target's smallest subnormal, rounds the same way and never has a subnormal result, so it does
-// not depend on flush-to-zero modes. All functions are branch-free: in a plain loop they vectorise.
+// not depend on flush-to-zero modes. Stochastic rounding adds a random number below one unit and truncates. All functions
+// are branch-free: in a plain loop they vectorise.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +40,22 @@ HVD_SCALAR uint32_t round_magnitude(uint32_t magnitude) {
   const uint32_t odd = (magnitude >> kDropped) & 1u;
   const uint32_t normal = ((magnitude + ((1u << (kDropped - 1)) - 1u) + odd) >> kDropped) - kRebias;
   const uint32_t subnormal = bits_of(float_of(magnitude) + float_of(kMagic)) - kMagic;
+  return magnitude < kSmallestNormal ? subnormal : normal;
+}
+
+// The same, rounded up with a probability equal to the fraction that is cut off: exactly for normal results, to 2^-19 of
+// a unit or better for subnormal ones. `random` is uniform over 32 bits, of which the upper ones count.
+template <int kMantissaBits, int kBias>
+HVD_SCALAR uint32_t round_magnitude_stochastically(uint32_t magnitude, uint32_t random) {
+  constexpr int kDropped = 23 - kMantissaBits;
+  constexpr uint32_t kSmallestNormal = static_cast<uint32_t>(127 - kBias + 1) << 23;
+  constexpr uint32_t kRebias = static_cast<uint32_t>(127 - kBias) << kMantissaBits;
+  constexpr uint32_t kFixedPoint = static_cast<uint32_t>(127 + kBias - 1 + 23) << 23;  // 2^kDropped for a subnormal's unit
+  const uint32_t below_one = random >> (32 - kDropped);
+  const uint32_t normal = ((magnitude + below_one) >> kDropped) - kRebias;
+  const float small = float_of(magnitude < kSmallestNormal ? magnitude : 0u);
+  const uint32_t fixed = static_cast<uint32_t>(static_cast<int32_t>(small * float_of(kFixedPoint)));
+  const uint32_t subnormal = (fixed + below_one) >> kDropped;
   return magnitude < kSmallestNormal ? subnormal : normal;
 }
 
@@ -86,27 +105,7 @@ HVD_SCALAR uint16_t bfloat16_from_float(float value) {
 
 HVD_SCALAR float float_from_bfloat16(uint16_t code) { return float_of(static_cast<uint32_t>(code) << 16); }
 
-// ---- e4m3 -----------------------------------------------------------------------------------------------------------
-
-// For |value| <= 448, as block scales guarantee; infinities and NaN become NaN with their sign. Their magnitudes round to
-// integers beyond every code, so one minimum catches them.
-HVD_SCALAR uint8_t e4m3_from_float(float value) {
-  const uint32_t bits = bits_of(value);
-  const uint32_t code = round_magnitude<3, 7>(bits & ~kSignBit);
-  return static_cast<uint8_t>((bits >> 24 & 0x80u) | (code < 0x7Fu ? code : 0x7Fu));
-}
-
-HVD_SCALAR float float_from_e4m3(uint8_t code) {
-  const uint32_t magnitude = code & 0x7Fu;
-  const uint32_t sign = static_cast<uint32_t>(code & 0x80u) << 24;
-  const uint32_t normal = (magnitude << 20) + (120u << 23);
-  const uint32_t subnormal = bits_of(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-9f);
-  uint32_t bits = magnitude < 0x08u ? subnormal : normal;
-  bits = magnitude == 0x7Fu ? kQuietNaN : bits;
-  return float_of(sign | bits);
-}
-
-// ---- e8m0 block scales for e4m3 -------------------------------------------------------------------------------------
+// ---- e4m3, e5m2, e3m4 and their block scales ------------------------------------------------------------------------
 
 // The part of an element that counts for its block's scale: |x| as bits, 0 if not finite.
 HVD_SCALAR uint32_t finite_magnitude(float value) {
@@ -115,20 +114,70 @@ HVD_SCALAR uint32_t finite_magnitude(float value) {
   return static_cast<uint32_t>(magnitude & ((magnitude - static_cast<int32_t>(kInfinity)) >> 31));
 }
 
-// 127 + ceil(log2(largest / 448)), from the bits of the block's largest finite magnitude, so that it does not saturate:
-// 448 = 1.75 * 2^8, hence the exponent minus 8, plus one if the mantissa is above 1.75. At least 1 and at most 247, so that
-// the scale 2^(s - 127) and its inverse are both normal float32.
-HVD_SCALAR uint8_t e4m3_block_scale(uint32_t largest_magnitude) {
-  const int32_t scale = static_cast<int32_t>((largest_magnitude + 0x1FFFFFu) >> 23) - 8;
-  return static_cast<uint8_t>(scale < 1 ? 1 : scale);
-}
+template <int kMantissaBits, int kLargestExponent, uint32_t kLargest, bool kHasInfinity>
+struct Minifloat8 {
+  static constexpr int kExponentBits = 7 - kMantissaBits;
+  static constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
+
+  // For values that a block's scale has brought into range. Where there is no infinity, infinities and NaN become NaN
+  // with their sign; their magnitudes round to integers beyond every code, so one minimum catches them.
+  static HVD_SCALAR uint8_t code(uint32_t bits, uint32_t rounded) {
+    const uint32_t magnitude = bits & ~kSignBit;
+    uint32_t code = rounded < 0x7Fu ? rounded : 0x7Fu;
+    if (kHasInfinity) {
+      code = magnitude >= kInfinity ? 0x7Cu : rounded;
+      code = magnitude > kInfinity ? 0x7Eu : code;
+    }
+    return static_cast<uint8_t>((bits >> 24 & 0x80u) | code);
+  }
+  static HVD_SCALAR uint8_t nearest(float value) {
+    const uint32_t bits = bits_of(value);
+    return code(bits, round_magnitude<kMantissaBits, kBias>(bits & ~kSignBit));
+  }
+  static HVD_SCALAR uint8_t stochastic(float value, uint32_t random) {
+    const uint32_t bits = bits_of(value);
+    return code(bits, round_magnitude_stochastically<kMantissaBits, kBias>(bits & ~kSignBit, random));
+  }
+
+  static HVD_SCALAR float value(uint8_t code) {
+    constexpr uint32_t kRebias = static_cast<uint32_t>(127 - kBias) << 23;
+    constexpr uint32_t kUnit = static_cast<uint32_t>(127 + 1 - kBias - kMantissaBits) << 23;  // the smallest subnormal
+    const uint32_t magnitude = code & 0x7Fu;
+    const uint32_t sign = static_cast<uint32_t>(code & 0x80u) << 24;
+    const uint32_t normal = (magnitude << (23 - kMantissaBits)) + kRebias;
+    const uint32_t subnormal = bits_of(static_cast<float>(static_cast<int32_t>(magnitude)) * float_of(kUnit));
+    uint32_t bits = magnitude < (1u << kMantissaBits) ? subnormal : normal;
+    if (kHasInfinity) {
+      bits = magnitude >= 0x7Cu ? (magnitude << (23 - kMantissaBits)) | kInfinity : bits;
+      bits = magnitude > 0x7Cu ? (bits | kQuietNaN) : bits;
+    } else {
+      bits = magnitude == 0x7Fu ? kQuietNaN : bits;
+    }
+    return float_of(sign | bits);
+  }
+
+  // 127 + ceil(log2(largest / kLargest)), from the bits of the block's largest finite magnitude, so that it does not
+  // saturate. 448 = 1.75 * 2^8, hence the exponent minus 8, plus one if the mantissa is above 1.75. At least 1 and at most
+  // 251, so that the scale 2^(s - 127) and its inverse are both normal float32.
+  static HVD_SCALAR uint8_t scale(uint32_t largest_magnitude) {
+    constexpr uint32_t kMantissa = (kLargest & ((1u << kMantissaBits) - 1u)) << (23 - kMantissaBits);
+    const int32_t scale = static_cast<int32_t>((largest_magnitude + 0x7FFFFFu - kMantissa) >> 23) - kLargestExponent;
+    return static_cast<uint8_t>(scale < 1 ? 1 : scale);
+  }
+};
+
+using E4M3 = Minifloat8<3, 8, 0x7E, false>;
+using E5M2 = Minifloat8<2, 15, 0x7B, true>;
+using E3M4 = Minifloat8<4, 4, 0x7E, false>;
+
+// ---- e8m0 -----------------------------------------------------------------------------------------------------------
 
 HVD_SCALAR float e8m0_value(uint8_t scale) {
   const uint32_t normal = static_cast<uint32_t>(scale) << 23;
   return float_of(scale == 0 ? 0x00400000u : scale == 255 ? kQuietNaN : normal);
 }
 
-// 2^(127 - s), for scales that e4m3_block_scale gives.
+// 2^(127 - s), for scales that Minifloat8::scale() gives.
 HVD_SCALAR float e8m0_inverse(uint8_t scale) { return float_of((254u - scale) << 23); }
 
 }  // namespace hvd

@@ -1,6 +1,5 @@
-// The slow twins: one element at a time, straight from the definitions in minifloat.h. Every *_kernels.cc is compared with
-// these byte for byte (test/single/test_codec_native.py).
-#include <algorithm>
+// The slow twins: one element at a time, straight from the definitions in minifloat.h; the formats with blocks are in
+// scalar_blocks.cc. Every *_kernels.cc is compared with these byte for byte (test/single/test_codec_native.py).
 #include <cstring>
 
 #include "codec/kernels.h"
@@ -8,32 +7,6 @@
 
 namespace hvd::scalar {
 namespace {
-
-void encode_bit8(const float* x, int64_t count, int64_t block, float prescale, uint8_t* run) {
-  const int64_t blocks = (count + block - 1) / block;
-  for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t end = std::min(count, (b + 1) * block);
-    uint32_t largest = 0;
-    for (int64_t i = b * block; i < end; ++i) largest = std::max(largest, finite_magnitude(x[i] * prescale));
-    run[b] = e4m3_block_scale(largest);
-    for (int64_t i = b * block; i < end; ++i) {
-      run[blocks + i] = e4m3_from_float(x[i] * prescale * e8m0_inverse(run[b]));
-    }
-  }
-}
-
-float decode_bit8_element(const uint8_t* run, int64_t count, int64_t block, int64_t i) {
-  const int64_t blocks = (count + block - 1) / block;
-  return float_from_e4m3(run[blocks + i]) * e8m0_value(run[i / block]);
-}
-
-void decode_bit8(const uint8_t* run, int64_t count, int64_t block, float* y) {
-  for (int64_t i = 0; i < count; ++i) y[i] = decode_bit8_element(run, count, block, i);
-}
-
-void decode_add_bit8(const uint8_t* run, int64_t count, int64_t block, float* y) {
-  for (int64_t i = 0; i < count; ++i) y[i] += decode_bit8_element(run, count, block, i);
-}
 
 int64_t encode_bit16(const float* x, int64_t count, float prescale, uint8_t* run) {
   int64_t saturated = 0;
@@ -85,10 +58,8 @@ void from_float(DType dtype, const float* x, int64_t count, void* destination) {
 
 }  // namespace
 
-extern const Bit8Kernels bit8_kernels;
 extern const Bit16Kernels bit16_kernels;
 extern const ConvertKernels convert_kernels;
-const Bit8Kernels bit8_kernels = {encode_bit8, decode_bit8, decode_add_bit8};
 const Bit16Kernels bit16_kernels = {encode_bit16, decode_bit16, decode_add_bit16};
 const ConvertKernels convert_kernels = {to_float, from_float};
 

@@ -8,15 +8,20 @@ namespace {
 
 constexpr int64_t kCacheLine = 64;
 
+// Elements between two places where a tensor may be cut.
+int64_t granule_of(const BucketReduction& reduction) {
+  return reduction.codec ? reduction.codec->block() : kCacheLine / static_cast<int64_t>(size_of(reduction.dtype));
+}
+
 }  // namespace
 
-Bucket::Bucket(std::vector<BucketTensor> tensors, const BucketReduction& reduction, SimdLevel level)
+Bucket::Bucket(std::vector<BucketTensor> tensors, const BucketReduction& reduction, SimdLevel level, Tiles& tiles)
     : tensors_(std::move(tensors)),
       reduction_(reduction),
       reduce_(reduce_kernels(level)),
       convert_(*codec_kernels(level).convert),
-      granule_(reduction.codec ? reduction.codec->block()
-                               : kCacheLine / static_cast<int64_t>(size_of(reduction.dtype))) {
+      granule_(granule_of(reduction)),
+      tiles_(tiles) {
   starts_.reserve(tensors_.size() + 1);
   starts_.push_back(0);
   for (const BucketTensor& tensor : tensors_) starts_.push_back(starts_.back() + tensor.count);
@@ -72,23 +77,47 @@ std::byte* Bucket::destination_at(size_t tensor, int64_t offset) const {
          offset * static_cast<int64_t>(size_of(reduction_.dtype));
 }
 
-void Bucket::encode_source(const std::byte* source, int64_t count, std::byte* run) {
+// x * prescale, and what was lost of it before where somebody keeps that; x may lie in the tiles.
+void Bucket::encode(const float* x, int64_t count, double prescale, Draw draw, float* residual, std::byte* run) {
+  const Codec& codec = *reduction_.codec;
+  auto* bytes = reinterpret_cast<uint8_t*>(run);
+  if (residual == nullptr) {
+    saturated_ += codec.encode(x, count, static_cast<float>(prescale), draw, bytes);
+    return;
+  }
+  float* wanted = tiles_.floats;
+  auto* got = reinterpret_cast<float*>(tiles_.exact);
+  reduce_.compensate(x, count, static_cast<float>(prescale), residual, wanted);
+  saturated_ += codec.encode(wanted, count, 1.0f, draw, bytes);
+  codec.decode(bytes, count, got);
+  reduce_.keep_lost(wanted, got, count, residual);
+}
+
+void Bucket::encode_source(size_t tensor, int64_t offset, int64_t count, std::byte* run) {
+  const BucketTensor& from = tensors_[tensor];
+  const std::byte* source = source_at(tensor, offset);
   const auto* floats = reinterpret_cast<const float*>(source);
   if (reduction_.dtype != DType::kFloat32) {
-    convert_.to_float(reduction_.dtype, source, count, tile_);
-    floats = tile_;
+    convert_.to_float(reduction_.dtype, source, count, tiles_.floats);
+    floats = tiles_.floats;
   }
-  saturated_ += reduction_.codec->encode(floats, count, static_cast<float>(reduction_.prescale),
-                                         reinterpret_cast<uint8_t*>(run));
+  encode(floats, count, reduction_.prescale, {from.sent_key, from.offset + offset},
+         from.sent_residual ? from.sent_residual + offset : nullptr, run);
+}
+
+// The result of a run, from where reduce_encoded() has left it in the tiles.
+void Bucket::encode_result(size_t tensor, int64_t offset, int64_t count, std::byte* run) {
+  const BucketTensor& to = tensors_[tensor];
+  encode(tiles_.floats, count, 1.0, {to.result_key, to.offset + offset},
+         to.result_residual ? to.result_residual + offset : nullptr, run);
 }
 
 void Bucket::pack(Range range, std::byte* message) {
   for_each_run(range, [&](size_t tensor, int64_t offset, int64_t count) {
-    const std::byte* source = source_at(tensor, offset);
     if (reduction_.codec) {
-      encode_source(source, count, message);
+      encode_source(tensor, offset, count, message);
     } else {
-      std::memcpy(message, source, static_cast<size_t>(run_bytes(count)));
+      std::memcpy(message, source_at(tensor, offset), static_cast<size_t>(run_bytes(count)));
     }
     message += run_bytes(count);
   });
@@ -115,33 +144,31 @@ void Bucket::reduce_exact(std::span<const std::byte* const> runs, const std::byt
   if (!in_place || !reduction_.scale.is_one()) reduce_.store(dtype, sum, count, reduction_.scale, out);
 }
 
-// float32 sums of decoded contributions, float64 sums for float64 tensors.
+// float32 sums of decoded contributions, float64 sums for float64 tensors. If a message is to be made of it, the result is
+// left in the tiles too, as float32.
 void Bucket::reduce_encoded(std::span<const std::byte* const> runs, int64_t count, std::byte* destination,
-                            std::byte* result) {
+                            bool to_tiles) {
   const Codec& codec = *reduction_.codec;
   auto bytes_of = [&](size_t rank) { return reinterpret_cast<const uint8_t*>(runs[rank]); };
   if (reduction_.dtype == DType::kFloat64) {
     alignas(64) double sum[kRun];
     for (size_t rank = 0; rank < runs.size(); ++rank) {
-      codec.decode(bytes_of(rank), count, tile_);
-      if (rank == 0) std::copy_n(tile_, count, sum);
-      else std::transform(tile_, tile_ + count, sum, sum, [](float x, double s) { return s + static_cast<double>(x); });
+      codec.decode(bytes_of(rank), count, tiles_.floats);
+      if (rank == 0) std::copy_n(tiles_.floats, count, sum);
+      else std::transform(tiles_.floats, tiles_.floats + count, sum, sum, [](float x, double s) { return s + double{x}; });
     }
     reduce_.store(DType::kFloat64, sum, count, reduction_.scale, sum);
     if (destination) std::memcpy(destination, sum, static_cast<size_t>(count) * sizeof(double));
-    if (result == nullptr) return;
-    convert_.to_float(DType::kFloat64, sum, count, tile_);
+    if (to_tiles) convert_.to_float(DType::kFloat64, sum, count, tiles_.floats);
   } else {
     const bool direct = reduction_.dtype == DType::kFloat32 && destination != nullptr;
-    float* sum = direct ? reinterpret_cast<float*>(destination) : tile_;
+    float* sum = direct ? reinterpret_cast<float*>(destination) : tiles_.floats;
     codec.decode(bytes_of(0), count, sum);
     for (size_t rank = 1; rank < runs.size(); ++rank) codec.decode_add(bytes_of(rank), count, sum);
     if (!reduction_.scale.is_one()) reduce_.store(DType::kFloat32, sum, count, reduction_.scale, sum);
     if (destination && !direct) convert_.from_float(reduction_.dtype, sum, count, destination);
-    if (result == nullptr) return;
-    if (direct) std::copy_n(sum, count, tile_);
+    if (to_tiles && direct) std::copy_n(sum, count, tiles_.floats);
   }
-  saturated_ += codec.encode(tile_, count, 1.0f, reinterpret_cast<uint8_t*>(result));
 }
 
 void Bucket::reduce(Range range, std::span<const std::byte* const> messages, bool to_destination, std::byte* result) {
@@ -150,10 +177,11 @@ void Bucket::reduce(Range range, std::span<const std::byte* const> messages, boo
     const std::byte* source = source_at(tensor, offset);
     std::byte* destination = to_destination ? destination_at(tensor, offset) : nullptr;
     if (reduction_.codec) {
-      reduce_encoded(runs, count, destination, result);
+      reduce_encoded(runs, count, destination, result != nullptr);
+      if (result) encode_result(tensor, offset, count, result);
     } else {
       // The sum must not grow where this rank's own contribution still lies.
-      std::byte* out = result ? result : destination == source ? exact_ : destination;
+      std::byte* out = result ? result : destination == source ? tiles_.exact : destination;
       reduce_exact(runs, source, count, out);
       if (destination && destination != out) std::memcpy(destination, out, static_cast<size_t>(run_bytes(count)));
     }
@@ -174,8 +202,8 @@ void Bucket::unpack(Range range, const std::byte* message) {
       reduction_.codec->decode(reinterpret_cast<const uint8_t*>(message), count,
                                reinterpret_cast<float*>(destination));
     } else {
-      reduction_.codec->decode(reinterpret_cast<const uint8_t*>(message), count, tile_);
-      convert_.from_float(reduction_.dtype, tile_, count, destination);
+      reduction_.codec->decode(reinterpret_cast<const uint8_t*>(message), count, tiles_.floats);
+      convert_.from_float(reduction_.dtype, tiles_.floats, count, destination);
     }
     message += run_bytes(count);
   });
@@ -193,6 +221,48 @@ void Bucket::reduce_alone() {
       std::memcpy(destination, source, static_cast<size_t>(count) * size_of(reduction_.dtype));
     }
   });
+}
+
+std::vector<BucketTensor> slice_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction, int part,
+                                   int parts) {
+  const int64_t granule = granule_of(reduction);
+  const auto element = static_cast<int64_t>(size_of(reduction.dtype));
+  std::vector<BucketTensor> members;
+  for (const BucketTensor& tensor : tensors) {
+    auto boundary = [&](int k) {
+      if (k == parts) return tensor.count;
+      return (tensor.count / parts * k + tensor.count % parts * k / parts) / granule * granule;
+    };
+    const int64_t begin = boundary(part);
+    BucketTensor member = tensor;
+    member.source = static_cast<const std::byte*>(tensor.source) + begin * element;
+    if (tensor.destination) member.destination = static_cast<std::byte*>(tensor.destination) + begin * element;
+    member.count = boundary(part + 1) - begin;
+    member.offset = tensor.offset + begin;
+    if (tensor.sent_residual) member.sent_residual = tensor.sent_residual + begin;
+    members.push_back(member);
+  }
+  return members;
+}
+
+std::vector<std::unique_ptr<Bucket>> slices_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                                               int parts, int own, SimdLevel level, Tiles& tiles) {
+  std::vector<BucketTensor> claimed(tensors.begin(), tensors.end());
+  auto claim = [&](BucketTensor& tensor, Stage stage) -> float* {
+    if (tensor.feedback == nullptr || reduction.codec == nullptr) return nullptr;
+    return tensor.feedback->claim(stage, tensor.offset, tensor.count);
+  };
+  for (BucketTensor& tensor : claimed) tensor.sent_residual = claim(tensor, Stage::kSent);
+  std::vector<std::unique_ptr<Bucket>> slices;
+  for (int part = 0; part < parts; ++part) {
+    std::vector<BucketTensor> members = slice_of(claimed, reduction, part, parts);
+    if (part == own) {
+      for (BucketTensor& member : members) member.result_residual = claim(member, Stage::kResult);
+    }
+    std::erase_if(members, [](const BucketTensor& member) { return member.count == 0; });
+    slices.push_back(std::make_unique<Bucket>(std::move(members), reduction, level, tiles));
+  }
+  return slices;
 }
 
 }  // namespace hvd

@@ -8,46 +8,27 @@
 //   run     := elements as they lie in memory, or, with a codec, what its encode() makes of them
 //
 // Ranges begin and end where cut() allows it, so that blocks of a codec neither straddle tensors nor depend on how a
-// bucket was cut. Used by one thread; the tensors' memory belongs to the caller.
+// bucket was cut. Used by one thread; the tensors' memory and feedback belong to the caller.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/dtype.h"
-#include "codec/codec.h"
 #include "codec/kernels.h"
-#include "collective/reduce.h"
+#include "collective/bucket_tensor.h"
 
 namespace hvd {
 
-struct BucketTensor {
-  const void* source;
-  void* destination;  // may equal source, and otherwise does not overlap it
-  int64_t count;
-};
-
-struct BucketReduction {
-  DType dtype = DType::kFloat32;
-  ReduceOp op = ReduceOp::kSum;
-  double prescale = 1.0;
-  Scale scale;                   // of the result, the divisor of an Average included
-  const Codec* codec = nullptr;  // null: elements travel as they are
-};
-
-struct Range {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t count() const { return end - begin; }
-};
-
 class Bucket {
  public:
-  static constexpr int64_t kRun = 4096;  // elements whose float32 sums stay in the L1 cache; a multiple of every block
+  static constexpr int64_t kRun = Tiles::kRun;
 
-  Bucket(std::vector<BucketTensor> tensors, const BucketReduction& reduction, SimdLevel level);
+  // The tiles may be shared by buckets of one thread, and outlive them.
+  Bucket(std::vector<BucketTensor> tensors, const BucketReduction& reduction, SimdLevel level, Tiles& tiles);
 
   int64_t count() const { return starts_.back(); }
   const BucketReduction& reduction() const { return reduction_; }
@@ -78,9 +59,11 @@ class Bucket {
   int64_t run_bytes(int64_t count) const;
   const std::byte* source_at(size_t tensor, int64_t offset) const;
   std::byte* destination_at(size_t tensor, int64_t offset) const;
-  void encode_source(const std::byte* source, int64_t count, std::byte* run);
+  void encode(const float* x, int64_t count, double prescale, Draw draw, float* residual, std::byte* run);
+  void encode_source(size_t tensor, int64_t offset, int64_t count, std::byte* run);
+  void encode_result(size_t tensor, int64_t offset, int64_t count, std::byte* run);
   void reduce_exact(std::span<const std::byte* const> runs, const std::byte* own, int64_t count, std::byte* out) const;
-  void reduce_encoded(std::span<const std::byte* const> runs, int64_t count, std::byte* destination, std::byte* result);
+  void reduce_encoded(std::span<const std::byte* const> runs, int64_t count, std::byte* destination, bool to_tiles);
 
   // Constant after construction.
   const std::vector<BucketTensor> tensors_;
@@ -90,9 +73,24 @@ class Bucket {
   const int64_t granule_;        // boundaries lie at multiples of this from a tensor's start
   std::vector<int64_t> starts_;  // position of each tensor, then of the end
 
+  Tiles& tiles_;
   int64_t saturated_ = 0;
-  alignas(64) float tile_[kRun];
-  alignas(64) std::byte exact_[kRun * sizeof(double)];
 };
+
+// Slice `part` of `parts` of every tensor: who owns an element depends on its tensor and the number of ranks alone, and not
+// on what else is reduced with it.
+std::vector<BucketTensor> slice_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction, int part,
+                                   int parts);
+
+constexpr int kNoPart = -1;
+
+// `parts` buckets, the i-th with slice i of every tensor.
+//
+// Claims feedback for pack() and reduce(): the tensors are all that this rank encodes as its contribution (kSent), and part
+// `own` is what it encodes as results (kResult), kNoPart if it does not. So, with n ranks, to gather is
+// slices_of(tensors, reduction, 1, kNoPart), to scatter slices_of(tensors, reduction, n, rank), and across hosts a local
+// rank passes slice_of(sums of its host, reduction, local_rank, local_size).
+std::vector<std::unique_ptr<Bucket>> slices_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                                               int parts, int own, SimdLevel level, Tiles& tiles);
 
 }  // namespace hvd

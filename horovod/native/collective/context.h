@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/simd.h"
+#include "collective/bucket.h"
 #include "transport/rank_group.h"
 
 namespace hvd {
@@ -31,11 +32,14 @@ class Scratch {
 enum class Phase { kPack, kCommunicate, kReduce, kUnpack };
 
 struct CollectiveContext {
+  CollectiveContext(RankGroup ranks, SimdLevel level) : group(std::move(ranks)), simd(level) {}
+
   RankGroup group;
   SimdLevel simd;
   uint32_t window_steps = 0;  // steps done through the window so far, the same on every rank
   int64_t wire_bytes = 0;     // handed to other ranks so far
   Scratch send, receive, result;
+  std::unique_ptr<Tiles> tiles = std::make_unique<Tiles>();
   std::function<void(Phase)> on_phase;  // empty unless somebody watches
 
   void enter(Phase phase) const {

@@ -10,6 +10,11 @@ namespace {
 // How a set's operations are called in timelines and warnings.
 std::string label_of(int id) { return id == 0 ? "" : "process_set_" + std::to_string(id) + "/"; }
 
+RouteRules route_rules_of(const Surroundings& s) {
+  return {algorithm_named(s.settings.allreduce_algorithm), s.settings.deterministic,
+          s.settings.deterministic ? LinkCosts() : s.transport.links()};
+}
+
 }  // namespace
 
 ProcessSet::ProcessSet(const Surroundings& s, int id, uint32_t serial, std::vector<int> ranks)
@@ -21,8 +26,8 @@ ProcessSet::ProcessSet(const Surroundings& s, int id, uint32_t serial, std::vect
                                                  s.listeners);
   }
   if (std::binary_search(ranks_.begin(), ranks_.end(), rank)) {
-    executor_ = std::make_unique<Executor>(RankGroup(s.transport, ranks_), ranks_, label_of(id), s.simd, counters_, s.log,
-                                           s.listeners);
+    executor_ = std::make_unique<Executor>(RankGroup(s.transport, ranks_), ranks_, label_of(id), s.simd, route_rules_of(s),
+                                           counters_, s.log, s.listeners);
   }
 }
 

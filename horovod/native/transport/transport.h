@@ -17,6 +17,9 @@
 #include <string>
 #include <vector>
 
+#include "transport/link_costs.h"
+#include "transport/window.h"
+
 namespace hvd {
 
 // Where a rank stands in its job. Local: among the ranks of its host. Cross: among the ranks with its local rank.
@@ -47,21 +50,6 @@ struct Incoming {
   size_t bytes;
 };
 
-// Memory that all ranks of a transport see: a data area for each rank, and counters that each rank advances and the others
-// wait on. Counters start at 0, only grow (modulo 2^32) and are never reset: collectives number their steps through.
-class Window {
- public:
-  static constexpr int kCounters = 3;
-
-  virtual ~Window() = default;
-  virtual std::byte* area(int rank) = 0;
-  virtual size_t area_bytes() const = 0;
-  // Adds 1 to this rank's counter. What was written to the areas before is visible to whoever awaited the new count.
-  virtual void advance(int index) = 0;
-  // Sleeps until `rank`'s counter has reached `target`. Throws InternalError when that rank has died.
-  virtual void await(int rank, int index, uint32_t target) = 0;
-};
-
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -88,11 +76,18 @@ class Transport {
   // Has `serve` called while exchange() waits. It may post and receive messages.
   void serve_while_waiting(std::function<void()> serve) { serve_ = std::move(serve); }
 
+  // As measured when the job started, the same on all ranks.
+  const LinkCosts& links() const { return links_; }
+  void know_links(const LinkCosts& links) { links_ = links; }
+
   int rank() const { return topology().rank; }
   int size() const { return topology().size; }
 
  protected:
   std::function<void()> serve_ = [] {};
+
+ private:
+  LinkCosts links_;
 };
 
 }  // namespace hvd

@@ -1,0 +1,51 @@
+// What buckets are made of: tensors, what shall become of them, stretches of them, and memory to compute in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "codec/codec.h"
+#include "collective/feedback.h"
+#include "collective/reduce.h"
+
+namespace hvd {
+
+struct BucketTensor {
+  const void* source = nullptr;
+  void* destination = nullptr;  // may equal source, and otherwise does not overlap it
+  int64_t count = 0;
+  int64_t offset = 0;  // of the first element in the whole tensor, which keys and feedback are about
+
+  // A stochastic codec's streams of random numbers: for what this rank contributes, and for results that it owns.
+  uint64_t sent_key = 0;
+  uint64_t result_key = 0;
+
+  Feedback* feedback = nullptr;  // of the whole tensor; null: what quantisation loses is lost
+  // Claimed of it by slices_of(): for each of the count elements what its encoding has lost, or null.
+  float* sent_residual = nullptr;
+  float* result_residual = nullptr;
+};
+
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t count() const { return end - begin; }
+};
+
+// Memory that buckets compute in, small enough for the L1 cache. Nothing in it outlives a call.
+struct Tiles {
+  static constexpr int64_t kRun = 4096;  // elements whose float32 sums stay in the L1 cache; a multiple of every block
+  alignas(64) float floats[kRun];
+  alignas(64) std::byte exact[kRun * sizeof(double)];
+};
+
+struct BucketReduction {
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  double prescale = 1.0;
+  Scale scale;                   // of the result, the divisor of an Average included
+  const Codec* codec = nullptr;  // null: elements travel as they are
+};
+
+}  // namespace hvd
