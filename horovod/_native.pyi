@@ -126,7 +126,7 @@ def open_world(settings: Settings, prefix: str, ranks: list[int] = ...) -> World
 def close_mpi() -> None:
     """MPI_Finalize if this module initialised MPI; call at exit; harmless otherwise."""
 
-def local_worlds(size: int, shares_memory: bool = True) -> list[World]:
+def local_worlds(size: int, shares_memory: bool = True, hosts: list[int] = ...) -> list[World]:
     """`size` ranks that are threads of this process, for tests."""
 
 class Feedback:

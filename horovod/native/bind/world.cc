@@ -2,6 +2,8 @@
 #include <nanobind/stl/vector.h>
 #include <nanobind/stl/unique_ptr.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "bind/bind.h"
 #include "bind/world.h"
@@ -12,10 +14,18 @@ namespace nb = nanobind;
 namespace hvd {
 namespace {
 
-std::vector<std::unique_ptr<World>> local_worlds(int size, bool shares_memory) {
+std::vector<std::unique_ptr<World>> local_worlds(int size, bool shares_memory, const std::vector<int>& hosts) {
+  if (!hosts.empty() && static_cast<int>(hosts.size()) != size) {
+    throw InvalidArgument("hosts has " + std::to_string(hosts.size()) + " entries for " + std::to_string(size) + " ranks");
+  }
+  int known = 0;
+  for (const int host : hosts) {
+    if (host < 0 || host > known) throw InvalidArgument("hosts are numbered from 0 in the order of their first ranks");
+    known = std::max(known, host + 1);
+  }
   if (size < 1) throw InvalidArgument("a world has at least one rank, not " + std::to_string(size));
   std::vector<std::unique_ptr<World>> worlds;
-  for (auto& transport : make_local_transports(size, shares_memory)) {
+  for (auto& transport : make_local_transports(size, shares_memory, hosts)) {
     worlds.push_back(std::make_unique<World>(World{{std::move(transport), "", false}}));
   }
   return worlds;
@@ -50,7 +60,8 @@ void register_world(nb::module_& m) {
       },
       "settings"_a, "prefix"_a, "ranks"_a = std::vector<int>(), released());
   m.def("close_mpi", close_mpi, released());
-  m.def("local_worlds", local_worlds, "size"_a, "shares_memory"_a = true);
+  m.def("local_worlds", local_worlds, "size"_a, "shares_memory"_a = true,
+        "hosts"_a = std::vector<int>());
 }
 
 }  // namespace hvd

@@ -1,22 +1,23 @@
 #include "collective/allreduce.h"
 
-#include "base/error.h"
-
 namespace hvd {
-void allreduce(CollectiveContext& context, Bucket& bucket, Route route) {
+int64_t allreduce(CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                  Route route) {
   switch (route) {
     case Route::kAlone:
-      return bucket.reduce_alone();
+      break;
     case Route::kWindowGather:
     case Route::kWindowScatter:
-      return allreduce_through_window(context, bucket, route == Route::kWindowGather);
+      return allreduce_through_window(context, tensors, reduction, route == Route::kWindowGather);
     case Route::kExchangeGather:
     case Route::kExchangeScatter:
-      return allreduce_by_exchange(context, bucket, route == Route::kExchangeGather);
+      return allreduce_by_exchange(context, tensors, reduction, route == Route::kExchangeGather);
     case Route::kHierarchicalGather:
     case Route::kHierarchicalScatter:
-      throw InternalError("the hierarchical route is not there");
+      return allreduce_by_hierarchy(context, tensors, reduction, route == Route::kHierarchicalGather);
   }
+  Bucket({tensors.begin(), tensors.end()}, reduction, context.simd, *context.tiles).reduce_alone();
+  return 0;
 }
 
 }  // namespace hvd

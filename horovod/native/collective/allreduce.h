@@ -8,10 +8,16 @@
 
 namespace hvd {
 
-void allreduce(CollectiveContext& context, Bucket& bucket, Route route);
+// Reduces tensors of one dtype as if they were one. Returns how many finite values a codec's range cut off.
+int64_t allreduce(CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                  Route route);
 
-// The two families of routes.
-void allreduce_through_window(CollectiveContext& context, Bucket& bucket, bool gather);
-void allreduce_by_exchange(CollectiveContext& context, Bucket& bucket, bool gather);
+// The three families of routes.
+int64_t allreduce_through_window(CollectiveContext& context, std::span<const BucketTensor> tensors,
+                                 const BucketReduction& reduction, bool gather);
+int64_t allreduce_by_exchange(CollectiveContext& context, std::span<const BucketTensor> tensors,
+                              const BucketReduction& reduction, bool gather);
+int64_t allreduce_by_hierarchy(CollectiveContext& context, std::span<const BucketTensor> tensors,
+                               const BucketReduction& reduction, bool gather);
 
 }  // namespace hvd

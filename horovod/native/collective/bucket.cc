@@ -123,16 +123,12 @@ void Bucket::pack(Range range, std::byte* message) {
   });
 }
 
-// Elements of any dtype in their accumulator type, in place in `out` where that is the dtype itself.
-void Bucket::reduce_exact(std::span<const std::byte* const> runs, const std::byte* own, int64_t count,
-                          std::byte* out) const {
+// The sum of contributions, in the accumulator type; a null run stands for `own`.
+void Bucket::accumulate(std::span<const std::byte* const> runs, const std::byte* own, int64_t count, void* sum) const {
   const DType dtype = reduction_.dtype;
-  const bool in_place = accumulator_size(dtype) == size_of(dtype);
-  alignas(64) float tile[kRun];
-  void* sum = in_place ? static_cast<void*>(out) : tile;
   auto contribution = [&](size_t rank) { return runs[rank] ? runs[rank] : own; };
   size_t next = 1;
-  if (in_place && reduction_.prescale == 1.0 && runs.size() > 1) {
+  if (accumulator_size(dtype) == size_of(dtype) && reduction_.prescale == 1.0 && runs.size() > 1) {
     reduce_.combine_two(dtype, reduction_.op, contribution(0), contribution(1), count, sum);
     next = 2;
   } else {
@@ -141,7 +137,49 @@ void Bucket::reduce_exact(std::span<const std::byte* const> runs, const std::byt
   for (; next < runs.size(); ++next) {
     reduce_.combine(dtype, reduction_.op, contribution(next), count, reduction_.prescale, sum);
   }
-  if (!in_place || !reduction_.scale.is_one()) reduce_.store(dtype, sum, count, reduction_.scale, out);
+}
+
+// The sum is made in `out` where the accumulator type is the dtype itself.
+void Bucket::reduce_exact(std::span<const std::byte* const> runs, const std::byte* own, int64_t count,
+                          std::byte* out) const {
+  const bool in_place = accumulator_size(reduction_.dtype) == size_of(reduction_.dtype);
+  alignas(64) float tile[kRun];
+  void* sum = in_place ? static_cast<void*>(out) : tile;
+  accumulate(runs, own, count, sum);
+  if (!in_place || !reduction_.scale.is_one()) reduce_.store(reduction_.dtype, sum, count, reduction_.scale, out);
+}
+
+void Bucket::copy(Range range, std::byte* data) const {
+  for_each_run(range, [&](size_t tensor, int64_t offset, int64_t count) {
+    const auto bytes = static_cast<size_t>(count) * size_of(reduction_.dtype);
+    std::memcpy(data, source_at(tensor, offset), bytes);
+    data += bytes;
+  });
+}
+
+void Bucket::encode_sum(size_t tensor, int64_t offset, std::span<const std::byte* const> runs, int64_t count,
+                        std::byte* run) {
+  const bool is_wide = reduction_.dtype == DType::kFloat64;
+  accumulate(runs, source_at(tensor, offset), count, is_wide ? static_cast<void*>(tiles_.exact) : tiles_.floats);
+  if (is_wide) convert_.to_float(DType::kFloat64, tiles_.exact, count, tiles_.floats);
+  const BucketTensor& from = tensors_[tensor];
+  encode(tiles_.floats, count, 1.0, {from.sent_key, from.offset + offset},
+         from.sent_residual ? from.sent_residual + offset : nullptr, run);
+}
+
+void Bucket::pack_sum(Range range, std::span<const std::byte* const> data, std::byte* message) {
+  std::vector<const std::byte*> runs(data.begin(), data.end());
+  for_each_run(range, [&](size_t tensor, int64_t offset, int64_t count) {
+    if (reduction_.codec) {
+      encode_sum(tensor, offset, runs, count, message);
+    } else {
+      reduce_exact(runs, source_at(tensor, offset), count, message);
+    }
+    for (const std::byte*& run : runs) {
+      if (run) run += static_cast<size_t>(count) * size_of(reduction_.dtype);
+    }
+    message += run_bytes(count);
+  });
 }
 
 // float32 sums of decoded contributions, float64 sums for float64 tensors. If a message is to be made of it, the result is

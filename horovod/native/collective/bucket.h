@@ -42,6 +42,10 @@ class Bucket {
 
   // Writes this rank's contribution.
   void pack(Range range, std::byte* message);
+  // For ranks that contribute together: their data as it is, and the message of its sum, prescaled. Null stands for this
+  // rank's own, read in place.
+  void copy(Range range, std::byte* data) const;
+  void pack_sum(Range range, std::span<const std::byte* const> data, std::byte* message);
   // Sums the contributions of all ranks, by rank, and scales the result. A null message stands for this rank's own data,
   // read in place (exact buckets only). The result goes to the destinations, or to `result` as a message, or both; with
   // a codec, the message is what the others will decode.
@@ -59,8 +63,10 @@ class Bucket {
   int64_t run_bytes(int64_t count) const;
   const std::byte* source_at(size_t tensor, int64_t offset) const;
   std::byte* destination_at(size_t tensor, int64_t offset) const;
+  void accumulate(std::span<const std::byte* const> runs, const std::byte* own, int64_t count, void* sum) const;
   void encode(const float* x, int64_t count, double prescale, Draw draw, float* residual, std::byte* run);
   void encode_source(size_t tensor, int64_t offset, int64_t count, std::byte* run);
+  void encode_sum(size_t tensor, int64_t offset, std::span<const std::byte* const> runs, int64_t count, std::byte* run);
   void encode_result(size_t tensor, int64_t offset, int64_t count, std::byte* run);
   void reduce_exact(std::span<const std::byte* const> runs, const std::byte* own, int64_t count, std::byte* out) const;
   void reduce_encoded(std::span<const std::byte* const> runs, int64_t count, std::byte* destination, bool to_tiles);

@@ -85,6 +85,24 @@ std::vector<DType> dtypes_in(std::span<const Agreed> together) {
   return dtypes;
 }
 
+// What the choice of a route depends on.
+RouteFacts facts_of(const RankGroup& group, std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
+  RouteFacts facts = {.ranks = group.size(),
+                      .hosts = static_cast<int>(group.hosts().size()),
+                      .shares_memory = group.window() != nullptr,
+                      .has_host_windows = group.host_window() != nullptr,
+                      .is_encoded = reduction.codec != nullptr};
+  for (const std::vector<int>& host : group.hosts()) {
+    facts.most_on_a_host = std::max(facts.most_on_a_host, static_cast<int>(host.size()));
+  }
+  for (const BucketTensor& tensor : tensors) {
+    const int64_t bytes = tensor.count * static_cast<int64_t>(size_of(reduction.dtype));
+    facts.bytes += bytes;
+    facts.wire_bytes += reduction.codec ? reduction.codec->encoded_bytes(tensor.count) : bytes;
+  }
+  return facts;
+}
+
 size_t sum(const std::vector<size_t>& values) { return std::accumulate(values.begin(), values.end(), size_t{0}); }
 
 // Rank r's rows of a reduce-scatter: the first `rows % size` ranks have one more.
@@ -195,24 +213,19 @@ void Executor::allreduce(std::span<const Agreed> together, DType dtype) {
     for (const auto& [tensor, t] : tensors_of(agreed, dtype)) tensors.push_back(tensor);
   }
   const RankGroup& group = context_.group;
-  const BucketReduction reduction = reduction_of(together.front().submission, dtype, group.size());
+  BucketReduction reduction = reduction_of(together.front().submission, dtype, group.size());
   counters_.buckets += 1;
   if (reduction.op == ReduceOp::kAdasum) return adasum(context_, tensors, reduction);
-  const size_t count = tensors.size();
-  Bucket bucket(std::move(tensors), reduction, context_.simd, *context_.tiles);
-  const int64_t bytes = bucket.count() * static_cast<int64_t>(size_of(dtype));
-  const RouteFacts facts = {.ranks = group.size(), .most_on_a_host = group.size(), .shares_memory = group.window() != nullptr,
-                            .is_encoded = reduction.codec != nullptr, .bytes = bytes,
-                            .wire_bytes = reduction.codec ? reduction.codec->encoded_bytes(bucket.count()) : bytes};
+  const RouteFacts facts = facts_of(group, tensors, reduction);
   const RouteChoice choice = choose_route(facts, route_rules_);
-  HVD_LOG(log_, kDebug, "allreduce of " << count << " tensors, " << bytes << " bytes, codec "
+  if (!choice.is_encoded) reduction.codec = nullptr;
+  HVD_LOG(log_, kDebug, "allreduce of " << tensors.size() << " tensors, " << facts.bytes << " bytes, codec "
                                         << (reduction.codec ? reduction.codec->name() : "none") << ", route "
                                         << name_of(choice.route) << " (" << explain(facts, route_rules_, choice) << ")");
   for (Listener* listener : listeners_) {
     if (listener->is_listening()) listener->on_route(name_of(choice.route), explain(facts, route_rules_, choice));
   }
-  hvd::allreduce(context_, bucket, choice.route);
-  counters_.saturated += bucket.saturated();
+  counters_.saturated += hvd::allreduce(context_, tensors, reduction, choice.route);
   count_dropped(together);
 }
 
@@ -250,9 +263,8 @@ void Executor::reducescatter(std::span<const Agreed> together, DType dtype) {
   for (std::vector<BucketTensor>& parts : by_rank) {
     slices.push_back(std::make_unique<Bucket>(std::move(parts), reduction, context_.simd, *context_.tiles));
   }
-  hvd::reducescatter(context_, slices);
+  counters_.saturated += hvd::reducescatter(context_, std::move(slices));
   counters_.buckets += 1;
-  for (const auto& slice : slices) counters_.saturated += slice->saturated();
 }
 
 Result Executor::allgather(const Agreed& agreed) {

@@ -2,43 +2,35 @@
 //
 // Two kinds of traffic, independent of each other:
 //   messages   small, for negotiation: post() never waits for the receiver, and each sender's arrive in order
-//   bulk data  exchange(): called by all ranks of an operation at the same point of the same sequence of operations
+//   bulk data  start() and finish(): transfers that go on while this rank works; what one rank sends to another arrives in
+//              the order in which both have started it
 // Ranks that share memory also have a Window, through which collectives read each other's data directly.
 //
-// Failures throw InternalError; after one the transport is good for nothing but destruction.
+// Failures throw InternalError; after one the transport is good for nothing but cancel(), abandon() and destruction.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "transport/link_costs.h"
+#include "transport/topology.h"
 #include "transport/window.h"
 
 namespace hvd {
-
-// Where a rank stands in its job. Local: among the ranks of its host. Cross: among the ranks with its local rank.
-struct Topology {
-  int rank = 0;
-  int size = 1;
-  int local_rank = 0;
-  int local_size = 1;
-  int cross_rank = 0;
-  int cross_size = 1;
-  bool homogeneous = true;  // every host has the same number of ranks
-};
 
 struct Message {
   int from = 0;
   std::vector<std::byte> bytes;
 };
 
-// One transfer of an exchange. Zero bytes transfer nothing.
+// One transfer of bulk data. Zero bytes transfer nothing.
 struct Outgoing {
   int to;
   const void* data;
@@ -50,13 +42,20 @@ struct Incoming {
   size_t bytes;
 };
 
+// Names transfers that were started together.
+using Ticket = uint64_t;
+
 class Transport {
  public:
   virtual ~Transport() = default;
 
   virtual const char* name() const = 0;
   virtual const Topology& topology() const = 0;
+  // Of all ranks, by rank; null where they share no memory.
   virtual Window* window() { return nullptr; }
+  // Of the ranks of this host, by local rank. Either all ranks have one or none has.
+  Window* host_window() { return host_window_.get(); }
+  void add_host_window(std::unique_ptr<Window> window) { host_window_ = std::move(window); }
 
   virtual void post(int to, std::span<const std::byte> message) = 0;
   virtual std::optional<Message> receive() = 0;
@@ -70,10 +69,20 @@ class Transport {
   // Tells the other ranks that this one cannot go on: what they wait for from it throws InternalError.
   virtual void abandon() = 0;
 
-  // Starts all transfers together and returns when all are complete. Between two ranks at most one transfer in each
-  // direction, and the byte counts of the two sides are equal.
-  virtual void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) = 0;
-  // Has `serve` called while exchange() waits. It may post and receive messages.
+  // Starts transfers. Two ranks start those of one direction between them in the same order, with the same byte counts.
+  // Until finish() or cancel() the memory stays as it is; `keep_alive` may own it.
+  virtual Ticket start(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
+                       const std::shared_ptr<void>& keep_alive = {}) = 0;
+  // Moves what can be moved without waiting: for the time between two pieces of work.
+  virtual void progress() = 0;
+  // Returns when all transfers of the ticket are complete. Each ticket is finished once, in any order.
+  virtual void finish(Ticket ticket) = 0;
+  // After a failure: transfers under way end, and nothing more is written into memory that may go.
+  virtual void cancel() = 0;
+  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
+    finish(start(outgoing, incoming));
+  }
+  // Has `serve` called while finish() waits. It may post and receive messages.
   void serve_while_waiting(std::function<void()> serve) { serve_ = std::move(serve); }
 
   // As measured when the job started, the same on all ranks.
@@ -87,6 +96,7 @@ class Transport {
   std::function<void()> serve_ = [] {};
 
  private:
+  std::unique_ptr<Window> host_window_;
   LinkCosts links_;
 };
 
