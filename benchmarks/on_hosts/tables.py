@@ -117,3 +117,11 @@ def sections(document: Record) -> list[tuple[str, str]]:
         )
         parts.append((title, scaling_table(document["scaling"])))
     return parts
+
+
+def page_of(document: Record, pictures: list[str]) -> str:
+    """Everything as Markdown; pictures: names of files beside the page."""
+    parts = [f"Measured on: {report.machine_text(document['machine'])}."]
+    parts += [f"**{title}**\n\n{table}" for title, table in sections(document)]
+    parts += [f"![{name.removesuffix('.svg').replace('_', ' ')}]({name})" for name in pictures]
+    return "\n\n".join(parts) + "\n"
