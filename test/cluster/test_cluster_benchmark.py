@@ -1,4 +1,4 @@
-"""benchmarks/cluster.py runs on hosts, with --quick, and its figures reach the page. Speed is never checked."""
+"""benchmarks/cluster.py runs on hosts, with --quick, and its figures reach the page: not its speed."""
 
 from __future__ import annotations
 
