@@ -1,4 +1,4 @@
-"""The rows of the table of options that ranks read: in the native core, or in Python in hvd.init()."""
+"""The rows of the table of options that ranks read: in the native core, or in Python."""
 
 from __future__ import annotations
 
@@ -199,6 +199,17 @@ CORE_OPTIONS: tuple[Option, ...] = (
         type="bool",
         default="0",
         part=CORE,
+    ),
+    Option(
+        "compression",
+        "compression of gradients where a script passes none to DistributedOptimizer: a name of "
+        "hvd.Compression, also with options, as int4:rotation=hadamard,levels=lloyd",
+        ("--compression",),
+        variable="HOROVOD_COMPRESSION",
+        key="params.compression",
+        default="none",
+        form=(r"\w+(:\w+=[^,=\s]+(,\w+=[^,=\s]+)*)?", "a name, or name:option=value,option=value"),
+        part=PYTHON,
     ),
     Option(
         "dynamic_process_sets",

@@ -8,7 +8,7 @@ route of gathered.py. Arguments and errors are those of mpi_ops.py, which export
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 
@@ -34,7 +34,7 @@ def _start(
     factors: tuple[float, float],
     process_set: ProcessSet,
     compression: CompressorLike,
-    **how: bool,
+    **how: Any,
 ) -> int:
     arguments = reduce_arguments(handle_average_backwards_compatibility(op, average), *factors)
     return start_allreduce(tensors, name, arguments, resolved(compression), process_set, **how)

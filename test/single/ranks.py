@@ -52,10 +52,15 @@ def laid_out(xs: list[NDArray[Any]]) -> bytes:
     return everything
 
 
-def tensor(source: NDArray[Any], destination: NDArray[Any] | None = None) -> _native.Tensor:
+def tensor(
+    source: NDArray[Any],
+    destination: NDArray[Any] | None = None,
+    feedback: _native.Feedback | None = None,
+) -> _native.Tensor:
     """The core's view of an array; without a destination the operation is in place."""
     out = source if destination is None else destination
-    return _native.Tensor(source.ctypes.data, out.ctypes.data, list(source.shape), NUMBERS[source.dtype])
+    dtype = NUMBERS[source.dtype]
+    return _native.Tensor(source.ctypes.data, out.ctypes.data, list(source.shape), dtype, feedback)
 
 
 def source_only(x: NDArray[Any]) -> _native.Tensor:

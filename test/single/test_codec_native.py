@@ -142,7 +142,7 @@ def test_bit16_elements(level: str, x: Float32s) -> None:
 @encoder_inputs
 @pytest.mark.parametrize("block_size", [32, 128])
 def test_bit8_elements(level: str, x: Float32s, block_size: int) -> None:
-    codec = native.get_codec("bit8", block_size, level)
+    codec = native.get_codec("bit8", block_size, level=level)
     assert_is_the_twin(codec, x)
     # Led by 448, each block has scale 1, so that small elements are not lost beside large ones.
     assert_is_the_twin(codec, in_blocks_of_scale_one(x, block_size))
@@ -157,13 +157,13 @@ def test_bit8_scales_over_the_whole_range(level: str, block_size: int) -> None:
     below = np.random.default_rng(3).uniform(-1, 1, (largest.size, block_size)).astype(np.float32)
     x = below * largest[:, None]
     x[:, block_size // 2] = largest
-    assert_is_the_twin(native.get_codec("bit8", block_size, level), x.ravel())
+    assert_is_the_twin(native.get_codec("bit8", block_size, level=level), x.ravel())
 
 
 @levels
 @blocks
 def test_all_256_codes_decode_at_every_scale(level: str, block_size: int) -> None:
-    codec = native.get_codec("bit8", block_size, level)
+    codec = native.get_codec("bit8", block_size, level=level)
     per_scale = max(256, block_size)
     codes = np.resize(np.arange(256, dtype=np.uint8), 256 * per_scale)
     scales = np.arange(256, dtype=np.uint8).repeat(per_scale // block_size)
@@ -192,7 +192,7 @@ def test_all_65536_halves_decode(level: str) -> None:
 @blocks
 @pytest.mark.parametrize("count", COUNTS)
 def test_bit8_runs_of_any_length(level: str, block_size: int, count: int) -> None:
-    codec = native.get_codec("bit8", block_size, level)
+    codec = native.get_codec("bit8", block_size, level=level)
     assert codec.encoded_bytes(count) == numpy_codec.encoded_bytes("bit8", count, block_size)
     assert_is_the_twin(codec, gradient_like(count))
     assert_is_the_twin(codec, with_specials(gradient_like(count)))
@@ -211,7 +211,7 @@ def test_bit16_runs_of_any_length(level: str, count: int) -> None:
 @codecs
 @pytest.mark.parametrize("offset", [1, 2, 3, 7, 33])
 def test_runs_and_tensors_at_odd_addresses(level: str, name: str, block_size: int, offset: int) -> None:
-    codec = native.get_codec(name, block_size, level)
+    codec = native.get_codec(name, block_size, level=level)
     x = placed(with_specials(gradient_like(1000)), 4 * offset)
     run, _ = encode(codec, x, offset=offset)
     assert_same_bits(run, twin_encode(codec, x)[0])
@@ -225,7 +225,7 @@ def test_runs_and_tensors_at_odd_addresses(level: str, name: str, block_size: in
 @codecs
 @pytest.mark.parametrize("prescale", PRESCALES)
 def test_prescale(level: str, name: str, block_size: int, prescale: float) -> None:
-    codec = native.get_codec(name, block_size, level)
+    codec = native.get_codec(name, block_size, level=level)
     assert_is_the_twin(codec, with_specials(gradient_like(3000)), prescale)
     assert_is_the_twin(codec, random_patterns(30_000), prescale)
 
@@ -234,7 +234,7 @@ def test_prescale(level: str, name: str, block_size: int, prescale: float) -> No
 @codecs
 @float_dtypes
 def test_other_inputs_are_rounded_to_float32(level: str, name: str, block_size: int, dtype: str) -> None:
-    codec = native.get_codec(name, block_size, level)
+    codec = native.get_codec(name, block_size, level=level)
     if NUMPY_DTYPES[dtype].itemsize == 2:
         x = np.arange(65536, dtype=np.uint16).view(NUMPY_DTYPES[dtype])
     else:
@@ -252,7 +252,7 @@ def test_other_inputs_are_rounded_to_float32(level: str, name: str, block_size: 
 @codecs
 @float_dtypes
 def test_other_outputs_are_rounded_from_float32(level: str, name: str, block_size: int, dtype: str) -> None:
-    codec = native.get_codec(name, block_size, level)
+    codec = native.get_codec(name, block_size, level=level)
     x = random_patterns(50_000) if name == "bit8" else all_16_bit_values(np.float16)
     run, _ = encode(codec, x)
     values = twin_decode(codec, run, x.size)
@@ -268,7 +268,7 @@ def test_other_outputs_are_rounded_from_float32(level: str, name: str, block_siz
 @levels
 @codecs
 def test_adding_decoded_values_keeps_nan_and_infinity(level: str, name: str, block_size: int) -> None:
-    codec = native.get_codec(name, block_size, level)
+    codec = native.get_codec(name, block_size, level=level)
     run, _ = encode(codec, np.float32([1.0, np.nan, 1.0, np.inf]))
     sums = decode_add(codec, run, np.float32([np.nan, 1.0, np.inf, 1.0]))
     assert not np.isfinite(sums).any()
@@ -298,7 +298,7 @@ def test_codecs_say_what_they_are() -> None:
 ])
 def test_codecs_that_do_not_exist_are_refused(name: str, block_size: int, level: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        native.get_codec(name, block_size, level)
+        native.get_codec(name, block_size, level=level)
 
 
 @codecs

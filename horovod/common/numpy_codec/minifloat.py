@@ -1,9 +1,4 @@
-"""The wire formats ``bit16`` and ``bit8`` in readable NumPy: how a float32 becomes a few bits and comes back.
-
-This module is the teaching twin of the native codecs in ``horovod/native/codec``. It produces the same bytes
-and is written to be followed with pencil and paper: every step works on sign, exponent and significand as
-integers, and no cast does the work unseen. docs/compression.md explains the formats from the bits up,
-docs/wire_format.md gives the grammar of an encoded run.
+"""Minifloats: how a float32 becomes 8 or 16 bits and comes back, worked on integers.
 
 A *minifloat* with M mantissa bits and exponent bias b is read as (IEEE 754-2019, section 3.4):
 
@@ -14,9 +9,8 @@ Both lines are ``integer significand * 2^exponent``: the significand is ``mantis
 the exponent is ``max(E, 1) - b - M``. That one form is what all functions below compute with.
 
 Sources: IEEE 754-2019 (binary16, binary32, roundTiesToEven), OCP 8-bit Floating Point Specification (OFP8)
-1.0 (E4M3), OCP Microscaling Formats (MX) Specification 1.0 (E8M0 scales shared by a block). Two deliberate
-departures from MX: blocks of 128 by default, and the scale exponent is rounded up where MX takes the floor,
-so that the largest element of a block never saturates.
+1.0 (E4M3, E5M2). E3M4 has no standard: it is E4M3's rule with one bit moved from the exponent to the
+mantissa.
 """
 
 from __future__ import annotations
@@ -27,11 +21,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "E4M3", "HALF", "MinifloatFormat", "bit8_decode", "bit8_encode", "bit16_decode", "bit16_encode",
-    "bit16_saturated", "block_scales", "decode_minifloat", "encode_minifloat", "encoded_bytes", "nmse",
-]
-
 Integers = NDArray[np.int64]
 Float32s = NDArray[np.float32]
 
@@ -39,12 +28,6 @@ FLOAT32_MANTISSA_BITS = 23
 FLOAT32_BIAS = 127
 FLOAT32_INFINITY = 0x7F800000
 FLOAT32_QUIET_NAN = 0x7FC00000
-
-SCALE_BIAS = 127  # E8M0: a byte s stands for 2^(s - 127), and has neither sign nor zero
-SCALE_NAN = 255
-SMALLEST_SCALE = 1  # below, 2^(s - 127) is no normal float32; above 254, its inverse is none
-LARGEST_SCALE = 254
-BLOCK_SIZES = (32, 64, 128, 256, 512, 1024)
 
 
 @dataclass(frozen=True)
@@ -92,6 +75,12 @@ HALF = MinifloatFormat("half", exponent_bits=5, mantissa_bits=10, bias=15,
 # 1.75 * 2^8 = 448; only the pattern 1111.111 is NaN.
 E4M3 = MinifloatFormat("e4m3", exponent_bits=4, mantissa_bits=3, bias=7,
                        max_code=0x7E, nan_code=0x7F, has_infinity=False)
+# OCP E5M2: IEEE's rules, a half without its last eight bits.
+E5M2 = MinifloatFormat("e5m2", exponent_bits=5, mantissa_bits=2, bias=15,
+                       max_code=0x7B, nan_code=0x7E, has_infinity=True)
+# E4M3's rules: up to 1.875 * 2^4 = 30, and only the pattern 111.1111 is NaN.
+E3M4 = MinifloatFormat("e3m4", exponent_bits=3, mantissa_bits=4, bias=3,
+                       max_code=0x7E, nan_code=0x7F, has_infinity=False)
 
 
 class Fields(NamedTuple):
@@ -131,13 +120,31 @@ def divide_rounding_to_even(numerator: Integers, power: Integers) -> Integers:
     return np.asarray(quotient + round_up)
 
 
-def magnitude_codes(fields: Fields, fmt: MinifloatFormat, scale_exponent: Integers) -> Integers:
+def divide_rounding_stochastically(
+    numerator: Integers, power: Integers, random: NDArray[np.uint32], random_bits: int
+) -> Integers:
+    """``numerator / 2^power`` rounded up with the probability of its fraction, of which `random_bits` bits
+    count.
+
+    The random number's upper bits, as a fraction below one, are added to the quotient, and the sum is cut
+    off.
+    """
+    shift = power - random_bits
+    fixed_point = (numerator << np.maximum(-shift, 0)) >> np.clip(shift, 0, 62)
+    return np.asarray((fixed_point + (random.astype(np.int64) >> (32 - random_bits))) >> random_bits)
+
+
+def magnitude_codes(
+    fields: Fields, fmt: MinifloatFormat, scale_exponent: Integers, random: NDArray[np.uint32] | None = None
+) -> Integers:
     """Magnitude bits of the nearest values, as if the exponent field had no upper end (the caller saturates).
 
     1. Divide by the scale: subtract its exponent.
     2. Find floor(log2|x|) from the position of the significand's leading one.
     3. The last place of the result weighs 2^(floor(log2|x|) - M), but never less than a subnormal's.
-    4. Round the significand to a whole number of last places; 1.11...1 may become 10.00...0.
+    4. Round the significand to a whole number of last places; 1.11...1 may become 10.00...0. To nearest, or,
+    given
+       random numbers, stochastically with as many random bits as a normal result drops.
     5. Put exponent and mantissa into their fields.
     """
     mantissa_bits = fmt.mantissa_bits
@@ -145,7 +152,12 @@ def magnitude_codes(fields: Fields, fmt: MinifloatFormat, scale_exponent: Intege
     bit_length = np.frexp(fields.significand.astype(np.float64))[1]
     floor_log2 = exponent + bit_length - 1
     last_place = np.maximum(floor_log2, 1 - fmt.bias) - mantissa_bits
-    rounded = divide_rounding_to_even(fields.significand, last_place - exponent)
+    power = last_place - exponent
+    if random is None:
+        rounded = divide_rounding_to_even(fields.significand, power)
+    else:
+        dropped = FLOAT32_MANTISSA_BITS - mantissa_bits
+        rounded = divide_rounding_stochastically(fields.significand, power, random, dropped)
 
     leading_one = 1 << mantissa_bits
     carried = rounded == 2 * leading_one  # to the next power of two, whose mantissa bits are zero again
@@ -156,15 +168,22 @@ def magnitude_codes(fields: Fields, fmt: MinifloatFormat, scale_exponent: Intege
     return (exponent_field << mantissa_bits) | mantissa
 
 
-def encode_minifloat(x: ArrayLike, fmt: MinifloatFormat, scale_exponent: ArrayLike = 0) -> NDArray[Any]:
+def encode_minifloat(
+    x: ArrayLike,
+    fmt: MinifloatFormat,
+    scale_exponent: ArrayLike = 0,
+    random: NDArray[np.uint32] | None = None,
+) -> NDArray[Any]:
     """Codes of ``x / 2^scale_exponent``: round to nearest even, saturate finite values, keep the sign always.
+
+    With `random`, one number of 32 bits per element, rounding is stochastic.
 
     NaN becomes the format's NaN; infinity stays infinity where the format has one and becomes NaN elsewhere:
     a finite number in its place would hide an overflow from whoever looks for it (loss scalers do).
     """
     fields = float32_fields(as_float32(x))
     scale = np.asarray(scale_exponent, dtype=np.int64)
-    magnitude = np.minimum(magnitude_codes(fields, fmt, scale), fmt.max_code)
+    magnitude = np.minimum(magnitude_codes(fields, fmt, scale, random), fmt.max_code)
     infinity = fmt.infinity_code if fmt.has_infinity else fmt.nan_code
     magnitude = np.where(fields.is_infinite, infinity, magnitude)
     magnitude = np.where(fields.is_nan, fmt.nan_code, magnitude)
@@ -197,80 +216,6 @@ def decode_minifloat(codes: NDArray[Any], fmt: MinifloatFormat, scale_exponent: 
     return np.asarray((bits | (negative << 31)).astype(np.uint32).view(np.float32))
 
 
-def block_scales(x: Float32s, block_size: int) -> NDArray[np.uint8]:
-    """One E8M0 byte per block: s = 127 + ceil(log2(amax / 448)), clamped to 1..254.
-
-    amax is the block's largest finite magnitude (0 if none). 448 = 1.75 * 2^8, so with amax = 1.f * 2^e the
-    ceiling is e - 8 while 1.f <= 1.75 and e - 7 above: no logarithm. Positive floats order like their bits.
-    """
-    blocks = -(-x.size // block_size)
-    bits = np.zeros(blocks * block_size, dtype=np.int64)
-    bits[: x.size] = x.view(np.uint32) & 0x7FFFFFFF
-    bits[bits >= FLOAT32_INFINITY] = 0
-    amax = bits.reshape(blocks, block_size).max(axis=1)
-    mantissa = amax & ((1 << FLOAT32_MANTISSA_BITS) - 1)
-    above_one_and_three_quarters = mantissa > 0x600000
-    scale = (amax >> FLOAT32_MANTISSA_BITS) - 8 + above_one_and_three_quarters
-    return np.asarray(np.clip(scale, SMALLEST_SCALE, LARGEST_SCALE), dtype=np.uint8)
-
-
-def bit8_encode(x: ArrayLike, block_size: int = 128, prescale: float = 1.0) -> NDArray[np.uint8]:
-    """The run of ``x * prescale``: one scale byte per block, then one E4M3 code per element."""
-    values = multiplied(as_float32(x).ravel(), prescale)
-    check_block_size(block_size)
-    scales = block_scales(values, block_size)
-    scale_exponent = np.repeat(scales.astype(np.int64) - SCALE_BIAS, block_size)[: values.size]
-    return np.concatenate([scales, encode_minifloat(values, E4M3, scale_exponent)])
-
-
-def bit8_decode(run: NDArray[np.uint8], count: int, block_size: int = 128) -> Float32s:
-    """The ``count`` values of a bit8 run. A scale byte of 255 makes its whole block NaN, as OCP MX says."""
-    check_run(run, encoded_bytes("bit8", count, block_size))
-    scales, codes = run[: run.size - count], run[run.size - count :]
-    scale = np.repeat(scales, block_size)[:count].astype(np.int64)
-    values = decode_minifloat(codes, E4M3, scale - SCALE_BIAS)
-    values[scale == SCALE_NAN] = np.nan
-    return values
-
-
-def bit16_encode(x: ArrayLike, prescale: float = 1.0) -> NDArray[np.uint8]:
-    """The run of ``x * prescale``: one IEEE half per element, little-endian, saturating at +-65504."""
-    return encode_minifloat(multiplied(as_float32(x).ravel(), prescale), HALF).view(np.uint8)
-
-
-def bit16_decode(run: NDArray[np.uint8], count: int) -> Float32s:
-    """The ``count`` values of a bit16 run."""
-    check_run(run, encoded_bytes("bit16", count))
-    return decode_minifloat(np.ascontiguousarray(run).view("<u2"), HALF)
-
-
-def bit16_saturated(x: ArrayLike, prescale: float = 1.0) -> int:
-    """How many finite elements of ``x * prescale`` bit16 clamps: those that round to more than 65504."""
-    fields = float32_fields(multiplied(as_float32(x).ravel(), prescale))
-    is_finite = ~(fields.is_infinite | fields.is_nan)
-    beyond = magnitude_codes(fields, HALF, np.asarray(0)) > HALF.max_code
-    return int(np.count_nonzero(is_finite & beyond))
-
-
-def encoded_bytes(name: str, count: int, block_size: int = 128) -> int:
-    """Length of a run of ``count`` elements: bit16 2 * count, bit8 ceil(count / block_size) + count."""
-    if count < 0:
-        raise ValueError(f"a run cannot hold {count} elements; give a count of 0 or more")
-    if name == "bit16":
-        return 2 * count
-    if name == "bit8":
-        check_block_size(block_size)
-        return -(-count // block_size) + count
-    raise ValueError(f"no codec is called {name!r}; there are 'bit8' and 'bit16'")
-
-
-def nmse(decoded: ArrayLike, original: ArrayLike) -> float:
-    """Normalised mean square error |decoded - original|^2 / |original|^2 in float64; 0 if nothing differs."""
-    reference = np.asarray(original, dtype=np.float64)
-    error = float(np.sum((np.asarray(decoded, dtype=np.float64) - reference) ** 2))
-    return error / float(np.sum(reference**2)) if error != 0 else 0.0
-
-
 def as_float32(x: ArrayLike) -> Float32s:
     """``x`` as a float32 array (float64 rounds to nearest even); ValueError for anything but floats."""
     array = np.asarray(x)
@@ -284,15 +229,3 @@ def multiplied(x: Float32s, prescale: float) -> Float32s:
     """``x * prescale`` with the factor and the product rounded to float32, as the native codecs do."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(x * np.float32(prescale))
-
-
-def check_block_size(block_size: int) -> None:
-    """ValueError unless a bit8 block may have this many elements."""
-    if block_size not in BLOCK_SIZES:
-        raise ValueError(f"a bit8 block has {', '.join(map(str, BLOCK_SIZES))} elements, not {block_size}")
-
-
-def check_run(run: NDArray[np.uint8], expected: int) -> None:
-    """ValueError unless the run is bytes and has the length its count asks for."""
-    if run.dtype != np.uint8 or run.ndim != 1 or run.size != expected:
-        raise ValueError(f"expected a run of {expected} bytes (uint8), got {run.dtype} of shape {run.shape}")

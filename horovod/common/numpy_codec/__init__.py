@@ -1,0 +1,39 @@
+"""The wire formats in readable NumPy: how a float32 becomes a few bits and comes back.
+
+This package is the teaching twin of the native codecs in ``horovod/native/codec``. It produces the same bytes
+and is written to be followed with pencil and paper: every step works on sign, exponent and significand as
+integers, or on float32 arithmetic whose order is fixed, and no cast does the work unseen. docs/compression.md
+explains the formats from the bits up, docs/wire_format.md gives the grammar of an encoded run.
+"""
+
+from horovod.common.numpy_codec.bit_runs import (
+    bit8_decode,
+    bit8_encode,
+    bit16_decode,
+    bit16_encode,
+    bit16_saturated,
+    block_scales,
+)
+from horovod.common.numpy_codec.integer_runs import int4_decode, int4_encode, int8_decode, int8_encode
+from horovod.common.numpy_codec.minifloat import (
+    E3M4,
+    E4M3,
+    E5M2,
+    HALF,
+    MinifloatFormat,
+    decode_minifloat,
+    divide_rounding_to_even,
+    encode_minifloat,
+)
+from horovod.common.numpy_codec.named import NamedCodec, named_codec
+from horovod.common.numpy_codec.random_bits import random_numbers, rotation_signs
+from horovod.common.numpy_codec.rotation import hadamard, rotated_decode, rotated_encode
+from horovod.common.numpy_codec.runs import encoded_bytes, nmse
+
+__all__ = [
+    "E3M4", "E4M3", "E5M2", "HALF", "MinifloatFormat", "NamedCodec", "bit8_decode", "bit8_encode",
+    "bit16_decode", "bit16_encode", "bit16_saturated", "block_scales", "decode_minifloat",
+    "divide_rounding_to_even", "encode_minifloat", "encoded_bytes", "hadamard", "int4_decode", "int4_encode",
+    "int8_decode", "int8_encode", "named_codec", "nmse", "random_numbers", "rotated_decode", "rotated_encode",
+    "rotation_signs",
+]

@@ -1,0 +1,109 @@
+"""Whole runs of ``bit16`` and ``bit8``: minifloat codes, for bit8 under one power-of-two scale per block.
+
+Source: OCP Microscaling Formats (MX) Specification 1.0 (E8M0 scales shared by a block). Two deliberate
+departures: blocks of 128 by default, and the scale exponent is rounded up where MX takes the floor, so that
+the largest element of a block never saturates.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from horovod.common.numpy_codec.minifloat import (
+    E3M4,
+    E4M3,
+    E5M2,
+    FLOAT32_MANTISSA_BITS,
+    HALF,
+    Float32s,
+    MinifloatFormat,
+    as_float32,
+    decode_minifloat,
+    encode_minifloat,
+    float32_fields,
+    magnitude_codes,
+    multiplied,
+)
+from horovod.common.numpy_codec.runs import (
+    check_block_size,
+    check_run,
+    encoded_bytes,
+    largest_magnitudes,
+    split_run,
+)
+
+__all__ = [
+    "VARIANTS", "bit8_decode", "bit8_encode", "bit16_decode", "bit16_encode", "bit16_saturated",
+    "block_scales",
+]
+
+SCALE_BIAS = 127  # E8M0: a byte s stands for 2^(s - 127), and has neither sign nor zero
+SCALE_NAN = 255
+SMALLEST_SCALE = 1  # below, 2^(s - 127) is no normal float32; above 254, its inverse is none
+LARGEST_SCALE = 254
+VARIANTS = {fmt.name: fmt for fmt in (E4M3, E5M2, E3M4)}
+
+
+def block_scales(x: Float32s, block_size: int, fmt: MinifloatFormat = E4M3) -> NDArray[np.uint8]:
+    """One E8M0 byte per block: s = 127 + ceil(log2(amax / fmt.max_value)), clamped to 1..254.
+
+    amax is the block's largest finite magnitude (0 if none). E4M3's 448 is 1.75 * 2^8, so with
+    amax = 1.f * 2^e the ceiling is e - 8 while 1.f <= 1.75 and e - 7 above: no logarithm. E5M2 ends at
+    1.75 * 2^15, E3M4 at 1.875 * 2^4.
+    """
+    amax = largest_magnitudes(x, block_size, finite_only=True).astype(np.int64)
+    largest = int(np.float32(fmt.max_value).view(np.uint32))
+    mantissa_mask = (1 << FLOAT32_MANTISSA_BITS) - 1
+    above = (amax & mantissa_mask) > (largest & mantissa_mask)
+    exponent_field = amax >> FLOAT32_MANTISSA_BITS
+    scale = exponent_field - ((largest >> FLOAT32_MANTISSA_BITS) - SCALE_BIAS) + above
+    return np.asarray(np.clip(scale, SMALLEST_SCALE, LARGEST_SCALE), dtype=np.uint8)
+
+
+def bit8_encode(
+    x: ArrayLike,
+    block_size: int = 128,
+    prescale: float = 1.0,
+    fmt: MinifloatFormat = E4M3,
+    random: NDArray[np.uint32] | None = None,
+) -> NDArray[np.uint8]:
+    """The run of ``x * prescale``: one scale byte per block, then one code per element.
+
+    `random`, one number per element, makes the rounding stochastic (see ``random_numbers``).
+    """
+    values = multiplied(as_float32(x).ravel(), prescale)
+    check_block_size(block_size)
+    scales = block_scales(values, block_size, fmt)
+    scale_exponent = np.repeat(scales.astype(np.int64) - SCALE_BIAS, block_size)[: values.size]
+    return np.concatenate([scales, encode_minifloat(values, fmt, scale_exponent, random)])
+
+
+def bit8_decode(
+    run: NDArray[np.uint8], count: int, block_size: int = 128, fmt: MinifloatFormat = E4M3
+) -> Float32s:
+    """The ``count`` values of a bit8 run. A scale byte of 255 makes its whole block NaN, as OCP MX says."""
+    scales, codes = split_run(run, "bit8", count, block_size)
+    scale = np.repeat(scales, block_size)[:count].astype(np.int64)
+    values = decode_minifloat(codes, fmt, scale - SCALE_BIAS)
+    values[scale == SCALE_NAN] = np.nan
+    return values
+
+
+def bit16_encode(x: ArrayLike, prescale: float = 1.0) -> NDArray[np.uint8]:
+    """The run of ``x * prescale``: one IEEE half per element, little-endian, saturating at +-65504."""
+    return encode_minifloat(multiplied(as_float32(x).ravel(), prescale), HALF).view(np.uint8)
+
+
+def bit16_decode(run: NDArray[np.uint8], count: int) -> Float32s:
+    """The ``count`` values of a bit16 run."""
+    check_run(run, encoded_bytes("bit16", count))
+    return decode_minifloat(np.ascontiguousarray(run).view("<u2"), HALF)
+
+
+def bit16_saturated(x: ArrayLike, prescale: float = 1.0) -> int:
+    """How many finite elements of ``x * prescale`` bit16 clamps: those that round to more than 65504."""
+    fields = float32_fields(multiplied(as_float32(x).ravel(), prescale))
+    is_finite = ~(fields.is_infinite | fields.is_nan)
+    beyond = magnitude_codes(fields, HALF, np.asarray(0)) > HALF.max_code
+    return int(np.count_nonzero(is_finite & beyond))

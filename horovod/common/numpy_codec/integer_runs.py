@@ -1,0 +1,129 @@
+"""Whole runs of ``int8`` and ``int4``: small integers under one float32 scale per block.
+
+The twin of ``horovod/native/codec/integers.h``. An element is ``code * scale``; the scale is the block's
+largest magnitude over 127 or 7, at least 2^-126, and so small that no product overflows: all arithmetic below
+is on normal float32 numbers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from horovod.common.numpy_codec.minifloat import FLOAT32_INFINITY, Float32s, Integers, as_float32, multiplied
+from horovod.common.numpy_codec.runs import (
+    Bytes,
+    check_block_size,
+    largest_magnitudes,
+    per_element,
+    split_run,
+)
+
+__all__ = ["int4_decode", "int4_encode", "int8_decode", "int8_encode"]
+
+INT8_LARGEST = 127
+INT4_LARGEST = 7
+INT8_NAN = -128
+SMALLEST_SCALE = np.float32(2.0**-126)
+# The largest scales whose products with 127 and 7 are finite.
+LARGEST_SCALES = {
+    INT8_LARGEST: np.float32(0x810203 * 2.0**98),
+    INT4_LARGEST: np.finfo(np.float32).max / np.float32(7),
+}
+RANDOM_BITS = 24
+
+
+def integer_scales(amax: Float32s, largest: int) -> Float32s:
+    """``amax / largest`` in float32, between 2^-126 and what keeps ``largest * scale`` finite."""
+    scales = np.maximum(amax, np.float32(largest) * SMALLEST_SCALE) / np.float32(largest)
+    return np.asarray(np.minimum(scales, LARGEST_SCALES[largest]))
+
+
+def rounded(quotient: Float32s, largest: int, random: NDArray[np.uint32] | None) -> Integers:
+    """The integers nearest to finite quotients, ties to even; with random numbers, stochastically.
+
+    Then the magnitude, cut to 24 bits after the point, goes up if these and the number's upper 24 bits carry.
+    """
+    if random is None:
+        return np.asarray(np.rint(quotient).astype(np.int64))
+    fixed_point = np.floor(np.abs(quotient).astype(np.float64) * 2.0**RANDOM_BITS).astype(np.int64)
+    magnitude = (fixed_point + (random.astype(np.int64) >> (32 - RANDOM_BITS))) >> RANDOM_BITS
+    return np.asarray(np.copysign(np.minimum(magnitude, largest), quotient).astype(np.int64))
+
+
+def int8_encode(
+    x: ArrayLike, block_size: int = 128, prescale: float = 1.0, random: NDArray[np.uint32] | None = None
+) -> Bytes:
+    """The run of ``x * prescale``: a float32 scale per block, then a byte per element; -128 is NaN."""
+    values = multiplied(as_float32(x).ravel(), prescale)
+    check_block_size(block_size)
+    amax = largest_magnitudes(values, block_size, finite_only=True).view(np.float32)
+    scales = integer_scales(amax, INT8_LARGEST)
+    inverse = per_element(np.float32(1) / scales, block_size, values.size)
+    finite = np.isfinite(values)
+    quotient = np.where(finite, values, np.float32(0)) * inverse
+    codes = np.where(finite, rounded(quotient, INT8_LARGEST, random), INT8_NAN).astype(np.int8)
+    return np.concatenate([scales.view(np.uint8), codes.view(np.uint8)])
+
+
+def int8_decode(run: Bytes, count: int, block_size: int = 128) -> Float32s:
+    """The ``count`` values of an int8 run."""
+    scales, code_bytes = split_run(run, "int8", count, block_size)
+    codes = code_bytes.view(np.int8)
+    scale = per_element(scales.copy().view(np.float32), block_size, count)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.where(codes == INT8_NAN, np.float32(np.nan), codes.astype(np.float32) * scale)
+
+
+def int4_encode(
+    x: ArrayLike, block_size: int = 128, prescale: float = 1.0, random: NDArray[np.uint32] | None = None
+) -> Bytes:
+    """The run of ``x * prescale``: a float32 scale per block, then two codes per byte."""
+    values = multiplied(as_float32(x).ravel(), prescale)
+    check_block_size(block_size)
+    scales, codes = int4_codes(values, block_size, random)
+    return np.concatenate([scales.view(np.uint8), packed(codes, block_size)])
+
+
+def int4_codes(
+    values: Float32s, block_size: int, random: NDArray[np.uint32] | None
+) -> tuple[Float32s, Integers]:
+    """Scales and codes of float32 values; a non-finite one makes its block's scale NaN and its codes 0."""
+    amax = largest_magnitudes(values, block_size, finite_only=False)
+    is_finite = amax < FLOAT32_INFINITY
+    scales = integer_scales(np.where(is_finite, amax, 0).astype(np.uint32).view(np.float32), INT4_LARGEST)
+    keep = is_finite.repeat(block_size)[: values.size]
+    inverse = per_element(np.float32(1) / scales, block_size, values.size)
+    quotient = np.where(keep, values, np.float32(0)) * inverse
+    codes = np.where(keep, rounded(quotient, INT4_LARGEST, random), 0)
+    return np.where(is_finite, scales, np.float32(np.nan)), codes
+
+
+def int4_decode(run: Bytes, count: int, block_size: int = 128) -> Float32s:
+    """The ``count`` values of an int4 run."""
+    scale_bytes, pairs = split_run(run, "int4", count, block_size)
+    scale = per_element(scale_bytes.copy().view(np.float32), block_size, count)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(integers_of(unpacked(pairs, count, block_size)) * scale)
+
+
+def integers_of(nibbles: NDArray[np.uint8]) -> Float32s:
+    """What four bits mean in two's complement, as float32."""
+    return np.where(nibbles < 8, nibbles, nibbles.astype(np.int64) - 16).astype(np.float32)
+
+
+def packed(codes: Integers, block_size: int) -> Bytes:
+    """Two codes to a byte: a block's first half, ceil(n / 2), in the lower bits, the second in the upper."""
+    nibbles = (codes & 15).astype(np.uint8)
+    full = codes.size // block_size * block_size
+    halves = nibbles[:full].reshape(-1, 2, block_size // 2)
+    tail = np.append(nibbles[full:], np.zeros(codes.size % 2, np.uint8)).reshape(2, -1)
+    return np.concatenate([(halves[:, 0] | halves[:, 1] << 4).ravel(), tail[0] | tail[1] << 4])
+
+
+def unpacked(pairs: Bytes, count: int, block_size: int) -> NDArray[np.uint8]:
+    """The four bits of each of `count` codes."""
+    full = count // block_size * block_size
+    of_blocks, tail = pairs[: full // 2].reshape(-1, block_size // 2), pairs[full // 2 :]
+    nibbles = np.concatenate([of_blocks & 15, of_blocks >> 4], axis=1).ravel()
+    return np.concatenate([nibbles, tail & 15, tail >> 4])[:count]
