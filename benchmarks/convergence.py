@@ -28,7 +28,11 @@ from convergence_statistics import estimate, paired
 from convergence_tasks import TASKS
 
 HERE = Path(__file__).resolve().parent
-COMPRESSIONS = ["fp16", "bit16", "bit8"]
+COMPRESSIONS = [
+    *("fp16", "bit16", "bit8", "int8", "int4:error_feedback=1", "int4"),
+    "int4:rotation=hadamard,levels=lloyd,error_feedback=1",
+    *("topk", "powersgd"),  # error feedback is their default
+]
 Run = tuple[str, str, int]  # task, compression, seed
 
 

@@ -41,12 +41,6 @@ class Progress:
     curve: list[dict[str, float]] = field(default_factory=list)
 
 
-def compression_of(text: str) -> Any:
-    """The compressor that a text such as "bit8" or "int4:error_feedback=1" names."""
-    from_text = getattr(hvd.Compression, "from_text", None)
-    return from_text(text) if from_text else getattr(hvd.Compression, text)
-
-
 def tested(task: Task, model: torch.nn.Module, thorough: bool) -> dict[str, float]:
     """Mean loss and accuracy on the held-out data of all ranks."""
     loss, right, total = hvd.allreduce(task.score(model, thorough), op=hvd.Sum, name="score").tolist()
@@ -60,7 +54,9 @@ def train(task: Task, compression: str, seed: int, steps: int) -> dict[str, Any]
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     adam = torch.optim.Adam(model.parameters(), lr=task.learning_rate)
     optimizer = hvd.DistributedOptimizer(
-        adam, named_parameters=model.named_parameters(), compression=compression_of(compression)
+        adam,
+        named_parameters=model.named_parameters(),
+        compression=hvd.Compression.from_text(compression),
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, warm_up_then_decay(steps))
     progress = Progress()
@@ -106,7 +102,9 @@ def run(plan: list[dict[str, Any]]) -> bool:
     torch.set_num_threads(1)
     hvd.init()
     for compression in {entry["compression"] for entry in plan}:
-        compression_of(compression)  # a name that is wrong is said before the first run, not after an hour
+        hvd.Compression.from_text(
+            compression
+        )  # what is wrong is said before the first run, not after an hour
     tasks = {name: TASKS[name](hvd.rank(), hvd.size()) for name in {entry["task"] for entry in plan}}
     agreed = True
     for number, entry in enumerate(plan, start=1):
