@@ -2,7 +2,8 @@
 
     python benchmarks/cluster.py                                    # everything; about half an hour, as root
     python benchmarks/cluster.py --parts allreduce --hosts 2 --sizes 104857600 --only gloo bit8
-    python benchmarks/cluster.py --rates 1gbit 10gbit --out cluster.json --plots docs/images
+    python benchmarks/cluster.py --out cluster.json --plots docs --into docs/benchmarks.md
+    python benchmarks/cluster.py --shown allreduce.json training.json --into docs/benchmarks.md
 
 Makes the hosts itself, out of namespaces (horovod.made_hosts). docs/benchmarks.md defines every column.
 """
@@ -65,7 +66,9 @@ def arguments(words: list[str]) -> argparse.Namespace:
     option("--link-seconds", type=float, default=2.0, help="of each measurement of the cables (default 2)")
     option("--limit", type=float, default=600.0, help="seconds after which a job is ended (default 600)")
     option("--out", default="", help="also write the figures to this JSON file")
-    option("--plots", default="", help="also draw them, into this folder")
+    option("--plots", default="", help="also draw them as cluster_*.svg, into this folder")
+    option("--into", default="", help="page whose results of this benchmark are replaced")
+    option("--shown", nargs="+", metavar="FILE", help="measure nothing: show what --out has written")
     option("--quick", action="store_true", help="tiny sizes and models, once: shows that it runs, no more")
     chosen = parser.parse_args(words)
     chosen.trained = chosen.trained or [*training.RIVALS, *allreduce.OURS]
@@ -123,24 +126,41 @@ def main(words: list[str]) -> int:
         rank(words[1])
         return 0
     chosen = arguments(words)
-    reason = why_not()
-    if reason:
-        raise SystemExit(f"cluster.py: {reason}")
+    if chosen.shown:
+        document = joined([json.loads(Path(name).read_text()) for name in chosen.shown])
+    else:
+        reason = why_not()
+        if reason:
+            raise SystemExit(f"cluster.py: {reason}")
+        document = {"benchmark": "cluster", "machine": report.machine(), **measure(chosen)}
+    publish(document, chosen)
+    return 0
+
+
+def joined(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    """The figures of several runs; which machine they were measured on is what the first one says."""
+    first, *others = documents
+    for document in others:
+        for part in ("links", *PARTS):
+            first[part] += document[part]
+    return first
+
+
+def publish(document: dict[str, Any], chosen: argparse.Namespace) -> None:
+    """Print the figures, and bring them where they were asked for."""
     from on_hosts import tables
 
-    facts = report.machine()
-    document = {"benchmark": "cluster", "machine": facts, **measure(chosen)}
-    print(report.machine_text(facts))
-    for title, table in tables.sections(document):
-        print(f"\n{title}\n{table}")
-    if chosen.out:
-        report.write_json(chosen.out, document)
+    pictures: list[Path] = []
     if chosen.plots:
         from on_hosts import plots
 
-        for path in plots.draw(document, chosen.plots):
-            print(f"drew {path}")
-    return 0
+        pictures = plots.draw(document, chosen.plots)
+    text = tables.page_of(document, [path.name for path in pictures])
+    print(text, end="")
+    if chosen.out:
+        report.write_json(chosen.out, document)
+    if chosen.into:
+        report.replace_part(Path(chosen.into), "benchmarks/cluster.py", text.strip())
 
 
 if __name__ == "__main__":

@@ -91,6 +91,31 @@ def get_codec(
 def codec_named(name: str, *, level: str = "") -> Codec:
     """The codec whose `name` this is, options included; ValueError if there is none."""
 
+class LinkCosts:
+    """What moving bytes costs, in seconds; without measurement, that of today's memory and 10 Gbit/s."""
+
+    memory_latency: float
+    memory_byte: float
+    network_latency: float
+    network_byte: float
+
+class RouteFacts:
+    """What the route of an allreduce depends on; the default is one rank."""
+
+    ranks: int
+    hosts: int
+    most_on_a_host: int
+    shares_memory: bool
+    has_host_windows: bool
+    is_encoded: bool
+    bytes: int
+    wire_bytes: int
+
+def choose_route(
+    facts: RouteFacts, algorithm: str = "auto", deterministic: bool = False, costs: LinkCosts = ...
+) -> tuple[str, bool, str]:
+    """The route's name, whether the codec is used, and why; ValueError for an unknown algorithm."""
+
 class World:
     """This process' place in the job, and its transport."""
 
@@ -108,6 +133,9 @@ class World:
     def cross_size(self) -> int: ...
     @property
     def homogeneous(self) -> bool: ...
+    @property
+    def links(self) -> LinkCosts:
+        """What moving bytes costs here, as measured by open_world(); the same on all ranks."""
     @property
     def transport(self) -> str: ...
     @property

@@ -12,7 +12,7 @@ import torch
 from on_hosts.ranks import Ranks, bytes_sent
 
 RIVALS = {"MPI": "mpirun", "MPI, 2 links": "mpirun, 2 links", "gloo": "torch", "gloo half": "torch"}
-OURS = ("none", "bit16", "bit8")
+OURS = ("none", "bit16", "bit8", "int8", "int4")
 CHECKED = 1 << 20  # elements at the start of each tensor that are compared with NumPy's sum
 
 

@@ -1,7 +1,7 @@
 """Jobs of one rank per host, started as each contender's users start theirs, and what their ranks wrote down.
 
-A job is a document (JSON, in a file that all hosts see) that says what the ranks are to do; every rank writes one
-back. The ranks' documents prove that the job succeeded, not a launcher's exit code.
+A job is a document (JSON, in a file that all hosts see) that says what the ranks are to do; every rank writes
+one back. The ranks' documents prove that the job succeeded, not a launcher's exit code.
 """
 
 from __future__ import annotations

@@ -8,27 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-# Simonyan and Zisserman 2014, configuration D: channels of 3x3 convolutions; 0 is where the picture is halved.
-VGG16 = (
-    64,
-    64,
-    0,
-    128,
-    128,
-    0,
-    256,
-    256,
-    256,
-    0,
-    512,
-    512,
-    512,
-    0,
-    512,
-    512,
-    512,
-    0,
-)
+# Simonyan and Zisserman 2014, configuration D: channels of 3x3 convolutions; "/" halves the picture.
+VGG16 = "64 64 / 128 128 / 256 256 256 / 512 512 512 / 512 512 512 /"
 PICTURE = 224
 CLASSES = 1000
 
@@ -37,12 +18,13 @@ def vgg16(divide: int = 1, picture: int = PICTURE) -> nn.Sequential:
     """VGG-16 with 138 M parameters. divide: every layer has this many times fewer channels."""
     layers: list[nn.Module] = []
     before = 3
-    for entry in VGG16:
-        if entry == 0:
+    for entry in VGG16.split():
+        if entry == "/":
             layers.append(nn.MaxPool2d(2))
         else:
-            layers += [nn.Conv2d(before, entry // divide, 3, padding=1), nn.ReLU(inplace=True)]
-            before = entry // divide
+            channels = int(entry) // divide
+            layers += [nn.Conv2d(before, channels, 3, padding=1), nn.ReLU(inplace=True)]
+            before = channels
     side, wide = picture // 32, 4096 // divide
     layers += [nn.Flatten(), nn.Linear(before * side * side, wide), nn.ReLU(inplace=True), nn.Dropout()]
     layers += [nn.Linear(wide, wide), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(wide, CLASSES)]
@@ -65,7 +47,7 @@ class _Accelerator(torch.autograd.Function):
 
 
 class Block(nn.Module):
-    """The parameters of a transformer block, 12 width^2, and an accelerator that does nothing but take its time."""
+    """A transformer block's parameters, 12 width^2, and an accelerator that does nothing but take time."""
 
     def __init__(self, width: int, seconds: float) -> None:
         super().__init__()

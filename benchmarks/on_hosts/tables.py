@@ -112,8 +112,16 @@ def sections(document: Record) -> list[tuple[str, str]]:
     if document["scaling"]:
         first = document["scaling"][0]
         title = (
-            f"Scaling of a {first['model']} of {first['parameters'] / 1e6:.1f} M parameters, {first['rate']}, "
+            f"Scaling of a {first['model']}, {first['parameters'] / 1e6:.1f} M parameters, {first['rate']}: "
             f"samples/s (efficiency); computing is {first['seconds']:.2f} s of waiting, as for an accelerator"
         )
         parts.append((title, scaling_table(document["scaling"])))
     return parts
+
+
+def page_of(document: Record, pictures: list[str]) -> str:
+    """Everything as Markdown; pictures: names of files beside the page."""
+    parts = [f"Measured on: {report.machine_text(document['machine'])}."]
+    parts += [f"**{title}**\n\n{table}" for title, table in sections(document)]
+    parts += [f"![{name.removesuffix('.svg').replace('_', ' ')}]({name})" for name in pictures]
+    return "\n\n".join(parts) + "\n"

@@ -28,9 +28,9 @@ def step_of(contender: str, model: nn.Module) -> tuple[nn.Module, torch.optim.Op
     if contender == ALONE:
         return model, optimizer
     if contender in RIVALS:
-        # All ranks have drawn the same parameters: nothing to send before the first step. PowerSGD's hook sums
-        # several times for each bucket; over gloo, sums of two buckets meet in different orders on different
-        # ranks, and the job fails ("collective mismatch"). So it gets one bucket.
+        # All ranks have drawn the same parameters: nothing to send before the first step. PowerSGD's hook
+        # sums several times for each bucket; over gloo, sums of two buckets meet in different orders on
+        # different ranks, and the job fails ("collective mismatch"). So it gets one bucket.
         megabytes = 4096 if contender == "DDP PowerSGD" else None
         parallel = nn.parallel.DistributedDataParallel(model, init_sync=False, bucket_cap_mb=megabytes)
         add_hook(contender, parallel)

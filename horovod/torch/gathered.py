@@ -20,6 +20,7 @@ import torch
 from horovod.common.exceptions import HorovodInternalError
 from horovod.torch.compression.configured import ConfiguredCompressor
 from horovod.torch.reduce_ops import OP_NAMES, Average, ReduceArguments
+from horovod.torch.residuals import TensorFeedback, compressed_with
 
 __all__ = ["Contribution", "contribution", "reduced"]
 
@@ -37,13 +38,17 @@ class Contribution(NamedTuple):
 
 
 def contribution(
-    label: str, tensor: torch.Tensor, arguments: ReduceArguments, compressor: Any
+    label: str,
+    tensor: torch.Tensor,
+    arguments: ReduceArguments,
+    compressor: Any,
+    feedback: TensorFeedback | None = None,
 ) -> Contribution:
     """Compress ``tensor`` and wrap the codes for the way; ``label`` is the operation's wire name."""
     values = tensor.detach()
     if arguments.prescale != 1.0:
         values = values * arguments.prescale
-    codes, ctx = compressor.compress(values)
+    codes, ctx = compressed_with(compressor, values, feedback)
     terms = {
         "shape": list(tensor.shape),
         "dtype": _dtype_name(tensor.dtype),

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch.checkpoint import Checkpoint
 from horovod.torch.compression import Compression, Rules
 from horovod.torch.compression.memory import Memory
 from horovod.torch.exchange import sparse_allreduce_async
 from horovod.torch.gathered import compressor_name
 from horovod.torch.handles import synchronize
 from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, ReduceArguments, Sum, reduce_arguments
-from horovod.torch.submission import start_allreduce
+from horovod.torch.residuals import Residuals
+from horovod.torch.submission import Kept, start_allreduce
 
 __all__ = ["GradientReducer", "Wait", "wait_for_all"]
 
@@ -32,6 +35,9 @@ class GradientReducer:
     Attributes:
         rules: which parameter is compressed how.
         memory: what compressors remember between steps, by the parameter's name.
+        residuals: what they have lost of gradients, and is still owed, by the parameter's name.
+        checkpoint: how the two are saved and restored.
+        in_flight: reductions that have been started, and not waited for.
     """
 
     def __init__(
@@ -47,6 +53,9 @@ class GradientReducer:
         self.sparse_as_dense = sparse_as_dense
         self.rules = Rules(compression)
         self.memory = Memory()
+        self.residuals = Residuals(any(getattr(c, "error_feedback", False) for c in self.rules.compressors))
+        self.checkpoint = Checkpoint(self.residuals, self.memory, process_set)
+        self.in_flight = 0
         self._process_set = process_set
         self._has_sparse_gradients = has_sparse_gradients
         # Average divides by size() in the core; predividing moves part of that before the sum.
@@ -54,6 +63,13 @@ class GradientReducer:
         self._sparse_dims: dict[torch.Tensor, int] = {}  # of the parameters whose gradient was sparse before
         for compressor in self.rules.compressors if op not in (Average, Sum) else []:
             _check_not_added(op, compressor, self.rules.said)
+
+    def go_on_from(self, other: GradientReducer) -> None:
+        """Take over copies of what another one of the same parameters remembers."""
+        self.residuals.follow(other.residuals.source)
+        remembered = other.checkpoint.state_dict()
+        if remembered:
+            self.checkpoint.load_state_dict(copy.deepcopy(remembered))
 
     def compressor_for(self, name: str, parameter: torch.Tensor) -> Any:
         """Compression of a parameter's gradient: none for vectors and for what is too small to be worth it.
@@ -124,6 +140,9 @@ class GradientReducer:
         names, parameters, tensors = zip(*entries, strict=True)
         name = f"group.{names[0]}" if grouped else names[0]
         compressor = self.compressor_for(names[0], parameters[0])
+        if self.in_flight == 0:
+            self.checkpoint.on_reduction()
+            self.residuals.rescale()
         handle = start_allreduce(
             tensors,
             name,
@@ -132,10 +151,15 @@ class GradientReducer:
             self._process_set,
             in_place=True,
             grouped=grouped,
-            states=[self.memory.of(each, compressor) for each in names],
+            kept=[
+                Kept(self.memory.of(each, compressor), self.residuals.of(each, tensor, compressor))
+                for each, tensor in zip(names, tensors, strict=True)
+            ],
         )
+        self.in_flight += 1
 
         def wait() -> None:
+            self.in_flight -= 1
             synchronize(handle)
 
         return wait

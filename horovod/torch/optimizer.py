@@ -131,10 +131,11 @@ class _DistributedOptimizer(GradientListener):
 
         return closure_and_synchronize
 
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        """As the wrapped optimizer's; accumulation over backward passes starts anew."""
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._synchronized, self._should_synchronize = False, True
-        super().load_state_dict(*args, **kwargs)
+        super().load_state_dict(state_dict)
+
+    load_state_dict.__doc__ = GradientListener.load_state_dict.__doc__
 
 
 def DistributedOptimizer(

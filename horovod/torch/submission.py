@@ -23,10 +23,11 @@ from horovod.torch.compression.memory import Memory
 from horovod.torch.handles import Operation, Output
 from horovod.torch.naming import wire_name
 from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, ReduceArguments, Sum
+from horovod.torch.residuals import compressed_with
 from horovod.torch.rounds import RoundsOperation
 from horovod.torch.tensors import addressable, check_served, described, grouped_from_core, is_addressable
 
-__all__ = ["delivered", "reduction_of", "start_allreduce"]
+__all__ = ["Kept", "delivered", "reduction_of", "start_allreduce"]
 
 Finish = Callable[[list[native.Result]], list[torch.Tensor]]
 
@@ -35,10 +36,17 @@ _memory = Memory()
 basics.before_next_job(_memory.clear)
 
 
+class Kept(NamedTuple):
+    """What is remembered of a tensor from one allreduce to the next."""
+
+    state: State  # its compressor's
+    feedback: Any = None  # a Feedback that suits the compressor, or None: what is lost is not given back
+
+
 class _Request(NamedTuple):
     """One allreduce as it is started: shared by the routes its tensors may take.
 
-    ``states`` and ``ranks``: of each tensor, what its compressor remembers; how many ranks take part.
+    ``kept`` and ``ranks``: what is remembered of each tensor; how many ranks take part.
     """
 
     wire: str
@@ -47,7 +55,7 @@ class _Request(NamedTuple):
     in_place: bool
     operation: Operation
     process_set_id: int
-    states: Sequence[State]
+    kept: Sequence[Kept]
     ranks: int
 
 
@@ -60,12 +68,12 @@ def start_allreduce(
     *,
     in_place: bool,
     grouped: bool,
-    states: Sequence[State] | None = None,
+    kept: Sequence[Kept] | None = None,
 ) -> int:
     """Allreduce of one tensor or a group over a process set.
 
-    ``compressor`` is resolved; its output is a tuple if ``grouped``. ``states``: for each tensor what its
-    compressor remembers; without them, what it remembers of an operation of that name.
+    ``compressor`` is resolved; its output is a tuple if ``grouped``. ``kept`` is of each
+    tensor; without it, compressors remember what they do of an operation of that name.
     """
     member = basics.member()
     operation = Operation(member.engine)
@@ -75,11 +83,11 @@ def start_allreduce(
     ranks = process_set.size() or 1
     routes = [_route(tensor, compressor, arguments, name, ranks) for tensor in tensors]
     wire = wire_name("allreduce", name, process_set)
-    if states is None:
+    if kept is None:
         is_kept = name is not None and getattr(compressor, "combine", "sum") == "rounds"
         keys = [f"{process_set_id}/{wire}/{i}" for i in range(len(tensors))]
-        states = [_memory.of(key, compressor) if is_kept else {} for key in keys]
-    request = _Request(wire, arguments, compressor, in_place, operation, process_set_id, states, ranks)
+        kept = [Kept(_memory.of(key, compressor) if is_kept else {}) for key in keys]
+    request = _Request(wire, arguments, compressor, in_place, operation, process_set_id, kept, ranks)
     waiting.advance_all()
     finishes: list[tuple[list[int], slice, Finish]] = []
     with handles.starting(operation):
@@ -88,7 +96,7 @@ def start_allreduce(
             members = [i for i, other in enumerate(routes) if other is route]
             wire = request.wire if number == 0 else f"{request.wire}.{number}"
             begin = len(operation.waits)
-            own = request._replace(wire=wire, states=[states[i] for i in members])
+            own = request._replace(wire=wire, kept=[kept[i] for i in members])
             finish = route(own, [tensors[i] for i in members])
             finishes.append((members, slice(begin, len(operation.waits)), finish))
 
@@ -160,13 +168,13 @@ def reduction_of(arguments: ReduceArguments, codec: native.Codec | None) -> nati
 def _start_native(request: _Request, tensors: list[torch.Tensor], codec: native.Codec | None) -> Finish:
     operation = request.operation
     members, outputs = [], []
-    for tensor in tensors:
+    for tensor, kept in zip(tensors, request.kept, strict=True):
         source = addressable(tensor)
         # A copy may be overwritten. `source` aliases the tensor otherwise, and must not be, unless that was
         # asked for.
         overwrite = request.in_place or not is_addressable(tensor)
         output = source if overwrite else torch.empty_like(source)
-        members.append(described(source, output))
+        members.append(described(source, output, kept.feedback if codec else None))
         operation.tensors += [tensor, source, output]
         outputs.append(tensor if request.in_place and is_addressable(tensor) else output)
     operation.waits.append(
@@ -192,8 +200,8 @@ def _start_summed(request: _Request, tensors: list[torch.Tensor]) -> Finish:
     compressor = request.compressor
     compressed, contexts = [], []
     with torch.no_grad():
-        for tensor in tensors:
-            small, ctx = compressor.compress(tensor.detach())
+        for tensor, kept in zip(tensors, request.kept, strict=True):
+            small, ctx = compressed_with(compressor, tensor.detach(), kept.feedback)
             check_served(small, request.wire)
             keep = (
                 not request.in_place
@@ -219,8 +227,8 @@ def _start_gathered(request: _Request, tensors: list[torch.Tensor]) -> Finish:
     """
     with torch.no_grad():
         contributions = [
-            gathered.contribution(request.wire, tensor, request.arguments, request.compressor)
-            for tensor in tensors
+            gathered.contribution(request.wire, tensor, request.arguments, request.compressor, kept.feedback)
+            for tensor, kept in zip(tensors, request.kept, strict=True)
         ]
     payloads = [own.payload for own in contributions]
     operation = request.operation
@@ -246,8 +254,12 @@ def _start_in_rounds(request: _Request, tensors: list[torch.Tensor]) -> Finish:
     """The compressor makes the sum from sums of its own, the first of which is requested here."""
     prescale = request.arguments.prescale
     values = [tensor.detach() if prescale == 1.0 else tensor.detach() * prescale for tensor in tensors]
+    values = [
+        value if kept.feedback is None else kept.feedback.added_to(value)
+        for value, kept in zip(values, request.kept, strict=True)
+    ]
     rounds = [
-        request.compressor.rounds(value, state) for value, state in zip(values, request.states, strict=True)
+        request.compressor.rounds(value, kept.state) for value, kept in zip(values, request.kept, strict=True)
     ]
     running = RoundsOperation(
         request.operation.engine,
@@ -261,8 +273,11 @@ def _start_in_rounds(request: _Request, tensors: list[torch.Tensor]) -> Finish:
 
     @torch.no_grad()
     def finish(results: list[native.Result]) -> list[torch.Tensor]:
-        return [
-            (sum_ * scale).to(tensor.dtype) for sum_, tensor in zip(running.results(), tensors, strict=True)
-        ]
+        sums = running.results()
+        for sum_, value, kept in zip(sums, values, request.kept, strict=True):
+            if kept.feedback is not None:
+                # What the sum lacks is shared out: all residuals together are what all ranks have lost.
+                kept.feedback.keep(value, sum_ / request.ranks)
+        return [(sum_ * scale).to(tensor.dtype) for sum_, tensor in zip(sums, tensors, strict=True)]
 
     return finish

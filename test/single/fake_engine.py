@@ -31,6 +31,7 @@ class Tensor:
     destination: int
     shape: list[int]
     dtype: int
+    feedback: Any = None
 
     def values(self) -> torch.Tensor:
         dtype = DTYPES[self.dtype]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -52,10 +52,15 @@ def laid_out(xs: list[NDArray[Any]]) -> bytes:
     return everything
 
 
-def tensor(source: NDArray[Any], destination: NDArray[Any] | None = None) -> _native.Tensor:
+def tensor(
+    source: NDArray[Any],
+    destination: NDArray[Any] | None = None,
+    feedback: _native.Feedback | None = None,
+) -> _native.Tensor:
     """The core's view of an array; without a destination the operation is in place."""
     out = source if destination is None else destination
-    return _native.Tensor(source.ctypes.data, out.ctypes.data, list(source.shape), NUMBERS[source.dtype])
+    dtype = NUMBERS[source.dtype]
+    return _native.Tensor(source.ctypes.data, out.ctypes.data, list(source.shape), dtype, feedback)
 
 
 def source_only(x: NDArray[Any]) -> _native.Tensor:
@@ -111,12 +116,15 @@ def on_ranks(
     shares_memory: bool = True,
     settings: _native.Settings | None = None,
     stepped: Collection[int] = (),
+    hosts: Sequence[int] = (),
 ) -> list[Any]:
     """Runs program(rank, engine) on `size` threads; results by rank. The first exception is raised here.
 
+    hosts: the number of each rank's host; ranks of one host share memory, if any do, and hosts do not.
+
     The engines of the ranks in `stepped` have no thread: their programs call step() themselves.
     """
-    worlds = _native.local_worlds(size, shares_memory)
+    worlds = _native.local_worlds(size, shares_memory, list(hosts))
     results: list[Any] = [None] * size
     errors: list[BaseException] = []
 

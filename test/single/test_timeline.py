@@ -87,8 +87,11 @@ def test_the_phases_of_a_route_are_activities(tmp_path: Path) -> None:
     def activities(name: str) -> list[str]:
         return names([e for e in events if e["pid"] == process[name]], "B")
 
-    moved = ["MEMCPY_IN_FUSION_BUFFER", "LOCAL_ALLREDUCE", "REDUCE", "LOCAL_ALLREDUCE"]
-    assert activities("plain") == ["NEGOTIATE_ALLREDUCE", "ALLREDUCE", *moved, "MEMCPY_OUT_FUSION_BUFFER"]
+    # In steps that overlap: the phases alternate.
+    plain = activities("plain")
+    assert plain[:3] == ["NEGOTIATE_ALLREDUCE", "ALLREDUCE", "MEMCPY_IN_FUSION_BUFFER"]
+    assert set(plain[3:]) - {plain[2]} == {"LOCAL_ALLREDUCE", "REDUCE", "MEMCPY_OUT_FUSION_BUFFER"}
+    assert plain[-1] == "MEMCPY_OUT_FUSION_BUFFER"
     assert activities("coded") == ["NEGOTIATE_ALLREDUCE", "ALLREDUCE", "ENCODE", "LOCAL_ALLREDUCE", "REDUCE"]
     assert activities("adasum")[:4] == [
         "NEGOTIATE_ALLREDUCE", "ADASUM", "MEMCPY_IN_FUSION_BUFFER", "LOCAL_ADASUM_ALLREDUCE",

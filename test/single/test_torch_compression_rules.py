@@ -111,6 +111,7 @@ def test_groups_are_split_by_compressor(engine: FakeEngine) -> None:
         ({"*": "bit9"}, r"there is no 'bit9'; there are bf16, bit16, bit8, fp16, int4, int8, none"),
         ({"*": 3}, "no compressor"),
         ("int4:levels=lloyd", "needs rotation='hadamard'"),
+        ("int4:levels=lloyd,rotation=hadamard,rounding=stochastic", "rounds to nearest only"),
         ("bit8:block=32", "no option 'block'; there are: format, block_size, rounding, seed"),
         ("bit8:block_size=33", "block_size=33"),
         ("bit8:block_size=big", "block_size: 'big' is not a number"),

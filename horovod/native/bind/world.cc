@@ -50,6 +50,7 @@ void register_world(nb::module_& m) {
       .def_prop_ro("cross_size", topology<&Topology::cross_size>)
       .def_prop_ro("homogeneous", topology<&Topology::homogeneous>)
       .def("abandon", [](World& world) { world.opened.transport->abandon(); })
+      .def_prop_ro("links", [](const World& world) { return world.opened.transport->links(); })
       .def_prop_ro("transport", [](const World& world) { return world.opened.transport->name(); })
       .def_prop_ro("mpi_library", [](const World& world) { return world.opened.mpi_library; })
       .def_prop_ro("mpi_threads_multiple", [](const World& world) { return world.opened.mpi_threads_multiple; });

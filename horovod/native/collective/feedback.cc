@@ -32,10 +32,12 @@ float* Feedback::claim(Stage stage, int64_t begin, int64_t count) {
     throw InvalidArgument("elements [" + std::to_string(begin) + ", " + std::to_string(begin + count) +
                           ") are not within a feedback of " + std::to_string(count_));
   }
-  if (held.begin == begin && held.values.size() == static_cast<size_t>(count)) return held.values.data();
-
-  Residual wanted{begin, std::vector<float>(static_cast<size_t>(count))};
   const int64_t held_end = held.begin + static_cast<int64_t>(held.values.size());
+  const bool is_within = held.begin <= begin && begin + count <= held_end;
+  if (is_within && (stage == Stage::kSent || count == held_end - held.begin)) {
+    return held.values.data() + (begin - held.begin);
+  }
+  Residual wanted{begin, std::vector<float>(static_cast<size_t>(count))};
   const int64_t from = std::clamp(begin, held.begin, held_end);
   const int64_t to = std::clamp(begin + count, from, held_end);
   const float* values = held.values.data();

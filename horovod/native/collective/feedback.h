@@ -35,8 +35,9 @@ class Feedback : public std::enable_shared_from_this<Feedback> {
   int64_t count() const { return count_; }
   int64_t bytes() const;  // held now
 
-  // The residuals of exactly these elements, which the stage holds from now on. Of others it held, those that are not zero
-  // are dropped and counted: some other rank encodes these elements now. Throws InvalidArgument outside of [0, count()).
+  // The residuals of these elements, which the stage holds from now on. Of others it held, those that are not zero are
+  // dropped and counted: some other rank encodes these elements now. (But what was sent stays owed when this operation's
+  // route has the rank carry a part only: the next one may carry all again.) InvalidArgument outside of [0, count()).
   float* claim(Stage stage, int64_t begin, int64_t count);
   // How many were dropped since the last call.
   int64_t take_dropped();

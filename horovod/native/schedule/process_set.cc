@@ -20,6 +20,7 @@ RouteRules route_rules_of(const Surroundings& s) {
 ProcessSet::ProcessSet(const Surroundings& s, int id, uint32_t serial, std::vector<int> ranks)
     : id_(id), serial_(serial), ranks_(std::move(ranks)), simd_(s.simd) {
   const int rank = s.transport.rank();
+  if (id == 0) HVD_LOG(s.log, kInfo, "links: " << hvd::to_text(s.transport.links()));
   if (rank == 0) {
     coordinator_ = std::make_unique<Coordinator>(ranks_, label_of(id), s.settings.cache_capacity,
                                                  FusionRules{s.settings.fusion_threshold, s.settings.disable_group_fusion},

@@ -51,6 +51,19 @@ std::unique_ptr<Transport> make_mpi_transport(MpiJob& job, bool with_host_window
   return transport;
 }
 
+// Ranks that send each other different messages would wait for ever.
+void check_agreement(Transport& transport, const Settings& settings) {
+  const std::string chosen = settings.allreduce_algorithm + (settings.deterministic ? "!" : "?");
+  uint32_t hash = 0;
+  for (const char c : chosen) hash = hash * 31 + static_cast<unsigned char>(c);
+  const auto digest = static_cast<double>(hash);  // exactly
+  const Figures extremes = largest_of_all(transport, {digest, -digest, 0, 0});
+  if (extremes[0] == -extremes[1]) return;
+  throw StartupError("the ranks have different values of HOROVOD_ALLREDUCE_ALGORITHM or HOROVOD_DETERMINISTIC; rank " +
+                     std::to_string(transport.rank()) + " has " + settings.allreduce_algorithm + " and " +
+                     (settings.deterministic ? "1" : "0") + ". Give all ranks the same, as horovodrun does");
+}
+
 }  // namespace
 
 OpenedTransport open_transport(const Settings& settings, const std::string& prefix, const std::vector<int>& ranks) {
@@ -83,6 +96,8 @@ OpenedTransport open_transport(const Settings& settings, const std::string& pref
   } else {
     opened.transport = make_mpi_transport(job, settings.transport != "mpi");
   }
+  check_agreement(*opened.transport, settings);
+  if (!settings.deterministic) opened.transport->know_links(measure_links(*opened.transport));
   return opened;
 }
 

@@ -27,12 +27,16 @@ ROUNDINGS = ("nearest", "stochastic")
 
 
 class CodecCompressor(ConfiguredCompressor):
-    """A compressor that names a native codec: the core encodes, sums and decodes in one go."""
+    """A compressor that names a native codec: the core encodes, sums and decodes in one go.
+
+    Called by hand, stochastic rounding draws other numbers in every call, the same in every program.
+    """
 
     combine = "gather"
 
     def __init__(self, *, error_feedback: bool = False, min_elements: int | None = MIN_ELEMENTS) -> None:
         super().__init__(error_feedback=error_feedback, min_elements=min_elements)
+        self._draws = 0  # calls of compress() that used random numbers
 
     def native_codec(self) -> native.Codec:
         """The codec with this compressor's options."""
@@ -52,7 +56,9 @@ class CodecCompressor(ConfiguredCompressor):
         values = addressable(tensor)
         codec = self.native_codec()
         encoded = torch.empty(codec.encoded_bytes(values.numel()), dtype=torch.uint8)
-        codec.encode(values.data_ptr(), NATIVE_DTYPES[values.dtype], values.numel(), encoded.data_ptr())
+        dtype, count = NATIVE_DTYPES[values.dtype], values.numel()
+        codec.encode(values.data_ptr(), dtype, count, encoded.data_ptr(), key=self._draws)
+        self._draws += codec.is_stochastic
         return encoded, (tensor.dtype, tensor.shape)
 
     @method_on_class_too
@@ -84,7 +90,7 @@ class Bit16Compressor(CodecCompressor):
 class _BlockCompressor(CodecCompressor):
     """What the formats with a scale for each block share: its size, rounding and the seed of random numbers.
 
-    The seed counts where something is random; ranks that add their codes need not have the same.
+    The seed counts where something is random. All ranks need the same options.
     """
 
     def __init__(
@@ -178,8 +184,8 @@ class Int4Compressor(_BlockCompressor):
         rotation: "hadamard" multiplies each block by a randomised Walsh-Hadamard matrix first, which spreads
             outliers over the block; "none" does not.
         levels: "uniform", or "lloyd": the 16 values with the least error for normal numbers, which blocks
-            are after the rotation. So it needs rotation="hadamard".
-        seed: of the rotation's signs, and of stochastic rounding. All ranks need the same for a rotation.
+            are after the rotation. So it needs rotation="hadamard"; and rounding="nearest".
+        seed: of the rotation's signs, and of stochastic rounding.
 
     The others, and errors, as those of Bit8Compressor.
     """
@@ -209,6 +215,11 @@ class Int4Compressor(_BlockCompressor):
                 "Int4Compressor(levels='lloyd') needs rotation='hadamard': its levels are those of normal "
                 "numbers, which only rotated blocks hold."
             )
+        if levels == "lloyd" and rounding != "nearest":
+            raise ValueError(
+                "Int4Compressor(levels='lloyd') rounds to nearest only: between its outermost level and the "
+                "block's largest element there is no second level to round to."
+            )
         self.rotation, self.levels = rotation, levels
 
     def native_codec(self) -> native.Codec:
@@ -223,10 +234,6 @@ class Int4Compressor(_BlockCompressor):
         )
 
 
-_DEFAULTS = {"variant": "e4m3", "rounding": "nearest", "rotation": "none", "levels": "uniform", "seed": 0}
-
-
 @functools.lru_cache(maxsize=256)
 def _codec(format: str, block_size: int, **options: Any) -> native.Codec:
-    said = {name: value for name, value in options.items() if value != _DEFAULTS[name]}
-    return native.get_codec(format, block_size, **said)
+    return native.get_codec(format, block_size, **options)

@@ -14,7 +14,7 @@ import horovod.torch as hvd
 os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
 EVERY = [
     "none", "fp16", "bf16", "bit16", "bit8", "bit8:block_size=32,min_elements=none", "topk:ratio=0.2",
-    "topk:k=3,min_elements=0", "powersgd", "powersgd:rank=1,min_elements=none", "powersgd:warm_start=0",
+    "topk:k=100,min_elements=0", "powersgd", "powersgd:rank=1,min_elements=none", "powersgd:warm_start=0",
     {"0.*": "powersgd:rank=2", "2.weight": "topk:ratio=0.5", "*.bias": "none", "*": "bit8"},
 ]  # fmt: skip
 
