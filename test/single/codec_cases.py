@@ -110,11 +110,11 @@ def bits(x: NDArray[Any]) -> NDArray[Any]:
     return x.view(f"u{x.dtype.itemsize}")
 
 
-def assert_same_bits(actual: NDArray[Any], expected: NDArray[Any]) -> None:
+def assert_same_bits(actual: NDArray[Any], expected: NDArray[Any], what: str = "") -> None:
     """Equal dtype, shape and every bit; names the first differing element."""
     assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
     wrong = np.flatnonzero(bits(actual) != bits(expected))
     if wrong.size:
         i = wrong[0]
-        raise AssertionError(f"{wrong.size} of {actual.size} differ, first [{i}]: {actual[i]!r} = "
+        raise AssertionError(f"{what}{wrong.size} of {actual.size} differ, first [{i}]: {actual[i]!r} = "
                              f"{bits(actual)[i]:#x}, expected {expected[i]!r} = {bits(expected)[i]:#x}")

@@ -9,6 +9,7 @@ import numpy as np
 from codec_cases import DTYPES, assert_same_bits, gradient_like
 from numpy.typing import NDArray
 
+from horovod import _native as native
 from horovod.common.numpy_codec import bit16_saturated, named_codec
 
 Bytes = NDArray[np.uint8]
@@ -16,6 +17,7 @@ Float32s = NDArray[np.float32]
 
 GUARD = 64  # bytes before and after every output, which must stay as they are
 GUARD_BYTE = 0xA5
+LEVELS = native.simd_levels()
 NUMPY_DTYPES = {name: np.dtype(getattr(ml_dtypes, name, None) or name) for name in DTYPES}
 
 class Guarded:
@@ -75,18 +77,23 @@ def added(start: Float32s, values: Float32s) -> Float32s:
 
 
 def assert_is_the_twin(
-    codec: Any, x: NDArray[Any], prescale: float = 1.0, key: int = 0, first: int = 0
+    name: str, x: NDArray[Any], prescale: float = 1.0, key: int = 0, first: int = 0
 ) -> None:
-    """Encode, decode and decode_add of x give the NumPy twin's bytes."""
-    twin = named_codec(codec.name)
-    run, saturated = encode(codec, x, prescale, key=key, first=first)
+    """Encode, decode and decode_add of x give the NumPy twin's bytes, at every instruction set."""
+    twin = named_codec(name)
     floats = as_floats(x)
-    assert_same_bits(run, twin.encode(floats, prescale, key, first))
-    assert saturated == (bit16_saturated(floats, prescale) if codec.name == "bit16" else 0)
-    values = twin.decode(run, x.size)
-    assert_same_bits(decode(codec, run, x.size), values)
+    expected = twin.encode(floats, prescale, key, first)
+    saturated = bit16_saturated(floats, prescale) if name == "bit16" else 0
+    values = twin.decode(expected, x.size)
     start = gradient_like(x.size, seed=9)
-    assert_same_bits(decode_add(codec, run, start), added(start, values))
+    for level in LEVELS:
+        codec = native.codec_named(name, level=level)
+        run, counted = encode(codec, x, prescale, key=key, first=first)
+        assert_same_bits(run, expected, f"{name} encoded at {level}: ")
+        assert counted == saturated
+        assert_same_bits(decode(codec, run, x.size), values, f"{name} decoded at {level}: ")
+        sums = decode_add(codec, run, start)
+        assert_same_bits(sums, added(start, values), f"{name} decoded and added at {level}: ")
 
 
 def as_floats(x: NDArray[Any]) -> Float32s:

@@ -24,6 +24,7 @@ from codec_cases import (
     with_specials,
 )
 from native_codec import (
+    LEVELS,
     NUMPY_DTYPES,
     Float32s,
     Guarded,
@@ -39,7 +40,6 @@ from native_codec import (
 from horovod import _native as native
 from horovod.common.numpy_codec import E3M4, E4M3, E5M2, encoded_bytes, named_codec
 
-LEVELS = native.simd_levels()
 levels = pytest.mark.parametrize("level", LEVELS)
 blocks = pytest.mark.parametrize("block_size", BLOCK_SIZES)
 float_dtypes = pytest.mark.parametrize("dtype", DTYPES)
@@ -57,40 +57,35 @@ ENCODER_INPUTS = {
 encoder_inputs = pytest.mark.parametrize("x", ENCODER_INPUTS.values(), ids=ENCODER_INPUTS.keys())
 
 
-@levels
 @encoder_inputs
 @names
-def test_elements(level: str, x: Float32s, name: str) -> None:
-    assert_is_the_twin(native.codec_named(name, level=level), x, key=3, first=17)
+def test_elements(x: Float32s, name: str) -> None:
+    assert_is_the_twin(name, x, key=3, first=17)
 
 
-@levels
 @encoder_inputs
 @pytest.mark.parametrize("block_size", [32, 128])
 @pytest.mark.parametrize("fmt", [E4M3, E5M2, E3M4], ids=lambda fmt: fmt.name)
 @pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
-def test_bit8_elements_under_scale_one(
-    level: str, x: Float32s, block_size: int, fmt: Any, rounding: str
-) -> None:
+def test_bit8_elements_under_scale_one(x: Float32s, block_size: int, fmt: Any, rounding: str) -> None:
     """Led by the format's largest value, each block has scale 1, so that small elements are not lost."""
-    codec = native.get_codec("bit8", block_size, variant=fmt.name, rounding=rounding, level=level)
-    assert_is_the_twin(codec, in_blocks_of_scale_one(x, block_size, fmt.max_value))
+    name = native.get_codec("bit8", block_size, variant=fmt.name, rounding=rounding).name
+    assert_is_the_twin(name, in_blocks_of_scale_one(x, block_size, fmt.max_value))
 
 
-@levels
 @blocks
 @pytest.mark.parametrize("name", [
     "bit8/{}", "bit8/{}/e5m2", "bit8/{}/e3m4", "int8/{}", "int8/{}/stochastic", "int4/{}", "int4/{}/hadamard",
     "int4/{}/hadamard/lloyd",
 ])
-def test_scales_over_the_whole_range(level: str, block_size: int, name: str) -> None:
+def test_scales_over_the_whole_range(block_size: int, name: str) -> None:
     """Each block lies in a binade of its own, with the sweep's edge mantissas at its largest element."""
     sweep = np.abs(float32_sweep())
     largest = sweep[np.isfinite(sweep)][::29]
     below = np.random.default_rng(3).uniform(-1, 1, (largest.size, block_size)).astype(np.float32)
     x = below * largest[:, None]
     x[:, block_size // 2] = largest
-    assert_is_the_twin(native.codec_named(name.format(block_size), level=level), x.ravel())
+    assert_is_the_twin(name.format(block_size), x.ravel())
 
 
 @levels
@@ -144,26 +139,24 @@ def test_all_65536_halves_decode(level: str) -> None:
     assert_same_bits(decode_add(codec, run, start), added(start, expected))
 
 
-@levels
 @names
 @pytest.mark.parametrize("count", COUNTS)
-def test_runs_of_any_length(level: str, name: str, count: int) -> None:
-    codec = native.codec_named(name, level=level)
+def test_runs_of_any_length(name: str, count: int) -> None:
+    codec = native.codec_named(name)
     format_name = name.split("/")[0]
     block_size = 128 if format_name == "bit16" else codec.block_size
     assert codec.encoded_bytes(count) == encoded_bytes(format_name, count, block_size)
-    assert_is_the_twin(codec, gradient_like(count))
-    assert_is_the_twin(codec, with_specials(gradient_like(count)))
+    assert_is_the_twin(name, gradient_like(count))
+    assert_is_the_twin(name, with_specials(gradient_like(count)))
 
 
-@levels
 @blocks
 @pytest.mark.parametrize("name", ["bit8/{}", "int8/{}", "int4/{}", "int4/{}/hadamard"])
-def test_blocks_of_any_size(level: str, block_size: int, name: str) -> None:
-    codec = native.codec_named(name.format(block_size), level=level)
+def test_blocks_of_any_size(block_size: int, name: str) -> None:
+    name = name.format(block_size)
     for count in (block_size - 1, block_size, block_size + 1, 5 * block_size + 3, 4096, 4097, 10_001):
-        assert_is_the_twin(codec, gradient_like(count))
-    assert_is_the_twin(codec, gradient_like(5000), prescale=0.3)
+        assert_is_the_twin(name, gradient_like(count))
+    assert_is_the_twin(name, gradient_like(5000), prescale=0.3)
 
 
 @levels
@@ -180,31 +173,27 @@ def test_runs_and_tensors_at_odd_addresses(level: str, name: str, offset: int) -
     assert_same_bits(decode_add(codec, run, start, offset=4 * offset), added(start, expected))
 
 
-@levels
 @names
 @pytest.mark.parametrize("prescale", PRESCALES)
-def test_prescale(level: str, name: str, prescale: float) -> None:
-    codec = native.codec_named(name, level=level)
-    assert_is_the_twin(codec, with_specials(gradient_like(3000)), prescale)
-    assert_is_the_twin(codec, random_patterns(30_000), prescale)
+def test_prescale(name: str, prescale: float) -> None:
+    assert_is_the_twin(name, with_specials(gradient_like(3000)), prescale)
+    assert_is_the_twin(name, random_patterns(30_000), prescale)
 
 
-@levels
 @names
 @float_dtypes
-def test_other_inputs_are_rounded_to_float32(level: str, name: str, dtype: str) -> None:
-    codec = native.codec_named(name, level=level)
+def test_other_inputs_are_rounded_to_float32(name: str, dtype: str) -> None:
     if NUMPY_DTYPES[dtype].itemsize == 2:
         x = np.arange(65536, dtype=np.uint16).view(NUMPY_DTYPES[dtype])
     else:
         x = widened(float32_sweep(), dtype)
-    assert_is_the_twin(codec, x)
-    assert_is_the_twin(codec, x[:1001], prescale=1 / 3)
+    assert_is_the_twin(name, x)
+    assert_is_the_twin(name, x[:1001], prescale=1 / 3)
     if dtype == "float64":
         between = widened(float32_sweep()[::3], dtype)
         for factor in (1 + 2.0**-24, 1 + 2.0**-24 + 2.0**-50, 1 - 2.0**-25, 1e-300, 1e300):
             with np.errstate(over="ignore", invalid="ignore"):
-                assert_is_the_twin(codec, between * factor)
+                assert_is_the_twin(name, between * factor)
 
 
 @levels
