@@ -87,3 +87,13 @@ def write_json(path: str, document: dict[str, Any]) -> None:
     partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
     partial.write_text(json.dumps(document, indent=1) + "\n")
     partial.replace(target)
+
+
+def replace_part(page: Path, program: str, text: str) -> None:
+    """Puts `text` between the two lines of a page that name the program. Raises ValueError without them."""
+    marks = [f"<!-- {what} of what {program} writes -->" for what in ("begin", "end")]
+    before, begin, rest = page.read_text().partition(marks[0])
+    _, end, after = rest.partition(marks[1])
+    if not begin or not end:
+        raise ValueError(f"{page} has no lines {marks[0]!r} and {marks[1]!r}: nothing was written")
+    page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")

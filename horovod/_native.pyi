@@ -91,6 +91,31 @@ def get_codec(
 def codec_named(name: str, *, level: str = "") -> Codec:
     """The codec whose `name` this is, options included; ValueError if there is none."""
 
+class LinkCosts:
+    """What moving bytes costs, in seconds; without measurement, that of today's memory and 10 Gbit/s."""
+
+    memory_latency: float
+    memory_byte: float
+    network_latency: float
+    network_byte: float
+
+class RouteFacts:
+    """What the route of an allreduce depends on; the default is one rank."""
+
+    ranks: int
+    hosts: int
+    most_on_a_host: int
+    shares_memory: bool
+    has_host_windows: bool
+    is_encoded: bool
+    bytes: int
+    wire_bytes: int
+
+def choose_route(
+    facts: RouteFacts, algorithm: str = "auto", deterministic: bool = False, costs: LinkCosts = ...
+) -> tuple[str, bool, str]:
+    """The route's name, whether the codec is used, and why; ValueError for an unknown algorithm."""
+
 class World:
     """This process' place in the job, and its transport."""
 
@@ -109,6 +134,9 @@ class World:
     @property
     def homogeneous(self) -> bool: ...
     @property
+    def links(self) -> LinkCosts:
+        """What moving bytes costs here, as measured by open_world(); the same on all ranks."""
+    @property
     def transport(self) -> str: ...
     @property
     def mpi_threads_multiple(self) -> bool: ...
@@ -126,13 +154,54 @@ def open_world(settings: Settings, prefix: str, ranks: list[int] = ...) -> World
 def close_mpi() -> None:
     """MPI_Finalize if this module initialised MPI; call at exit; harmless otherwise."""
 
-def local_worlds(size: int, shares_memory: bool = True) -> list[World]:
+def local_worlds(size: int, shares_memory: bool = True, hosts: list[int] = ...) -> list[World]:
     """`size` ranks that are threads of this process, for tests."""
 
-class Tensor:
-    """Where a request reads and writes. Destination 0: the core allocates the output."""
+class Feedback:
+    """What quantisation has lost of one parameter's gradients: error feedback.
 
-    def __init__(self, source: int, destination: int, shape: list[int], dtype: int) -> None: ...
+    Leave it alone during operations.
+
+    Stages: "sent", of this rank's contribution, in units of the tensor times prescale; "result", of the slice
+    of the result that this rank owns, in units of the result.
+    """
+
+    def __init__(self, count: int) -> None: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def nbytes(self) -> int:
+        """Memory in use: 4 for each element of each stage's interval."""
+
+    uses: int
+    """Operations with a stochastic codec that it took part in: which random numbers come next."""
+
+    def read(self, stage: str) -> tuple[int, Any]:
+        """(first element, a copy of the residuals of it and those after it: __dlpack__, float32, 1-D)."""
+
+    def restore(self, stage: str, begin: int, values: Any) -> None:
+        """values: float32, 1-D, contiguous, in CPU memory. ValueError if they do not fit."""
+
+    def scale(self, factor: float) -> None:
+        """Residuals times a finite factor."""
+
+    def clear(self) -> None: ...
+
+class Tensor:
+    """Where a request reads and writes. Destination 0: the core allocates the output.
+
+    ``feedback``, for an allreduce of floats with a codec, has as many elements as the tensor, and one
+    operation at a time.
+    """
+
+    def __init__(
+        self,
+        source: int,
+        destination: int,
+        shape: list[int],
+        dtype: int,
+        feedback: Feedback | None = None,
+    ) -> None: ...
 
 class Reduction:
     def __init__(

@@ -185,10 +185,11 @@ class HorovodBasics:
         Returns:
             operations, buckets (fused batches), tensor_bytes (before compression), wire_bytes (handed to
             other ranks), announcements (negotiation rounds), cache_hits, refusals (operations that ranks
-            disagreed about), saturated (values that a codec's range cut off), waiting_microseconds (from
-            submission until all ranks agreed, summed over operations), collective_microseconds
-            (communicating), collective_cpu_microseconds, and engine_cpu_microseconds (processor time of the
-            core's thread, for all sets).
+            disagreed about), saturated (values that a codec's range cut off), residuals_dropped (elements of
+            error feedback that other ranks encode now), waiting_microseconds (from submission until all ranks
+            agreed, summed over operations), collective_microseconds (communicating),
+            collective_cpu_microseconds, and engine_cpu_microseconds (processor time of the core's thread, for
+            all sets).
 
         ValueError before init(), or for a set that is not registered.
         """

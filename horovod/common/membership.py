@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from horovod import _native as native
-from horovod.common import communicators, util
+from horovod.common import communicators, util, waiting
 from horovod.common.build_info import build_info
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, checked_ranks, global_process_set
@@ -90,7 +90,7 @@ class Membership:
         return [everything[begin:end] for begin, end in itertools.pairwise(ends)]
 
     def _completed(self, handle: int) -> list[int]:
-        return self.engine.wait(handle).sizes
+        return waiting.wait(self.engine, handle).sizes
 
     def _id_of(self, ranks: Sequence[int]) -> int:
         return next(
@@ -171,6 +171,7 @@ class Membership:
 
         Ranks had different numbers of unnamed operations before; from here on they count alike again.
         """
+        waiting.finish_all()  # a rank that has joined makes no more requests
         last = self._completed(self.engine.join())[0]
         self._joins += 1
         self._unnamed[0] = itertools.count(self._joins * _NAMES_BETWEEN_JOINS)

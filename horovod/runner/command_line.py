@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from horovod.runner.options import CORE, OPTIONS, UNSERVED, Option
+from horovod.runner.options import CORE, OPTIONS, PYTHON, UNSERVED, Option
 
 USAGE = "horovodrun -np N [options] COMMAND [ARGUMENT ...]"
 
@@ -40,12 +40,12 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
-    core = parser.add_argument_group("options of the core (also as variables, or in the config file)")
+    ranks = parser.add_argument_group("options of the ranks (also as variables, or in the config file)")
     for option in OPTIONS:
         if option.part == UNSERVED:
             _add_unserved(parser, option)
         elif option.flags:
-            _add(core if option.part == CORE else parser, option)
+            _add(ranks if option.part in (CORE, PYTHON) else parser, option)
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 

@@ -23,6 +23,7 @@ params:
   fusion_threshold_mb: 64
   cycle_time_ms: 2.5
   cache_capacity: 2048
+  compression: bit8
 timeline:
   filename: /tmp/timeline.json
   mark_cycles: true
@@ -59,7 +60,7 @@ def page() -> str:
         _INTRODUCTION,
         "## The launcher\n\n" + _table(option for option in served if option.part == LAUNCHER),
         "## The core\n\n" + _table(option for option in served if option.part == CORE),
-        "## Read by `hvd.init()` in Python\n\n"
+        "## Read in Python, by `hvd.init()` and `hvd.DistributedOptimizer`\n\n"
         + _table(option for option in served if option.part == PYTHON),
         _CONFIG_FILE,
         "## Building\n\nRead by `pip install .` and `python setup.py build`.\n\n"

@@ -1,4 +1,4 @@
-"""The rows of the table of options that ranks read: in the native core, or in Python in hvd.init()."""
+"""The rows of the table of options that ranks read: in the native core, or in Python."""
 
 from __future__ import annotations
 
@@ -42,6 +42,49 @@ CORE_OPTIONS: tuple[Option, ...] = (
         "disable_group_fusion",
         "do not fuse a grouped operation with anything outside its group",
         variable="HOROVOD_DISABLE_GROUP_FUSION",
+        type="bool",
+        default="0",
+        part=CORE,
+    ),
+    Option(
+        "allreduce_algorithm",
+        "how allreduces travel: auto estimates which is cheapest, the others force one",
+        ("--allreduce-algorithm",),
+        variable="HOROVOD_ALLREDUCE_ALGORITHM",
+        key="params.allreduce_algorithm",
+        default="auto",
+        choices=("auto", "gather", "scatter", "hierarchical"),
+        part=CORE,
+    ),
+    Option(
+        "hierarchical_allreduce",
+        "reduce inside each host first; short for --allreduce-algorithm hierarchical",
+        ("--hierarchical-allreduce",),
+        ("--no-hierarchical-allreduce",),
+        variable="HOROVOD_HIERARCHICAL_ALLREDUCE",
+        key="params.hierarchical_allreduce",
+        type="bool",
+        default="0",
+        part=CORE,
+    ),
+    Option(
+        "torus_allreduce",
+        "the same: every rank of a host carries a part of each tensor to the other hosts",
+        ("--torus-allreduce",),
+        ("--no-torus-allreduce",),
+        variable="HOROVOD_TORUS_ALLREDUCE",
+        key="params.torus_allreduce",
+        type="bool",
+        default="0",
+        part=CORE,
+    ),
+    Option(
+        "deterministic",
+        "let no result depend on timing: with fixed seeds, runs are identical bit for bit",
+        ("--deterministic",),
+        ("--no-deterministic",),
+        variable="HOROVOD_DETERMINISTIC",
+        key="params.deterministic",
         type="bool",
         default="0",
         part=CORE,
@@ -156,6 +199,17 @@ CORE_OPTIONS: tuple[Option, ...] = (
         type="bool",
         default="0",
         part=CORE,
+    ),
+    Option(
+        "compression",
+        "compression of gradients where a script passes none to DistributedOptimizer: a name of "
+        "hvd.Compression, also with options, as int4:rotation=hadamard,levels=lloyd",
+        ("--compression",),
+        variable="HOROVOD_COMPRESSION",
+        key="params.compression",
+        default="none",
+        form=(r"\w+(:\w+=[^,=\s]+(,\w+=[^,=\s]+)*)?", "a name, or name:option=value,option=value"),
+        part=PYTHON,
     ),
     Option(
         "dynamic_process_sets",

@@ -18,7 +18,7 @@ def _row(reason: str, *flags: str, off: str = "", variable: str = "", key: str =
     )
 
 
-_ROUTES = "the core chooses the route of each allreduce from its size and the hosts; leave the option out"
+_ROUTES = "allgathers go from every rank to every rank; leave the option out"
 _AUTOTUNE = "not yet: there is no autotuner; set --fusion-threshold-mb and --cycle-time-ms by hand"
 _ELASTIC = "not yet: jobs have a fixed number of ranks; use -np, and save checkpoints to restart from"
 _GLOO = "there is no Gloo here; MPI starts the ranks and is in the installation already: leave the option out"
@@ -28,24 +28,10 @@ _D2D = "nothing is copied into a fusion buffer, so there are no copies to batch;
 UNSERVED_ROWS: tuple[dict[str, Any], ...] = (
     _row(
         _ROUTES,
-        "--hierarchical-allreduce",
-        off="--no-hierarchical-allreduce",
-        variable="HOROVOD_HIERARCHICAL_ALLREDUCE",
-        key="params.hierarchical_allreduce",
-    ),
-    _row(
-        _ROUTES,
         "--hierarchical-allgather",
         off="--no-hierarchical-allgather",
         variable="HOROVOD_HIERARCHICAL_ALLGATHER",
         key="params.hierarchical_allgather",
-    ),
-    _row(
-        _ROUTES,
-        "--torus-allreduce",
-        off="--no-torus-allreduce",
-        variable="HOROVOD_TORUS_ALLREDUCE",
-        key="params.torus_allreduce",
     ),
     _row(_AUTOTUNE, "--autotune", off="--no-autotune", variable="HOROVOD_AUTOTUNE", key="autotune.enabled"),
     _row(_AUTOTUNE, "--autotune-log-file", variable="HOROVOD_AUTOTUNE_LOG", key="autotune.log_file"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from horovod.runner.config_file import asks_for_something
 from horovod.runner.errors import LaunchError
-from horovod.runner.options import CORE, LAUNCHER, OPTIONS, UNSERVED
+from horovod.runner.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED
 
 
 def merged(
@@ -28,11 +28,11 @@ def merged(
 
 
 def rank_environment(values: Mapping[str, Any]) -> dict[str, str]:
-    """The variables that flags and file set for the core; one that is set already stays otherwise."""
+    """The variables that flags and file set for ranks; one that is set already stays otherwise."""
     return {
         option.variable: option.variable_text(values[option.name])
         for option in OPTIONS
-        if option.part == CORE and option.name in values
+        if option.part in (CORE, PYTHON) and option.name in values
     }
 
 

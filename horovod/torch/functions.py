@@ -10,6 +10,7 @@ import torch
 
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch.checkpoint import scattered
 from horovod.torch.exchange import broadcast_, broadcast_async_
 from horovod.torch.handles import complete_all, synchronize
 from horovod.torch.requests import start_allgather
@@ -63,7 +64,8 @@ def broadcast_optimizer_state(
     Parameters are not touched. State that root has and others have not is made on the others; state that root
     has not is forgotten by the others. As in Horovod, trainable parameters of an optimizer without any state
     have a gradient afterwards, of zeros where there was none; it is sparse for SparseAdam, and for the
-    embeddings of ``model`` that were made with ``sparse=True``.
+    embeddings of ``model`` that were made with ``sparse=True``. Where root has loaded a checkpoint with the
+    error feedback of all ranks, each gets its own.
 
     Raises:
         ValueError: the optimizer is LBFGS, whose state is not one by parameter, or has other parameter groups
@@ -79,13 +81,19 @@ def broadcast_optimizer_state(
     is_root = basics.rank() == root_rank
     tensors: list[torch.Tensor] = []
     structure = _described_state(optimizer, tensors) if is_root else None
-    structure, slots = broadcast_object((structure, [_slot(t, i) for i, t in enumerate(tensors)]), root_rank)
+    reducer = getattr(optimizer, "_reducer", None)  # of a DistributedOptimizer
+    parts = reducer.checkpoint.parts() if reducer is not None and is_root else {}
+    slots = [_slot(t, i) for i, t in enumerate(tensors)]
+    structure, slots, has_parts = broadcast_object((structure, slots, bool(parts)), root_rank)
     if not is_root:
         tensors = [torch.empty(slot.shape, dtype=slot.dtype) for slot in slots]
     base = type(optimizer).__name__
     complete_all([broadcast_async_(t, root_rank, f"{base}.state.{i}") for i, t in enumerate(tensors)])
+    part = scattered(parts, root_rank) if has_parts else None
     if not is_root:
         _install_state(optimizer, structure, tensors)
+        if part is not None and reducer is not None:
+            reducer.checkpoint.take(part)
 
 
 def _give_zero_gradients(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> None:

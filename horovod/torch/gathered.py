@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 import torch
 
 from horovod.common.exceptions import HorovodInternalError
+from horovod.torch.compression.configured import ConfiguredCompressor
 from horovod.torch.reduce_ops import OP_NAMES, Average, ReduceArguments
+from horovod.torch.residuals import TensorFeedback, compressed_with
 
 __all__ = ["Contribution", "contribution", "reduced"]
 
@@ -36,13 +38,17 @@ class Contribution(NamedTuple):
 
 
 def contribution(
-    label: str, tensor: torch.Tensor, arguments: ReduceArguments, compressor: Any
+    label: str,
+    tensor: torch.Tensor,
+    arguments: ReduceArguments,
+    compressor: Any,
+    feedback: TensorFeedback | None = None,
 ) -> Contribution:
     """Compress ``tensor`` and wrap the codes for the way; ``label`` is the operation's wire name."""
     values = tensor.detach()
     if arguments.prescale != 1.0:
         values = values * arguments.prescale
-    codes, ctx = compressor.compress(values)
+    codes, ctx = compressed_with(compressor, values, feedback)
     terms = {
         "shape": list(tensor.shape),
         "dtype": _dtype_name(tensor.dtype),
@@ -72,20 +78,23 @@ def reduced(own: Contribution, gathered: torch.Tensor, sizes: Sequence[int]) -> 
     parts = [_unwrapped(payload) for payload in torch.split(gathered, list(sizes))]
     _check_agreement(own.label, [terms for terms, _ in parts])
     dtype = getattr(torch, own.terms["dtype"])
-    total: torch.Tensor | None = None
+    total = None
     for rank, (_, codes) in enumerate(parts):
-        values = _decompressed(own, codes, rank).to(
-            torch.float64 if dtype == torch.float64 else torch.float32
-        )
-        total = values.clone() if total is None else total.add_(values)
+        total = _added(total, own, codes, rank)
     assert total is not None
     scale = own.terms["postscale"] / (len(sizes) if own.terms["op"] == OP_NAMES[Average] else 1)
     return (total if scale == 1.0 else total.mul_(scale)).to(dtype)
 
 
-def _decompressed(own: Contribution, codes: torch.Tensor, rank: int) -> torch.Tensor:
+def _added(total: torch.Tensor | None, own: Contribution, codes: torch.Tensor, rank: int) -> torch.Tensor:
+    """``total`` plus what a rank's codes stand for, in place; None is nothing yet."""
+    wide = torch.float64 if own.terms["dtype"] == "float64" else torch.float32
     try:
-        values: torch.Tensor = own.compressor.decompress(codes, own.ctx)
+        if callable(add := getattr(own.compressor, "decompress_add", None)):
+            total = torch.zeros(own.terms["shape"], dtype=wide) if total is None else total
+            add(codes, own.ctx, total)
+            return total
+        values: torch.Tensor = own.compressor.decompress(codes, own.ctx).to(wide)
     except Exception as error:
         raise HorovodInternalError(
             f"{own.label}: the codes of rank {rank} ({codes.dtype}, shape {list(codes.shape)}) could not be "
@@ -97,7 +106,7 @@ def _decompressed(own: Contribution, codes: torch.Tensor, rank: int) -> torch.Te
             f"{own.label}: {own.terms['compressor']} decompressed the codes of rank {rank} to shape "
             f"{list(values.shape)} instead of {own.terms['shape']}."
         )
-    return values
+    return values.clone() if total is None else total.add_(values)
 
 
 def _unwrapped(payload: torch.Tensor) -> tuple[dict[str, Any], torch.Tensor]:
@@ -122,7 +131,9 @@ def _check_agreement(label: str, terms_by_rank: list[dict[str, Any]]) -> None:
 
 
 def compressor_name(compressor: Any) -> str:
-    """The class of a compressor given as a class or an instance."""
+    """What a compressor is called where ranks compare theirs: its class, and its options if it says them."""
+    if isinstance(compressor, ConfiguredCompressor):
+        return repr(compressor)
     cls = compressor if isinstance(compressor, type) else type(compressor)
     return f"{cls.__module__}.{cls.__qualname__}"
 

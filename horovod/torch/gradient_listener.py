@@ -184,10 +184,46 @@ class GradientListener(torch.optim.Optimizer):
             )
         super().zero_grad(*args, **kwargs)
 
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        """As the wrapped optimizer's; accumulation over backward passes starts anew."""
+    def state_dict(self) -> dict[str, Any]:
+        """As the wrapped optimizer's, and, under "horovod", residuals and what else compressors remember.
+
+        Residuals are this rank's, and everybody's after ``consolidate_residuals``. AssertionError while
+        gradients that have any are being reduced.
+        """
+        self._check_residuals_rest("state_dict")
+        saved: dict[str, Any] = super().state_dict()
+        own = self._reducer.checkpoint.state_dict()
+        return {**saved, "horovod": own} if own else saved
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As the wrapped optimizer's; accumulation over backward passes starts anew.
+
+        Residuals that the checkpoint has for this rank of as many ranks are taken over; else they begin anew.
+        """
         self._wait()
-        super().load_state_dict(*args, **kwargs)
+        super().load_state_dict(state_dict)
+        self._reducer.checkpoint.load_state_dict(state_dict.get("horovod"), self._parameter_names.values())
+
+    def _check_residuals_rest(self, called: str) -> None:
+        if self._reducer.in_flight and self._reducer.residuals:
+            raise AssertionError(
+                f"optimizer.{called}() was called after loss.backward() but before optimizer.step() or "
+                "optimizer.synchronize(): reductions are working with the error feedback."
+            )
+
+    def consolidate_residuals(self, to: int = 0) -> None:
+        """Gather the residuals of all ranks on rank ``to``, whose state_dict() then has them, until gradients
+        are reduced again. All ranks that share the optimizer make the call, between steps.
+        """
+        self._check_residuals_rest("consolidate_residuals")
+        self._reducer.checkpoint.consolidate(to)
+
+    def set_loss_scale(self, scale: Any) -> None:
+        """Say by what the loss is multiplied before backward: a number, or the GradScaler that knows.
+
+        Residuals change with it at the next reduction. ValueError unless it is finite and above 0.
+        """
+        self._reducer.residuals.follow(scale)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Change after how many backward passes gradients are reduced; counting starts anew.
@@ -211,6 +247,7 @@ class GradientListener(torch.optim.Optimizer):
         wrapped = self._wrap_again(copy.deepcopy(inner, memo), **copy.deepcopy(options, memo))
         wrapped.set_backward_passes_per_step(self.backward_passes_per_step)
         wrapped.__class__ = type(self)
+        wrapped._reducer.go_on_from(self._reducer)
         memo[id(self)] = wrapped
         return wrapped
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.torch.compression import Compression, resolved
+from horovod.torch.checkpoint import Checkpoint
+from horovod.torch.compression import Compression, Rules
+from horovod.torch.compression.memory import Memory
 from horovod.torch.exchange import sparse_allreduce_async
 from horovod.torch.gathered import compressor_name
 from horovod.torch.handles import synchronize
 from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, ReduceArguments, Sum, reduce_arguments
-from horovod.torch.submission import start_allreduce
+from horovod.torch.residuals import Residuals
+from horovod.torch.submission import Kept, start_allreduce
 
 __all__ = ["GradientReducer", "Wait", "wait_for_all"]
 
@@ -26,7 +30,14 @@ class GradientReducer:
     gradients.
 
     ``has_sparse_gradients`` says that gradients are sparse also where none has been seen yet. ValueError when
-    ``compression`` is no compressor, or its codes cannot be reduced by ``op``.
+    ``compression`` is nothing that Rules takes, or its codes cannot be reduced by ``op``.
+
+    Attributes:
+        rules: which parameter is compressed how.
+        memory: what compressors remember between steps, by the parameter's name.
+        residuals: what they have lost of gradients, and is still owed, by the parameter's name.
+        checkpoint: how the two are saved and restored.
+        in_flight: reductions that have been started, and not waited for.
     """
 
     def __init__(
@@ -40,29 +51,36 @@ class GradientReducer:
     ) -> None:
         self.op = op
         self.sparse_as_dense = sparse_as_dense
-        self.compressor = resolved(compression)
+        self.rules = Rules(compression)
+        self.memory = Memory()
+        self.residuals = Residuals(any(getattr(c, "error_feedback", False) for c in self.rules.compressors))
+        self.checkpoint = Checkpoint(self.residuals, self.memory, process_set)
+        self.in_flight = 0
         self._process_set = process_set
         self._has_sparse_gradients = has_sparse_gradients
         # Average divides by size() in the core; predividing moves part of that before the sum.
         self._arguments: ReduceArguments = reduce_arguments(op, 1.0 / predivide_factor, predivide_factor)
         self._sparse_dims: dict[torch.Tensor, int] = {}  # of the parameters whose gradient was sparse before
-        if op not in (Average, Sum) and getattr(self.compressor, "combine", "sum") != "sum":
-            raise ValueError(
-                f"compression={compressor_name(self.compressor)} with op={OP_NAMES[op]}: codes can be added "
-                "only; use Sum or Average, or one of Compression.none, fp16 and bf16."
-            )
-        if op == Adasum and self.compressor is Compression.bf16:
-            raise ValueError("compression=Compression.bf16 with op=Adasum: use Compression.none or fp16.")
+        for compressor in self.rules.compressors if op not in (Average, Sum) else []:
+            _check_not_added(op, compressor, self.rules.said)
 
-    def compressor_for(self, parameter: torch.Tensor) -> Any:
+    def go_on_from(self, other: GradientReducer) -> None:
+        """Take over copies of what another one of the same parameters remembers."""
+        self.residuals.follow(other.residuals.source)
+        remembered = other.checkpoint.state_dict()
+        if remembered:
+            self.checkpoint.load_state_dict(copy.deepcopy(remembered))
+
+    def compressor_for(self, name: str, parameter: torch.Tensor) -> Any:
         """Compression of a parameter's gradient: none for vectors and for what is too small to be worth it.
 
         Norms and biases are a fraction of a percent of the bytes, and most of the damage quantisation does.
         """
-        smallest = getattr(self.compressor, "min_elements", None)
+        compressor = self.rules.compressor_for(name)
+        smallest = getattr(compressor, "min_elements", None)
         if smallest is not None and (parameter.dim() < 2 or parameter.numel() < smallest):
             return Compression.none
-        return self.compressor
+        return compressor
 
     def fill_missing(self, parameter: torch.Tensor) -> None:
         """Give a parameter without gradient a zero one, so that this rank can take part in reducing it."""
@@ -112,7 +130,8 @@ class GradientReducer:
         waits: list[Wait] = []
         alike: dict[int, list[Entry]] = {}
         for number, entry in enumerate(entries):
-            alike.setdefault(id(self.compressor_for(entry[1])) if grouped else number, []).append(entry)
+            compressor = self.compressor_for(*entry[:2])
+            alike.setdefault(id(compressor) if grouped else number, []).append(entry)
         for members in alike.values():
             waits.append(self._start_alike(members, grouped))
         return lambda: wait_for_all(waits)
@@ -120,12 +139,27 @@ class GradientReducer:
     def _start_alike(self, entries: Sequence[Entry], grouped: bool) -> Wait:
         names, parameters, tensors = zip(*entries, strict=True)
         name = f"group.{names[0]}" if grouped else names[0]
-        compressor = self.compressor_for(parameters[0])
+        compressor = self.compressor_for(names[0], parameters[0])
+        if self.in_flight == 0:
+            self.checkpoint.on_reduction()
+            self.residuals.rescale()
         handle = start_allreduce(
-            tensors, name, self._arguments, compressor, self._process_set, in_place=True, grouped=grouped
+            tensors,
+            name,
+            self._arguments,
+            compressor,
+            self._process_set,
+            in_place=True,
+            grouped=grouped,
+            kept=[
+                Kept(self.memory.of(each, compressor), self.residuals.of(each, tensor, compressor))
+                for each, tensor in zip(names, tensors, strict=True)
+            ],
         )
+        self.in_flight += 1
 
         def wait() -> None:
+            self.in_flight -= 1
             synchronize(handle)
 
         return wait
@@ -147,6 +181,23 @@ class GradientReducer:
             parameter.grad = finish()
 
         return wait
+
+
+def _check_not_added(op: int, compressor: Any, said: str) -> None:
+    """ValueError unless a compressor works with an op that does not add."""
+    name = compressor_name(compressor)
+    if getattr(compressor, "combine", "sum") != "sum":
+        raise ValueError(
+            f"{said} ({name}) with op={OP_NAMES[op]}: codes can be added only; use Sum or Average, or one of "
+            "Compression.none, fp16 and bf16."
+        )
+    if getattr(compressor, "error_feedback", False):
+        raise ValueError(
+            f"{said} ({name}) with op={OP_NAMES[op]}: error feedback adds what is lost of a gradient to the "
+            "next one; use it with Sum or Average."
+        )
+    if op == Adasum and compressor is Compression.bf16:
+        raise ValueError(f"{said} with op=Adasum: use Compression.none or fp16.")
 
 
 def wait_for_all(waits: Sequence[Wait]) -> None:

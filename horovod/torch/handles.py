@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import torch
 
 from horovod import _native as native
+from horovod.common import waiting
 from horovod.common.basics import basics
 from horovod.common.exceptions import HorovodInternalError
 
@@ -24,19 +25,25 @@ Output = torch.Tensor | tuple[torch.Tensor, ...] | None
 
 @dataclass
 class Operation:
-    """Requests handed to the engine as one operation, and how their results become its output."""
+    """Requests handed to the engine as one operation, and how their results become its output.
+
+    ``steppers`` are its parts that take several requests, one after the other.
+    """
 
     engine: native.Engine
     waits: list[int] = field(default_factory=list)
     tensors: list[torch.Tensor] = field(default_factory=list)
+    steppers: list[waiting.Stepper] = field(default_factory=list)
     results: list[native.Result] = field(default_factory=list)
     finish: Callable[[list[native.Result]], Output] = lambda results: None
 
     def complete(self) -> Output:
         """Sleep until all requests are done and return the output; raises the first failure."""
         while self.waits:
-            self.results.append(self.engine.wait(self.waits[0]))
+            self.results.append(waiting.wait(self.engine, self.waits[0]))
             del self.waits[0]
+        for stepper in self.steppers:
+            waiting.finish(stepper)
         return self.finish(self.results)
 
 
@@ -87,6 +94,7 @@ def _forget_all() -> None:
     with _lock:
         _operations.clear()
         _abandoned.clear()
+    waiting.forget_all()
 
 
 basics.before_next_job(_forget_all)
@@ -101,7 +109,9 @@ def poll(handle: int) -> bool:
         operation = _operations.get(handle)
     if operation is None:
         raise ValueError(f"handle {handle} is not in flight: unknown, or already synchronized.")
-    return all(operation.engine.poll(wait) for wait in operation.waits)
+    waiting.advance_all()
+    is_done = all(operation.engine.poll(wait) for wait in operation.waits)
+    return all(stepper.advance() for stepper in operation.steppers) and is_done
 
 
 def synchronize(handle: int) -> Output:

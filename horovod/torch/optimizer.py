@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,7 +21,7 @@ from horovod.common import util
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
-from horovod.torch.compression import Compression, CompressorLike
+from horovod.torch.compression import UNSAID, CompressorLike
 from horovod.torch.gradient_listener import GradientListener
 from horovod.torch.gradients import GradientReducer
 from horovod.torch.parameters import checked_groups, checked_passes, parameter_names
@@ -131,16 +131,17 @@ class _DistributedOptimizer(GradientListener):
 
         return closure_and_synchronize
 
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        """As the wrapped optimizer's; accumulation over backward passes starts anew."""
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._synchronized, self._should_synchronize = False, True
-        super().load_state_dict(*args, **kwargs)
+        super().load_state_dict(state_dict)
+
+    load_state_dict.__doc__ = GradientListener.load_state_dict.__doc__
 
 
 def DistributedOptimizer(
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
-    compression: CompressorLike = Compression.none,
+    compression: CompressorLike | Mapping[str, Any] | str = UNSAID,
     backward_passes_per_step: int = 1,
     op: int = Average,
     gradient_predivide_factor: float = 1.0,
@@ -154,8 +155,11 @@ def DistributedOptimizer(
     Args:
         optimizer: what computes the step. Use the returned optimizer in its place.
         named_parameters: (name, parameter) pairs, usually ``model.named_parameters()``.
-        compression: how gradients travel. Vectors, and what has fewer elements than the compressor's
-            ``min_elements``, travel uncompressed where the compressor has that attribute.
+        compression: how gradients travel: one of Compression, a compressor of your own, its text (see
+            Compression.from_text), or rules as ``{"*.embed.weight": Compression.none, "*": "bit8"}`` for
+            parameters' names: the first pattern that matches counts, and without one a gradient travels
+            uncompressed. So do vectors, and what has fewer elements than the compressor's ``min_elements``.
+            Without this argument the variable HOROVOD_COMPRESSION decides, and without that there is none.
         backward_passes_per_step: backward passes whose gradients are summed before they are reduced.
         op: Average, Sum, Min, Max or Product; with Adasum and more than one rank the steps that ranks would
             make are combined, instead of their gradients (see adasum_optimizer.py).
@@ -186,6 +190,7 @@ def DistributedOptimizer(
     factor = gradient_predivide_factor
     reducer = GradientReducer(op, factor, compression, sparse_as_dense, process_set, has_sparse_gradients)
     names = parameter_names(optimizer.param_groups, named_parameters)
+    reducer.rules.check_names(names.values())
     parameters = [p for entry in optimizer.param_groups for p in entry["params"]]
     checked = checked_groups(groups, num_groups, parameters)
 

@@ -8,13 +8,13 @@ route of gathered.py. Arguments and errors are those of mpi_ops.py, which export
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.autograd import CompressedGroupedAllreduce, HorovodAllreduce, applied
-from horovod.torch.compression import Compression, CompressorLike, around_autograd, resolved
+from horovod.torch.compression import Compression, CompressorLike, around_autograd, of_one_call
 from horovod.torch.handles import synchronize
 from horovod.torch.reduce_ops import handle_average_backwards_compatibility, reduce_arguments
 from horovod.torch.submission import start_allreduce
@@ -34,10 +34,10 @@ def _start(
     factors: tuple[float, float],
     process_set: ProcessSet,
     compression: CompressorLike,
-    **how: bool,
+    **how: Any,
 ) -> int:
     arguments = reduce_arguments(handle_average_backwards_compatibility(op, average), *factors)
-    return start_allreduce(tensors, name, arguments, resolved(compression), process_set, **how)
+    return start_allreduce(tensors, name, arguments, of_one_call(compression), process_set, **how)
 
 
 def allreduce_async(

@@ -13,23 +13,41 @@ from typing import Any, NamedTuple
 import torch
 
 from horovod import _native as native
+from horovod.common import waiting
 from horovod.common.basics import basics
 from horovod.common.process_sets import GLOBAL_ID, ProcessSet
 from horovod.common.util import num_rank_is_power_2
 from horovod.torch import gathered, handles
-from horovod.torch.compression import NoneCompressor
+from horovod.torch.compression import NoneCompressor, State
+from horovod.torch.compression.memory import Memory
 from horovod.torch.handles import Operation, Output
 from horovod.torch.naming import wire_name
 from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, ReduceArguments, Sum
+from horovod.torch.residuals import compressed_with
+from horovod.torch.rounds import RoundsOperation
 from horovod.torch.tensors import addressable, check_served, described, grouped_from_core, is_addressable
 
-__all__ = ["delivered", "reduction_of", "start_allreduce"]
+__all__ = ["Kept", "delivered", "reduction_of", "start_allreduce"]
 
 Finish = Callable[[list[native.Result]], list[torch.Tensor]]
 
+# What compressors remember of allreduces that nobody keeps states for, by process set and name.
+_memory = Memory()
+basics.before_next_job(_memory.clear)
+
+
+class Kept(NamedTuple):
+    """What is remembered of a tensor from one allreduce to the next."""
+
+    state: State  # its compressor's
+    feedback: Any = None  # a Feedback that suits the compressor, or None: what is lost is not given back
+
 
 class _Request(NamedTuple):
-    """One allreduce as it is started: shared by the routes its tensors may take."""
+    """One allreduce as it is started: shared by the routes its tensors may take.
+
+    ``kept`` and ``ranks``: what is remembered of each tensor; how many ranks take part.
+    """
 
     wire: str
     arguments: ReduceArguments
@@ -37,6 +55,8 @@ class _Request(NamedTuple):
     in_place: bool
     operation: Operation
     process_set_id: int
+    kept: Sequence[Kept]
+    ranks: int
 
 
 def start_allreduce(
@@ -48,19 +68,27 @@ def start_allreduce(
     *,
     in_place: bool,
     grouped: bool,
+    kept: Sequence[Kept] | None = None,
 ) -> int:
     """Allreduce of one tensor or a group over a process set.
 
-    ``compressor`` is resolved; its output is a tuple if ``grouped``.
+    ``compressor`` is resolved; its output is a tuple if ``grouped``. ``kept`` is of each
+    tensor; without it, compressors remember what they do of an operation of that name.
     """
     member = basics.member()
     operation = Operation(member.engine)
     process_set_id = member.id_of(process_set)
     if arguments.op == Adasum:
         _check_adasum(member.world, process_set_id)
-    routes = [_route(tensor, compressor, arguments, name) for tensor in tensors]
+    ranks = process_set.size() or 1
+    routes = [_route(tensor, compressor, arguments, name, ranks) for tensor in tensors]
     wire = wire_name("allreduce", name, process_set)
-    request = _Request(wire, arguments, compressor, in_place, operation, process_set_id)
+    if kept is None:
+        is_kept = name is not None and getattr(compressor, "combine", "sum") == "rounds"
+        keys = [f"{process_set_id}/{wire}/{i}" for i in range(len(tensors))]
+        kept = [Kept(_memory.of(key, compressor) if is_kept else {}) for key in keys]
+    request = _Request(wire, arguments, compressor, in_place, operation, process_set_id, kept, ranks)
+    waiting.advance_all()
     finishes: list[tuple[list[int], slice, Finish]] = []
     with handles.starting(operation):
         # One request for all that travel alike; only where codes are gathered do integers need another.
@@ -68,7 +96,8 @@ def start_allreduce(
             members = [i for i, other in enumerate(routes) if other is route]
             wire = request.wire if number == 0 else f"{request.wire}.{number}"
             begin = len(operation.waits)
-            finish = route(request._replace(wire=wire), [tensors[i] for i in members])
+            own = request._replace(wire=wire, kept=[kept[i] for i in members])
+            finish = route(own, [tensors[i] for i in members])
             finishes.append((members, slice(begin, len(operation.waits)), finish))
 
     def finish_all(results: list[native.Result]) -> Output:
@@ -104,14 +133,17 @@ def delivered(result: torch.Tensor, tensor: torch.Tensor, in_place: bool) -> tor
 _Route = Callable[[_Request, list[torch.Tensor]], Finish]
 
 
-def _route(tensor: torch.Tensor, compressor: Any, arguments: ReduceArguments, name: str | None) -> _Route:
+def _route(
+    tensor: torch.Tensor, compressor: Any, arguments: ReduceArguments, name: str | None, ranks: int
+) -> _Route:
     """How a tensor travels: decided by its dtype and the arguments, so that all ranks choose the same."""
     label = f"allreduce.{name or 'noname'}"
     if compressor is NoneCompressor:
         check_served(tensor, label)
         return _start_exact
     codec = getattr(compressor, "codec", None)
-    if codec is None and getattr(compressor, "combine", "sum") == "sum":
+    combine = getattr(compressor, "combine", "sum")
+    if codec is None and combine == "sum":
         return _start_summed
     check_served(tensor, label)
     if not tensor.is_floating_point():
@@ -121,7 +153,11 @@ def _route(tensor: torch.Tensor, compressor: Any, arguments: ReduceArguments, na
             f"{label}: op={OP_NAMES[arguments.op]} with {gathered.compressor_name(compressor)}: compressed "
             "gradients can be added only; use Sum or Average, or Compression.none."
         )
-    return _start_gathered if codec is None else _start_coded
+    if codec is not None:
+        return _start_coded
+    if ranks == 1:
+        return _start_exact  # nothing crosses a wire, as the core sees for itself where there is a codec
+    return _start_in_rounds if combine == "rounds" else _start_gathered
 
 
 @functools.lru_cache(maxsize=256)
@@ -132,13 +168,13 @@ def reduction_of(arguments: ReduceArguments, codec: native.Codec | None) -> nati
 def _start_native(request: _Request, tensors: list[torch.Tensor], codec: native.Codec | None) -> Finish:
     operation = request.operation
     members, outputs = [], []
-    for tensor in tensors:
+    for tensor, kept in zip(tensors, request.kept, strict=True):
         source = addressable(tensor)
         # A copy may be overwritten. `source` aliases the tensor otherwise, and must not be, unless that was
         # asked for.
         overwrite = request.in_place or not is_addressable(tensor)
         output = source if overwrite else torch.empty_like(source)
-        members.append(described(source, output))
+        members.append(described(source, output, kept.feedback if codec else None))
         operation.tensors += [tensor, source, output]
         outputs.append(tensor if request.in_place and is_addressable(tensor) else output)
     operation.waits.append(
@@ -164,8 +200,8 @@ def _start_summed(request: _Request, tensors: list[torch.Tensor]) -> Finish:
     compressor = request.compressor
     compressed, contexts = [], []
     with torch.no_grad():
-        for tensor in tensors:
-            small, ctx = compressor.compress(tensor.detach())
+        for tensor, kept in zip(tensors, request.kept, strict=True):
+            small, ctx = compressed_with(compressor, tensor.detach(), kept.feedback)
             check_served(small, request.wire)
             keep = (
                 not request.in_place
@@ -191,8 +227,8 @@ def _start_gathered(request: _Request, tensors: list[torch.Tensor]) -> Finish:
     """
     with torch.no_grad():
         contributions = [
-            gathered.contribution(request.wire, tensor, request.arguments, request.compressor)
-            for tensor in tensors
+            gathered.contribution(request.wire, tensor, request.arguments, request.compressor, kept.feedback)
+            for tensor, kept in zip(tensors, request.kept, strict=True)
         ]
     payloads = [own.payload for own in contributions]
     operation = request.operation
@@ -212,3 +248,36 @@ def _start_gathered(request: _Request, tensors: list[torch.Tensor]) -> Finish:
             ]
 
     return add
+
+
+def _start_in_rounds(request: _Request, tensors: list[torch.Tensor]) -> Finish:
+    """The compressor makes the sum from sums of its own, the first of which is requested here."""
+    prescale = request.arguments.prescale
+    values = [tensor.detach() if prescale == 1.0 else tensor.detach() * prescale for tensor in tensors]
+    values = [
+        value if kept.feedback is None else kept.feedback.added_to(value)
+        for value, kept in zip(values, request.kept, strict=True)
+    ]
+    rounds = [
+        request.compressor.rounds(value, kept.state) for value, kept in zip(values, request.kept, strict=True)
+    ]
+    running = RoundsOperation(
+        request.operation.engine,
+        request.wire,
+        request.process_set_id,
+        rounds,
+        [tensor.shape for tensor in tensors],
+    )
+    request.operation.steppers.append(running)
+    scale = request.arguments.postscale / (request.ranks if request.arguments.op == Average else 1)
+
+    @torch.no_grad()
+    def finish(results: list[native.Result]) -> list[torch.Tensor]:
+        sums = running.results()
+        for sum_, value, kept in zip(sums, values, request.kept, strict=True):
+            if kept.feedback is not None:
+                # What the sum lacks is shared out: all residuals together are what all ranks have lost.
+                kept.feedback.keep(value, sum_ / request.ranks)
+        return [(sum_ * scale).to(tensor.dtype) for sum_, tensor in zip(sums, tensors, strict=True)]
+
+    return finish

@@ -66,10 +66,15 @@ def addressable(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().resolve_neg().contiguous()
 
 
-def described(source: torch.Tensor, destination: torch.Tensor | None = None) -> native.Tensor:
+def described(
+    source: torch.Tensor,
+    destination: torch.Tensor | None = None,
+    feedback: native.Feedback | None = None,
+) -> native.Tensor:
     """A request's view of an addressable tensor; without a destination the core allocates the output."""
     address = 0 if destination is None else destination.data_ptr()
-    return native.Tensor(source.data_ptr(), address, list(source.shape), NATIVE_DTYPES[source.dtype])
+    dtype = NATIVE_DTYPES[source.dtype]
+    return native.Tensor(source.data_ptr(), address, list(source.shape), dtype, feedback)
 
 
 def from_core(result: native.Result, like: torch.Tensor) -> torch.Tensor:

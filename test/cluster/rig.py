@@ -1,130 +1,72 @@
-"""Hosts made of namespaces on this machine, with real ssh between them: ../shared/cluster/cluster.sh."""
+"""The hosts of these tests: `horovod.made_hosts`, with this copy of the package and its programs first."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import os
-import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from horovod import made_hosts
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "test" / "parallel"))
 import launching  # noqa: E402 -- of the folder beside
 
-# Beside the clone, as MNIST; CLUSTER_SCRIPT names another place.
-SCRIPT = Path(os.environ.get("CLUSTER_SCRIPT", ROOT.parent / "shared" / "cluster" / "cluster.sh"))
 PREFIX = "t"  # of host names
-NET = f"10.{100 + os.getpid() % 100}.7"
+NET = "10.77.0"
 
 
 def why_not() -> str:
     """Why there can be no hosts here; "" if there can."""
-    if not SCRIPT.exists():
-        return f"there is no {SCRIPT}; CLUSTER_SCRIPT may name it"
-    if os.geteuid() != 0:
-        return "making hosts needs root"
-    for program in ("ip", "unshare", "nsenter", "setpriv", "ssh", "/usr/sbin/sshd"):
-        if shutil.which(program) is None:
-            return f"{program} is not installed (apt-get install iproute2 util-linux openssh-server)"
     if importlib.util.find_spec("horovod._native") is None:
         return "the native core is not built"
-    probe = f"{PREFIX}probe{os.getpid()}"
-    made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True, check=False)
-    subprocess.run(["ip", "netns", "del", probe], capture_output=True, check=False)
-    return f"network namespaces cannot be made: {made.stderr.strip()}" if made.returncode else ""
+    return made_hosts.why_not()
 
 
 class Cluster:
     """Hosts t1, t2, ...: with one network, and programs, files and home of this machine."""
 
-    def __init__(self, hosts: int) -> None:
-        self.names = [f"{PREFIX}{number}" for number in range(1, hosts + 1)]
-        self.folder = Path("/tmp") / f"hvd-test-cluster-{os.getpid()}"
-        self.home = self.folder
+    def __init__(self, hosts: int, rate: str = "none") -> None:
+        self.made = made_hosts.MadeHosts(hosts, rate=rate, prefix=PREFIX)
+        self.names = self.made.names
+        self.home = self.made.folder
         self.broken: set[str] = set()
-        own = {"CLUSTER_DIR": str(self.folder), "CLUSTER_PREFIX": PREFIX, "CLUSTER_NET": NET}
-        self._environment = {**os.environ, **own}
 
     def up(self) -> None:
-        self._remove_leftovers()
-        self.script("up", str(len(self.names)), "none")
-
-    def _remove_leftovers(self) -> None:
-        """Hosts of these names that a run left which was killed."""
-        for name in self.names:
-            found = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
-            for process in found.stdout.split():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(process), signal.SIGKILL)
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+        self.made.up()
 
     def down(self) -> None:
-        self.script("down")
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.made.down()
 
     def mend(self) -> None:
         """Start again what a test has broken."""
         for name in sorted(self.broken):
-            self.script("boot", name)
-            self.script("link", name, "up")
+            self.made.boot(name)
         self.broken.clear()
 
     def break_(self, how: str, host: str) -> None:
         """how: `cut` (power), `kill` (all processes) or `unlink` (the network cable)."""
         self.broken.add(host)
-        self.script(*(("link", host, "down") if how == "unlink" else (how, host)))
+        {"cut": self.made.cut, "kill": self.made.kill, "unlink": self.made.unlink}[how](host)
 
-    def script(self, *words: str) -> str:
-        """Run cluster.sh."""
-        done = subprocess.run(
-            ["bash", str(SCRIPT), *words],
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, f"cluster.sh {words}: {done.stdout}{done.stderr}"
-        return done.stdout
+    def network(self, host: str, command: str) -> str:
+        """Run an `ip` command in a host's network, as `link add ...`."""
+        words = ["ip", "-n", self.made.namespace(host), *command.split()]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
-    def network(self, command: str) -> str:
-        """Run an `ip` command outside of the hosts, as `-n t1 link add ...`."""
-        return subprocess.run(["ip", *command.split()], capture_output=True, text=True, check=True).stdout
+    def environment(self, **variables: str) -> dict[str, str]:
+        return launching.environment("cluster", HOME=str(self.home), **variables)
 
     def start(self, host: str, words: Sequence[str], **variables: str) -> subprocess.Popen[str]:
         """Start a command on a host, with our Python's programs, and this copy of the package."""
-        environment = {**launching.environment("cluster"), **self._environment}
-        for name in ("PATH", "PYTHONPATH"):
-            environment[name] = launching.environment("cluster")[name]
-        given = [f"HOME={self.home}", *(f"{name}={text}" for name, text in variables.items())]
-        return subprocess.Popen(
-            ["bash", str(SCRIPT), "exec", host, "env", *given, *words],
-            env=environment,
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-        )
+        return self.made.start(host, words, self.environment(**variables))
 
     def run(
         self, host: str, words: Sequence[str], limit: float = 60, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        process = self.start(host, words, **variables)
-        try:
-            out, err = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            out, err = process.communicate()
-            raise AssertionError(f"{words} took more than {limit} s: {out[-2000:]} {err[-2000:]}") from None
-        return subprocess.CompletedProcess(list(words), process.returncode, out, err)
+        return self.made.run(host, words, limit, self.environment(**variables))
 
     def horovodrun(
         self, *arguments: str, limit: float = 60, **variables: str

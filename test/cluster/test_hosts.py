@@ -146,7 +146,7 @@ def test_a_host_that_lets_nobody_in_is_named(cluster: Cluster, tmp_path: Path) -
     key = tmp_path / "key"
     cluster.run("t1", ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)])
     only = f"Host *\n IdentityFile {key}\n IdentitiesOnly yes\n BatchMode yes\n"
-    config = cluster.folder / "dot-ssh" / "config"
+    config = cluster.made.login.user_folder / "config"
     before = config.read_text()
     try:
         config.write_text(only)
@@ -194,24 +194,23 @@ def test_a_host_that_is_lost_ends_the_job(cluster: Cluster) -> None:
 @pytest.fixture
 def more_networks(cluster: Cluster) -> Iterator[Cluster]:
     """t1 and t2 have three networks more: a cable, a bridge as for containers, and one that leads nowhere."""
-    cluster.network("-n t1 link add eth1 type veth peer name eth1 netns t2")
+    cluster.network("t1", f"link add eth1 type veth peer name eth1 netns {cluster.made.namespace('t2')}")
     for number in (1, 2):
-        host = f"-n t{number}"
-        cluster.network(f"{host} link add docker0 type bridge")
-        cluster.network(f"{host} link add lost0 type veth peer name lost1")
-        cluster.network(f"{host} addr add 172.17.0.1/16 dev docker0")
-        cluster.network(f"{host} addr add 10.250.9.{number}/24 dev lost0")
-        cluster.network(f"{host} addr add 10.250.8.{number}/24 dev eth1")
+        host = f"t{number}"
+        cluster.network(host, "link add docker0 type bridge")
+        cluster.network(host, "link add lost0 type veth peer name lost1")
+        cluster.network(host, "addr add 172.17.0.1/16 dev docker0")
+        cluster.network(host, f"addr add 10.250.9.{number}/24 dev lost0")
+        cluster.network(host, f"addr add 10.250.8.{number}/24 dev eth1")
         for name in ("docker0", "lost0", "lost1", "eth1"):
-            cluster.network(f"{host} link set {name} up")
+            cluster.network(host, f"link set {name} up")
     for host, name in product(("t1", "t2"), ("lost0", "eth1")):
-        while " UP " not in cluster.network(f"-n {host} -br link show {name}"):
+        while " UP " not in cluster.network(host, f"-br link show {name}"):
             time.sleep(0.1)
     yield cluster
-    for number in (1, 2):
-        for name in ("docker0", "lost0"):
-            cluster.network(f"-n t{number} link del {name}")
-    cluster.network("-n t1 link del eth1")
+    for host, name in product(("t1", "t2"), ("docker0", "lost0")):
+        cluster.network(host, f"link del {name}")
+    cluster.network("t1", "link del eth1")
 
 
 def test_networks_that_connect_the_hosts_are_chosen(more_networks: Cluster) -> None:

@@ -63,7 +63,7 @@ def test_allreduce_checks_and_times_everybody(ranks: int, tmp_path: Path) -> Non
     out = tmp_path / "allreduce.json"
     done = run("allreduce.py", "--quick", "--np", str(ranks), "--out", str(out), "--limit", "100")
     assert done.returncode == 0, done.stderr
-    everybody = ["MPI", "gloo", "none", "fp16", "bf16", "bit16", "bit8"]
+    everybody = ["MPI", "gloo", "memcpy", "none", "fp16", "bf16", "bit16", "bit8"]
     assert [row[:3] for row in cells(done.stdout)] == [
         [str(ranks), size, name] for size in ("1 KB", "100 KB") for name in everybody
     ]

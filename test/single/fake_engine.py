@@ -31,6 +31,7 @@ class Tensor:
     destination: int
     shape: list[int]
     dtype: int
+    feedback: Any = None
 
     def values(self) -> torch.Tensor:
         dtype = DTYPES[self.dtype]
@@ -65,11 +66,12 @@ class Request:
 
 @dataclass
 class FakeEngine:
-    """Completes an operation when it is waited for."""
+    """Completes an operation when it is waited for; if ``polls_are_done``, already when it is looked at."""
 
     size: int
     requests: list[Request] = field(default_factory=list)
     failures: dict[str, Exception] = field(default_factory=dict)  # by name, raised by wait()
+    polls_are_done: bool = False
 
     def _add(self, request: Request) -> int:
         if any(other.name == request.name and not other.waited for other in self.requests):
@@ -90,7 +92,7 @@ class FakeEngine:
         return self._add(Request("barrier", name, []))
 
     def poll(self, handle: int) -> bool:
-        return self.requests[handle].waited
+        return self.requests[handle].waited or self.polls_are_done
 
     has_failed = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -75,6 +76,11 @@ def compressed_sum(
     return scaled(total, postscale, len(xs) if op == AVERAGE else 1.0)
 
 
+def requantised(total: Array, codec: str, block: int = 128) -> Array:
+    """What the others decode of a result that its owner has encoded."""
+    return decoded(codec, encoded(codec, total.astype(np.float32), block), total.size, block)
+
+
 def compressed_allreduce(
     xs: list[Array],
     codec: str,
@@ -86,8 +92,35 @@ def compressed_allreduce(
     """The quantised sum, which is quantised once more for 3 or more ranks."""
     total = compressed_sum(xs, codec, block, op, prescale, postscale)
     if len(xs) > 2:
-        total = decoded(codec, encoded(codec, total.astype(np.float32), block), total.size, block)
+        total = requantised(total, codec, block)
     return total.astype(xs[0].dtype).reshape(xs[0].shape)
+
+
+def hierarchical_allreduce(
+    xs: list[Array],
+    hosts: Sequence[int],
+    codec: str = "",
+    op: int = SUM,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+) -> Array:
+    """Sums of each host in its ranks' order, rounded or quantised once; then of the hosts, in theirs."""
+    dtype, wide = xs[0].dtype, sum_type(xs[0].dtype)
+    sums = [
+        reduce(
+            lambda a, b: combine(a, b, op),
+            (scaled(x.astype(wide), prescale) for x, of in zip(xs, hosts, strict=True) if of == host),
+        )
+        for host in sorted(set(hosts))
+    ]
+    if codec:
+        total = compressed_sum(sums, codec)
+    else:
+        total = reduce(lambda a, b: combine(a, b, op), (x.astype(dtype).astype(wide) for x in sums))
+    total = scaled(total, postscale, len(xs) if op == AVERAGE else 1.0)
+    if codec and len(sums) > 2:
+        total = requantised(total, codec)
+    return total.astype(dtype).reshape(xs[0].shape)
 
 
 def adasum(xs: list[Array], prescale: float = 1.0, postscale: float = 1.0) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -52,10 +52,15 @@ def laid_out(xs: list[NDArray[Any]]) -> bytes:
     return everything
 
 
-def tensor(source: NDArray[Any], destination: NDArray[Any] | None = None) -> _native.Tensor:
+def tensor(
+    source: NDArray[Any],
+    destination: NDArray[Any] | None = None,
+    feedback: _native.Feedback | None = None,
+) -> _native.Tensor:
     """The core's view of an array; without a destination the operation is in place."""
     out = source if destination is None else destination
-    return _native.Tensor(source.ctypes.data, out.ctypes.data, list(source.shape), NUMBERS[source.dtype])
+    dtype = NUMBERS[source.dtype]
+    return _native.Tensor(source.ctypes.data, out.ctypes.data, list(source.shape), dtype, feedback)
 
 
 def source_only(x: NDArray[Any]) -> _native.Tensor:
@@ -97,23 +102,34 @@ def ends_within(engine: _native.Engine, handle: int, seconds: float = 20.0) -> b
     return engine.poll(handle)
 
 
+def predictable(algorithm: str = "auto") -> _native.Settings:
+    """Settings under which the number of quantisations does not depend on what was fused with what."""
+    settings = _native.Settings()
+    settings.deterministic = True
+    settings.allreduce_algorithm = algorithm
+    return settings
+
+
 def on_ranks(
     size: int,
     program: Callable[[int, _native.Engine], Any],
     shares_memory: bool = True,
     settings: _native.Settings | None = None,
     stepped: Collection[int] = (),
+    hosts: Sequence[int] = (),
 ) -> list[Any]:
     """Runs program(rank, engine) on `size` threads; results by rank. The first exception is raised here.
 
+    hosts: the number of each rank's host; ranks of one host share memory, if any do, and hosts do not.
+
     The engines of the ranks in `stepped` have no thread: their programs call step() themselves.
     """
-    worlds = _native.local_worlds(size, shares_memory)
+    worlds = _native.local_worlds(size, shares_memory, list(hosts))
     results: list[Any] = [None] * size
     errors: list[BaseException] = []
 
     def body(rank: int) -> None:
-        engine = _native.Engine(worlds[rank], settings or _native.Settings(), rank not in stepped)
+        engine = _native.Engine(worlds[rank], settings or predictable(), rank not in stepped)
         try:
             results[rank] = program(rank, engine)
         except BaseException as error:  # raised again below, in the test's own thread

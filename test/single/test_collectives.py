@@ -16,6 +16,7 @@ from ranks import (
     allreduce,
     numbers,
     on_ranks,
+    predictable,
     received,
     source_only,
     tensor,
@@ -79,6 +80,20 @@ class TestAllreduce:
                     np.testing.assert_array_equal(got, want, err_msg=f"{name} x{count}, rank {rank}")
 
         on_ranks(size, program, shares_memory)
+
+    @pytest.mark.parametrize("algorithm", ["gather", "scatter"])
+    def test_the_algorithm_decides_how_often_sums_are_quantised(
+        self, size: int, shares_memory: bool, algorithm: str
+    ) -> None:
+        def program(rank: int, engine: _native.Engine) -> None:
+            for count in (5, 5000, 600_001):
+                xs = [numbers(r, count, np.float32) for r in range(size)]
+                got = allreduce(engine, "x", xs[rank], op=AVERAGE, codec=_native.get_codec("bit8"))
+                once = oracle.compressed_sum(xs, "bit8", op=AVERAGE) if size > 1 else xs[0]
+                want = oracle.requantised(once, "bit8") if algorithm == "scatter" and size > 1 else once
+                np.testing.assert_array_equal(got, want, err_msg=f"{count} on rank {rank}")
+
+        on_ranks(size, program, shares_memory, predictable(algorithm))
 
     @pytest.mark.parametrize("codec", [None, "bit16", "bit8"])
     def test_a_group_is_reduced_tensor_by_tensor(

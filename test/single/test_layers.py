@@ -13,6 +13,7 @@ ROW = re.compile(r"^\| `horovod/native/(\w+)` \|.*\| (.+?) \|$", re.MULTILINE)
 PYTHON_LAYERS = {  # package -> what it may import beside itself and the standard library
     "common": ("numpy", "horovod._native"),
     "torch": ("horovod.common", "horovod._native", "torch", "numpy", "cloudpickle", "packaging"),
+    "made_hosts": (),
     "runner": ("horovod.common.build_info", "yaml", "psutil", "cloudpickle"),
 }
 

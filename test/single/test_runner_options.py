@@ -7,7 +7,7 @@ import pytest
 
 from horovod.runner import command_line, config_file, configuration_page, settings
 from horovod.runner.errors import LaunchError
-from horovod.runner.options import CORE, LAUNCHER, OPTIONS, UNSERVED
+from horovod.runner.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -77,6 +77,17 @@ def test_flags_become_variables() -> None:
     }
 
 
+def test_compression_is_passed_on(tmp_path: Path) -> None:
+    assert core_environment(["--compression", "bit8"]) == {"HOROVOD_COMPRESSION": "bit8"}
+    text = "int4:rotation=hadamard,levels=lloyd,error_feedback=1"
+    assert core_environment(["--compression", text]) == {"HOROVOD_COMPRESSION": text}
+    path = tmp_path / "config.yaml"
+    path.write_text("params: {compression: 'topk:k=100'}\n")
+    values, warnings = config_file.load(str(path))
+    assert warnings == [] and core_environment([], values) == {"HOROVOD_COMPRESSION": "topk:k=100"}
+    assert core_environment(["--compression", "none"], values) == {"HOROVOD_COMPRESSION": "none"}
+
+
 def test_the_command_is_the_rest_of_the_line() -> None:
     given, command = command_line.parse(
         ["-np", "2", "-H", "a:2", "python", "train.py", "-np", "3", "--verbose"]
@@ -97,6 +108,8 @@ def test_the_command_is_the_rest_of_the_line() -> None:
         ("--stall-check-warning-time-seconds -1 ls", "-1 is not a number >= 0"),
         ("--thread-affinity -1 ls", "'-1' is not a core, or several as 0,4"),
         ("--thread-affinity 0,,1 ls", "'0,,1' is not a core"),
+        ("--compression bit8,int4 ls", "'bit8,int4' is not a name, or name:option=value"),
+        ("--compression bit8: ls", "'bit8:' is not a name"),
         ("--log-level loud ls", "'loud' is not one of trace"),
         ("--fusion-threshold ls", "unrecognized arguments"),  # no abbreviations: they change meaning later
     ],
@@ -194,7 +207,7 @@ def test_the_launchers_variables() -> None:
 
 
 def test_variables_that_are_not_served_are_warned_about() -> None:
-    warnings = settings.environment_warnings({"HOROVOD_AUTOTUNE": "1", "HOROVOD_HIERARCHICAL_ALLREDUCE": "0"})
+    warnings = settings.environment_warnings({"HOROVOD_AUTOTUNE": "1", "HOROVOD_HIERARCHICAL_ALLGATHER": "0"})
     assert len(warnings) == 1
     assert warnings[0].startswith("HOROVOD_AUTOTUNE=1 is not served: ")
 
@@ -211,5 +224,5 @@ def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
         command_line.parse(["--help"])
     text = capsys.readouterr().out
     for option in OPTIONS:
-        if option.part in (LAUNCHER, CORE):
+        if option.part in (LAUNCHER, CORE, PYTHON):
             assert all(flag in text for flag in option.flags)

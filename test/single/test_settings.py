@@ -49,6 +49,7 @@ def test_an_empty_variable_means_the_default(monkeypatch: pytest.MonkeyPatch) ->
         ("HOROVOD_DISABLE_GROUP_FUSION", "maybe"),
         ("HOROVOD_LOG_LEVEL", "loud"),
         ("HOROVOD_TRANSPORT", "pigeon"),
+        ("HOROVOD_ALLREDUCE_ALGORITHM", "ring"),
         ("HOROVOD_SIMD", "sse2"),
     ],
 )
@@ -65,3 +66,12 @@ def test_the_simd_level_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOROVOD_SIMD", "baseline")
     assert _native.simd_level() == "baseline"
     assert _native.get_codec("bit8").level == "baseline"
+
+
+@pytest.mark.parametrize("variable", ["HOROVOD_HIERARCHICAL_ALLREDUCE", "HOROVOD_TORUS_ALLREDUCE"])
+def test_horovods_variables_for_a_hierarchy(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "1")
+    assert _native.Settings.from_environment().allreduce_algorithm == "hierarchical"
+    monkeypatch.setenv("HOROVOD_ALLREDUCE_ALGORITHM", "gather")
+    with pytest.raises(ValueError, match="HOROVOD_ALLREDUCE_ALGORITHM='gather' is not"):
+        _native.Settings.from_environment()

@@ -51,7 +51,10 @@ def test_every_phase_is_there_and_closed(tmp_path: Path) -> None:
     assert begun.count("NEGOTIATE_ALLREDUCE") == begun.count("ALLREDUCE") == 3
     assert len(begun) == len(names(mine, "E"))
     assert set(names(mine, "X")) == {"0", "1"}
-    assert mine[-1]["args"] == {"dtype": "float32", "shape": "(2, 5)"}
+    told = mine[-1]["args"]
+    assert (told["dtype"], told["shape"]) == ("float32", "(2, 5)")
+    assert told["route"] == "window gather"
+    assert told["reason"].startswith("estimated: window gather 0.00")
 
 
 def names(events: list[dict[str, Any]], phase: str) -> list[str]:
@@ -72,7 +75,7 @@ def test_the_phases_of_a_route_are_activities(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
 
     def program(rank: int, engine: _native.Engine) -> None:
-        allreduce(engine, "plain", np.ones(5000, np.float32))
+        allreduce(engine, "plain", np.ones(500_000, np.float32))
         allreduce(engine, "coded", np.ones(5000, np.float32), codec=_native.get_codec("bit8"))
         x = np.ones(6, np.float32)
         engine.wait(engine.allreduce("adasum", [tensor(x)], _native.Reduction(op=2)))
@@ -84,8 +87,11 @@ def test_the_phases_of_a_route_are_activities(tmp_path: Path) -> None:
     def activities(name: str) -> list[str]:
         return names([e for e in events if e["pid"] == process[name]], "B")
 
-    moved = ["MEMCPY_IN_FUSION_BUFFER", "LOCAL_ALLREDUCE", "REDUCE", "LOCAL_ALLREDUCE"]
-    assert activities("plain") == ["NEGOTIATE_ALLREDUCE", "ALLREDUCE", *moved, "MEMCPY_OUT_FUSION_BUFFER"]
+    # In steps that overlap: the phases alternate.
+    plain = activities("plain")
+    assert plain[:3] == ["NEGOTIATE_ALLREDUCE", "ALLREDUCE", "MEMCPY_IN_FUSION_BUFFER"]
+    assert set(plain[3:]) - {plain[2]} == {"LOCAL_ALLREDUCE", "REDUCE", "MEMCPY_OUT_FUSION_BUFFER"}
+    assert plain[-1] == "MEMCPY_OUT_FUSION_BUFFER"
     assert activities("coded") == ["NEGOTIATE_ALLREDUCE", "ALLREDUCE", "ENCODE", "LOCAL_ALLREDUCE", "REDUCE"]
     assert activities("adasum")[:4] == [
         "NEGOTIATE_ALLREDUCE", "ADASUM", "MEMCPY_IN_FUSION_BUFFER", "LOCAL_ADASUM_ALLREDUCE",

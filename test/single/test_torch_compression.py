@@ -14,7 +14,12 @@ import horovod.torch as hvd
 from horovod.torch import compression as module
 from horovod.torch.compression import Bit8Compressor, Bit16Compressor, Compression, Compressor, resolved
 
-CODECS = [Compression.bit8, Compression.bit8(block_size=32), Compression.bit16]
+CODECS = [
+    Compression.bit16, Compression.bit8, Compression.bit8(block_size=32), Compression.bit8(format="e3m4"),
+    Compression.bit8(format="e5m2"), Compression.int8, Compression.int4,
+    Compression.int4(rotation="hadamard", levels="lloyd", rounding="nearest", seed=9),
+]  # fmt: skip
+EXACT = CODECS[:4]  # those that hold what round trips are made with
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 SHAPES = [(), (0,), (1,), (127,), (128,), (129,), (3, 0, 5), (6, 50, 7)]
 
@@ -37,13 +42,14 @@ def test_names_are_the_classes() -> None:
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_round_trip_keeps_shape_and_dtype(codec: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-    # Multiples of 1/8 below 2 and one sign pattern: E4M3 and half both have them exactly.
+    # Multiples of 1/8 up to 1: E4M3, E3M4 and half have them exactly.
     values = (torch.arange(torch.Size(shape).numel()) % 16).sub(8).div(8).to(dtype).reshape(shape)
     encoded, ctx = codec.compress(values)
     assert encoded.dtype == torch.uint8 and encoded.dim() == 1
     assert encoded.numel() == resolved(codec).codec.encoded_bytes(values.numel())
     decoded = codec.decompress(encoded, ctx)
-    assert decoded.dtype == dtype and decoded.shape == shape and torch.equal(decoded, values)
+    assert decoded.dtype == dtype and decoded.shape == shape
+    assert torch.allclose(decoded, values, rtol=0.0, atol=0.0 if codec in EXACT else 0.4)
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=repr)
@@ -66,7 +72,8 @@ def test_integers_pass_untouched_and_gradients_do_not_interfere(codec: Any) -> N
         compressed, ctx = codec.compress(tensor)
         assert compressed is tensor and codec.decompress(compressed, ctx) is tensor
     parameter = torch.nn.Parameter(torch.ones(3))
-    assert torch.equal(codec.decompress(*codec.compress(parameter)), torch.ones(3))
+    decoded = codec.decompress(*codec.compress(parameter))
+    assert not decoded.requires_grad and torch.allclose(decoded, torch.ones(3), atol=0.3)
 
 
 def test_bit8_is_smaller_and_near() -> None:
@@ -86,7 +93,7 @@ def test_what_is_not_finite() -> None:
     for codec in CODECS:
         decoded = codec.decompress(*codec.compress(poisoned))
         assert not torch.isfinite(decoded[10]) and not torch.isfinite(decoded[200])
-        assert torch.equal(decoded[256:], torch.ones(44))
+        assert torch.allclose(decoded[256:], torch.ones(44), atol=1e-6 if codec in EXACT else 0.4)
     saturated = Compression.bit16.decompress(*Compression.bit16.compress(torch.tensor([1e6, -1e6])))
     assert torch.equal(saturated, torch.tensor([65504.0, -65504.0]))
 
@@ -102,12 +109,17 @@ def test_a_damaged_run_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "allowed"),
     [
-        ({"format": "e5m2"}, "format='e5m2'.*'e4m3'"),
-        ({"rounding": "stochastic"}, "rounding.*'nearest'"),
-        ({"error_feedback": True}, "error_feedback.*False"),
+        ({"format": "e2m5"}, "format='e2m5'.*'e4m3' or 'e5m2' or 'e3m4'"),
+        ({"rounding": "up"}, "rounding.*'nearest' or 'stochastic'"),
+        ({"error_feedback": "yes"}, "error_feedback.*False or True"),
+        ({"error_feedback": 1}, "error_feedback.*False or True"),
+        ({"seed": -1}, "seed.*0 or more"),
+        ({"seed": 1.5}, "seed.*0 or more"),
+        ({"block_size": 128.0}, "block_size"),
         ({"block_size": 100}, "block_size.*32 or 64 or 128"),
         ({"block_size": 2048}, "block_size.*1024"),
         ({"min_elements": -1}, "min_elements.*0 or more"),
+        ({"min_elements": True}, "min_elements.*0 or more"),
     ],
 )
 def test_options_that_cannot_be_honoured_are_refused(options: dict[str, Any], allowed: str) -> None:
@@ -125,6 +137,46 @@ def test_options_that_are_honoured() -> None:
     assert Compression.bit8.min_elements == Compression.bit16.min_elements == 1024
     for twin in (copy.deepcopy(configured), pickle.loads(pickle.dumps(configured))):
         assert twin.codec is configured.codec and repr(twin) == repr(configured)
+
+
+@pytest.mark.parametrize(
+    ("codec", "name"),
+    [
+        (Compression.bit8(format="e5m2", block_size=1024, seed=3), "bit8/1024/e5m2"),
+        (Compression.bit8(format="e3m4", rounding="stochastic"), "bit8/128/e3m4/stochastic"),
+        (Compression.bit8(rounding="stochastic", seed=3), "bit8/128/stochastic/seed3"),
+        (Compression.int8, "int8/128"),
+        (Compression.int8(block_size=64, rounding="stochastic", seed=1), "int8/64/stochastic/seed1"),
+        (Compression.int8(seed=1, error_feedback=True), "int8/128"),
+        (Compression.int4, "int4/128"),
+        (Compression.int4(block_size=32, seed=2), "int4/32"),
+        (Compression.int4(rotation="hadamard", seed=2), "int4/128/hadamard/seed2"),
+        (Compression.int4(rotation="hadamard", levels="lloyd"), "int4/128/hadamard/lloyd"),
+    ],
+    ids=str,
+)
+def test_the_codec_has_the_options_that_matter(codec: Any, name: str) -> None:
+    assert resolved(codec).codec.name == name, "a seed of nothing is left out"
+
+
+def test_stochastic_rounding_draws_anew_and_repeats_itself() -> None:
+    tensor = torch.full((20_000,), 0.01)
+    tensor[::128] = 1.0
+    for make in (
+        lambda: Compression.bit8(rounding="stochastic", seed=5),
+        lambda: Compression.int8(rounding="stochastic", seed=5),
+        lambda: Compression.int4(rounding="stochastic", seed=5),
+    ):
+        first, second = make(), make()
+        calls = [first.decompress(*first.compress(tensor)) for _ in range(3)]
+        again = [second.decompress(*second.compress(tensor)) for _ in range(3)]
+        assert all(map(torch.equal, calls, again)) and not torch.equal(calls[0], calls[1])
+        for values in calls:
+            small = values[tensor < 1]
+            assert abs(small.mean() - 0.01) < 6 * small.std() / small.numel() ** 0.5 + 1e-7
+    nearest = Compression.int4
+    rounded = nearest.decompress(*nearest.compress(tensor))
+    assert torch.all(rounded[tensor < 1] == 0), "without it the small ones are always lost"
 
 
 def test_a_subclass_has_its_own_default_and_keeps_or_gives_up_the_codec() -> None:

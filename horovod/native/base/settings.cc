@@ -92,6 +92,14 @@ Settings Settings::from_environment() {
   require_one_of("HOROVOD_LOG_LEVEL", level, {"trace", "debug", "info", "warning", "error", "fatal"});
   require_one_of("HOROVOD_TRANSPORT", settings.transport, {"auto", "shared_memory", "mpi"});
   require_one_of("HOROVOD_SIMD", settings.simd, {"auto", "baseline", "x86-64-v3", "x86-64-v4"});
+  require_one_of("HOROVOD_ALLREDUCE_ALGORITHM", settings.allreduce_algorithm, {"auto", "gather", "scatter", "hierarchical"});
+  if (settings.hierarchical_allreduce || settings.torus_allreduce) {
+    if (settings.allreduce_algorithm != "auto" && settings.allreduce_algorithm != "hierarchical") {
+      refuse("HOROVOD_ALLREDUCE_ALGORITHM", settings.allreduce_algorithm,
+             "what HOROVOD_HIERARCHICAL_ALLREDUCE or HOROVOD_TORUS_ALLREDUCE asks for, hierarchical");
+    }
+    settings.allreduce_algorithm = "hierarchical";
+  }
   return settings;
 }
 

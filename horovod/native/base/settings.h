@@ -20,6 +20,14 @@ namespace hvd {
     "agreed requests remembered, so that a repeated one is announced by a number; 0 = off")                       \
   X(HOROVOD_DISABLE_GROUP_FUSION, disable_group_fusion, bool, false,                                              \
     "do not fuse a grouped operation with anything outside its group")                                            \
+  X(HOROVOD_ALLREDUCE_ALGORITHM, allreduce_algorithm, std::string, "auto",                                         \
+    "auto, gather, scatter or hierarchical: how allreduces travel; auto takes the cheapest as estimated")          \
+  X(HOROVOD_HIERARCHICAL_ALLREDUCE, hierarchical_allreduce, bool, false,                                           \
+    "reduce inside each host first: short for HOROVOD_ALLREDUCE_ALGORITHM=hierarchical")                           \
+  X(HOROVOD_TORUS_ALLREDUCE, torus_allreduce, bool, false,                                                         \
+    "the same; in the hierarchy here every rank of a host carries a part across, as in Horovod's torus")           \
+  X(HOROVOD_DETERMINISTIC, deterministic, bool, false,                                                             \
+    "let no result depend on timing: no measured constants, and routes by the number of ranks alone")              \
   X(HOROVOD_TRANSPORT, transport, std::string, "auto",                                                            \
     "auto, shared_memory (ranks of one host) or mpi: what carries the bytes under MPI")                           \
   X(HOROVOD_SIMD, simd, std::string, "auto",                                                                      \

@@ -8,7 +8,9 @@ namespace hvd {
 void register_errors(nanobind::module_& m);
 void register_settings(nanobind::module_& m);
 void register_codec(nanobind::module_& m);
+void register_feedback(nanobind::module_& m);
 void register_world(nanobind::module_& m);
+void register_route(nanobind::module_& m);
 void register_engine(nanobind::module_& m);
 
 }  // namespace hvd

@@ -20,12 +20,13 @@ DType checked_dtype(int number) {
   return static_cast<DType>(number);
 }
 
-TensorRef make_tensor(uintptr_t source, uintptr_t destination, Shape shape, int dtype) {
+TensorRef make_tensor(uintptr_t source, uintptr_t destination, Shape shape, int dtype,
+                      std::shared_ptr<Feedback> feedback) {
   for (const int64_t extent : shape) {
     if (extent < 0) throw InvalidArgument("a shape cannot be negative: " + to_text(shape));
   }
   return {reinterpret_cast<const void*>(source), reinterpret_cast<void*>(destination), std::move(shape),
-          checked_dtype(dtype)};
+          checked_dtype(dtype), std::move(feedback)};
 }
 
 Reduction make_reduction(int op, double prescale, double postscale, std::shared_ptr<const Codec> codec) {
@@ -128,10 +129,11 @@ void register_engine(nb::module_& m) {
   using released = nb::call_guard<nb::gil_scoped_release>;
   nb::class_<TensorRef>(m, "Tensor")
       .def("__init__",
-           [](TensorRef* self, uintptr_t source, uintptr_t destination, Shape shape, int dtype) {
-             new (self) TensorRef(make_tensor(source, destination, std::move(shape), dtype));
+           [](TensorRef* self, uintptr_t source, uintptr_t destination, Shape shape, int dtype,
+              std::shared_ptr<Feedback> feedback) {
+             new (self) TensorRef(make_tensor(source, destination, std::move(shape), dtype, std::move(feedback)));
            },
-           "source"_a, "destination"_a, "shape"_a, "dtype"_a);
+           "source"_a, "destination"_a, "shape"_a, "dtype"_a, "feedback"_a.none() = nb::none());
   nb::class_<Reduction>(m, "Reduction")
       .def("__init__",
            [](Reduction* self, int op, double prescale, double postscale, std::shared_ptr<const Codec> codec) {

@@ -2,6 +2,8 @@
 #include <nanobind/stl/vector.h>
 #include <nanobind/stl/unique_ptr.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "bind/bind.h"
 #include "bind/world.h"
@@ -12,10 +14,18 @@ namespace nb = nanobind;
 namespace hvd {
 namespace {
 
-std::vector<std::unique_ptr<World>> local_worlds(int size, bool shares_memory) {
+std::vector<std::unique_ptr<World>> local_worlds(int size, bool shares_memory, const std::vector<int>& hosts) {
+  if (!hosts.empty() && static_cast<int>(hosts.size()) != size) {
+    throw InvalidArgument("hosts has " + std::to_string(hosts.size()) + " entries for " + std::to_string(size) + " ranks");
+  }
+  int known = 0;
+  for (const int host : hosts) {
+    if (host < 0 || host > known) throw InvalidArgument("hosts are numbered from 0 in the order of their first ranks");
+    known = std::max(known, host + 1);
+  }
   if (size < 1) throw InvalidArgument("a world has at least one rank, not " + std::to_string(size));
   std::vector<std::unique_ptr<World>> worlds;
-  for (auto& transport : make_local_transports(size, shares_memory)) {
+  for (auto& transport : make_local_transports(size, shares_memory, hosts)) {
     worlds.push_back(std::make_unique<World>(World{{std::move(transport), "", false}}));
   }
   return worlds;
@@ -40,6 +50,7 @@ void register_world(nb::module_& m) {
       .def_prop_ro("cross_size", topology<&Topology::cross_size>)
       .def_prop_ro("homogeneous", topology<&Topology::homogeneous>)
       .def("abandon", [](World& world) { world.opened.transport->abandon(); })
+      .def_prop_ro("links", [](const World& world) { return world.opened.transport->links(); })
       .def_prop_ro("transport", [](const World& world) { return world.opened.transport->name(); })
       .def_prop_ro("mpi_library", [](const World& world) { return world.opened.mpi_library; })
       .def_prop_ro("mpi_threads_multiple", [](const World& world) { return world.opened.mpi_threads_multiple; });
@@ -50,7 +61,8 @@ void register_world(nb::module_& m) {
       },
       "settings"_a, "prefix"_a, "ranks"_a = std::vector<int>(), released());
   m.def("close_mpi", close_mpi, released());
-  m.def("local_worlds", local_worlds, "size"_a, "shares_memory"_a = true);
+  m.def("local_worlds", local_worlds, "size"_a, "shares_memory"_a = true,
+        "hosts"_a = std::vector<int>());
 }
 
 }  // namespace hvd

@@ -2,40 +2,22 @@
 // docs/architecture.md; all give every rank the same bits.
 #pragma once
 
-#include <string_view>
-
 #include "collective/bucket.h"
 #include "collective/context.h"
+#include "collective/route.h"
 
 namespace hvd {
 
-enum class Route {
-  kAlone,            // one rank: nothing crosses a wire
-  kWindowGather,     // shared memory: every rank reads all contributions
-  kWindowScatter,    // shared memory: each rank reduces a part, all read the results
-  kExchangeGather,   // messages: contributions go to all
-  kExchangeScatter,  // messages: contributions go to the part's owner, results to all
-};
+// Reduces tensors of one dtype as if they were one. Returns how many finite values a codec's range cut off.
+int64_t allreduce(CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                  Route route);
 
-std::string_view name_of(Route route);
-
-struct RouteFacts {
-  int ranks = 1;
-  bool shares_memory = false;
-  bool is_encoded = false;
-  int64_t bytes = 0;  // of the bucket's tensors, not encoded
-};
-
-// Every rank computes the same route from the same facts.
-//
-// Gather quantises once, moves (n-1)/n * n times a part and takes one round: right for two ranks with a codec (equal bytes,
-// half the error) and where a round trip costs more than the bytes. Scatter moves each byte about twice.
-Route choose_route(const RouteFacts& facts);
-
-void allreduce(CollectiveContext& context, Bucket& bucket, Route route);
-
-// The two families of routes.
-void allreduce_through_window(CollectiveContext& context, Bucket& bucket, bool gather);
-void allreduce_by_exchange(CollectiveContext& context, Bucket& bucket, bool gather);
+// The three families of routes.
+int64_t allreduce_through_window(CollectiveContext& context, std::span<const BucketTensor> tensors,
+                                 const BucketReduction& reduction, bool gather);
+int64_t allreduce_by_exchange(CollectiveContext& context, std::span<const BucketTensor> tensors,
+                              const BucketReduction& reduction, bool gather);
+int64_t allreduce_by_hierarchy(CollectiveContext& context, std::span<const BucketTensor> tensors,
+                               const BucketReduction& reduction, bool gather);
 
 }  // namespace hvd

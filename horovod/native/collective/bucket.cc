@@ -4,17 +4,6 @@
 #include <cstring>
 
 namespace hvd {
-namespace {
-
-constexpr int64_t kCacheLine = 64;
-
-// Elements between two places where a tensor may be cut.
-int64_t granule_of(const BucketReduction& reduction) {
-  return reduction.codec ? reduction.codec->block() : kCacheLine / static_cast<int64_t>(size_of(reduction.dtype));
-}
-
-}  // namespace
-
 Bucket::Bucket(std::vector<BucketTensor> tensors, const BucketReduction& reduction, SimdLevel level, Tiles& tiles)
     : tensors_(std::move(tensors)),
       reduction_(reduction),
@@ -32,14 +21,6 @@ int64_t Bucket::cut(int64_t position) const {
   const auto after = std::upper_bound(starts_.begin(), starts_.end(), position);
   const int64_t start = *(after - 1);
   return start + (position - start) / granule_ * granule_;
-}
-
-Range Bucket::part(Range range, int i, int parts) const {
-  auto boundary = [&](int k) {
-    if (k == parts) return range.end;
-    return std::max(range.begin, cut(range.begin + range.count() / parts * k + range.count() % parts * k / parts));
-  };
-  return {boundary(i), boundary(i + 1)};
 }
 
 int64_t Bucket::run_bytes(int64_t count) const {
@@ -77,38 +58,58 @@ std::byte* Bucket::destination_at(size_t tensor, int64_t offset) const {
          offset * static_cast<int64_t>(size_of(reduction_.dtype));
 }
 
-void Bucket::encode_source(const std::byte* source, int64_t count, std::byte* run) {
+// x * prescale, and what was lost of it before where somebody keeps that; x may lie in the tiles.
+void Bucket::encode(const float* x, int64_t count, double prescale, Draw draw, float* residual, std::byte* run) {
+  const Codec& codec = *reduction_.codec;
+  auto* bytes = reinterpret_cast<uint8_t*>(run);
+  if (residual == nullptr) {
+    saturated_ += codec.encode(x, count, static_cast<float>(prescale), draw, bytes);
+    return;
+  }
+  float* wanted = tiles_.floats;
+  auto* got = reinterpret_cast<float*>(tiles_.exact);
+  reduce_.compensate(x, count, static_cast<float>(prescale), residual, wanted);
+  saturated_ += codec.encode(wanted, count, 1.0f, draw, bytes);
+  codec.decode(bytes, count, got);
+  reduce_.keep_lost(wanted, got, count, residual);
+}
+
+void Bucket::encode_source(size_t tensor, int64_t offset, int64_t count, std::byte* run) {
+  const BucketTensor& from = tensors_[tensor];
+  const std::byte* source = source_at(tensor, offset);
   const auto* floats = reinterpret_cast<const float*>(source);
   if (reduction_.dtype != DType::kFloat32) {
     convert_.to_float(reduction_.dtype, source, count, tiles_.floats);
     floats = tiles_.floats;
   }
-  saturated_ += reduction_.codec->encode(floats, count, static_cast<float>(reduction_.prescale), {},
-                                         reinterpret_cast<uint8_t*>(run));
+  encode(floats, count, reduction_.prescale, {from.sent_key, from.offset + offset},
+         from.sent_residual ? from.sent_residual + offset : nullptr, run);
+}
+
+// The result of a run, from where reduce_encoded() has left it in the tiles.
+void Bucket::encode_result(size_t tensor, int64_t offset, int64_t count, std::byte* run) {
+  const BucketTensor& to = tensors_[tensor];
+  encode(tiles_.floats, count, 1.0, {to.result_key, to.offset + offset},
+         to.result_residual ? to.result_residual + offset : nullptr, run);
 }
 
 void Bucket::pack(Range range, std::byte* message) {
   for_each_run(range, [&](size_t tensor, int64_t offset, int64_t count) {
-    const std::byte* source = source_at(tensor, offset);
     if (reduction_.codec) {
-      encode_source(source, count, message);
+      encode_source(tensor, offset, count, message);
     } else {
-      std::memcpy(message, source, static_cast<size_t>(run_bytes(count)));
+      std::memcpy(message, source_at(tensor, offset), static_cast<size_t>(run_bytes(count)));
     }
     message += run_bytes(count);
   });
 }
 
-// Elements of any dtype in their accumulator type, in place in `out` where that is the dtype itself.
-void Bucket::reduce_exact(std::span<const std::byte* const> runs, const std::byte* own, int64_t count,
-                          std::byte* out) const {
+// The sum of contributions, in the accumulator type; a null run stands for `own`.
+void Bucket::accumulate(std::span<const std::byte* const> runs, const std::byte* own, int64_t count, void* sum) const {
   const DType dtype = reduction_.dtype;
-  const bool in_place = accumulator_size(dtype) == size_of(dtype);
-  alignas(64) float tile[kRun];
-  void* sum = in_place ? static_cast<void*>(out) : tile;
   auto contribution = [&](size_t rank) { return runs[rank] ? runs[rank] : own; };
   size_t next = 1;
-  if (in_place && reduction_.prescale == 1.0 && runs.size() > 1) {
+  if (accumulator_size(dtype) == size_of(dtype) && reduction_.prescale == 1.0 && runs.size() > 1) {
     reduce_.combine_two(dtype, reduction_.op, contribution(0), contribution(1), count, sum);
     next = 2;
   } else {
@@ -117,12 +118,55 @@ void Bucket::reduce_exact(std::span<const std::byte* const> runs, const std::byt
   for (; next < runs.size(); ++next) {
     reduce_.combine(dtype, reduction_.op, contribution(next), count, reduction_.prescale, sum);
   }
-  if (!in_place || !reduction_.scale.is_one()) reduce_.store(dtype, sum, count, reduction_.scale, out);
 }
 
-// float32 sums of decoded contributions, float64 sums for float64 tensors.
+// The sum is made in `out` where the accumulator type is the dtype itself.
+void Bucket::reduce_exact(std::span<const std::byte* const> runs, const std::byte* own, int64_t count,
+                          std::byte* out) const {
+  const bool in_place = accumulator_size(reduction_.dtype) == size_of(reduction_.dtype);
+  alignas(64) float tile[kRun];
+  void* sum = in_place ? static_cast<void*>(out) : tile;
+  accumulate(runs, own, count, sum);
+  if (!in_place || !reduction_.scale.is_one()) reduce_.store(reduction_.dtype, sum, count, reduction_.scale, out);
+}
+
+void Bucket::copy(Range range, std::byte* data) const {
+  for_each_run(range, [&](size_t tensor, int64_t offset, int64_t count) {
+    const auto bytes = static_cast<size_t>(count) * size_of(reduction_.dtype);
+    std::memcpy(data, source_at(tensor, offset), bytes);
+    data += bytes;
+  });
+}
+
+void Bucket::encode_sum(size_t tensor, int64_t offset, std::span<const std::byte* const> runs, int64_t count,
+                        std::byte* run) {
+  const bool is_wide = reduction_.dtype == DType::kFloat64;
+  accumulate(runs, source_at(tensor, offset), count, is_wide ? static_cast<void*>(tiles_.exact) : tiles_.floats);
+  if (is_wide) convert_.to_float(DType::kFloat64, tiles_.exact, count, tiles_.floats);
+  const BucketTensor& from = tensors_[tensor];
+  encode(tiles_.floats, count, 1.0, {from.sent_key, from.offset + offset},
+         from.sent_residual ? from.sent_residual + offset : nullptr, run);
+}
+
+void Bucket::pack_sum(Range range, std::span<const std::byte* const> data, std::byte* message) {
+  std::vector<const std::byte*> runs(data.begin(), data.end());
+  for_each_run(range, [&](size_t tensor, int64_t offset, int64_t count) {
+    if (reduction_.codec) {
+      encode_sum(tensor, offset, runs, count, message);
+    } else {
+      reduce_exact(runs, source_at(tensor, offset), count, message);
+    }
+    for (const std::byte*& run : runs) {
+      if (run) run += static_cast<size_t>(count) * size_of(reduction_.dtype);
+    }
+    message += run_bytes(count);
+  });
+}
+
+// float32 sums of decoded contributions, float64 sums for float64 tensors. If a message is to be made of it, the result is
+// left in the tiles too, as float32.
 void Bucket::reduce_encoded(std::span<const std::byte* const> runs, int64_t count, std::byte* destination,
-                            std::byte* result) {
+                            bool to_tiles) {
   const Codec& codec = *reduction_.codec;
   auto bytes_of = [&](size_t rank) { return reinterpret_cast<const uint8_t*>(runs[rank]); };
   if (reduction_.dtype == DType::kFloat64) {
@@ -130,12 +174,11 @@ void Bucket::reduce_encoded(std::span<const std::byte* const> runs, int64_t coun
     for (size_t rank = 0; rank < runs.size(); ++rank) {
       codec.decode(bytes_of(rank), count, tiles_.floats);
       if (rank == 0) std::copy_n(tiles_.floats, count, sum);
-      else std::transform(tiles_.floats, tiles_.floats + count, sum, sum, [](float x, double s) { return s + static_cast<double>(x); });
+      else std::transform(tiles_.floats, tiles_.floats + count, sum, sum, [](float x, double s) { return s + double{x}; });
     }
     reduce_.store(DType::kFloat64, sum, count, reduction_.scale, sum);
     if (destination) std::memcpy(destination, sum, static_cast<size_t>(count) * sizeof(double));
-    if (result == nullptr) return;
-    convert_.to_float(DType::kFloat64, sum, count, tiles_.floats);
+    if (to_tiles) convert_.to_float(DType::kFloat64, sum, count, tiles_.floats);
   } else {
     const bool direct = reduction_.dtype == DType::kFloat32 && destination != nullptr;
     float* sum = direct ? reinterpret_cast<float*>(destination) : tiles_.floats;
@@ -143,10 +186,8 @@ void Bucket::reduce_encoded(std::span<const std::byte* const> runs, int64_t coun
     for (size_t rank = 1; rank < runs.size(); ++rank) codec.decode_add(bytes_of(rank), count, sum);
     if (!reduction_.scale.is_one()) reduce_.store(DType::kFloat32, sum, count, reduction_.scale, sum);
     if (destination && !direct) convert_.from_float(reduction_.dtype, sum, count, destination);
-    if (result == nullptr) return;
-    if (direct) std::copy_n(sum, count, tiles_.floats);
+    if (to_tiles && direct) std::copy_n(sum, count, tiles_.floats);
   }
-  saturated_ += codec.encode(tiles_.floats, count, 1.0f, {}, reinterpret_cast<uint8_t*>(result));
 }
 
 void Bucket::reduce(Range range, std::span<const std::byte* const> messages, bool to_destination, std::byte* result) {
@@ -155,7 +196,8 @@ void Bucket::reduce(Range range, std::span<const std::byte* const> messages, boo
     const std::byte* source = source_at(tensor, offset);
     std::byte* destination = to_destination ? destination_at(tensor, offset) : nullptr;
     if (reduction_.codec) {
-      reduce_encoded(runs, count, destination, result);
+      reduce_encoded(runs, count, destination, result != nullptr);
+      if (result) encode_result(tensor, offset, count, result);
     } else {
       // The sum must not grow where this rank's own contribution still lies.
       std::byte* out = result ? result : destination == source ? tiles_.exact : destination;
@@ -198,33 +240,6 @@ void Bucket::reduce_alone() {
       std::memcpy(destination, source, static_cast<size_t>(count) * size_of(reduction_.dtype));
     }
   });
-}
-
-std::vector<std::unique_ptr<Bucket>> slices_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                                               int parts, SimdLevel level, Tiles& tiles) {
-  const int64_t granule = granule_of(reduction);
-  const auto element = static_cast<int64_t>(size_of(reduction.dtype));
-  std::vector<std::unique_ptr<Bucket>> slices;
-  for (int part = 0; part < parts; ++part) {
-    std::vector<BucketTensor> members;
-    for (const BucketTensor& tensor : tensors) {
-      auto boundary = [&](int k) {
-        if (k == parts) return tensor.count;
-        return (tensor.count / parts * k + tensor.count % parts * k / parts) / granule * granule;
-      };
-      const int64_t begin = boundary(part);
-      BucketTensor member = tensor;
-      member.source = static_cast<const std::byte*>(tensor.source) + begin * element;
-      if (tensor.destination) member.destination = static_cast<std::byte*>(tensor.destination) + begin * element;
-      member.count = boundary(part + 1) - begin;
-      member.offset = tensor.offset + begin;
-      if (tensor.sent_residual) member.sent_residual = tensor.sent_residual + begin;
-      if (tensor.result_residual) member.result_residual = tensor.result_residual + begin;
-      if (member.count != 0) members.push_back(member);
-    }
-    slices.push_back(std::make_unique<Bucket>(std::move(members), reduction, level, tiles));
-  }
-  return slices;
 }
 
 }  // namespace hvd

@@ -8,12 +8,11 @@
 //   run     := elements as they lie in memory, or, with a codec, what its encode() makes of them
 //
 // Ranges begin and end where cut() allows it, so that blocks of a codec neither straddle tensors nor depend on how a
-// bucket was cut. Used by one thread; the tensors' memory belongs to the caller.
+// bucket was cut. Used by one thread; the tensors' memory and feedback belong to the caller.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -22,12 +21,6 @@
 #include "collective/bucket_tensor.h"
 
 namespace hvd {
-
-struct Range {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t count() const { return end - begin; }
-};
 
 class Bucket {
  public:
@@ -41,13 +34,15 @@ class Bucket {
 
   // The largest allowed boundary at or before `position`.
   int64_t cut(int64_t position) const;
-  // Part `i` of `parts` of a range, the same on every rank.
-  Range part(Range range, int i, int parts) const;
   // Bytes of a range's message.
   int64_t message_bytes(Range range) const;
 
   // Writes this rank's contribution.
   void pack(Range range, std::byte* message);
+  // For ranks that contribute together: their data as it is, and the message of its sum, prescaled. Null stands for this
+  // rank's own, read in place.
+  void copy(Range range, std::byte* data) const;
+  void pack_sum(Range range, std::span<const std::byte* const> data, std::byte* message);
   // Sums the contributions of all ranks, by rank, and scales the result. A null message stands for this rank's own data,
   // read in place (exact buckets only). The result goes to the destinations, or to `result` as a message, or both; with
   // a codec, the message is what the others will decode.
@@ -65,9 +60,13 @@ class Bucket {
   int64_t run_bytes(int64_t count) const;
   const std::byte* source_at(size_t tensor, int64_t offset) const;
   std::byte* destination_at(size_t tensor, int64_t offset) const;
-  void encode_source(const std::byte* source, int64_t count, std::byte* run);
+  void accumulate(std::span<const std::byte* const> runs, const std::byte* own, int64_t count, void* sum) const;
+  void encode(const float* x, int64_t count, double prescale, Draw draw, float* residual, std::byte* run);
+  void encode_source(size_t tensor, int64_t offset, int64_t count, std::byte* run);
+  void encode_sum(size_t tensor, int64_t offset, std::span<const std::byte* const> runs, int64_t count, std::byte* run);
+  void encode_result(size_t tensor, int64_t offset, int64_t count, std::byte* run);
   void reduce_exact(std::span<const std::byte* const> runs, const std::byte* own, int64_t count, std::byte* out) const;
-  void reduce_encoded(std::span<const std::byte* const> runs, int64_t count, std::byte* destination, std::byte* result);
+  void reduce_encoded(std::span<const std::byte* const> runs, int64_t count, std::byte* destination, bool to_tiles);
 
   // Constant after construction.
   const std::vector<BucketTensor> tensors_;
@@ -80,10 +79,5 @@ class Bucket {
   Tiles& tiles_;
   int64_t saturated_ = 0;
 };
-
-// `parts` buckets, the i-th with slice i of every tensor: who owns an element depends on its tensor and the number of ranks
-// alone, and not on what else is reduced with it.
-std::vector<std::unique_ptr<Bucket>> slices_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                                               int parts, SimdLevel level, Tiles& tiles);
 
 }  // namespace hvd

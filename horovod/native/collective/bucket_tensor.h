@@ -1,4 +1,4 @@
-// What buckets are made of: tensors, what shall become of them, and memory to compute in.
+// What buckets are made of: tensors, what shall become of them, stretches of them, and memory to compute in.
 #pragma once
 
 #include <cstddef>
@@ -6,6 +6,7 @@
 
 #include "base/dtype.h"
 #include "codec/codec.h"
+#include "collective/feedback.h"
 #include "collective/reduce.h"
 
 namespace hvd {
@@ -14,10 +15,22 @@ struct BucketTensor {
   const void* source = nullptr;
   void* destination = nullptr;  // may equal source, and otherwise does not overlap it
   int64_t count = 0;
-  int64_t offset = 0;                // of the first element in the tensor that the next three are about
-  uint64_t draw_key = 0;             // of a stochastic codec's random numbers for this rank's contribution
-  float* sent_residual = nullptr;    // count floats: what encoding this rank's contribution loses; null: nobody wants it
-  float* result_residual = nullptr;  // the same for encoding the result
+  int64_t offset = 0;  // of the first element in the whole tensor, which keys and feedback are about
+
+  // A stochastic codec's streams of random numbers: for what this rank contributes, and for results that it owns.
+  uint64_t sent_key = 0;
+  uint64_t result_key = 0;
+
+  Feedback* feedback = nullptr;  // of the whole tensor; null: what quantisation loses is lost
+  // Claimed of it by slices_of(): for each of the count elements what its encoding has lost, or null.
+  float* sent_residual = nullptr;
+  float* result_residual = nullptr;
+};
+
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t count() const { return end - begin; }
 };
 
 // Memory that buckets compute in, small enough for the L1 cache. Nothing in it outlives a call.
@@ -34,5 +47,11 @@ struct BucketReduction {
   Scale scale;                   // of the result, the divisor of an Average included
   const Codec* codec = nullptr;  // null: elements travel as they are
 };
+
+// Elements between two places where a tensor may be cut: a block of the codec, or what a cache line holds.
+inline int64_t granule_of(const BucketReduction& reduction) {
+  constexpr int64_t kCacheLine = 64;
+  return reduction.codec ? reduction.codec->block() : kCacheLine / static_cast<int64_t>(size_of(reduction.dtype));
+}
 
 }  // namespace hvd

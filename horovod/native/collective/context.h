@@ -17,14 +17,16 @@ class Scratch {
  public:
   std::byte* at_least(size_t bytes) {
     if (bytes > bytes_) {
-      memory_.reset(new std::byte[bytes]);  // uninitialised, unlike make_unique
+      memory_.reset(new std::byte[bytes]);  // uninitialised, unlike make_shared
       bytes_ = bytes;
     }
     return memory_.get();
   }
+  // To be kept by whoever may use it for longer.
+  const std::shared_ptr<std::byte[]>& memory() const { return memory_; }
 
  private:
-  std::unique_ptr<std::byte[]> memory_;
+  std::shared_ptr<std::byte[]> memory_;
   size_t bytes_ = 0;
 };
 
@@ -38,7 +40,7 @@ struct CollectiveContext {
   SimdLevel simd;
   uint32_t window_steps = 0;  // steps done through the window so far, the same on every rank
   int64_t wire_bytes = 0;     // handed to other ranks so far
-  Scratch send, receive, result;
+  Scratch send, receive;
   std::unique_ptr<Tiles> tiles = std::make_unique<Tiles>();
   std::function<void(Phase)> on_phase;  // empty unless somebody watches
 

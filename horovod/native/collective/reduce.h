@@ -44,6 +44,10 @@ struct ReduceKernels {
   void (*store)(DType dtype, const void* accumulator, int64_t count, Scale scale, void* y);
   // y = a op b, for dtypes that accumulate in their own type
   void (*combine_two)(DType dtype, ReduceOp op, const void* a, const void* b, int64_t count, void* y);
+  // y = x * prescale + residual; y may be x
+  void (*compensate)(const float* x, int64_t count, float prescale, const float* residual, float* y);
+  // residual = wanted - got, and 0 where that is not finite: an Inf or NaN is seen once, and does not stay
+  void (*keep_lost)(const float* wanted, const float* got, int64_t count, float* residual);
 };
 
 const ReduceKernels& reduce_kernels(SimdLevel level);

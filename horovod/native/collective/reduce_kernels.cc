@@ -1,4 +1,5 @@
 // The loops behind reduce.h, vectorised by the compiler: compiled once per instruction set.
+#include <cmath>
 #include <limits>
 #include <type_traits>
 
@@ -181,9 +182,20 @@ void combine_two(DType dtype, ReduceOp op, const void* a, const void* b, int64_t
   });
 }
 
+void compensate(const float* x, int64_t count, float prescale, const float* __restrict residual, float* y) {
+  for (int64_t i = 0; i < count; ++i) y[i] = x[i] * prescale + residual[i];
+}
+
+void keep_lost(const float* __restrict wanted, const float* __restrict got, int64_t count, float* __restrict residual) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float lost = wanted[i] - got[i];
+    residual[i] = std::fabs(lost) <= std::numeric_limits<float>::max() ? lost : 0.0f;
+  }
+}
+
 }  // namespace
 
 extern const ReduceKernels reduce_kernels_table;
-const ReduceKernels reduce_kernels_table = {load, combine, store, combine_two};
+const ReduceKernels reduce_kernels_table = {load, combine, store, combine_two, compensate, keep_lost};
 
 }  // namespace hvd::HVD_SIMD_NAMESPACE

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <memory>
-#include <span>
+#include <vector>
 
 #include "collective/bucket.h"
 #include "collective/context.h"
@@ -11,6 +11,7 @@ namespace hvd {
 
 // `slices[r]` holds what goes to rank r; they have one reduction, and the same tensors on every rank. Only the
 // destinations of this rank's own slice are written. With a codec each contribution is quantised once, the own one too.
-void reducescatter(CollectiveContext& context, std::span<const std::unique_ptr<Bucket>> slices);
+// Returns how many finite values its range cut off.
+int64_t reducescatter(CollectiveContext& context, std::vector<std::unique_ptr<Bucket>> slices);
 
 }  // namespace hvd

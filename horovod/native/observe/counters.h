@@ -16,6 +16,7 @@ namespace hvd {
   X(cache_hits, "requests announced by number")                                                          \
   X(refusals, "requests refused because ranks disagreed")                                                \
   X(saturated, "finite values that a codec's range cut off on this rank")                                \
+  X(residuals_dropped, "elements of error feedback that this rank dropped, because others encode these elements now") \
   X(waiting_microseconds, "time from submission until all ranks agreed, summed over operations")         \
   X(collective_microseconds, "time spent in collectives")                                                \
   X(collective_cpu_microseconds, "processor time that the engine's thread spent in collectives")

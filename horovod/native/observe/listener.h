@@ -30,6 +30,8 @@ class Listener {
   virtual void on_start(std::span<const ObservedOperation> operations) = 0;
   // In between: the work has come to a new activity, for example "MEMCPY_IN_FUSION_BUFFER".
   virtual void on_activity(std::span<const ObservedOperation> operations, std::string_view activity) = 0;
+  // In between, of an allreduce: which way it takes, and why.
+  virtual void on_route(std::string_view route, const std::string& reason) = 0;
   virtual void on_finish(std::span<const ObservedOperation> operations) = 0;
   // Submissions were gathered and announced.
   virtual void on_round() = 0;

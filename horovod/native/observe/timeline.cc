@@ -129,6 +129,11 @@ void Timeline::on_activity(std::span<const ObservedOperation> operations, std::s
   }
 }
 
+void Timeline::on_route(std::string_view route, const std::string& reason) {
+  MutexLock lock(mutex_);
+  route_ = ", \"route\": " + quoted(route) + ", \"reason\": " + quoted(reason);
+}
+
 void Timeline::on_finish(std::span<const ObservedOperation> operations) {
   MutexLock lock(mutex_);
   if (!file_) return;
@@ -136,8 +141,9 @@ void Timeline::on_finish(std::span<const ObservedOperation> operations) {
     const int process = process_of(o.name);
     if (active_.erase(o.name) != 0) event(process, 'E', "", "");
     event(process, 'E', o.operation,
-          ", \"args\": {\"dtype\": " + quoted(o.dtype) + ", \"shape\": " + quoted(o.shape) + "}");
+          ", \"args\": {\"dtype\": " + quoted(o.dtype) + ", \"shape\": " + quoted(o.shape) + route_ + "}");
   }
+  route_.clear();
   write_if_due();
 }
 

@@ -315,6 +315,7 @@ void Engine::run_together(ProcessSet& set, const std::vector<Item>& items) {
     release_names(set, together);
     for (const Agreed& agreed : together) handles_.complete(agreed.submission.handle, result);
   } catch (const std::exception& error) {
+    transport_.cancel();  // the tensors' memory goes with their handles
     fail_all(what_failed(together, transport_.rank(), error));
   }
 }

@@ -85,10 +85,28 @@ std::vector<DType> dtypes_in(std::span<const Agreed> together) {
   return dtypes;
 }
 
+// What the choice of a route depends on.
+RouteFacts facts_of(const RankGroup& group, std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
+  RouteFacts facts = {.ranks = group.size(),
+                      .hosts = static_cast<int>(group.hosts().size()),
+                      .shares_memory = group.window() != nullptr,
+                      .has_host_windows = group.host_window() != nullptr,
+                      .is_encoded = reduction.codec != nullptr};
+  for (const std::vector<int>& host : group.hosts()) {
+    facts.most_on_a_host = std::max(facts.most_on_a_host, static_cast<int>(host.size()));
+  }
+  for (const BucketTensor& tensor : tensors) {
+    const int64_t bytes = tensor.count * static_cast<int64_t>(size_of(reduction.dtype));
+    facts.bytes += bytes;
+    facts.wire_bytes += reduction.codec ? reduction.codec->encoded_bytes(tensor.count) : bytes;
+  }
+  return facts;
+}
+
 size_t sum(const std::vector<size_t>& values) { return std::accumulate(values.begin(), values.end(), size_t{0}); }
 
 // Rank r's rows of a reduce-scatter: the first `rows % size` ranks have one more.
-Range slice_of(int64_t rows, int r, int size) {
+Range rows_of(int64_t rows, int r, int size) {
   const int64_t each = rows / size, longer = rows % size;
   const int64_t begin = r * each + std::min<int64_t>(r, longer);
   return {begin, begin + each + (r < longer ? 1 : 0)};
@@ -96,10 +114,11 @@ Range slice_of(int64_t rows, int r, int size) {
 
 }  // namespace
 
-Executor::Executor(RankGroup group, std::vector<int> ranks, std::string label, SimdLevel simd, Counters& counters,
-                   const Log& log, std::vector<Listener*> listeners)
+Executor::Executor(RankGroup group, std::vector<int> ranks, std::string label, SimdLevel simd, const RouteRules& route_rules,
+                   Counters& counters, const Log& log, std::vector<Listener*> listeners)
     : ranks_(std::move(ranks)),
       label_(std::move(label)),
+      route_rules_(route_rules),
       counters_(counters),
       log_(log),
       listeners_(std::move(listeners)),
@@ -166,51 +185,86 @@ Result Executor::carry_out(std::span<const Agreed> together) {
   return {together.front().rows, nullptr, 0};
 }
 
+std::vector<std::pair<BucketTensor, size_t>> Executor::tensors_of(const Agreed& agreed, DType dtype) {
+  const Submission& submission = agreed.submission;
+  const std::string& name = submission.request.name;
+  const bool draws = submission.codec && submission.codec->is_stochastic();
+  const uint64_t operation_key = draws ? draw_keys_.next(name) : 0;
+  std::vector<std::pair<BucketTensor, size_t>> all;
+  for (size_t t = 0; t < submission.tensors.size(); ++t) {
+    const TensorRef& tensor = submission.tensors[t];
+    if (tensor.dtype != dtype) continue;
+    BucketTensor member{.source = tensor.source, .destination = tensor.destination, .count = element_count(tensor.shape)};
+    member.feedback = tensor.feedback.get();
+    if (draws) {
+      // Feedback counts for itself, and goes into checkpoints: resumed training draws as if it had never stopped.
+      const uint64_t key = mixed(member.feedback ? draw_key(name, member.feedback->uses++) : operation_key, t);
+      member.sent_key = mixed(mixed(key, static_cast<uint64_t>(Stage::kSent)), static_cast<uint64_t>(context_.group.rank()));
+      member.result_key = mixed(key, static_cast<uint64_t>(Stage::kResult));
+    }
+    all.emplace_back(member, t);
+  }
+  return all;
+}
+
 void Executor::allreduce(std::span<const Agreed> together, DType dtype) {
   std::vector<BucketTensor> tensors;
   for (const Agreed& agreed : together) {
-    for (const TensorRef& tensor : agreed.submission.tensors) {
-      if (tensor.dtype == dtype) tensors.push_back({.source = tensor.source, .destination = tensor.destination, .count = element_count(tensor.shape)});
-    }
+    for (const auto& [tensor, t] : tensors_of(agreed, dtype)) tensors.push_back(tensor);
   }
   const RankGroup& group = context_.group;
-  const BucketReduction reduction = reduction_of(together.front().submission, dtype, group.size());
+  BucketReduction reduction = reduction_of(together.front().submission, dtype, group.size());
   counters_.buckets += 1;
   if (reduction.op == ReduceOp::kAdasum) return adasum(context_, tensors, reduction);
-  const size_t count = tensors.size();
-  Bucket bucket(std::move(tensors), reduction, context_.simd, *context_.tiles);
-  const int64_t bytes = bucket.count() * static_cast<int64_t>(size_of(dtype));
-  const Route route = choose_route({group.size(), group.window() != nullptr, reduction.codec != nullptr, bytes});
-  HVD_LOG(log_, kDebug, "allreduce of " << count << " tensors, " << bytes << " bytes, codec "
+  const RouteFacts facts = facts_of(group, tensors, reduction);
+  const RouteChoice choice = choose_route(facts, route_rules_);
+  if (!choice.is_encoded) reduction.codec = nullptr;
+  HVD_LOG(log_, kDebug, "allreduce of " << tensors.size() << " tensors, " << facts.bytes << " bytes, codec "
                                         << (reduction.codec ? reduction.codec->name() : "none") << ", route "
-                                        << name_of(route));
-  hvd::allreduce(context_, bucket, route);
-  counters_.saturated += bucket.saturated();
+                                        << name_of(choice.route) << " (" << explain(facts, route_rules_, choice) << ")");
+  for (Listener* listener : listeners_) {
+    if (listener->is_listening()) listener->on_route(name_of(choice.route), explain(facts, route_rules_, choice));
+  }
+  counters_.saturated += hvd::allreduce(context_, tensors, reduction, choice.route);
+  count_dropped(together);
+}
+
+void Executor::count_dropped(std::span<const Agreed> together) {
+  for (const Agreed& agreed : together) {
+    for (const TensorRef& tensor : agreed.submission.tensors) {
+      const int64_t dropped = tensor.feedback ? tensor.feedback->take_dropped() : 0;
+      if (dropped == 0) continue;
+      counters_.residuals_dropped += dropped;
+      HVD_LOG(log_, kInfo, "'" << agreed.submission.request.name << "': error feedback of " << dropped
+                               << " elements begins anew, as other ranks encode them now");
+    }
+  }
 }
 
 void Executor::reducescatter(std::span<const Agreed> together, DType dtype) {
   const int size = context_.group.size();
   const BucketReduction reduction = reduction_of(together.front().submission, dtype, size);
-  std::vector<std::unique_ptr<Bucket>> slices;
-  for (int r = 0; r < size; ++r) {
-    std::vector<BucketTensor> tensors;
-    for (const Agreed& agreed : together) {
-      for (size_t t = 0; t < agreed.submission.tensors.size(); ++t) {
-        const TensorRef& tensor = agreed.submission.tensors[t];
-        if (tensor.dtype != dtype) continue;
-        const int64_t bytes = agreed.submission.request.row_bytes_of(t);
-        const Range rows = slice_of(tensor.shape[0], r, size);
-        const auto* source = static_cast<const std::byte*>(tensor.source) + rows.begin * bytes;
-        tensors.push_back({.source = source,
-                           .destination = r == context_.group.rank() ? tensor.destination : nullptr,
-                           .count = rows.count() * bytes / static_cast<int64_t>(size_of(dtype))});
+  std::vector<std::vector<BucketTensor>> by_rank(static_cast<size_t>(size));
+  for (const Agreed& agreed : together) {
+    for (const auto& [tensor, t] : tensors_of(agreed, dtype)) {
+      const int64_t row = agreed.submission.request.row_bytes_of(t) / static_cast<int64_t>(size_of(dtype));
+      for (int r = 0; r < size; ++r) {
+        const Range rows = rows_of(agreed.submission.tensors[t].shape[0], r, size);
+        BucketTensor part = tensor;
+        part.offset = rows.begin * row;
+        part.count = rows.count() * row;
+        part.source = static_cast<const std::byte*>(tensor.source) + part.offset * static_cast<int64_t>(size_of(dtype));
+        if (r != context_.group.rank()) part.destination = nullptr;
+        by_rank[static_cast<size_t>(r)].push_back(part);
       }
     }
-    slices.push_back(std::make_unique<Bucket>(std::move(tensors), reduction, context_.simd, *context_.tiles));
   }
-  hvd::reducescatter(context_, slices);
+  std::vector<std::unique_ptr<Bucket>> slices;
+  for (std::vector<BucketTensor>& parts : by_rank) {
+    slices.push_back(std::make_unique<Bucket>(std::move(parts), reduction, context_.simd, *context_.tiles));
+  }
+  counters_.saturated += hvd::reducescatter(context_, std::move(slices));
   counters_.buckets += 1;
-  for (const auto& slice : slices) counters_.saturated += slice->saturated();
 }
 
 Result Executor::allgather(const Agreed& agreed) {

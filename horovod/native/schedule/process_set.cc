@@ -10,19 +10,25 @@ namespace {
 // How a set's operations are called in timelines and warnings.
 std::string label_of(int id) { return id == 0 ? "" : "process_set_" + std::to_string(id) + "/"; }
 
+RouteRules route_rules_of(const Surroundings& s) {
+  return {algorithm_named(s.settings.allreduce_algorithm), s.settings.deterministic,
+          s.settings.deterministic ? LinkCosts() : s.transport.links()};
+}
+
 }  // namespace
 
 ProcessSet::ProcessSet(const Surroundings& s, int id, uint32_t serial, std::vector<int> ranks)
     : id_(id), serial_(serial), ranks_(std::move(ranks)), simd_(s.simd) {
   const int rank = s.transport.rank();
+  if (id == 0) HVD_LOG(s.log, kInfo, "links: " << hvd::to_text(s.transport.links()));
   if (rank == 0) {
     coordinator_ = std::make_unique<Coordinator>(ranks_, label_of(id), s.settings.cache_capacity,
                                                  FusionRules{s.settings.fusion_threshold, s.settings.disable_group_fusion},
                                                  s.listeners);
   }
   if (std::binary_search(ranks_.begin(), ranks_.end(), rank)) {
-    executor_ = std::make_unique<Executor>(RankGroup(s.transport, ranks_), ranks_, label_of(id), s.simd, counters_, s.log,
-                                           s.listeners);
+    executor_ = std::make_unique<Executor>(RankGroup(s.transport, ranks_), ranks_, label_of(id), s.simd, route_rules_of(s),
+                                           counters_, s.log, s.listeners);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <numeric>
+#include <unordered_set>
 
 #include "base/error.h"
 
@@ -33,6 +34,22 @@ void check_reduction(const Request& request, const Reduction& reduction) {
   if (reduction.op != ReduceOp::kSum && reduction.op != ReduceOp::kAverage) {
     refuse(name, "codec " + reduction.codec->name() + " serves Sum and Average, not " +
                      std::string(name_of(reduction.op)) + "; use compression none for it");
+  }
+}
+
+void check_feedback(const Submission& submission) {
+  const std::string& name = submission.request.name;
+  std::unordered_set<const Feedback*> seen;
+  for (const TensorRef& tensor : submission.tensors) {
+    if (tensor.feedback == nullptr) continue;
+    if (submission.request.operation != Operation::kAllreduce || submission.codec == nullptr || !is_float(tensor.dtype)) {
+      refuse(name, "error feedback is for an allreduce of a floating-point tensor with a codec; leave it out");
+    }
+    if (tensor.feedback->count() != element_count(tensor.shape)) {
+      refuse(name, "the feedback is of " + std::to_string(tensor.feedback->count()) + " elements, the tensor's shape is " +
+                       to_text(tensor.shape));
+    }
+    if (!seen.insert(tensor.feedback.get()).second) refuse(name, "two tensors have one feedback; give each its own");
   }
 }
 
@@ -66,6 +83,7 @@ Submission reduction_submission(Operation operation, std::string name, std::vect
   request.postscale = reduction.postscale;
   if (reduction.codec) request.codec = reduction.codec->name();
   submission.codec = reduction.codec;
+  check_feedback(submission);
   return submission;
 }
 
@@ -166,7 +184,7 @@ Submission stand_in(const Request& request, SimdLevel level) {
   submission.zeros.reset(new std::byte[bytes]());
   std::byte* at = submission.zeros.get();
   for (size_t t = 0; t < request.shapes.size(); ++t) {
-    submission.tensors.push_back({at, at, request.shapes[t], request.dtypes[t]});
+    submission.tensors.push_back({at, at, request.shapes[t], request.dtypes[t], nullptr});
     at += padded(static_cast<size_t>(request.bytes_of(t)));
   }
   if (!request.codec.empty()) submission.codec = codec_named(request.codec, level);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "codec/codec.h"
+#include "collective/feedback.h"
 #include "schedule/request.h"
 
 namespace hvd {
@@ -18,6 +19,7 @@ struct TensorRef {
   void* destination = nullptr;  // may equal source; null where the core allocates the result
   Shape shape;
   DType dtype = DType::kFloat32;
+  std::shared_ptr<Feedback> feedback;  // allreduce with a codec: what quantisation loses is kept; of this operation alone
 };
 
 // Where the core lays out tensors one after the other, each starts at a multiple of 16 bytes, as any element needs.

@@ -1,30 +1,74 @@
 #include "transport/local.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 
+#include "transport/host_window.h"
 #include "transport/shared_memory.h"
 
 namespace hvd {
+namespace {
 
-std::vector<std::unique_ptr<Transport>> make_local_transports(int size, bool with_window) {
-  const size_t bytes = SharedMemoryTransport::segment_bytes(size);
-  void* memory = std::aligned_alloc(4096, bytes * static_cast<size_t>(size));
-  if (memory == nullptr) throw std::bad_alloc();
-  const std::shared_ptr<void> region(memory, std::free);
+struct Region {
+  std::shared_ptr<void> memory;
   std::vector<std::byte*> segments;
-  for (int rank = 0; rank < size; ++rank) {
-    segments.push_back(static_cast<std::byte*>(memory) + bytes * static_cast<size_t>(rank));
-    SharedMemoryTransport::prepare(segments.back(), size);
+};
+
+Region make_region(size_t count, size_t bytes) {
+  const size_t each = (bytes + 4095) / 4096 * 4096;
+  void* memory = std::aligned_alloc(4096, each * count);
+  if (memory == nullptr) throw std::bad_alloc();
+  Region region{std::shared_ptr<void>(memory, std::free), {}};
+  for (size_t i = 0; i < count; ++i) region.segments.push_back(static_cast<std::byte*>(memory) + each * i);
+  return region;
+}
+
+Topology topology_of(int rank, int size, const std::vector<std::vector<int>>& hosts) {
+  Topology topology{.rank = rank, .size = size, .hosts = hosts};
+  for (const std::vector<int>& host : hosts) {
+    topology.homogeneous &= host.size() == hosts.front().size();
+    const auto found = std::find(host.begin(), host.end(), rank);
+    if (found == host.end()) continue;
+    topology.local_rank = static_cast<int>(found - host.begin());
+    topology.local_size = static_cast<int>(host.size());
   }
+  topology.cross_size = 0;
+  for (const std::vector<int>& host : hosts) {
+    if (static_cast<int>(host.size()) <= topology.local_rank) continue;
+    if (host[static_cast<size_t>(topology.local_rank)] == rank) topology.cross_rank = topology.cross_size;
+    topology.cross_size += 1;
+  }
+  return topology;
+}
+
+void add_host_windows(const std::vector<std::vector<int>>& hosts, std::vector<std::unique_ptr<Transport>>& transports) {
+  for (const std::vector<int>& host : hosts) {
+    const Region region = make_region(host.size(), host_window_bytes());
+    for (std::byte* segment : region.segments) SharedWindow::prepare(segment);
+    for (const int rank : host) add_host_window(*transports[static_cast<size_t>(rank)], region.segments, region.memory);
+  }
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Transport>> make_local_transports(int size, bool with_windows,
+                                                              const std::vector<int>& host_of) {
+  std::vector<std::vector<int>> hosts(1);
+  for (int rank = 0; rank < size; ++rank) {
+    const size_t host = host_of.empty() ? 0 : static_cast<size_t>(host_of[static_cast<size_t>(rank)]);
+    if (host >= hosts.size()) hosts.resize(host + 1);
+    hosts[host].push_back(rank);
+  }
+  const bool one_host = hosts.size() == 1;
+  const Region region = make_region(static_cast<size_t>(size), SharedMemoryTransport::segment_bytes(size));
+  for (std::byte* segment : region.segments) SharedMemoryTransport::prepare(segment, size);
   std::vector<std::unique_ptr<Transport>> transports;
   for (int rank = 0; rank < size; ++rank) {
-    Topology topology;
-    topology.rank = topology.local_rank = rank;
-    topology.size = topology.local_size = size;
-    transports.push_back(
-        std::make_unique<SharedMemoryTransport>("local", topology, segments, region, with_window));
+    transports.push_back(std::make_unique<SharedMemoryTransport>("local", topology_of(rank, size, hosts), region.segments,
+                                                                 region.memory, with_windows && one_host));
   }
+  if (with_windows && !one_host && static_cast<int>(hosts.size()) < size) add_host_windows(hosts, transports);
   return transports;
 }
 

@@ -18,8 +18,8 @@ class MpiJob {
   virtual std::string version() const = 0;         // as MPI_Get_library_version says it, first line
   virtual bool threads_multiple() const = 0;       // MPI_THREAD_MULTIPLE is in force
   virtual void barrier() = 0;
-  // One zeroed-or-stale segment of `bytes` for each rank, mapped by all ranks; only where all ranks share one host.
-  // Collective. The segments live until MPI is finalised; asking again for the same size gives the same segments.
+  // One zeroed-or-stale segment of `bytes` for each rank of this host, mapped by all of them; by local rank. Collective over
+  // the job. The segments live until MPI is finalised; asking again for the same size gives the same segments.
   virtual std::vector<std::byte*> share(size_t bytes) = 0;
   virtual std::unique_ptr<Transport> make_transport() = 0;
 };

@@ -3,9 +3,11 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "transport/host_window.h"
 #include "transport/mpi_library.h"
 #include "transport/self.h"
 #include "transport/shared_memory.h"
+#include "transport/shared_window.h"
 
 namespace hvd {
 namespace {
@@ -34,6 +36,32 @@ std::unique_ptr<Transport> make_shared_memory_transport(MpiJob& job) {
   SharedMemoryTransport::prepare(segments[static_cast<size_t>(topology.rank)], topology.size);
   job.barrier();
   return std::make_unique<SharedMemoryTransport>("shared_memory", topology, std::move(segments), nullptr);
+}
+
+// Between hosts MPI carries the bytes; inside each, ranks share memory besides.
+std::unique_ptr<Transport> make_mpi_transport(MpiJob& job, bool with_host_windows) {
+  std::unique_ptr<Transport> transport = job.make_transport();
+  const Topology& topology = job.topology();
+  if (!with_host_windows || static_cast<int>(topology.hosts.size()) == topology.size) return transport;
+  std::vector<std::byte*> segments = job.share(host_window_bytes());
+  job.barrier();  // as above
+  SharedWindow::prepare(segments[static_cast<size_t>(topology.local_rank)]);
+  job.barrier();
+  add_host_window(*transport, std::move(segments), nullptr);
+  return transport;
+}
+
+// Ranks that send each other different messages would wait for ever.
+void check_agreement(Transport& transport, const Settings& settings) {
+  const std::string chosen = settings.allreduce_algorithm + (settings.deterministic ? "!" : "?");
+  uint32_t hash = 0;
+  for (const char c : chosen) hash = hash * 31 + static_cast<unsigned char>(c);
+  const auto digest = static_cast<double>(hash);  // exactly
+  const Figures extremes = largest_of_all(transport, {digest, -digest, 0, 0});
+  if (extremes[0] == -extremes[1]) return;
+  throw StartupError("the ranks have different values of HOROVOD_ALLREDUCE_ALGORITHM or HOROVOD_DETERMINISTIC; rank " +
+                     std::to_string(transport.rank()) + " has " + settings.allreduce_algorithm + " and " +
+                     (settings.deterministic ? "1" : "0") + ". Give all ranks the same, as horovodrun does");
 }
 
 }  // namespace
@@ -66,8 +94,10 @@ OpenedTransport open_transport(const Settings& settings, const std::string& pref
   if (one_host && settings.transport != "mpi") {
     opened.transport = make_shared_memory_transport(job);
   } else {
-    opened.transport = job.make_transport();
+    opened.transport = make_mpi_transport(job, settings.transport != "mpi");
   }
+  check_agreement(*opened.transport, settings);
+  if (!settings.deterministic) opened.transport->know_links(measure_links(*opened.transport));
   return opened;
 }
 

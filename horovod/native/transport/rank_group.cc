@@ -6,16 +6,28 @@ namespace hvd {
 
 RankGroup::RankGroup(Transport& transport, std::vector<int> ranks)
     : transport_(transport), ranks_(std::move(ranks)), is_all_(static_cast<int>(ranks_.size()) == transport.size()) {
-  rank_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), transport.rank()) - ranks_.begin());
+  auto number_of = [this](int rank) {
+    const auto found = std::lower_bound(ranks_.begin(), ranks_.end(), rank);
+    return found != ranks_.end() && *found == rank ? static_cast<int>(found - ranks_.begin()) : -1;
+  };
+  rank_ = number_of(transport.rank());
+  for (const std::vector<int>& host : transport.topology().hosts) {
+    std::vector<int> members;
+    for (const int rank : host) {
+      if (const int number = number_of(rank); number >= 0) members.push_back(number);
+    }
+    if (!members.empty()) hosts_.push_back(std::move(members));
+  }
 }
 
-void RankGroup::exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) const {
-  if (is_all_) return transport_.exchange(outgoing, incoming);
+Ticket RankGroup::start(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
+                        const std::shared_ptr<void>& keep_alive) const {
+  if (is_all_) return transport_.start(outgoing, incoming, keep_alive);
   std::vector<Outgoing> out(outgoing.begin(), outgoing.end());
   std::vector<Incoming> in(incoming.begin(), incoming.end());
   for (Outgoing& one : out) one.to = ranks_[static_cast<size_t>(one.to)];
   for (Incoming& one : in) one.from = ranks_[static_cast<size_t>(one.from)];
-  transport_.exchange(out, in);
+  return transport_.start(out, in, keep_alive);
 }
 
 }  // namespace hvd

@@ -4,6 +4,7 @@
 // order, that of the coordinator's verdicts, and every rank carries out its own in that order.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -21,8 +22,18 @@ class RankGroup {
   const char* transport_name() const { return transport_.name(); }
   // Null unless the group is all ranks: a window's counters are advanced by everybody.
   Window* window() const { return is_all_ ? transport_.window() : nullptr; }
-  // As Transport::exchange, between ranks as the group numbers them.
-  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) const;
+  Window* host_window() const { return is_all_ ? transport_.host_window() : nullptr; }
+  // Its ranks on each host that it has ranks on, in order.
+  const std::vector<std::vector<int>>& hosts() const { return hosts_; }
+
+  // As of Transport, between ranks as the group numbers them.
+  Ticket start(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
+               const std::shared_ptr<void>& keep_alive = {}) const;
+  void progress() const { transport_.progress(); }
+  void finish(Ticket ticket) const { transport_.finish(ticket); }
+  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) const {
+    finish(start(outgoing, incoming));
+  }
 
  private:
   // Constant after construction.
@@ -30,6 +41,7 @@ class RankGroup {
   const std::vector<int> ranks_;
   const bool is_all_;
   int rank_ = 0;
+  std::vector<std::vector<int>> hosts_;
 };
 
 }  // namespace hvd

@@ -21,10 +21,13 @@ void SelfTransport::wait(std::chrono::microseconds timeout, bool) {
 
 void SelfTransport::wake() { advance(doorbell_); }
 
-void SelfTransport::exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
+// What goes to oneself is there at once.
+Ticket SelfTransport::start(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
+                            const std::shared_ptr<void>&) {
   for (size_t i = 0; i < outgoing.size(); ++i) {
     if (outgoing[i].bytes != 0) std::memcpy(incoming[i].data, outgoing[i].data, outgoing[i].bytes);
   }
+  return 0;
 }
 
 }  // namespace hvd

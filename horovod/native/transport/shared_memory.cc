@@ -19,7 +19,6 @@ using std::chrono::microseconds;
 
 struct SharedMemoryTransport::Header {
   FutexCounter doorbell;
-  FutexCounter counters[kCounters];
   std::atomic<int32_t> pid{0};
   std::atomic<uint64_t> pid_namespace{0};
   std::atomic<bool> has_abandoned{false};
@@ -33,15 +32,15 @@ struct SharedMemoryTransport::Layout {
     controls = (sizeof(Header) + 63) / 64 * 64;
     messages = controls + 2 * n * sizeof(RingControl);
     bulk = messages + n * message_ring;
-    area = (bulk + n * bulk_ring + 4095) / 4096 * 4096;
-    total = area + kAreaBytes;
+    window = (bulk + n * bulk_ring + 4095) / 4096 * 4096;
+    total = window + SharedWindow::segment_bytes(kAreaBytes);
   }
   static constexpr size_t kMessageBytes = size_t{1} << 18;
   static constexpr size_t kBulkBytes = size_t{1} << 20;
   static constexpr size_t kAreaBytes = size_t{4} << 20;
 
   size_t message_ring, bulk_ring;                 // bytes of one ring
-  size_t controls, messages, bulk, area, total;   // offsets in a segment, and its length
+  size_t controls, messages, bulk, window, total; // offsets in a segment, and its length
 
   Ring ring(std::byte* segment, int sender, bool is_bulk, int size) const {
     auto* control = reinterpret_cast<RingControl*>(segment + controls) + (is_bulk ? size : 0) + sender;
@@ -77,6 +76,7 @@ void SharedMemoryTransport::prepare(std::byte* segment, int size) {
   auto* header = new (segment) Header();
   auto* controls = reinterpret_cast<RingControl*>(segment + layout.controls);
   for (int i = 0; i < 2 * size; ++i) new (controls + i) RingControl();
+  SharedWindow::prepare(segment + layout.window);
   header->pid_namespace.store(own_pid_namespace(), std::memory_order_relaxed);
   header->pid.store(getpid(), std::memory_order_release);
 }
@@ -87,10 +87,10 @@ SharedMemoryTransport::SharedMemoryTransport(std::string name, const Topology& t
     : name_(std::move(name)),
       topology_(topology),
       keep_alive_(std::move(keep_alive)),
-      with_window_(with_window),
       patience_(patience_for(topology.local_size)) {
   const Layout layout(topology_.size);
   peers_.resize(segments.size());
+  std::vector<std::byte*> window_segments;
   std::byte* mine = segments[static_cast<size_t>(rank())];
   for (int r = 0; r < size(); ++r) {
     Peer& peer = peers_[static_cast<size_t>(r)];
@@ -101,8 +101,12 @@ SharedMemoryTransport::SharedMemoryTransport(std::string name, const Topology& t
     peer.bulk_out = layout.ring(peer.segment, rank(), true, size());
     const pid_t pid = header(r).pid.load(std::memory_order_acquire);
     const uint64_t space = header(r).pid_namespace.load(std::memory_order_relaxed);
+    if (with_window) window_segments.push_back(peer.segment + layout.window);
     peer.pid_is_visible = space != 0 && space == own_pid_namespace() && kill(pid, 0) == 0;
   }
+  if (!with_window) return;
+  window_ = std::make_unique<SharedWindow>(rank(), std::move(window_segments), Layout::kAreaBytes,
+                                           WindowWait{patience_, kLivenessPeriod, [this] { look_after_peers(); }}, nullptr);
 }
 
 SharedMemoryTransport::Header& SharedMemoryTransport::header(int r) const {
@@ -238,34 +242,61 @@ void SharedMemoryTransport::abandon() { header(rank()).has_abandoned.store(true,
 
 // ---- bulk data -------------------------------------------------------------------------------------------------------
 
-void SharedMemoryTransport::exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
-  std::vector<size_t> sent(outgoing.size(), 0), received(incoming.size(), 0);
+Ticket SharedMemoryTransport::start(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
+                                    const std::shared_ptr<void>&) {
+  const Ticket ticket = ++last_ticket_;
+  for (const Outgoing& out : outgoing) {
+    if (out.bytes == 0) continue;
+    auto* data = static_cast<std::byte*>(const_cast<void*>(out.data));  // read only
+    peers_[static_cast<size_t>(out.to)].sending.push_back({ticket, data, out.bytes});
+    unfinished_[ticket] += 1;
+  }
+  for (const Incoming& in : incoming) {
+    if (in.bytes == 0) continue;
+    peers_[static_cast<size_t>(in.from)].receiving.push_back({ticket, static_cast<std::byte*>(in.data), in.bytes});
+    unfinished_[ticket] += 1;
+  }
+  pump_bulk();
+  return ticket;
+}
+
+// A queue is a stream of bytes: the next transfer begins where the last has ended.
+bool SharedMemoryTransport::pump_bulk(std::deque<Moving>& queue, Ring& ring, bool out) {
+  bool progressed = false;
+  while (!queue.empty()) {
+    Moving& first = queue.front();
+    const size_t moved = out ? ring.write(first.data, first.bytes) : ring.read(first.data, first.bytes);
+    progressed |= moved != 0;
+    first.data += moved;
+    first.bytes -= moved;
+    if (first.bytes != 0) break;
+    if (--unfinished_[first.ticket] == 0) unfinished_.erase(first.ticket);
+    queue.pop_front();
+  }
+  return progressed;
+}
+
+bool SharedMemoryTransport::pump_bulk() {
+  bool progressed = false;
+  for (int r = 0; r < size(); ++r) {
+    Peer& peer = peers_[static_cast<size_t>(r)];
+    const bool moved = pump_bulk(peer.sending, peer.bulk_out, true) | pump_bulk(peer.receiving, peer.bulk_in, false);
+    if (moved) ring_doorbell(r);
+    progressed |= moved;
+  }
+  return progressed;
+}
+
+void SharedMemoryTransport::progress() {
+  if (!pump_bulk()) look_after_peers();
+}
+
+void SharedMemoryTransport::finish(Ticket ticket) {
   FutexCounter& doorbell = header(rank()).doorbell;
   for (;;) {
     const uint32_t seen = doorbell.count.load(std::memory_order_acquire);
-    bool complete = true;
-    bool progressed = false;
-    for (size_t i = 0; i < outgoing.size(); ++i) {
-      const Outgoing& out = outgoing[i];
-      if (sent[i] == out.bytes) continue;
-      const size_t moved = peers_[static_cast<size_t>(out.to)].bulk_out.write(
-          static_cast<const std::byte*>(out.data) + sent[i], out.bytes - sent[i]);
-      if (moved != 0) ring_doorbell(out.to);
-      sent[i] += moved;
-      progressed |= moved != 0;
-      complete &= sent[i] == out.bytes;
-    }
-    for (size_t i = 0; i < incoming.size(); ++i) {
-      const Incoming& in = incoming[i];
-      if (received[i] == in.bytes) continue;
-      const size_t moved = peers_[static_cast<size_t>(in.from)].bulk_in.read(
-          static_cast<std::byte*>(in.data) + received[i], in.bytes - received[i]);
-      if (moved != 0) ring_doorbell(in.from);
-      received[i] += moved;
-      progressed |= moved != 0;
-      complete &= received[i] == in.bytes;
-    }
-    if (complete) return;
+    const bool progressed = pump_bulk();
+    if (!unfinished_.contains(ticket)) return;
     serve_();
     if (progressed) continue;
     look_after_peers();
@@ -273,24 +304,13 @@ void SharedMemoryTransport::exchange(std::span<const Outgoing> outgoing, std::sp
   }
 }
 
-// ---- window ----------------------------------------------------------------------------------------------------------
-
-std::byte* SharedMemoryTransport::area(int r) {
-  return peers_[static_cast<size_t>(r)].segment + Layout(size()).area;
-}
-
-size_t SharedMemoryTransport::area_bytes() const { return Layout::kAreaBytes; }
-
-void SharedMemoryTransport::advance(int index) { hvd::advance(header(rank()).counters[index]); }
-
-void SharedMemoryTransport::await(int r, int index, uint32_t target) {
-  FutexCounter& counter = header(r).counters[index];
-  for (;;) {
-    const uint32_t now = counter.count.load(std::memory_order_acquire);
-    if (reached(now, target)) return;
-    look_after_peers();
-    wait_for_change(counter, now, kLivenessPeriod, patience_);
+// Bytes move only in calls of this rank's own.
+void SharedMemoryTransport::cancel() {
+  for (Peer& peer : peers_) {
+    peer.sending.clear();
+    peer.receiving.clear();
   }
+  unfinished_.clear();
 }
 
 }  // namespace hvd

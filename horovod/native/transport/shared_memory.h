@@ -2,7 +2,7 @@
 //
 // Each rank owns one segment. Others write only into the rings in it that are theirs, and ring its doorbell.
 //
-//   segment := header ring_control[2 * size] message_bytes[size] bulk_bytes[size] area
+//   segment := header ring_control[2 * size] message_bytes[size] bulk_bytes[size] window
 //
 // The first `size` ring controls are those of the message rings, by sender; then those of the bulk rings.
 #pragma once
@@ -10,17 +10,19 @@
 #include <sys/types.h>
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/futex.h"
 #include "transport/ring.h"
+#include "transport/shared_window.h"
 #include "transport/transport.h"
 
 namespace hvd {
 
-class SharedMemoryTransport final : public Transport, private Window {
+class SharedMemoryTransport final : public Transport {
  public:
   // Bytes of one rank's segment in a job of `size` ranks. Segments start at multiples of 64.
   static size_t segment_bytes(int size);
@@ -34,7 +36,7 @@ class SharedMemoryTransport final : public Transport, private Window {
 
   const char* name() const override { return name_.c_str(); }
   const Topology& topology() const override { return topology_; }
-  Window* window() override { return with_window_ ? this : nullptr; }
+  Window* window() override { return window_.get(); }
 
   void post(int to, std::span<const std::byte> message) override;
   std::optional<Message> receive() override;
@@ -42,11 +44,20 @@ class SharedMemoryTransport final : public Transport, private Window {
   void wait(std::chrono::microseconds timeout, bool eager) override;
   void wake() override;
   void abandon() override;
-  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override;
+  Ticket start(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
+               const std::shared_ptr<void>& keep_alive) override;
+  void progress() override;
+  void finish(Ticket ticket) override;
+  void cancel() override;
 
  private:
   struct Header;
   struct Layout;
+  struct Moving {
+    Ticket ticket;
+    std::byte* data;
+    size_t bytes;  // still to move
+  };
   struct Peer {
     std::byte* segment = nullptr;
     Ring messages_out, messages_in, bulk_out, bulk_in;
@@ -54,18 +65,16 @@ class SharedMemoryTransport final : public Transport, private Window {
     size_t outbox_sent = 0;
     std::vector<std::byte> inbox;    // of the message being received
     uint32_t inbox_wanted = 0;
+    std::deque<Moving> sending, receiving;
     bool pid_is_visible = false;     // its death can be noticed
   };
-
-  std::byte* area(int rank) override;
-  size_t area_bytes() const override;
-  void advance(int index) override;
-  void await(int rank, int index, uint32_t target) override;
 
   Header& header(int rank) const;
   bool pump_out(int peer);
   bool pump_in(int peer);
   bool pump_messages();
+  bool pump_bulk();
+  bool pump_bulk(std::deque<Moving>& queue, Ring& ring, bool out);
   void ring_doorbell(int peer);
   void look_after_peers();
   void throw_if_a_peer_is_lost() const;
@@ -74,12 +83,14 @@ class SharedMemoryTransport final : public Transport, private Window {
   const std::string name_;
   const Topology topology_;
   const std::shared_ptr<void> keep_alive_;
-  const bool with_window_;
   const Patience patience_;
+  std::unique_ptr<Window> window_;
   std::vector<Peer> peers_;  // the parts in private memory: engine thread only
 
   // Engine thread only.
   std::deque<Message> arrived_;
+  Ticket last_ticket_ = 0;
+  std::map<Ticket, size_t> unfinished_;  // transfers of each ticket that has some
   uint32_t heard_ = 0;
   std::chrono::steady_clock::time_point last_look_{};
 };

@@ -2,40 +2,35 @@
 //
 // Two kinds of traffic, independent of each other:
 //   messages   small, for negotiation: post() never waits for the receiver, and each sender's arrive in order
-//   bulk data  exchange(): called by all ranks of an operation at the same point of the same sequence of operations
+//   bulk data  start() and finish(): transfers that go on while this rank works; what one rank sends to another arrives in
+//              the order in which both have started it
 // Ranks that share memory also have a Window, through which collectives read each other's data directly.
 //
-// Failures throw InternalError; after one the transport is good for nothing but destruction.
+// Failures throw InternalError; after one the transport is good for nothing but cancel(), abandon() and destruction.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-namespace hvd {
+#include "transport/link_costs.h"
+#include "transport/topology.h"
+#include "transport/window.h"
 
-// Where a rank stands in its job. Local: among the ranks of its host. Cross: among the ranks with its local rank.
-struct Topology {
-  int rank = 0;
-  int size = 1;
-  int local_rank = 0;
-  int local_size = 1;
-  int cross_rank = 0;
-  int cross_size = 1;
-  bool homogeneous = true;  // every host has the same number of ranks
-};
+namespace hvd {
 
 struct Message {
   int from = 0;
   std::vector<std::byte> bytes;
 };
 
-// One transfer of an exchange. Zero bytes transfer nothing.
+// One transfer of bulk data. Zero bytes transfer nothing.
 struct Outgoing {
   int to;
   const void* data;
@@ -47,20 +42,8 @@ struct Incoming {
   size_t bytes;
 };
 
-// Memory that all ranks of a transport see: a data area for each rank, and counters that each rank advances and the others
-// wait on. Counters start at 0, only grow (modulo 2^32) and are never reset: collectives number their steps through.
-class Window {
- public:
-  static constexpr int kCounters = 3;
-
-  virtual ~Window() = default;
-  virtual std::byte* area(int rank) = 0;
-  virtual size_t area_bytes() const = 0;
-  // Adds 1 to this rank's counter. What was written to the areas before is visible to whoever awaited the new count.
-  virtual void advance(int index) = 0;
-  // Sleeps until `rank`'s counter has reached `target`. Throws InternalError when that rank has died.
-  virtual void await(int rank, int index, uint32_t target) = 0;
-};
+// Names transfers that were started together.
+using Ticket = uint64_t;
 
 class Transport {
  public:
@@ -68,7 +51,11 @@ class Transport {
 
   virtual const char* name() const = 0;
   virtual const Topology& topology() const = 0;
+  // Of all ranks, by rank; null where they share no memory.
   virtual Window* window() { return nullptr; }
+  // Of the ranks of this host, by local rank. Either all ranks have one or none has.
+  Window* host_window() { return host_window_.get(); }
+  void add_host_window(std::unique_ptr<Window> window) { host_window_ = std::move(window); }
 
   virtual void post(int to, std::span<const std::byte> message) = 0;
   virtual std::optional<Message> receive() = 0;
@@ -82,17 +69,31 @@ class Transport {
   // Tells the other ranks that this one cannot go on: what they wait for from it throws InternalError.
   virtual void abandon() = 0;
 
-  // Starts all transfers together and returns when all are complete. Between two ranks at most one transfer in each
-  // direction, and the byte counts of the two sides are equal.
-  virtual void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) = 0;
-  // Has `serve` called while exchange() waits. It may post and receive messages.
+  // Starts transfers. Two ranks start those of one direction between them in the same order, with the same byte counts.
+  // Until finish() or cancel() the memory stays as it is; `keep_alive` may own it.
+  virtual Ticket start(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
+                       const std::shared_ptr<void>& keep_alive = {}) = 0;
+  // Moves what can be moved without waiting: for the time between two pieces of work.
+  virtual void progress() = 0;
+  // Returns when all transfers of the ticket are complete. Each ticket is finished once, in any order.
+  virtual void finish(Ticket ticket) = 0;
+  // After a failure: transfers under way end, and nothing more is written into memory that may go.
+  virtual void cancel() = 0;
+  void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) { finish(start(out, in)); }
+  // Has `serve` called while finish() waits. It may post and receive messages.
   void serve_while_waiting(std::function<void()> serve) { serve_ = std::move(serve); }
 
+  const LinkCosts& links() const { return links_; }  // the same on all ranks
+  void know_links(const LinkCosts& links) { links_ = links; }
   int rank() const { return topology().rank; }
   int size() const { return topology().size; }
 
  protected:
   std::function<void()> serve_ = [] {};
+
+ private:
+  std::unique_ptr<Window> host_window_;
+  LinkCosts links_;
 };
 
 }  // namespace hvd

@@ -28,6 +28,14 @@ Topology topology_of(MPI_Comm world, MPI_Comm host) {
   int extremes[2] = {t.local_size, -t.local_size};
   MPI_Allreduce(MPI_IN_PLACE, extremes, 2, MPI_INT, MPI_MAX, world);
   t.homogeneous = extremes[0] == -extremes[1];
+  // A host is known by its first rank.
+  int first = t.rank;
+  MPI_Bcast(&first, 1, MPI_INT, 0, host);
+  std::vector<int> first_on_host(static_cast<size_t>(t.size));
+  MPI_Allgather(&first, 1, MPI_INT, first_on_host.data(), 1, MPI_INT, world);
+  std::map<int, std::vector<int>> hosts;
+  for (int rank = 0; rank < t.size; ++rank) hosts[first_on_host[static_cast<size_t>(rank)]].push_back(rank);
+  for (auto& [_, ranks] : hosts) t.hosts.push_back(std::move(ranks));
   return t;
 }
 
@@ -141,13 +149,13 @@ class Job final : public MpiJob {
       MPI_Info_free(&info);
       if (code != MPI_SUCCESS) {
         throw StartupError("cannot share " + std::to_string(bytes >> 20) + " MiB of memory for each of " +
-                           std::to_string(topology_.size) +
+                           std::to_string(topology_.local_size) +
                            " ranks; is /dev/shm too small? Enlarge it, or set HOROVOD_TRANSPORT=mpi");
       }
       position = windows_.emplace(bytes, window).first;
     }
     std::vector<std::byte*> segments;
-    for (int rank = 0; rank < topology_.size; ++rank) {
+    for (int rank = 0; rank < topology_.local_size; ++rank) {
       MPI_Aint length = 0;
       int unit = 0;
       void* base = nullptr;

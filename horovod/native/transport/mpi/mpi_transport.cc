@@ -1,7 +1,9 @@
 #include "transport/mpi/mpi_transport.h"
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
+#include <map>
 #include <thread>
 
 #include "base/futex.h"
@@ -18,6 +20,7 @@ constexpr size_t kLargestTransfer = size_t{1} << 30;  // MPI counts are C ints
 // between two questions grow from nothing to this.
 constexpr microseconds kLongestPause{100};
 constexpr int kTestsBeforePausing = 200;
+constexpr std::chrono::seconds kLongestFarewell{1};
 constexpr Patience kSleepAtOnce{0, microseconds(0)};
 
 class Backoff {
@@ -38,15 +41,27 @@ class Backoff {
   microseconds pause_{5};
 };
 
-// Transfers under way. Whatever happens, none of them writes into the caller's memory any more when this is gone.
+// Transfers that were started together. Whatever happens, none of them writes into the caller's memory any more when this is
+// gone.
 class Transfers {
  public:
+  explicit Transfers(std::shared_ptr<void> keep_alive) : keep_alive_(std::move(keep_alive)) {}
+  Transfers(const Transfers&) = delete;
   ~Transfers() {
+    if (requests_.empty()) return;
     for (size_t i = 0; i < receives_; ++i) {
-      if (requests_[i] == MPI_REQUEST_NULL) continue;
-      MPI_Cancel(&requests_[i]);
-      MPI_Wait(&requests_[i], MPI_STATUS_IGNORE);
+      if (requests_[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[i]);
     }
+    // What has begun to arrive cannot be cancelled, and from a rank that has stopped the rest does not come.
+    const auto deadline = std::chrono::steady_clock::now() + kLongestFarewell;
+    for (size_t i = 0; i < receives_; ++i) {
+      int done = requests_[i] == MPI_REQUEST_NULL;
+      while (!done && (keep_alive_ == nullptr || std::chrono::steady_clock::now() < deadline)) {
+        if (MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
+      }
+    }
+    const bool is_over = std::all_of(requests_.begin(), requests_.end(), [](MPI_Request r) { return r == MPI_REQUEST_NULL; });
+    if (!is_over && keep_alive_) new std::shared_ptr<void>(std::move(keep_alive_));  // MPI's until it is finalised
   }
   // Receives come before sends.
   void receive(void* data, int bytes, int from, int tag, MPI_Comm world) {
@@ -71,6 +86,7 @@ class Transfers {
   }
 
  private:
+  std::shared_ptr<void> keep_alive_;
   std::vector<MPI_Request> requests_;
   std::vector<MPI_Status> statuses_;
   size_t receives_ = 0;
@@ -140,8 +156,9 @@ class MpiTransport final : public Transport {
 
   void wake() override { advance(doorbell_); }
 
-  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override {
-    Transfers transfers;
+  Ticket start(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
+               const std::shared_ptr<void>& keep_alive) override {
+    Transfers& transfers = in_flight_.try_emplace(++last_ticket_, keep_alive).first->second;
     for (const Incoming& in : incoming) {
       for (size_t at = 0; at < in.bytes; at += kLargestTransfer) {
         const int count = static_cast<int>(std::min(kLargestTransfer, in.bytes - at));
@@ -154,12 +171,24 @@ class MpiTransport final : public Transport {
         transfers.send(static_cast<const std::byte*>(out.data) + at, count, out.to, bulk_tag_, world_);
       }
     }
+    return last_ticket_;
+  }
+
+  // Any question makes MPI move what it can; this one has to be asked anyway.
+  void progress() override { throw_if_abandoned(); }
+
+  void finish(Ticket ticket) override {
+    progress();  // others may be under way that wait for this rank, even if these are complete
+    const auto position = in_flight_.find(ticket);
     Backoff backoff;
-    while (!transfers.are_complete()) {
+    while (!position->second.are_complete()) {
       serve_();
       if (backoff.pause()) throw_if_abandoned();
     }
+    in_flight_.erase(position);
   }
+
+  void cancel() override { in_flight_.clear(); }
 
  private:
   struct Posted {
@@ -199,6 +228,8 @@ class MpiTransport final : public Transport {
   FutexCounter doorbell_;
   // Engine thread only.
   std::deque<Posted> posted_;
+  std::map<Ticket, Transfers> in_flight_;
+  Ticket last_ticket_ = 0;
   uint32_t heard_ = 0;
 };
 

@@ -1,0 +1,167 @@
+"""Allreduce and training between hosts at 1 Gbit/s: Horovod, compressed or not, MPI, gloo and DDP in one run.
+
+    python benchmarks/cluster.py                                    # everything; about half an hour, as root
+    python benchmarks/cluster.py --parts allreduce --hosts 2 --sizes 104857600 --only gloo bit8
+    python benchmarks/cluster.py --out cluster.json --plots docs --into docs/benchmarks.md
+    python benchmarks/cluster.py --shown allreduce.json training.json --into docs/benchmarks.md
+
+Makes the hosts itself, out of namespaces (horovod.made_hosts). docs/benchmarks.md defines every column.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import report
+from on_hosts import allreduce, training
+
+from horovod.made_hosts import MadeHosts, why_not
+
+PARTS = ("allreduce", "training", "scaling")
+CONTENDERS = (*allreduce.RIVALS, *allreduce.OURS)
+RATIOS = (5.0, 1.0)  # of float32's time on the wire to computing, W/C
+
+
+def rank(task_file: str) -> None:
+    """What this program does as a rank on a host."""
+    task = json.loads(Path(task_file).read_text())
+    from on_hosts import ranks
+
+    number = next(int(os.environ[name]) for name in ("OMPI_COMM_WORLD_RANK", "RANK") if name in os.environ)
+    if task.get("pinned"):
+        ranks.pin(number)
+    import torch
+
+    torch.set_num_threads(1)
+    world = ranks.meet(task["launcher"])
+    part = allreduce if task["part"] == "allreduce" else training
+    found = part.run(world, task)
+    world.close()
+    report.write_json(f"{task['results']}/rank-{world.rank}.json", found)
+
+
+def arguments(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Allreduce and training between hosts made on this machine.")
+    option = parser.add_argument
+    option("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure (default: all)")
+    option("--hosts", type=int, nargs="+", default=[2, 4], metavar="N", help="numbers of hosts (default 2 4)")
+    option("--rates", nargs="+", default=["1gbit"], help="of the cables (default 1gbit); training: the first")
+    sizes = [100 << 20, 10 << 20, 1 << 20]
+    option("--sizes", type=int, nargs="+", default=sizes, metavar="BYTES", help="of the tensor of a rank")
+    option("--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), help="contenders of allreduce")
+    option("--trained", nargs="+", choices=(*training.RIVALS, *allreduce.OURS), help="contenders of training")
+    option("--ratios", type=float, nargs="+", default=list(RATIOS), help="W/C of training (default 5 1)")
+    option("--batch", type=int, help="of training, instead of those that --ratios ask for")
+    option(
+        "--rounds", type=int, default=3, help="jobs of each contender, in turn with the others' (default 3)"
+    )
+    option("--repeats", type=int, default=3, help="allreduces timed in each job (default 3)")
+    option("--steps", type=int, default=2, help="training steps timed in each job (default 2)")
+    option("--compute", type=float, default=0.4, help="seconds of an accelerator in scaling (default 0.4)")
+    option("--link-seconds", type=float, default=2.0, help="of each measurement of the cables (default 2)")
+    option("--limit", type=float, default=600.0, help="seconds after which a job is ended (default 600)")
+    option("--out", default="", help="also write the figures to this JSON file")
+    option("--plots", default="", help="also draw them as cluster_*.svg, into this folder")
+    option("--into", default="", help="page whose results of this benchmark are replaced")
+    option("--shown", nargs="+", metavar="FILE", help="measure nothing: show what --out has written")
+    option("--quick", action="store_true", help="tiny sizes and models, once: shows that it runs, no more")
+    chosen = parser.parse_args(words)
+    chosen.trained = chosen.trained or [*training.RIVALS, *allreduce.OURS]
+    if chosen.quick:
+        chosen.hosts, chosen.sizes, chosen.link_seconds = [2], [1 << 20], 0.2
+        chosen.rounds, chosen.repeats, chosen.steps, chosen.compute, chosen.batch = 1, 1, 1, 0.01, 1
+    if any(size < 4 or size % 4 for size in chosen.sizes):
+        parser.error("--sizes are bytes of float32: multiples of 4, at least 4")
+    if min(chosen.hosts) < 2:
+        parser.error("--hosts: at least 2, as one host has nobody to send to")
+    return chosen
+
+
+def measure(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Everything that was asked for, on hosts that exist as long as this takes."""
+    from on_hosts import measure as measures
+
+    found: dict[str, Any] = {"links": [], "allreduce": [], "training": [], "scaling": []}
+    small = "-small" if chosen.quick else ""
+    with MadeHosts(max(chosen.hosts), rate=chosen.rates[0]) as hosts:
+        bench = measures.Bench(hosts, chosen)
+        for count in chosen.hosts:
+            bench.measure_link(count)
+        if "training" in chosen.parts:
+            task = {"model": f"vgg16{small}", "warm_up": 2, "pinned": True}
+            contenders = [training.ALONE, *chosen.trained]
+            asked = [chosen.batch] if chosen.batch else [None] * len(chosen.ratios)
+            for batch, ratio in zip(asked, chosen.ratios, strict=False):
+                own = {**task, "batch": batch or measures.batch_for(bench, 2, ratio, task)}
+                found["training"].append(measures.training_rows(bench, 2, own, contenders))
+                show(f"training with a batch of {own['batch']}: done")
+        if "scaling" in chosen.parts:
+            task = {"model": f"transformer{small}", "warm_up": 2, "compute": chosen.compute, "batch": 8}
+            found["scaling"] = measures.training_rows(bench, 1, task, [training.ALONE])
+            for count in chosen.hosts:
+                rows = measures.training_rows(bench, count, task, chosen.trained)
+                found["scaling"] += rows
+                show(f"scaling to {count} hosts: done")
+        if "allreduce" in chosen.parts:
+            for rate in chosen.rates:
+                hosts.rate(rate)
+                for count in chosen.hosts:
+                    found["allreduce"] += measures.allreduce_rows(bench, count)
+                    show(f"allreduce on {count} hosts at {rate}: done")
+        found["links"] = bench.link_rows()
+    return found
+
+
+def show(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main(words: list[str]) -> int:
+    if words[:1] == ["--rank"]:
+        rank(words[1])
+        return 0
+    chosen = arguments(words)
+    if chosen.shown:
+        document = joined([json.loads(Path(name).read_text()) for name in chosen.shown])
+    else:
+        reason = why_not()
+        if reason:
+            raise SystemExit(f"cluster.py: {reason}")
+        document = {"benchmark": "cluster", "machine": report.machine(), **measure(chosen)}
+    publish(document, chosen)
+    return 0
+
+
+def joined(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    """The figures of several runs; which machine they were measured on is what the first one says."""
+    first, *others = documents
+    for document in others:
+        for part in ("links", *PARTS):
+            first[part] += document[part]
+    return first
+
+
+def publish(document: dict[str, Any], chosen: argparse.Namespace) -> None:
+    """Print the figures, and bring them where they were asked for."""
+    from on_hosts import tables
+
+    pictures: list[Path] = []
+    if chosen.plots:
+        from on_hosts import plots
+
+        pictures = plots.draw(document, chosen.plots)
+    text = tables.page_of(document, [path.name for path in pictures])
+    print(text, end="")
+    if chosen.out:
+        report.write_json(chosen.out, document)
+    if chosen.into:
+        report.replace_part(Path(chosen.into), "benchmarks/cluster.py", text.strip())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,164 @@
+"""Does compression cost anything? Trains two tasks with each, over several seeds, beside float32 and float16.
+
+    python benchmarks/convergence.py --plots docs --into docs/benchmarks.md    # an hour of two cores
+    python benchmarks/convergence.py --tasks language --compressions bit8 int4:error_feedback=1 --seeds 3
+
+A run is a task, a compression and a seed; runs of one seed see the same data and begin alike, so they are
+compared in pairs. Finished runs are kept in --out, one JSON file each, and not done again: what was
+interrupted goes on where it stopped, and further seeds or compressions join what is there. Seeds are
+added until the 95 % interval of every mean loss difference that has a limit is narrow enough. One
+horovodrun job does many runs. docs/benchmarks.md says what the columns mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import report
+from convergence_results import BASELINE, Results, limit_of, section
+from convergence_statistics import estimate, paired
+from convergence_tasks import TASKS
+
+HERE = Path(__file__).resolve().parent
+COMPRESSIONS = [
+    *("fp16", "bit16", "bit8", "int8", "int4:error_feedback=1", "int4"),
+    "int4:rotation=hadamard,levels=lloyd,error_feedback=1",
+    *("topk", "powersgd"),  # error feedback is their default
+]
+Run = tuple[str, str, int]  # task, compression, seed
+
+
+def parse_arguments(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Final loss, accuracy and time to them by compression.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    option = parser.add_argument
+    option("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
+    option(
+        "--compressions",
+        nargs="+",
+        default=COMPRESSIONS,
+        help=f"as for HOROVOD_COMPRESSION; {BASELINE} is added",
+    )
+    option("--seeds", type=int, default=5, help="at least so many, from 1 on")
+    option("--max-seeds", type=int, default=12, help="at most so many, where intervals stay wide")
+    option("--interval", type=float, default=0.4, help="percent: half the width that an interval may have")
+    option("--np", type=int, default=2, help="number of ranks")
+    option(
+        "--steps", type=int, help="of every run, for a quick try that proves nothing (default: the task's)"
+    )
+    option("--out", type=Path, default=HERE.parent / "runs" / "convergence", help="folder of finished runs")
+    option("--plots", type=Path, help="draw convergence_*.svg into this folder")
+    option("--into", type=Path, help="page whose results of this benchmark are replaced")
+    option("--time-limit", type=float, default=600, help="seconds for one run")
+    return parser.parse_args(words)
+
+
+def file_of(out: Path, run: Run) -> Path:
+    task, compression, seed = run
+    return out / task / f"{re.sub('[^a-z0-9.]+', '_', compression)}-seed{seed}.json"
+
+
+def steps_of(args: argparse.Namespace, task: str) -> int:
+    return args.steps or TASKS[task].steps
+
+
+def finished(args: argparse.Namespace, run: Run) -> dict[str, Any] | None:
+    """The kept result of a run, if there is one. Ends the program when it was made with other settings."""
+    file = file_of(args.out, run)
+    if not file.exists():
+        return None
+    record: dict[str, Any] = json.loads(file.read_text())
+    wanted = {"compression": run[1], "ranks": args.np, "steps": steps_of(args, run[0])}
+    wanted |= TASKS[run[0]](0, args.np).facts()
+    differing = [
+        f"{name} {record[name]}, not {value}" for name, value in wanted.items() if record[name] != value
+    ]
+    if differing:
+        sys.exit(f"{file} was made with {' and '.join(differing)}: use another --out, or delete it")
+    return record
+
+
+def train(args: argparse.Namespace, runs: list[Run]) -> None:
+    """Does the runs in one job, whose ranks write their results."""
+    plan = []
+    for run in runs:
+        file = file_of(args.out, run)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        task, compression, seed = run
+        entry = {"task": task, "compression": compression, "seed": seed, "steps": steps_of(args, task)}
+        plan.append(entry | {"file": str(file.resolve())})
+    with tempfile.TemporaryDirectory(prefix="convergence-") as folder:
+        written = Path(folder) / "plan.json"
+        written.write_text(json.dumps(plan))
+        launcher = [sys.executable, "-m", "horovod.runner", "-np", str(args.np)]
+        done = subprocess.run(
+            [*launcher, sys.executable, str(HERE / "convergence_worker.py"), str(written)],
+            env=os.environ | {"HOROVOD_DETERMINISTIC": "1"},
+            timeout=args.time_limit * len(runs),
+            check=False,
+        )
+    if done.returncode != 0:
+        sys.exit(
+            f"the job ended with exit code {done.returncode}; runs that it finished are kept in {args.out}"
+        )
+
+
+def add_runs(args: argparse.Namespace, results: Results, wanted: list[Run]) -> None:
+    """Brings the wanted runs into the results, from their files or by doing them."""
+    missing = [run for run in wanted if finished(args, run) is None]
+    if missing:
+        train(args, missing)
+    for run in wanted:
+        task, compression, seed = run
+        results.setdefault(task, {}).setdefault(compression, {})[seed] = finished(args, run) or {}
+
+
+def too_wide(args: argparse.Namespace, results: Results) -> list[Run]:
+    """The next seed's runs of every loss that has a limit and whose interval is not narrow enough yet."""
+    wanted: dict[Run, None] = {}  # a set that keeps its order
+    for task, by_compression in results.items():
+        if TASKS[task].judged_by != "loss":
+            continue
+        for compression, runs in by_compression.items():
+            samples = paired(runs, by_compression[BASELINE], "loss")
+            # Not "too wide if": a run that diverged has a NaN, which no further seed narrows.
+            wide = estimate(samples).half_width > args.interval
+            if wide and limit_of(task, compression) is not None and len(runs) < args.max_seeds:
+                wanted |= {(task, name, len(runs) + 1): None for name in (BASELINE, compression)}
+    return list(wanted)
+
+
+def main(words: list[str]) -> int:
+    args = parse_arguments(words)
+    compressions = list(dict.fromkeys([BASELINE, *args.compressions]))
+    results: Results = {}
+    seeds = range(1, args.seeds + 1)
+    # Seed by seed, so that whatever an interruption leaves can be compared.
+    wanted = [(task, name, seed) for seed in seeds for task in args.tasks for name in compressions]
+    while wanted:
+        add_runs(args, results, wanted)
+        wanted = too_wide(args, results)
+    text = section(results)
+    print(f"\n{text}")
+    if args.plots:
+        import convergence_plots
+
+        args.plots.mkdir(parents=True, exist_ok=True)
+        convergence_plots.draw(results, args.plots)
+    if args.into:
+        report.replace_part(args.into, "benchmarks/convergence.py", text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,113 @@
+"""Tables of benchmarks/convergence.py: what every compression ended with, and what it cost to get there."""
+
+from __future__ import annotations
+
+import math
+from statistics import mean, median, stdev
+from typing import Any
+
+import report
+from convergence_statistics import Estimate, estimate, first_reached, paired
+from convergence_tasks import TASKS
+
+BASELINE = "none"
+Record = dict[str, Any]  # what convergence_worker.py writes
+Results = dict[str, dict[str, dict[int, Record]]]  # by task, compression and seed
+
+# Largest mean difference that is allowed, by how a task is judged: percent of a loss, points of an accuracy.
+LIMITS = {
+    "loss": {"bit8": 0.4, "int8": 0.4, "int4:error_feedback=1": 1.0},
+    "accuracy": {"bit8": 0.2, "int8": 0.2, "int4:error_feedback=1": 0.2},
+}
+UNIT = {"loss": "%", "accuracy": "points"}
+
+
+def limit_of(task: str, compression: str) -> float | None:
+    return LIMITS[TASKS[task].judged_by].get(compression)
+
+
+def label(compression: str) -> str:
+    """A short name: "int4:rotation=hadamard,error_feedback=1" becomes "int4 hadamard feedback"."""
+    name, _, options = compression.partition(":")
+    values = options.replace("error_feedback=1", "=feedback").split(",")
+    return " ".join([name, *(value.partition("=")[2] for value in values if value)])
+
+
+def verdict(task: str, compression: str, difference: Estimate) -> str:
+    """Whether the mean keeps the limit: worse by no more than it, however much better."""
+    limit = limit_of(task, compression)
+    if limit is None:
+        return ""
+    worse = difference.mean if TASKS[task].judged_by == "loss" else -difference.mean
+    return f"{'yes' if worse <= limit else 'NO'} ({limit:g})"
+
+
+def final_row(task: str, compression: str, runs: dict[int, Record], baseline: dict[int, Record]) -> list[str]:
+    judged_by = TASKS[task].judged_by
+    losses = [run["loss"] for run in runs.values()]
+    accuracies = [100 * run["accuracy"] for run in runs.values()]
+    samples = accuracies if judged_by == "accuracy" else losses
+    difference = estimate(paired(runs, baseline, judged_by))
+    against = "" if compression == BASELINE else f"{difference.mean:+.3f} ± {difference.half_width:.3f}"
+    return [
+        compression,
+        f"{mean(losses):.4f}",
+        f"{mean(accuracies):.2f}",
+        f"{stdev(samples):.4f}" if len(samples) > 1 else "-",
+        against,
+        "" if compression == BASELINE else verdict(task, compression, difference),
+        str(len(runs)),
+    ]
+
+
+def final_table(task: str, by_compression: dict[str, dict[int, Record]]) -> str:
+    judged_by = TASKS[task].judged_by
+    headings = ["compression", "loss", "accuracy, %", f"st. dev. of {judged_by}"]
+    headings += [f"difference, {UNIT[judged_by]}", "within limit", "seeds"]
+    baseline = by_compression[BASELINE]
+    rows = [final_row(task, name, runs, baseline) for name, runs in by_compression.items()]
+    return report.table(headings, rows)
+
+
+def cost_table(task: str, by_compression: dict[str, dict[int, Record]]) -> str:
+    """Steps, bytes and time to the target, the middle one of all seeds."""
+    judged_by, target = TASKS[task].judged_by, TASKS[task].target
+    rows = []
+    for name, runs in by_compression.items():
+        spent = {
+            unit: median([first_reached(run, judged_by, target, unit) for run in runs.values()])
+            for unit in ("step", "bytes_sent", "seconds")
+        }
+        whole = median([run["bytes_sent"] / run["steps"] for run in runs.values()])
+        cells = [f"{whole / 1e3:.1f}"]
+        if math.isnan(sum(spent.values())):
+            cells += ["never", "", ""]
+        else:
+            cells += [f"{spent['step']:.0f}", f"{spent['bytes_sent'] / 1e6:.2f}", f"{spent['seconds']:.1f}"]
+        rows.append([name, *cells])
+    shown = f"loss {target:g}" if judged_by == "loss" else f"{100 * target:g} %"
+    return report.table(
+        ["compression", "KB per step", f"steps to {shown}", "MB sent by then", "seconds by then"], rows
+    )
+
+
+def setup_line(task: str, by_compression: dict[str, dict[int, Record]]) -> str:
+    """What all runs of a task have in common, and whether their ranks agreed."""
+    records = [run for runs in by_compression.values() for run in runs.values()]
+    first = records[0]
+    differing = sum(not run["identical"] for run in records)
+    agreed = "all ended with bit-identical parameters on all ranks"
+    return (
+        f"{len(records)} runs of {first['steps']} steps on {first['ranks']} ranks, batch {first['batch']} "
+        f"per rank, Adam at {first['learning_rate']:g}, {first['data']}; "
+        f"{f'{differing} ended with DIFFERENT parameters' if differing else agreed}."
+    )
+
+
+def section(results: Results) -> str:
+    """The results of all tasks as Markdown."""
+    parts = []
+    for task, by_compression in results.items():
+        parts += [f"#### Task {task}", setup_line(task, by_compression), final_table(task, by_compression)]
+        parts += [cost_table(task, by_compression)]
+    return "\n\n".join(parts)

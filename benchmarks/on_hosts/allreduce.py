@@ -1,0 +1,78 @@
+"""Allreduce between hosts: what one rank does, and what the cables must carry for it."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from typing import Any
+
+import numpy as np
+import torch
+
+from on_hosts.ranks import Ranks, bytes_sent
+
+RIVALS = {"MPI": "mpirun", "MPI, 2 links": "mpirun, 2 links", "gloo": "torch", "gloo half": "torch"}
+OURS = ("none", "bit16", "bit8", "int8", "int4")
+CHECKED = 1 << 20  # elements at the start of each tensor that are compared with NumPy's sum
+
+
+def normal(rank: int, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """N(0,1), different on every rank."""
+    return np.random.default_rng([17, rank]).standard_normal(count, dtype=np.float32)
+
+
+def encoded_bytes(contender: str, count: int) -> int:
+    """Bytes that `count` float32 elements take on the wire."""
+    import horovod.torch as hvd
+
+    if contender in OURS and contender != "none":
+        return int(getattr(hvd.Compression, contender).codec.encoded_bytes(count))
+    return count * (2 if contender == "gloo half" else 4)
+
+
+def bytes_needed(contender: str, count: int, hosts: int) -> float:
+    """What the best route sends from each host: one rank per host, `count` float32 elements.
+
+    Between two hosts each sends all it has once; among more each sends, of the shards that others own, its
+    contribution, and of its own the sum to all: 2(n-1)/n of the tensor, which is the same for n = 2.
+    """
+    return encoded_bytes(contender, count) * 2 * (hosts - 1) / hosts
+
+
+def run(ranks: Ranks, task: dict[str, Any]) -> list[dict[str, Any]]:
+    """One rank's part: `repeats` timed calls of every contender at every size, in turn.
+
+    Returns a record per contender and size: seconds and bytes sent of each call, a digest of the sum, and the
+    NMSE of its beginning.
+    """
+    records = []
+    for size in task["sizes"]:
+        count = size // 4
+        source = torch.from_numpy(normal(ranks.rank, count))
+        work = torch.empty(count).fill_(0.0)
+        calls = {name: ranks.sum_in_place(name, work) for name in task["contenders"]}
+        found = {name: {"contender": name, "bytes": size, "seconds": [], "sent": []} for name in calls}
+        for number in range(task["warm_up"] + task["repeats"]):
+            for name, call in calls.items():
+                work.copy_(source)
+                ranks.barrier()
+                before, begin = bytes_sent(), time.perf_counter()
+                call()
+                elapsed = time.perf_counter() - begin
+                ranks.barrier()  # nothing of this call is under way any more
+                if number >= task["warm_up"]:
+                    found[name]["seconds"].append(elapsed)
+                    found[name]["sent"].append(bytes_sent() - before)
+                elif number == 0:
+                    found[name] |= judged(work, ranks.size)
+        records += found.values()
+    return records
+
+
+def judged(total: torch.Tensor, ranks: int) -> dict[str, Any]:
+    """NMSE against NumPy's sum in float64, and a digest by which ranks are compared."""
+    ours = total.numpy()[:CHECKED]
+    # The generator gives the same beginning whatever the length.
+    exact = np.sum([normal(rank, len(ours)).astype(np.float64) for rank in range(ranks)], axis=0)
+    error = np.square(ours - exact).sum() / np.square(exact).sum()
+    return {"nmse": float(error), "digest": zlib.crc32(total.numpy().data)}

@@ -1,0 +1,86 @@
+"""Models to train between hosts, in plain torch."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import nn
+
+# Simonyan and Zisserman 2014, configuration D: channels of 3x3 convolutions; "/" halves the picture.
+VGG16 = "64 64 / 128 128 / 256 256 256 / 512 512 512 / 512 512 512 /"
+PICTURE = 224
+CLASSES = 1000
+
+
+def vgg16(divide: int = 1, picture: int = PICTURE) -> nn.Sequential:
+    """VGG-16 with 138 M parameters. divide: every layer has this many times fewer channels."""
+    layers: list[nn.Module] = []
+    before = 3
+    for entry in VGG16.split():
+        if entry == "/":
+            layers.append(nn.MaxPool2d(2))
+        else:
+            channels = int(entry) // divide
+            layers += [nn.Conv2d(before, channels, 3, padding=1), nn.ReLU(inplace=True)]
+            before = channels
+    side, wide = picture // 32, 4096 // divide
+    layers += [nn.Flatten(), nn.Linear(before * side * side, wide), nn.ReLU(inplace=True), nn.Dropout()]
+    layers += [nn.Linear(wide, wide), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(wide, CLASSES)]
+    return nn.Sequential(*layers)
+
+
+class _Accelerator(torch.autograd.Function):
+    """Takes the time that a device would: a third forward, two thirds backward, in which gradients appear."""
+
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor, block: Block, *weights: torch.Tensor) -> torch.Tensor:
+        ctx.block = block
+        time.sleep(block.seconds / 3)
+        return values.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+        time.sleep(ctx.block.seconds * 2 / 3)
+        return gradient, None, *(ready.clone() for ready in ctx.block.ready)
+
+
+class Block(nn.Module):
+    """A transformer block's parameters, 12 width^2, and an accelerator that does nothing but take time."""
+
+    def __init__(self, width: int, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+        shapes = [(3 * width, width), (width, width), (4 * width, width), (width, 4 * width)]
+        vectors = [(width,)] * 4 + [(3 * width,), (width,), (4 * width,), (width,)]
+        self.weights = nn.ParameterList(torch.randn(shape) * 0.02 for shape in [*shapes, *vectors])
+        self.ready = [torch.randn_like(weight) * 1e-3 for weight in self.weights]
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = _Accelerator.apply(values, self, *self.weights)
+        return result
+
+
+def transformer(seconds: float, width: int, blocks: int = 8) -> nn.Sequential:
+    """Blocks that together wait `seconds` in a forward and backward pass. 8 of width 512: 25 M parameters."""
+    return nn.Sequential(*(Block(width, seconds / blocks) for _ in range(blocks)))
+
+
+def make(task: dict[str, Any], rank: int) -> tuple[nn.Module, torch.Tensor, torch.Tensor | None]:
+    """A task's model, the same on all ranks, and a batch of this rank's: pictures and labels.
+
+    The transformer has input of any kind and no labels: its loss is the mean of what comes out.
+    """
+    small = task["model"].endswith("small")
+    torch.manual_seed(1)
+    if task["model"].startswith("transformer"):
+        width = 64 if small else 512
+        model = transformer(task["compute"], width)
+        torch.manual_seed(2 + rank)
+        return model, torch.randn(task["batch"], width, requires_grad=True), None
+    picture = 32 if small else PICTURE
+    model = vgg16(16 if small else 1, picture)
+    torch.manual_seed(2 + rank)
+    inputs = torch.randn(task["batch"], 3, picture, picture)
+    return model, inputs, torch.randint(CLASSES, (task["batch"],))

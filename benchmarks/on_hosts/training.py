@@ -1,0 +1,91 @@
+"""A training step between hosts: what one rank does under each contender."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from on_hosts import models
+from on_hosts.ranks import Ranks, bytes_sent
+
+LEARNING_RATE = 1e-4
+RIVALS = ("DDP", "DDP fp16", "DDP PowerSGD")
+ALONE = "alone"  # no communication: what the other times consist of besides
+
+
+def launcher_of(contender: str) -> str:
+    return "torch" if contender == ALONE or contender in RIVALS else "horovodrun"
+
+
+def step_of(contender: str, model: nn.Module) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """What users write for this contender: the module to call, and the optimizer to step."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    if contender == ALONE:
+        return model, optimizer
+    if contender in RIVALS:
+        # All ranks have drawn the same parameters: nothing to send before the first step. PowerSGD's hook
+        # sums several times for each bucket; over gloo, sums of two buckets meet in different orders on
+        # different ranks, and the job fails ("collective mismatch"). So it gets one bucket.
+        megabytes = 4096 if contender == "DDP PowerSGD" else None
+        parallel = nn.parallel.DistributedDataParallel(model, init_sync=False, bucket_cap_mb=megabytes)
+        add_hook(contender, parallel)
+        return parallel, optimizer
+    import horovod.torch as hvd
+
+    compression = getattr(hvd.Compression, contender)
+    named = model.named_parameters()
+    return model, hvd.DistributedOptimizer(optimizer, named_parameters=named, compression=compression)
+
+
+def add_hook(contender: str, parallel: nn.parallel.DistributedDataParallel) -> None:
+    """torch's own hooks, with their defaults; but PowerSGD begins with the second step, not after 1000."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    if contender == "DDP fp16":
+        parallel.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    elif contender == "DDP PowerSGD":
+        state = powerSGD_hook.PowerSGDState(process_group=None, start_powerSGD_iter=2)
+        parallel.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+
+
+def run(ranks: Ranks, task: dict[str, Any]) -> dict[str, Any]:
+    """One rank's part: `warm_up` steps, then `steps` timed ones of one contender.
+
+    Returns seconds and bytes sent of each step, the number of parameters, and a digest of them at the end.
+    """
+    model, inputs, labels = models.make(task, ranks.rank)
+    parallel, optimizer = step_of(task["contender"], model)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        outputs = parallel(inputs)
+        loss = outputs.mean() if labels is None else nn.functional.cross_entropy(outputs, labels)
+        loss.backward()
+        optimizer.step()
+
+    seconds, sent = timed(step, ranks, task["warm_up"], task["steps"])
+    digest = 0
+    for parameter in model.parameters():
+        digest = zlib.crc32(parameter.detach().contiguous().numpy().data, digest)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return {"seconds": seconds, "sent": sent, "parameters": count, "digest": digest}
+
+
+def timed(step: Callable[[], None], ranks: Ranks, warm_up: int, steps: int) -> tuple[list[float], list[int]]:
+    """Seconds of each step, and what the host sent meanwhile."""
+    for _ in range(warm_up):
+        step()
+    ranks.barrier()
+    seconds, sent = [], []
+    for _ in range(steps):
+        before, begin = bytes_sent(), time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - begin)
+        sent.append(bytes_sent() - before)
+    ranks.barrier()  # no rank leaves while another still works
+    return seconds, sent

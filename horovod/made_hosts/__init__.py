@@ -1,0 +1,20 @@
+"""Hosts made on one Linux machine, as root: a cluster to test and measure on, and to learn from.
+
+    from horovod.made_hosts import MadeHosts
+
+    with MadeHosts(2, rate="1gbit") as hosts:
+        hosts.run("h1", ["horovodrun", "-np", "2", "-H", "h1,h2", "python", "train.py"])
+        print(hosts.bytes("h1"))
+
+    python -m horovod.made_hosts up 2 --rate 1gbit        # the same by hand; `--help` lists the rest
+
+A host is a set of namespaces (network, UTS, PID, IPC, mount) with an sshd of its own. It sees the files,
+programs and users of this machine, at the same paths. For itself it has its name, address, processes, shared
+memory, folder for temporary files ($TMPDIR), /etc/hosts and ~/.ssh. All hosts hang on one switch, by cables
+whose rate can be limited; there is no way to the outside, nor from one cluster to another.
+"""
+
+from horovod.made_hosts.cluster import MadeHosts
+from horovod.made_hosts.system import HostsError, why_not
+
+__all__ = ["HostsError", "MadeHosts", "why_not"]

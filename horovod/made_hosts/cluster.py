@@ -1,0 +1,250 @@
+"""Clusters of made hosts: made, found again by name, and removed, also by those who come later."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from horovod.made_hosts.host import Host
+from horovod.made_hosts.login import Login
+from horovod.made_hosts.network import Network, remove
+from horovod.made_hosts.system import NETWORK_NAMESPACES, HostsError, start_time, why_not
+
+# As network namespaces, it lasts until the machine is started again.
+FOLDER = Path("/run/horovod-made-hosts")
+NAMESPACE = "horovod"  # first word of the names of our network namespaces
+MOST_HOSTS = 250  # addresses end in 1 to 250
+_numbers = itertools.count(1)  # of the clusters that this process has made
+# Every cluster can have the same: each has a switch of its own, and there is no way from one to another.
+SUBNET = "10.77.0"
+
+
+class MadeHosts:
+    """A cluster of `count` hosts, h1, h2, ... with addresses 10.77.0.1, 10.77.0.2, ...
+
+    count: 1 to 250. rate: limit of each cable in each direction, as tc takes it ("1gbit"), or "none".
+    name: of the cluster; the default is a name that no other cluster has. prefix: of the hosts' names.
+    keep: the hosts outlive this process; otherwise the next who makes hosts removes what this one has left.
+    Nothing is made before `up`. Methods raise HostsError; none is meant for several threads at once.
+    """
+
+    def __init__(
+        self, count: int, *, rate: str = "none", name: str = "", prefix: str = "h", keep: bool = False
+    ) -> None:
+        self.cluster = name or f"process{os.getpid()}cluster{next(_numbers)}"
+        for word in (self.cluster, prefix):
+            if not re.fullmatch(r"[A-Za-z0-9]+", word):
+                raise HostsError(f"a name is made of letters and digits, not {word!r}")
+        if not 1 <= count <= MOST_HOSTS:
+            raise HostsError(f"a cluster has 1 to {MOST_HOSTS} hosts, not {count}")
+        self.rate_limit = rate
+        self.prefix = prefix
+        self._owner = None if keep else [os.getpid(), start_time(os.getpid())]
+        self.folder = FOLDER / self.cluster
+        self.login = Login(self.folder)
+        self._network = Network(self._namespace("switch"))
+        self.names = [f"{prefix}{number}" for number in range(1, count + 1)]
+        self.addresses = {name: f"{SUBNET}.{number}" for number, name in enumerate(self.names, 1)}
+        self._hosts = {name: Host(name, self._namespace(name), self.login) for name in self.names}
+
+    @staticmethod
+    def open(name: str) -> MadeHosts:
+        """The cluster of this name that somebody has made."""
+        record = _record(FOLDER / name)
+        if record is None:
+            raise HostsError(f"there is no cluster named {name}")
+        found = MadeHosts(record["count"], rate=record["rate"], name=name, prefix=record["prefix"])
+        found._owner = record["owner"]
+        return found
+
+    def up(self) -> None:
+        """Make the hosts, or make them anew; remove those of processes that ended without `down`."""
+        reason = why_not()
+        if reason:
+            raise HostsError(reason)
+        with _locked():
+            for folder in sorted(FOLDER.iterdir()):
+                if folder.is_dir() and (folder == self.folder or _is_left_over(folder)):
+                    _remove(folder.name)
+            self.folder.mkdir()
+            self._write_record()  # first: whatever happens from here on, it will be found
+            try:
+                self._make()
+            except BaseException:
+                _remove(self.cluster)
+                raise
+
+    def _make(self) -> None:
+        self.login.write(self.addresses)
+        self._network.make()
+        for name, address in self.addresses.items():
+            self._network.attach(self._hosts[name].namespace, name, f"{address}/24")
+        self.rate(self.rate_limit)
+        for host in self._hosts.values():
+            host.boot()
+
+    def down(self) -> None:
+        """End all processes of the hosts and remove everything; nothing happens when there is nothing."""
+        if FOLDER.is_dir():
+            with _locked():
+                _remove(self.cluster)
+
+    def __enter__(self) -> MadeHosts:
+        self.up()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.down()
+
+    def command(self, host: str, words: Sequence[str]) -> list[str]:
+        """The command line that runs `words` on a host, in this folder, for a Popen of your own."""
+        return self._host(host).command(words, os.getcwd())
+
+    def start(
+        self, host: str, words: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        """Start a command on a host, with pipes for its output. environment: instead of this process's."""
+        return subprocess.Popen(
+            self.command(host, words),
+            env=dict(os.environ if environment is None else environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+
+    def run(
+        self,
+        host: str,
+        words: Sequence[str],
+        limit: float = 60,
+        environment: Mapping[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command on a host to its end. Raises HostsError when it takes more than `limit` seconds."""
+        process = self.start(host, words, environment)
+        try:
+            out, err = process.communicate(timeout=limit)
+        except BaseException as error:
+            process.terminate()
+            out, err = process.communicate()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            said = f"{out[-2000:]} {err[-2000:]}"
+            raise HostsError(f"{list(words)} on {host} took more than {limit:g} s: {said}") from None
+        return subprocess.CompletedProcess(list(words), process.returncode, out, err)
+
+    def kill(self, host: str) -> None:
+        """End all processes of a host. Its kernel still closes the connections: peers notice."""
+        self._host(host).kill()
+
+    def cut(self, host: str) -> None:
+        """Cut a host's power: its peers hear nothing."""
+        self.unlink(host)
+        self.kill(host)
+
+    def unlink(self, host: str) -> None:
+        """Pull out a host's network cable."""
+        self._network.plug(self._host(host).namespace, False)
+
+    def link(self, host: str) -> None:
+        """Put it in again."""
+        self._network.plug(self._host(host).namespace, True)
+
+    def boot(self, host: str) -> None:
+        """Start a host that was killed or cut, with its cable in."""
+        self.link(host)
+        self._host(host).boot()
+
+    def rate(self, rate: str) -> None:
+        """Limit all cables to this rate in each direction ("1gbit", "none")."""
+        for name, host in self._hosts.items():
+            self._network.shape(host.namespace, name, rate)
+        self.rate_limit = rate
+        self._write_record()
+
+    def bytes(self, host: str) -> tuple[int, int]:
+        """Bytes that a host has received and sent by its cable, headers included."""
+        return self._network.bytes(self._host(host).namespace)
+
+    def namespace(self, host: str) -> str:
+        """The name that `ip -n` and `tc -n` know a host's network by."""
+        return self._host(host).namespace
+
+    def status(self) -> dict[str, str]:
+        """For each host its address and state: "up", "down" or "unlinked"."""
+        states = {}
+        for name, host in self._hosts.items():
+            plugged = self._network.is_plugged(host.namespace)
+            state = "down" if host.first_process() is None else "up" if plugged else "unlinked"
+            states[name] = f"{self.addresses[name]} {state}"
+        return states
+
+    def _host(self, name: str) -> Host:
+        if name not in self._hosts:
+            raise HostsError(f"there is no host {name}; there are {', '.join(self.names)}")
+        return self._hosts[name]
+
+    def _namespace(self, name: str) -> str:
+        return f"{NAMESPACE}-{self.cluster}-{name}"
+
+    def _write_record(self) -> None:
+        record = {
+            "count": len(self.names),
+            "prefix": self.prefix,
+            "rate": self.rate_limit,
+            "owner": self._owner,  # process and start time; null: kept until somebody removes it
+        }
+        (self.folder / "cluster.json").write_text(json.dumps(record))
+
+
+@contextlib.contextmanager
+def _locked() -> Iterator[None]:
+    """One at a time makes or removes clusters; the kernel lets go of the lock when its holder ends."""
+    FOLDER.mkdir(mode=0o755, exist_ok=True)
+    with (FOLDER / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _record(folder: Path) -> Any:
+    """What `up` wrote about a cluster; None if there is none, or it was killed before it wrote."""
+    try:
+        return json.loads((folder / "cluster.json").read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+
+
+def _is_left_over(folder: Path) -> bool:
+    """Whether the process that made this cluster, and should have removed it, has ended."""
+    record = _record(folder)
+    if record is None:
+        return True
+    if record["owner"] is None:
+        return False
+    process, started = record["owner"]
+    return start_time(int(process)) != str(started)
+
+
+def _remove(cluster: str) -> None:
+    """Everything of this cluster, however far `up` had come."""
+    mine = f"{NAMESPACE}-{cluster}-"
+    if NETWORK_NAMESPACES.is_dir():
+        for path in sorted(NETWORK_NAMESPACES.iterdir()):
+            if path.name.startswith(mine):
+                Host(path.name.removeprefix(mine), path.name, Login(FOLDER / cluster)).kill()
+                remove(path.name)
+    if (FOLDER / cluster).exists():
+        shutil.rmtree(FOLDER / cluster)

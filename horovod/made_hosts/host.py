@@ -1,0 +1,121 @@
+"""One host: its processes. Process 1 of a host is its sshd; when that dies the kernel kills all others."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from horovod.made_hosts.login import Login
+from horovod.made_hosts.system import HostsError, path_of, processes_in
+
+BOOT_SECONDS = 10.0
+# Private folders for temporary files: Open MPI names its session folders by process numbers, which repeat
+# between hosts and between boots. /tmp itself is everyone's: a clone, or what a job reads, may lie there.
+BOOT = """
+set -e
+name=$1 folder=$2 home=$3 sshd=$4
+echo "$name" >/proc/sys/kernel/hostname
+mount -t tmpfs -o mode=1777 shm /dev/shm
+mount -t tmpfs -o mode=1777 tmp "$folder/tmp"
+mount --bind "$folder/etc-hosts" /etc/hosts
+mkdir -p /run/sshd
+mkdir -p -m 700 "$home/.ssh"
+mount --bind "$folder/dot-ssh" "$home/.ssh"
+export TMPDIR="$folder/tmp"
+exec "$sshd" -D -e -f "$folder/sshd_config"
+"""
+# Where the caller is, if the host has that folder: $TMPDIR is another one there.
+ENTER = 'cd "$1" 2>/dev/null || cd /; shift; exec "$@"'
+
+
+class Host:
+    """A host. Its state is the kernel's: whoever names the same host finds the same."""
+
+    def __init__(self, name: str, namespace: str, login: Login) -> None:
+        self.name = name
+        self.namespace = namespace  # of the network
+        self.login = login
+
+    def first_process(self) -> int | None:
+        """Process 1 of the host, by its number outside; None when the host is not up."""
+        for process in processes_in(self.namespace):
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                status = Path(f"/proc/{process}/status").read_text()
+                numbers = next(line for line in status.splitlines() if line.startswith("NSpid:")).split()[1:]
+                if len(numbers) == 2 and numbers[1] == "1":
+                    return process
+        return None
+
+    def boot(self) -> None:
+        """Start the host and wait until one can log in. Nothing happens when it is up."""
+        if self.first_process() is not None:
+            return
+        log = self.login.folder / f"{self.name}.log"
+        home = pwd.getpwuid(os.getuid()).pw_dir
+        apart = ["--uts", "--ipc", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"]
+        given = [self.name, str(self.login.folder), home, str(path_of("sshd"))]
+        words = ["ip", "netns", "exec", self.namespace, "unshare", *apart, "sh", "-c", BOOT, "sh", *given]
+        with log.open("wb") as said:
+            # A session of its own: an interrupt from the keyboard is not for the hosts.
+            started = subprocess.Popen(
+                [str(path_of("ip")), *words[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                cwd="/",
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + BOOT_SECONDS
+        while not self.listens():
+            if started.poll() is not None or time.monotonic() > deadline:
+                started.kill()
+                raise HostsError(f"{self.name} did not start: {log.read_text(errors='replace').strip()}")
+            time.sleep(0.02)
+
+    def listens(self) -> bool:
+        """Whether the host's sshd waits for connections: port 22 (hexadecimal 16) in state LISTEN (0A)."""
+        process = self.first_process()
+        if process is None:
+            return False
+        try:
+            table = Path(f"/proc/{process}/net/tcp").read_text().splitlines()[1:]
+        except OSError:
+            return False
+        return any(row.split()[1].endswith(":0016") and row.split()[3] == "0A" for row in table)
+
+    def kill(self) -> None:
+        """End all processes of the host, and wait until they are gone. The kernel closes connections."""
+        first = self.first_process()
+        if first is not None:
+            _kill(first)
+        # The rest dies with it. What is left after a while stands in its network, but came from outside.
+        patience = time.monotonic() + 1.0
+        while left := processes_in(self.namespace):
+            now = time.monotonic()
+            if now > patience:
+                for process in left:
+                    _kill(process)
+            if now > patience + BOOT_SECONDS:
+                raise HostsError(f"processes {left} of {self.name} cannot be killed")
+            time.sleep(0.01)
+
+    def command(self, words: Sequence[str], folder: str) -> list[str]:
+        """The command line that runs `words` on the host, in `folder`. Ended, it ends what runs inside."""
+        process = self.first_process()
+        if process is None:
+            raise HostsError(f"{self.name} is not up")
+        # nsenter waits for a child in the host; setpriv has the child told when nsenter is ended.
+        into = [str(path_of("nsenter")), "-t", str(process), "-m", "-u", "-i", "-n", "-p", "--"]
+        private = ["env", f"TMPDIR={self.login.temporary}"]
+        return [*into, "setpriv", "--pdeathsig", "TERM", *private, "sh", "-c", ENTER, "sh", folder, *words]
+
+
+def _kill(process: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)

@@ -1,0 +1,73 @@
+"""The network between hosts: a switch in a namespace of its own, and a cable to each host."""
+
+from __future__ import annotations
+
+import json
+
+from horovod.made_hosts.system import NETWORK_NAMESPACES, HostsError, run
+
+BRIDGE = "br0"
+DEVICE = "eth0"  # a host's end of its cable
+# A bucket of 256 KiB lets a fast sender's large segments pass whole. 50 ms of queue is 6 MB at 1 Gbit/s:
+# nothing is lost there as long as TCP's window is smaller.
+SHAPE = ("burst", "256k", "latency", "50ms")
+# One address for each host, so that one can say which was used. A kernel without IPv6 has no such files.
+NO_IPV6 = "for file in /proc/sys/net/ipv6/conf/*/disable_ipv6; do [ ! -e $file ] || echo 1 >$file; done"
+
+
+class Network:
+    """Cables from hosts to one switch. Hosts are known here by the names of their network namespaces."""
+
+    def __init__(self, switch: str) -> None:
+        self.switch = switch
+
+    def make(self) -> None:
+        run("ip", "netns", "add", self.switch)
+        run("ip", "-n", self.switch, "link", "set", "lo", "up")
+        run("ip", "-n", self.switch, "link", "add", BRIDGE, "type", "bridge")
+        run("ip", "-n", self.switch, "link", "set", BRIDGE, "up")
+
+    def attach(self, host: str, port: str, address: str) -> None:
+        """Make a host's namespace and its cable. address: with the length of its network, as 10.77.0.1/24."""
+        run("ip", "netns", "add", host)
+        run("ip", "-n", host, "link", "set", "lo", "up")
+        run("ip", "netns", "exec", host, "sh", "-c", NO_IPV6)
+        peer = ["peer", "name", port, "netns", self.switch]
+        run("ip", "-n", host, "link", "add", DEVICE, "type", "veth", *peer)
+        run("ip", "-n", host, "address", "add", address, "dev", DEVICE)
+        run("ip", "-n", host, "link", "set", DEVICE, "up")
+        run("ip", "-n", self.switch, "link", "set", port, "master", BRIDGE)
+        run("ip", "-n", self.switch, "link", "set", port, "up")
+
+    def shape(self, host: str, port: str, rate: str) -> None:
+        """Limit what a host may send and receive. rate: as tc takes it ("1gbit", "100mbit"), or "none"."""
+        limit = ["noqueue"] if rate == "none" else ["tbf", "rate", rate, *SHAPE]
+        for namespace, device in ((host, DEVICE), (self.switch, port)):  # what leaves it, what comes to it
+            run("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", *limit)
+
+    def plug(self, host: str, plugged: bool) -> None:
+        """Put a host's cable in, or pull it out: then its peers hear nothing more."""
+        run("ip", "-n", host, "link", "set", DEVICE, "up" if plugged else "down")
+
+    def is_plugged(self, host: str) -> bool:
+        (link,) = json.loads(run("ip", "-n", host, "-j", "link", "show", DEVICE))
+        return "UP" in link["flags"]
+
+    def bytes(self, host: str) -> tuple[int, int]:
+        """What a host has received and sent by its cable since it was attached, in bytes, headers included.
+
+        A large segment that the kernel hands over whole (up to 64 KiB) counts one header only.
+        """
+        (link,) = json.loads(run("ip", "-n", host, "-j", "-s", "link", "show", DEVICE))
+        counters = link["stats64"]
+        return counters["rx"]["bytes"], counters["tx"]["bytes"]
+
+
+def remove(namespace: str) -> None:
+    """Remove a namespace, if it is there, with the cables that end in it."""
+    if (NETWORK_NAMESPACES / namespace).exists():
+        try:
+            run("ip", "netns", "del", namespace)
+        except HostsError:
+            if (NETWORK_NAMESPACES / namespace).exists():
+                raise

@@ -1,0 +1,99 @@
+"""What hosts need of this machine: its programs, root, and a kernel that makes namespaces."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+# Where each program comes from on Debian and Ubuntu.
+PROGRAMS = {
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "setpriv": "util-linux",
+    "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client",
+    "sshd": "openssh-server",
+}
+NETWORK_NAMESPACES = Path("/run/netns")  # iproute2's
+LIMIT = 30  # seconds for a command that takes milliseconds
+
+
+class HostsError(RuntimeError):
+    """Hosts could not be made or changed; the message has the command and what it said."""
+
+
+def path_of(program: str) -> str | None:
+    """The program's full path. sshd wants to be called by it, and /usr/sbin is not on everyone's PATH."""
+    everywhere = [os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"]
+    return shutil.which(program, path=os.pathsep.join(everywhere))
+
+
+def run(*words: str) -> str:
+    """Run a command of PROGRAMS and return its output. Raises HostsError when it fails."""
+    program = path_of(words[0])
+    if program is None:
+        raise HostsError(f"{words[0]} is not installed (apt-get install {PROGRAMS[words[0]]})")
+    try:
+        done = subprocess.run(
+            [program, *words[1:]],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=LIMIT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise HostsError(f"`{' '.join(words)}` took more than {LIMIT} s") from None
+    if done.returncode != 0:
+        said = (done.stderr + done.stdout).strip() or "no message"
+        raise HostsError(f"`{' '.join(words)}` failed with exit code {done.returncode}: {said}")
+    return done.stdout
+
+
+def why_not() -> str:
+    """Why there can be no hosts on this machine; "" if there can."""
+    if os.geteuid() != 0:
+        return "making hosts needs root"
+    lacking = [program for program in PROGRAMS if path_of(program) is None]
+    if lacking:
+        packages = sorted({PROGRAMS[program] for program in lacking})
+        return f"not installed: {', '.join(lacking)} (apt-get install {' '.join(packages)})"
+    probe = f"horovod-probe-{os.getpid()}"
+    try:
+        run("ip", "netns", "add", probe)
+        run("ip", "netns", "del", probe)
+    except HostsError as error:
+        return f"network namespaces cannot be made: {error}"
+    return ""
+
+
+def processes_in(namespace: str) -> list[int]:
+    """The processes of a network namespace that has a name; none if there is no such namespace."""
+    try:
+        wanted = (NETWORK_NAMESPACES / namespace).stat().st_ino
+    except FileNotFoundError:
+        return []
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                number = (folder / "ns" / "net").stat().st_ino
+            except OSError:
+                continue  # ended
+            if number == wanted:
+                found.append(int(folder.name))
+    return found
+
+
+def start_time(process: int) -> str:
+    """When a process started, in clock ticks; with its number this names it for ever. "" if it has ended."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return ""
+    return text.rpartition(")")[2].split()[19]

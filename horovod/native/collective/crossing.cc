@@ -1,0 +1,111 @@
+#include "collective/crossing.h"
+
+#include <algorithm>
+
+namespace hvd {
+
+int64_t message_bytes_among(int parties) {
+  constexpr int64_t kMessage = int64_t{48} << 10;  // and its header: what Open MPI sends over TCP without asking first
+  constexpr int64_t kLeast = int64_t{8} << 10, kAll = int64_t{1} << 20;
+  return std::clamp(kAll / parties, kLeast, kMessage);
+}
+
+Crossing::Crossing(CollectiveContext& context, const Steps& steps, std::vector<int> parties, int self, Options options)
+    : context_(context),
+      steps_(steps),
+      parties_(std::move(parties)),
+      self_(self),
+      options_(std::move(options)),
+      sums_in_place_(!steps.gather() && steps.bucket(0).reduction().codec == nullptr),
+      reads_in_place_(sums_in_place_ && !options_.pack) {
+  if (!steps_.gather()) {
+    received_offset_ = steps_.most_bytes();
+    landing_offset_ = received_offset_ + parties_.size() * steps_.largest_message();
+  }
+  slot_bytes_ = landing_offset_ + (options_.landing || !options_.delivers_results ? 0 : steps_.most_bytes());
+  slot_bytes_ = (slot_bytes_ + 63) / 64 * 64;
+  slots_ = context_.send.at_least(kSlots * slot_bytes_);
+}
+
+std::byte* Crossing::received(uint32_t step, int party) const {
+  return sent(step) + received_offset_ + static_cast<size_t>(party) * steps_.bytes(step, self_);
+}
+
+std::byte* Crossing::landing(uint32_t step) const {
+  return options_.landing ? options_.landing(step) : sent(step) + landing_offset_;
+}
+
+void Crossing::pack(size_t bucket, Range range, std::byte* message) const {
+  context_.enter(Phase::kPack);
+  if (options_.pack) {
+    options_.pack(bucket, range, message);
+  } else {
+    steps_.bucket(bucket).pack(range, message);
+  }
+  context_.group.progress();
+}
+
+Ticket Crossing::start(const std::vector<Outgoing>& outgoing, const std::vector<Incoming>& incoming) {
+  for (const Outgoing& out : outgoing) context_.wire_bytes += static_cast<int64_t>(out.bytes);
+  return context_.group.start(outgoing, incoming, context_.send.memory());
+}
+
+void Crossing::finish(Ticket ticket) {
+  context_.enter(Phase::kCommunicate);
+  context_.group.finish(ticket);
+}
+
+void Crossing::contribute(uint32_t step) {
+  std::vector<Outgoing> outgoing;
+  std::vector<Incoming> incoming;
+  std::byte* to = steps_.gather() ? landing(step) : sent(step);
+  if (steps_.gather()) pack(0, steps_.range(step, 0), to + steps_.offset(step, self_));
+  for (int party = 0; party < steps_.parties(); ++party) {
+    const auto i = static_cast<size_t>(party);
+    if (!steps_.gather() && !(party == self_ && reads_in_place_)) {
+      pack(i, steps_.range(step, i), to + steps_.offset(step, party));
+    }
+    if (party == self_) continue;
+    const size_t own_bytes = steps_.bytes(step, self_);
+    if (steps_.gather()) {
+      outgoing.push_back({parties_[i], to + steps_.offset(step, self_), own_bytes});
+      incoming.push_back({parties_[i], to + steps_.offset(step, party), own_bytes});
+    } else {
+      outgoing.push_back({parties_[i], to + steps_.offset(step, party), steps_.bytes(step, party)});
+      incoming.push_back({parties_[i], received(step, party), own_bytes});
+    }
+  }
+  contributed_[step % kSlots] = start(outgoing, incoming);
+}
+
+void Crossing::reduce(uint32_t step) {
+  finish(contributed_[step % kSlots]);
+  context_.enter(Phase::kReduce);
+  const auto own = static_cast<size_t>(self_);
+  std::vector<const std::byte*> contributions;
+  for (int party = 0; party < steps_.parties(); ++party) {
+    contributions.push_back(party != self_ ? received(step, party)
+                            : reads_in_place_ ? nullptr
+                                              : sent(step) + steps_.offset(step, self_));
+  }
+  Bucket& bucket = steps_.bucket(own);
+  if (!options_.delivers_results) return bucket.reduce(steps_.range(step, own), contributions, true, nullptr);
+  std::byte* results = landing(step);
+  std::byte* result = results + steps_.offset(step, self_);
+  bucket.reduce(steps_.range(step, own), contributions, sums_in_place_, result);
+  std::vector<Outgoing> outgoing;
+  std::vector<Incoming> incoming;
+  for (int party = 0; party < steps_.parties(); ++party) {
+    if (party == self_) continue;
+    const int rank = parties_[static_cast<size_t>(party)];
+    outgoing.push_back({rank, result, steps_.bytes(step, self_)});
+    incoming.push_back({rank, results + steps_.offset(step, party), steps_.bytes(step, party)});
+  }
+  delivered_[step % kSlots] = start(outgoing, incoming);
+}
+
+void Crossing::arrive(uint32_t step) {
+  finish(steps_.gather() ? contributed_[step % kSlots] : delivered_[step % kSlots]);
+}
+
+}  // namespace hvd

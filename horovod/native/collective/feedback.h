@@ -1,0 +1,60 @@
+// Error feedback: what quantisation has lost of one parameter's gradients, to be added to what is encoded next.
+//
+// A rank encodes at two places, and keeps what each has lost of the elements that it encodes there:
+//
+//   kSent    its contribution; on a hierarchical route the sum of its host, of the slice that it carries to the others.
+//            In units of what is encoded, after prescale: one rank's (or host's) part in the sum.
+//   kResult  the reduced slice that it owns and sends to everybody. In units of the result, after scale.
+//
+// So a residual stands for the same step of the parameter whatever is divided where: with Average over n ranks, what is
+// sent counts 1/n, and so does what was lost of it and goes along the next time. It is also why both multiply by the same
+// factor when the loss is scaled otherwise. Where codes are gathered and summed by everybody, only kSent is in use.
+//
+// Not thread-safe: an operation that was given a Feedback uses it until the operation is done.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace hvd {
+
+enum class Stage { kSent, kResult };
+
+class Feedback : public std::enable_shared_from_this<Feedback> {
+ public:
+  // Elements [begin, begin + values.size()) of the parameter; all others have residual 0.
+  struct Residual {
+    int64_t begin = 0;
+    std::vector<float> values;
+  };
+
+  // Of a parameter of `count` elements. Throws InvalidArgument if that is negative.
+  explicit Feedback(int64_t count);
+
+  int64_t count() const { return count_; }
+  int64_t bytes() const;  // held now
+
+  // The residuals of these elements, which the stage holds from now on. Of others it held, those that are not zero are
+  // dropped and counted: some other rank encodes these elements now. (But what was sent stays owed when this operation's
+  // route has the rank carry a part only: the next one may carry all again.) InvalidArgument outside of [0, count()).
+  float* claim(Stage stage, int64_t begin, int64_t count);
+  // How many were dropped since the last call.
+  int64_t take_dropped();
+
+  const Residual& at(Stage stage) const { return stages_[static_cast<int>(stage)]; }
+  void restore(Stage stage, Residual residual);
+  // Every residual times a finite factor: gradients are in other units from now on.
+  void scale(float factor);
+  void clear();
+
+  // How many operations it took part in so far: gives stochastic rounding other numbers each time.
+  uint64_t uses = 0;
+
+ private:
+  const int64_t count_;
+  int64_t dropped_ = 0;
+  Residual stages_[2];
+};
+
+}  // namespace hvd

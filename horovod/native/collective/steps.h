@@ -1,0 +1,73 @@
+// Buckets that are reduced together step by step: a step has a range of each.
+//
+//   gather   one bucket; what arrives in a step is the contribution of each of n parties
+//   scatter  a bucket for each of n parties, its owner; what arrives is the result of each
+//
+// In memory, a step's n messages lie one after the other, each at a multiple of 64 bytes. Belongs to one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "collective/bucket.h"
+
+namespace hvd {
+
+// So many elements are about `message_bytes` of message; a multiple of kRun.
+int64_t elements_of(int64_t message_bytes, const BucketReduction& reduction);
+
+class Steps {
+ public:
+  static constexpr int kNobody = -1;
+
+  // Steps of about `elements` of each bucket.
+  Steps(std::vector<std::unique_ptr<Bucket>> buckets, int parties, bool gather, int64_t elements);
+
+  int parties() const { return parties_; }
+  bool gather() const { return gather_; }
+  size_t buckets() const { return buckets_.size(); }
+  Bucket& bucket(size_t i) const { return *buckets_[i]; }
+
+  uint32_t count() const { return count_; }
+  // Empty past the end.
+  Range range(uint32_t step, size_t bucket) const;
+
+  // Of a party's message.
+  size_t bytes(uint32_t step, int party) const;
+  size_t offset(uint32_t step, int party) const;
+  // Of all parties' messages in the largest step, and of the largest message.
+  size_t most_bytes() const { return most_bytes_; }
+  size_t largest_message() const { return largest_message_; }
+  // Bytes of the elements of a step, over all buckets.
+  size_t element_bytes(uint32_t step) const;
+
+  // Takes what has arrived to the destinations: sums contributions, or unpacks results, but for those of party `done`.
+  void collect(uint32_t step, const std::byte* messages, int done) const;
+
+  int64_t saturated() const;
+
+ private:
+  // Constant after construction.
+  std::vector<std::unique_ptr<Bucket>> buckets_;
+  const int parties_;
+  const bool gather_;
+  const int64_t elements_;
+  uint32_t count_ = 0;
+  size_t most_bytes_ = 0;
+  size_t largest_message_ = 0;
+};
+
+// What is done to every step, and how many steps after the first thing that is.
+struct PipelineStage {
+  uint32_t lag;
+  std::function<void(uint32_t step)> run;
+};
+
+// Every rank carries out the same stages in the same order: turn by turn, and in a turn as they are listed, stage X of step
+// (turn - lag of X). A stage may thus wait for whatever stands before it in this order on another rank.
+void run_pipeline(uint32_t steps, const std::vector<PipelineStage>& stages);
+
+}  // namespace hvd

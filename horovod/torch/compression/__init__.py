@@ -1,0 +1,26 @@
+"""Gradient compression: what a compressor is, those that come with the package, and how one is chosen."""
+
+from __future__ import annotations
+
+from horovod.torch.compression.casts import BF16Compressor, FP16Compressor, NoneCompressor
+from horovod.torch.compression.codecs import (
+    Bit8Compressor,
+    Bit16Compressor,
+    CodecCompressor,
+    Int4Compressor,
+    Int8Compressor,
+)
+from horovod.torch.compression.configured import ConfiguredCompressor
+from horovod.torch.compression.contract import Compressor, CompressorLike, Rounds, State
+from horovod.torch.compression.powersgd import PowerSGDCompressor
+from horovod.torch.compression.registry import Compression
+from horovod.torch.compression.resolve import around_autograd, of_one_call, resolved
+from horovod.torch.compression.rules import UNSAID, Rules
+from horovod.torch.compression.topk import TopKCompressor
+
+__all__ = [
+    "UNSAID", "BF16Compressor", "Bit8Compressor", "Bit16Compressor", "CodecCompressor", "Compression",
+    "Compressor", "CompressorLike", "ConfiguredCompressor", "FP16Compressor", "Int4Compressor",
+    "Int8Compressor", "NoneCompressor", "PowerSGDCompressor", "Rounds", "Rules", "State", "TopKCompressor",
+    "around_autograd", "of_one_call", "resolved",
+]

@@ -1,0 +1,81 @@
+"""Compressors with options: ``Compression.bit8`` as it is, ``Compression.bit8(block_size=32)`` otherwise."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+from horovod.torch.compression.contract import Compressor
+
+__all__ = ["MIN_ELEMENTS", "ConfiguredCompressor", "method_on_class_too", "property_on_class_too"]
+
+MIN_ELEMENTS = 1024
+
+
+class ConfiguredCompressor(Compressor):
+    """A compressor that is used as a class, with default options, and as an instance with others.
+
+    Every option is an argument of the constructor, by keyword, and an attribute.
+    """
+
+    min_elements: int | None = MIN_ELEMENTS
+
+    def __init__(self, *, error_feedback: bool, min_elements: int | None) -> None:
+        self.require("error_feedback", error_feedback, (False, True))
+        if min_elements is not None:
+            self.require_integer("min_elements", min_elements, 0)
+        self.error_feedback = bool(error_feedback)
+        self.min_elements = min_elements
+
+    @classmethod
+    def default(cls) -> ConfiguredCompressor:
+        """The instance that stands for the class itself."""
+        instance: ConfiguredCompressor | None = vars(cls).get("_default")
+        if instance is None:
+            instance = cls()  # type: ignore[call-arg]
+            cls._default = instance  # type: ignore[attr-defined]
+        return instance
+
+    @classmethod
+    def require(cls, option: str, value: object, allowed: tuple[object, ...]) -> None:
+        """ValueError unless an option has one of the allowed values, in their type."""
+        if not any(value == choice and isinstance(value, type(choice)) for choice in allowed):
+            choices = " or ".join(repr(choice) for choice in allowed)
+            raise ValueError(f"{cls.__name__}({option}={value!r}): allowed is {choices}.")
+
+    @classmethod
+    def require_integer(cls, option: str, value: object, least: int) -> None:
+        """ValueError unless an option is an integer of ``least`` or more."""
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{cls.__name__}({option}={value!r}): allowed is an integer of {least} or more.")
+
+    def __repr__(self) -> str:
+        names = inspect.signature(type(self)).parameters
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+
+
+class method_on_class_too:
+    """A method that the class has too, working on its default instance: ``Compression.bit8.compress(t)``."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        functools.update_wrapper(self, function)  # type: ignore[arg-type]
+
+    def __get__(
+        self, instance: ConfiguredCompressor | None, owner: type[ConfiguredCompressor]
+    ) -> Callable[..., Any]:
+        return MethodType(self._function, owner.default() if instance is None else instance)
+
+
+class property_on_class_too:
+    """A read-only property that the class has too, with the value of its default instance."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+        self.__doc__ = function.__doc__
+
+    def __get__(self, instance: ConfiguredCompressor | None, owner: type[ConfiguredCompressor]) -> Any:
+        return self._function(owner.default() if instance is None else instance)

@@ -1,0 +1,140 @@
+"""Gradients as products of two thin matrices: a power iteration that goes on from step to step.
+
+Vogels, Karimireddy, Jaggi: "PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization",
+2019, arXiv:1905.13727. What every rank computes from sums (``orthonormal``, ``product``) is made of single
+additions, multiplications and divisions in a fixed order: matrix products and torch.sum depend on the
+processor, and replicas on unlike machines would drift apart.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from horovod.torch.compression.configured import MIN_ELEMENTS, ConfiguredCompressor, method_on_class_too
+from horovod.torch.compression.contract import Rounds, State
+
+__all__ = ["PowerSGDCompressor", "orthonormal", "product"]
+
+CHUNK = 1 << 16  # elements of a product that are computed at a time, to stay in the cache
+
+
+class PowerSGDCompressor(ConfiguredCompressor):
+    """Sends (m + n) * rank numbers for an m x n matrix: the best such product that one iteration finds.
+
+    A tensor is taken as a matrix of shape (its first dimension, the others). The sum M of all ranks' is
+    approximated by ``P Q^T``: P = M Q is summed over ranks and its columns made orthonormal, then Q = M^T P
+    is summed. Vectors, and matrices for which that is no less, travel exactly, in float32 at least. A NaN
+    or infinity anywhere makes the whole result NaN. What is lost is added to the next gradient by
+    DistributedOptimizer (``error_feedback``).
+
+    Args:
+        rank: columns of P and Q. (Not a process' number.)
+        warm_start: begin with the last step's Q of the same name, instead of random numbers.
+        seed: of the random numbers.
+        error_feedback: see Compressor.
+        min_elements: see Compressor.
+
+    Raises:
+        ValueError: an option is outside of what is allowed.
+    """
+
+    combine = "rounds"
+    error_feedback = True
+
+    def __init__(
+        self,
+        *,
+        rank: int = 4,
+        warm_start: bool = True,
+        seed: int = 0,
+        error_feedback: bool = True,
+        min_elements: int | None = MIN_ELEMENTS,
+    ) -> None:
+        super().__init__(error_feedback=error_feedback, min_elements=min_elements)
+        self.require_integer("rank", rank, 1)
+        self.require("warm_start", warm_start, (False, True))
+        self.require_integer("seed", seed, 0)
+        self.rank, self.warm_start, self.seed = rank, warm_start, seed
+
+    def pays(self, shape: torch.Size) -> bool:
+        """Whether P and Q have fewer elements than a tensor of this shape."""
+        rows, columns = _matrix_shape(shape)
+        return (rows + columns) * self.rank < rows * columns
+
+    @method_on_class_too
+    def rounds(self, tensor: torch.Tensor, state: State) -> Rounds:  # type: ignore[override]
+        """Two rounds, or one where it does not pay. ``state`` holds "q", or the number of "steps" so far."""
+        values = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+        if not self.pays(tensor.shape):
+            return (yield values)
+        matrix = values.reshape(_matrix_shape(tensor.shape))
+        q = self._first_q(matrix, state)
+        p = orthonormal((yield matrix @ q))
+        q = yield matrix.t() @ p
+        if self.warm_start:
+            state["q"] = q
+        return product(p, q).reshape(tensor.shape)
+
+    def _first_q(self, matrix: torch.Tensor, state: State) -> torch.Tensor:
+        """A matrix to begin with, of shape (columns, rank): its scale does not matter, and is about 1.
+
+        Columns that a step left as zeros, or not finite, would stay so for ever: they begin anew.
+        """
+        steps = 0 if self.warm_start else int(state.get("steps", 0))
+        if not self.warm_start:
+            state["steps"] = steps + 1
+        generator = torch.Generator().manual_seed((self.seed + steps) % 2**63)
+        shape = (matrix.shape[1], self.rank)
+        fresh = torch.randn(shape, generator=generator, dtype=matrix.dtype)
+        last = state.get("q")
+        if last is None or last.shape != shape:
+            return fresh
+        largest = last.abs().amax(0)
+        is_usable = torch.isfinite(largest) & (largest > 0)
+        return torch.where(is_usable, last.to(matrix.dtype) / largest, fresh)
+
+
+def _matrix_shape(shape: torch.Size) -> tuple[int, int]:
+    if len(shape) < 2 or shape.numel() == 0:
+        return 1, shape.numel()
+    return shape[0], shape.numel() // shape[0]
+
+
+def orthonormal(matrix: torch.Tensor) -> torch.Tensor:
+    """The columns, shape (m, r), by modified Gram-Schmidt in float64; columns of zeros stay zeros."""
+    columns = matrix.to(torch.float64, copy=True)
+    for i in range(columns.shape[1]):
+        column, rest = columns[:, i : i + 1], columns[:, i + 1 :]
+        _divide(column, column.abs().amax())  # so that no square overflows or vanishes
+        _divide(column, _column_sums(column * column).sqrt())
+        rest.sub_(column * _column_sums(column * rest))
+    return columns.to(matrix.dtype)
+
+
+def _divide(column: torch.Tensor, length: torch.Tensor) -> None:
+    column.div_(torch.where(length == 0, 1.0, length))
+
+
+def _column_sums(matrix: torch.Tensor) -> torch.Tensor:
+    """Shape (m, c) to (1, c): halves are added to each other until one row is left."""
+    while matrix.shape[0] > 1:
+        half = (matrix.shape[0] + 1) // 2
+        folded = matrix[:half].clone()
+        folded[: matrix.shape[0] - half] += matrix[half:]
+        matrix = folded
+    return matrix
+
+
+def product(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """``p @ q.t()`` for (m, r) and (n, r): for each element r products, added in the order of columns."""
+    result = torch.empty(p.shape[0], q.shape[0], dtype=p.dtype)
+    rows = q.t().contiguous()
+    step = max(1, CHUNK // max(1, q.shape[0]))
+    term = torch.empty(step, q.shape[0], dtype=p.dtype)
+    for begin in range(0, p.shape[0], step):
+        left, part = p[begin : begin + step], result[begin : begin + step]
+        scratch = term[: part.shape[0]]
+        torch.mul(left[:, :1], rows[0], out=part)
+        for k in range(1, p.shape[1]):
+            part += torch.mul(left[:, k : k + 1], rows[k], out=scratch)
+    return result

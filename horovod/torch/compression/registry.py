@@ -1,0 +1,75 @@
+"""``Compression``: the compressors to choose from, those of users included."""
+
+from __future__ import annotations
+
+import keyword
+from typing import Any
+
+from horovod.torch.compression.casts import BF16Compressor, FP16Compressor, NoneCompressor
+from horovod.torch.compression.codecs import (
+    Bit8Compressor,
+    Bit16Compressor,
+    Int4Compressor,
+    Int8Compressor,
+)
+from horovod.torch.compression.powersgd import PowerSGDCompressor
+from horovod.torch.compression.resolve import resolved
+from horovod.torch.compression.text import configured, parsed
+from horovod.torch.compression.topk import TopKCompressor
+
+__all__ = ["Compression"]
+
+
+class Compression:
+    """The compressors to choose from; each is also a class of this module that may be subclassed."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor
+    bit16 = Bit16Compressor
+    bit8 = Bit8Compressor
+    int8 = Int8Compressor
+    int4 = Int4Compressor
+    topk = TopKCompressor
+    powersgd = PowerSGDCompressor
+
+    @classmethod
+    def register(cls, name: str, compressor: Any) -> None:
+        """Make a compressor of your own ``Compression.<name>``, known in rules and in text too.
+
+        On every rank, before it is asked for. An earlier one of yours with that name is replaced. With
+        options in text, ``compressor`` is called with them, so it must be a class that takes them by keyword.
+
+        Raises:
+            ValueError: the name is no Python name or begins with an underscore, it is taken by this class,
+                or ``compressor`` is none.
+        """
+        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+            raise ValueError(f"Compression.register({name!r}): the name must be one that Python allows.")
+        if name.startswith("_") or name in _BUILT_IN:
+            raise ValueError(f"Compression.register({name!r}): the name is taken; choose another one.")
+        resolved(compressor)
+        setattr(cls, name, compressor)
+        _REGISTERED.add(name)
+
+    @classmethod
+    def from_text(cls, text: str) -> Any:
+        """The compressor that a text names, with options after a colon, separated by commas.
+
+        For instance ``"bit8"`` or ``"int4:rotation=hadamard,levels=lloyd,error_feedback=1"``. Booleans are
+        written 1, 0, true or false; ``none`` stands for None where an option takes numbers.
+
+        ValueError when the text cannot be read, nothing has that name, or an option is wrong.
+        """
+        name, options = parsed(text)
+        known = sorted(_BUILT_IN - {"register", "from_text"} | _REGISTERED)
+        if name not in known:
+            raise ValueError(
+                f"compression {text!r}: there is no {name!r}; there are {', '.join(known)}, and what "
+                "hvd.Compression.register() has added by now."
+            )
+        return resolved(configured(text, getattr(cls, name), options))
+
+
+_BUILT_IN = {name for name in vars(Compression) if not name.startswith("_")}
+_REGISTERED: set[str] = set()

@@ -1,0 +1,57 @@
+"""From what is passed as ``compression=`` to what works."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from horovod.torch.compression.casts import NoneCompressor
+from horovod.torch.compression.configured import ConfiguredCompressor
+from horovod.torch.compression.contract import COMBINES, CompressorLike
+
+__all__ = ["around_autograd", "of_one_call", "resolved"]
+
+
+def resolved(compression: Any) -> Any:
+    """The compressor that works for ``compression``: a configurable class' default instance, all else itself.
+
+    Raises ValueError when it is no compressor.
+    """
+    if isinstance(compression, type) and issubclass(compression, ConfiguredCompressor):
+        compression = compression.default()
+    combine = getattr(compression, "combine", "sum")
+    for method in ("rounds",) if combine == "rounds" else ("compress", "decompress"):
+        if not callable(getattr(compression, method, None)):
+            raise ValueError(
+                f"compression={compression!r} is no compressor: it lacks {method}(). Pass one of "
+                "hvd.Compression, or a class or object with compress(tensor) -> (compressed, ctx) and "
+                "decompress(compressed, ctx) -> tensor."
+            )
+    if combine not in COMBINES:
+        allowed = " or ".join(map(repr, COMBINES))
+        raise ValueError(f"compression={compression!r} has combine={combine!r}; allowed is {allowed}.")
+    return compression
+
+
+def of_one_call(compression: Any) -> Any:
+    """The compressor of a collective that is called by hand. ValueError if it was asked for error feedback.
+
+    Where that is on by default it is, like ``min_elements``, for parameters of a DistributedOptimizer.
+    """
+    compressor = resolved(compression)
+    cls = compressor if isinstance(compressor, type) else type(compressor)
+    if getattr(compressor, "error_feedback", False) and not getattr(cls, "error_feedback", False):
+        raise ValueError(
+            f"compression={compressor!r}: error feedback is for the parameters of a DistributedOptimizer, "
+            "which keeps for each what was lost of its last gradient. Leave it out of a single operation."
+        )
+    return compressor
+
+
+def around_autograd(compression: CompressorLike) -> tuple[Any, Any]:
+    """The compressor to run a reduction with, and the one to work around it, where autograd sees its
+    steps.
+    """
+    compressor = of_one_call(compression)
+    if getattr(compressor, "codec", None) is None and getattr(compressor, "combine", "sum") == "sum":
+        return NoneCompressor, compressor
+    return compressor, NoneCompressor

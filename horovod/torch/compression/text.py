@@ -1,0 +1,74 @@
+"""Compressors in text, as variables and command lines hold them.
+
+    text   := name [":" option {"," option}]
+    option := name "=" value
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+__all__ = ["configured", "parsed"]
+
+_TEXT = re.compile(r"\w+(:\w+=[^,=]*(,\w+=[^,=]*)*)?")
+_BOOLEANS = {"1": True, "true": True, "0": False, "false": False}
+
+
+def parsed(text: str) -> tuple[str, dict[str, str]]:
+    """The name and the options of a text. ValueError when it has another form, or an option twice."""
+    compact = "".join(text.split())
+    if not _TEXT.fullmatch(compact):
+        raise ValueError(f"compression {text!r} is not written as name, or name:option=value,option=value.")
+    name, _, rest = compact.partition(":")
+    pairs = [pair.split("=") for pair in rest.split(",")] if rest else []
+    options = dict(pairs)
+    if len(options) < len(pairs):
+        raise ValueError(f"compression {text!r}: an option is given twice.")
+    return name, options
+
+
+def configured(text: str, compressor: Any, options: dict[str, str]) -> Any:
+    """``compressor`` itself without options, else what it returns when it is called with them."""
+    if not options:
+        return compressor
+    if not isinstance(compressor, type):
+        raise ValueError(f"compression {text!r}: {compressor!r} is configured already, it takes no options.")
+    parameters = {
+        name: parameter
+        for name, parameter in inspect.signature(compressor).parameters.items()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY)
+    }
+    values = {}
+    for name, value in options.items():
+        if name not in parameters:
+            has = ", ".join(parameters) or "none"
+            raise ValueError(f"compression {text!r}: there is no option {name!r}; there are: {has}.")
+        try:
+            values[name] = _converted(value, parameters[name].default)
+        except ValueError as error:
+            raise ValueError(f"compression {text!r}: {name}: {error}.") from None
+    try:
+        return compressor(**values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"compression {text!r}: {error}") from error
+
+
+def _converted(value: str, default: Any) -> Any:
+    """The value in the type of the option's default; where that is None, a number if it is one."""
+    if isinstance(default, bool):
+        if value.lower() not in _BOOLEANS:
+            raise ValueError(f"{value!r} is not true or false")
+        return _BOOLEANS[value.lower()]
+    if isinstance(default, int | float) or default is None:
+        if value.lower() == "none":
+            return None
+        for number in (int, float):
+            try:
+                return number(value)
+            except ValueError:
+                continue
+        if default is not None:
+            raise ValueError(f"{value!r} is not a number")
+    return value

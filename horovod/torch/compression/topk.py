@@ -1,0 +1,124 @@
+"""The largest elements only, with their places."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from horovod.torch.compression.configured import MIN_ELEMENTS, ConfiguredCompressor, method_on_class_too
+
+__all__ = ["TopKCompressor"]
+
+DEFAULT_RATIO = 0.01
+
+
+class TopKCompressor(ConfiguredCompressor):
+    """Sends the k elements of largest magnitude and where they are; all others are taken for zero.
+
+    Codes are one uint8 tensor: k values (float32; float64 of float64 tensors), then k indices into the
+    flattened tensor in ascending order (int32; int64 from 2^31 elements on). Of equal magnitudes the first
+    are taken, and NaN counts as the largest. What is left out is added to the next gradient by
+    DistributedOptimizer (``error_feedback``), without which most of it would never arrive.
+
+    Args:
+        ratio: k as a share of the elements, above 0 and up to 1, rounded up.
+        k: how many elements, instead of a ratio; of smaller tensors all.
+        error_feedback: see Compressor.
+        min_elements: see Compressor.
+
+    Raises:
+        ValueError: an option is outside of what is allowed, or both ratio and k are given.
+    """
+
+    combine = "gather"
+    error_feedback = True
+
+    def __init__(
+        self,
+        *,
+        ratio: float = DEFAULT_RATIO,
+        k: int | None = None,
+        error_feedback: bool = True,
+        min_elements: int | None = MIN_ELEMENTS,
+    ) -> None:
+        super().__init__(error_feedback=error_feedback, min_elements=min_elements)
+        if isinstance(ratio, bool) or not isinstance(ratio, float | int) or not 0 < ratio <= 1:
+            raise ValueError(f"TopKCompressor(ratio={ratio!r}): allowed is a number above 0 and up to 1.")
+        if k is not None:
+            self.require_integer("k", k, 1)
+            if ratio != DEFAULT_RATIO:
+                raise ValueError(f"TopKCompressor(ratio={ratio}, k={k}): give one of the two.")
+        self.ratio, self.k = float(ratio), k
+
+    def kept(self, count: int) -> int:
+        """How many of ``count`` elements are sent."""
+        return min(count, math.ceil(self.ratio * count) if self.k is None else self.k)
+
+    @method_on_class_too
+    def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:  # type: ignore[override]
+        """The codes of a floating-point tensor of any shape, 1-D uint8. Others stay as they are."""
+        if not tensor.is_floating_point():
+            return tensor, None
+        flat = tensor.detach().reshape(-1).to(_value_dtype(tensor.dtype))
+        places = _largest(flat, self.kept(flat.numel()))
+        indices = places.to(_index_dtype(flat.numel()))
+        codes = torch.cat([flat[places].view(torch.uint8), indices.view(torch.uint8)])
+        return codes, (tensor.dtype, tensor.shape)
+
+    @method_on_class_too
+    def decompress(self, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:  # type: ignore[override]
+        """The elements that were sent, in their places, in a tensor of zeros."""
+        if ctx is None:
+            return tensor
+        dtype, shape = ctx
+        total = torch.zeros(shape, dtype=_value_dtype(dtype))
+        self.decompress_add(tensor, ctx, total)
+        return total.to(dtype)
+
+    @method_on_class_too
+    def decompress_add(self, tensor: torch.Tensor, ctx: Any, total: torch.Tensor) -> None:
+        """Add to ``total`` (contiguous, float32 or float64) what the codes stand for.
+
+        ValueError when they are no codes of a tensor of that shape.
+        """
+        dtype, shape = ctx
+        value_dtype, index_dtype = _value_dtype(dtype), _index_dtype(shape.numel())
+        each = value_dtype.itemsize + index_dtype.itemsize
+        count, rest = divmod(tensor.numel(), each)
+        if tensor.dtype != torch.uint8 or rest or count > shape.numel():
+            raise ValueError(
+                f"TopKCompressor.decompress: {tensor.numel()} elements of {tensor.dtype} are no codes of a "
+                f"tensor of {shape.numel()} elements, which take {each} bytes (torch.uint8) each."
+            )
+        cut = count * value_dtype.itemsize
+        values = tensor[:cut].clone().view(value_dtype)
+        places = tensor[cut:].clone().view(index_dtype).long()
+        if count and not (int(places.min()) >= 0 and int(places.max()) < shape.numel()):
+            raise ValueError(f"TopKCompressor.decompress: a place is outside of {list(shape)}.")
+        total.view(-1).index_add_(0, places, values.to(total.dtype))
+
+
+def _value_dtype(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _index_dtype(count: int) -> torch.dtype:
+    return torch.int32 if count <= 2**31 else torch.int64
+
+
+def _largest(flat: torch.Tensor, count: int) -> torch.Tensor:
+    """The places of the ``count`` largest magnitudes, ascending; of equal ones the first.
+
+    Without its sign bit a float is ordered as the integer of the same bits, NaN above infinity. torch.topk
+    says nothing about which of several equal elements it takes, but the least of its values is certain.
+    """
+    bits = torch.int64 if flat.dtype == torch.float64 else torch.int32
+    magnitudes = flat.view(bits).bitwise_and(torch.iinfo(bits).max)
+    if count == 0 or count == flat.numel():
+        return torch.arange(count)
+    least = torch.topk(magnitudes, count, sorted=False).values.min()
+    above = torch.nonzero(magnitudes > least).reshape(-1)
+    equal = torch.nonzero(magnitudes == least).reshape(-1)[: count - above.numel()]
+    return torch.cat([above, equal]).sort().values

@@ -1,0 +1,64 @@
+"""benchmarks/cluster.py runs on hosts, with --quick, and its figures reach the page: not its speed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import rig
+
+BENCHMARKS = rig.ROOT / "benchmarks"
+PAGE = rig.ROOT / "docs" / "benchmarks.md"
+sys.path.insert(0, str(BENCHMARKS))
+import cluster as benchmark  # noqa: E402 -- of the folder of benchmarks
+
+
+def commands() -> list[list[str]]:
+    """The arguments of every command of the page that runs benchmarks/cluster.py."""
+    lines = re.findall(r"^python benchmarks/cluster\.py (.*)$", PAGE.read_text(), re.MULTILINE)
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+def run(*words: str) -> str:
+    command = [sys.executable, str(BENCHMARKS / "cluster.py"), *words]
+    environment = rig.launching.environment("cluster")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_commands_of_the_page_are_understood() -> None:
+    assert len(commands()) == 4
+    for words in commands():
+        assert benchmark.arguments(words).parts
+
+
+@pytest.mark.timeout(330)  # some 30 s on two cores that have nothing else to do
+def test_every_part_runs_and_reaches_the_page(tmp_path: Path) -> None:
+    reason = rig.why_not()
+    if reason:
+        pytest.skip(reason)
+    pytest.importorskip("mpi4py", reason="MPI_Allreduce is called through mpi4py, which is not installed")
+    out, trained = tmp_path / "out.json", ["DDP PowerSGD", "bit8"]
+    shown = run("--quick", "--only", "MPI", "gloo half", "int4", "--trained", *trained, "--out", str(out))
+    figures = json.loads(out.read_text())
+    for row in figures["allreduce"]:
+        assert row["sent"] > 0.99 * row["needed"] and row["times_limit"] > 0.5
+    assert {row["contender"] for row in figures["allreduce"]} == {"MPI", "gloo half", "int4"}
+    (rows,) = figures["training"]
+    assert [row["contender"] for row in rows] == ["alone", *trained]
+    assert [(row["contender"], row["hosts"]) for row in figures["scaling"]] == [
+        ("alone", 1), ("DDP PowerSGD", 2), ("bit8", 2),
+    ]  # fmt: skip
+    (tmp_path / "page.md").write_text(PAGE.read_text())
+    pytest.importorskip("matplotlib", reason="plots are drawn with matplotlib, which is not installed")
+    run("--shown", str(out), "--plots", str(tmp_path), "--into", str(tmp_path / "page.md"))
+    drawn = {path.name for path in tmp_path.glob("cluster_*.svg")}
+    assert drawn == {f"cluster_{part}.svg" for part in benchmark.PARTS}
+    page = (tmp_path / "page.md").read_text()
+    assert shown.strip() in page and all(f"]({name})" in page for name in drawn)

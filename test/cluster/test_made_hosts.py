@@ -1,0 +1,190 @@
+"""The hosts themselves: what is their own, what their cables carry, and that nothing is left of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import rig  # puts test/parallel on the path
+import running_page
+
+from horovod.made_hosts import HostsError, MadeHosts, cluster, system
+
+SEND = "import socket; socket.create_connection(('h1', 5000)).sendall(bytes({}))"
+RECEIVE = """
+import socket, time
+with socket.create_server(("", 5000)) as server:
+    print("ready", flush=True)
+    connection = server.accept()[0]
+count, begin = 0, time.perf_counter()
+while part := connection.recv(1 << 20):
+    count += len(part)
+print(count, time.perf_counter() - begin)
+"""
+
+
+@pytest.fixture
+def made() -> Iterator[MadeHosts]:
+    """Two hosts that were not made yet."""
+    reason = rig.why_not()
+    if reason:
+        pytest.skip(reason)
+    hosts = MadeHosts(2, name=f"test{os.getpid()}")
+    yield hosts
+    hosts.down()
+
+
+def said(hosts: MadeHosts, host: str, script: str) -> str:
+    done = hosts.run(host, ["sh", "-c", script])
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def traces(name: str) -> list[str]:
+    """What there is of a cluster on this machine."""
+    namespaces = [path.name for path in system.NETWORK_NAMESPACES.iterdir() if f"-{name}-" in path.name]
+    return namespaces + [str(path) for path in (cluster.FOLDER / name,) if path.exists()]
+
+
+def test_a_host_has_its_own_of_what_jobs_could_confuse(made: MadeHosts, tmp_path: Path) -> None:
+    made.up()
+    outside = os.listdir("/dev/shm")
+    assert said(made, "h1", "uname -n; echo $TMPDIR") == f"h1\n{made.login.temporary}"
+    said(made, "h1", 'touch /dev/shm/mine "$TMPDIR/mine"')
+    assert said(made, "h1", 'ls /dev/shm "$TMPDIR" | grep -c mine') == "2"
+    assert said(made, "h2", 'ls /dev/shm "$TMPDIR"').split("\n")[1:] == ["", f"{made.login.temporary}:"]
+    assert os.listdir("/dev/shm") == outside
+    assert said(made, "h1", "ls /sys/class/net") == "eth0\nlo"
+    assert int(said(made, "h2", "ls -d /proc/[0-9]* | wc -l")) < 5  # sshd and this
+    assert said(made, "h1", "ssh h2 uname -n; ssh 10.77.0.2 uname -n") == "h2\nh2"
+    assert said(made, "h1", "ip route") == "10.77.0.0/24 dev eth0 proto kernel scope link src 10.77.0.1"
+    (tmp_path / "shared").write_text("seen")
+    assert said(made, "h2", f"cat {tmp_path}/shared") == "seen"
+
+
+def test_cables_carry_what_their_rate_allows_and_count_it(made: MadeHosts) -> None:
+    made.up()
+    count = 20_000_000
+    before = {name: made.bytes(name) for name in made.names}
+    receiver = made.start("h1", [sys.executable, "-c", RECEIVE])
+    assert receiver.stdout is not None and receiver.stdout.readline() == "ready\n"
+    made.rate("200mbit")
+    made.run("h2", [sys.executable, "-c", SEND.format(count)])
+    received, seconds = receiver.communicate(timeout=30)[0].split()
+    assert int(received) == count
+    # 25 MB/s with its headers, after a bucket of 256 KiB; never faster, whatever else the machine does
+    assert float(seconds) > 0.95 * (count - 262_144) / 25e6
+    (received_here, _), (_, sent) = made.bytes("h1"), made.bytes("h2")
+    for carried in (received_here - before["h1"][0], sent - before["h2"][1]):
+        assert count < carried < 1.05 * count + 20_000
+
+
+def test_clusters_of_the_same_addresses_do_not_meet(made: MadeHosts) -> None:
+    made.up()
+    with MadeHosts(3, prefix="other") as others:
+        assert said(others, "other1", "ssh other2 uname -n") == "other2"
+        assert said(made, "h1", "ssh h2 uname -n") == "h2"
+        assert made.run("h1", ["ssh", "10.77.0.3", "true"]).returncode == 255
+        assert set(others.addresses.values()) > set(made.addresses.values())
+    assert traces(others.cluster) == []
+    assert made.status() == {"h1": "10.77.0.1 up", "h2": "10.77.0.2 up"}
+
+
+def test_up_and_down_again_and_again(made: MadeHosts) -> None:
+    made.up()
+    sleeper = made.start("h1", ["sleep", "300"])
+    made.up()
+    assert sleeper.wait(timeout=10) != 0
+    assert made.status() == {"h1": "10.77.0.1 up", "h2": "10.77.0.2 up"}
+    made.down()
+    made.down()
+    assert traces(made.cluster) == []
+    with pytest.raises(HostsError, match="h1 is not up"):
+        made.start("h1", ["true"])
+
+
+def test_hosts_of_a_process_that_was_killed_are_removed(made: MadeHosts) -> None:
+    code = "import time; from horovod.made_hosts import MadeHosts; MadeHosts(1, name='lost').up()"
+    words = [sys.executable, "-c", f"{code}; print('up', flush=True); time.sleep(300)"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=rig.ROOT) as process:
+        assert process.stdout is not None and process.stdout.readline() == "up\n"
+        made.up()  # its maker lives
+        assert len(traces("lost")) == 3
+        process.send_signal(signal.SIGKILL)
+    made.up()
+    assert traces("lost") == []
+
+
+def test_what_stops_a_command_stops_it_on_the_host(made: MadeHosts) -> None:
+    made.up()
+    with pytest.raises(HostsError, match="took more than 1 s"):
+        made.run("h1", ["sleep", "271"], limit=1)
+    assert "271" not in said(made, "h1", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+
+
+def test_the_command_line(made: MadeHosts) -> None:
+    def command(*words: str) -> str:
+        whole = [sys.executable, "-m", "horovod.made_hosts", "--name", made.cluster, *words]
+        done = subprocess.run(whole, capture_output=True, text=True, timeout=30, cwd=rig.ROOT)
+        return done.stdout + done.stderr + (f"exit {done.returncode}" if done.returncode else "")
+
+    assert command("down") == ""
+    assert command("status") == f"made_hosts: there is no cluster named {made.cluster}\nexit 1"
+    assert command("up", "2", "--rate", "1gbit") == ""
+    assert command("exec", "h2", "uname", "-n") == "h2\n"
+    assert "tbf" in command("exec", "h1", "tc", "qdisc", "show", "dev", "eth0")
+    assert command("rate", "none") == ""
+    assert "tbf" not in command("exec", "h1", "tc", "qdisc", "show", "dev", "eth0")
+    assert [int(word) >= 0 for word in command("bytes", "h1").split()] == [True, True]
+    assert command("unlink", "h1") + command("cut", "h2") == ""
+    assert command("status") == "h1 10.77.0.1 unlinked\nh2 10.77.0.2 down\n"
+    assert "h2 is not up" in command("exec", "h2", "true")
+    assert command("link", "h1") + command("boot", "h2") == ""
+    assert command("exec", "h1", "ssh", "h2", "uname", "-n") == "h2\n"
+    assert "there is no host h9" in command("kill", "h9")
+    assert "Error: " in command("rate", "fast") or "fail" in command("rate", "fast")
+    assert command("down") == "" and traces(made.cluster) == []
+
+
+def test_the_commands_and_the_script_of_the_page(made: MadeHosts, tmp_path: Path) -> None:
+    page = (rig.ROOT / "docs" / "made_hosts.md").read_text()
+    (commands,) = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (script,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (train,) = running_page.blocks("README.md", "python")
+    (tmp_path / "train.py").write_text(train)
+    (tmp_path / "script.py").write_text(script)
+    # a cluster with a name of its own: there may be another of that which the page uses
+    named = commands.replace("made_hosts ", f"made_hosts --name {made.cluster} ")
+    assert [line.split()[2] for line in commands.splitlines()] == ["horovod.made_hosts"] * 12
+    bin_folder = tmp_path / "bin"  # horovodrun and python for hosts, which are not this shell
+    bin_folder.mkdir()
+    for name, words in (("python", ""), ("horovodrun", " -m horovod.runner")):
+        (bin_folder / name).write_text(f'#!/bin/sh\nexec {sys.executable}{words} "$@"\n')
+        (bin_folder / name).chmod(0o755)
+    environment = rig.launching.environment("cluster", HOME=str(tmp_path))
+    environment["PATH"] = f"{bin_folder}{os.pathsep}{environment['PATH']}"
+    for words in (["bash", "-euo", "pipefail", "-c", named], [sys.executable, "script.py"]):
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=200, cwd=tmp_path, env=environment, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("<stdout>:h") == 4
+
+
+def test_what_is_lacking_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert system.why_not() == "making hosts needs root"
+    with pytest.raises(HostsError, match="needs root"):
+        MadeHosts(1).up()
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(system, "path_of", lambda program: None if program == "sshd" else program)
+    assert system.why_not() == "not installed: sshd (apt-get install openssh-server)"
+    for count, name in ((0, "a"), (251, "a"), (1, "a-b"), (1, "../a")):
+        with pytest.raises(HostsError):
+            MadeHosts(count, name=name)

@@ -1,0 +1,103 @@
+"""benchmarks/convergence.py with runs of a few steps: what it keeps, does not do again, and writes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from example_runs import ROOT, real_mnist
+from launching import environment, fresh_mark
+
+pytestmark = pytest.mark.timeout(400)
+
+COMPRESSIONS = ["none", "bit8"]
+PAGE = """Results:
+
+<!-- begin of what benchmarks/convergence.py writes -->
+old
+<!-- end of what benchmarks/convergence.py writes -->
+
+The rest.
+"""
+
+
+def run(out: Path, *words: str, **more: str) -> str:
+    """What the benchmark prints when asked for two seeds of every compression at 4 steps."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "convergence.py"), "--out", str(out)]
+    command += [
+        "--steps",
+        "4",
+        "--seeds",
+        "2",
+        "--max-seeds",
+        "2",
+        "--compressions",
+        *COMPRESSIONS[1:],
+        *words,
+    ]
+    # OMP_NUM_THREADS: 2 ranks and torch's pools would fight for the cores of a small machine.
+    settings = environment(fresh_mark(), OMP_NUM_THREADS="1", **more)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, env=settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def records(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
+    loaded = [json.loads(file.read_text()) for file in folder.glob("*.json")]
+    return {(record["compression"], record["seed"]): record for record in loaded}
+
+
+def test_runs_are_kept_compared_and_not_done_again(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="draws with matplotlib, which is not installed")
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+    drawing = ["--tasks", "language", "--plots", str(tmp_path), "--into", str(page)]
+    first = run(tmp_path, *drawing)
+    assert "4/4: language, bit8, seed 2" in first
+    kept = records(tmp_path / "language")
+    assert kept.keys() == {(name, seed) for name in COMPRESSIONS for seed in (1, 2)}
+    for record in kept.values():
+        assert record["identical"] and len(record["training_losses"]) == 4
+        assert 3 < record["loss"] < 5.5  # below ln(256), where all bytes are alike, and not far yet
+    # Seeds begin differently; compressions of one seed begin alike, and bit8 then rounds.
+    assert kept["none", 1]["training_losses"][0] == kept["bit8", 1]["training_losses"][0]
+    assert kept["none", 1]["training_losses"][0] != kept["none", 2]["training_losses"][0]
+    assert kept["none", 1]["checksum"] != kept["bit8", 1]["checksum"]
+    assert kept["none", 1]["bytes_sent"] > 3.5 * kept["bit8", 1]["bytes_sent"] > 0
+
+    table = first[first.index("#### Task language") :]
+    assert page.read_text().startswith(PAGE[: PAGE.index("old")] + "\n" + table.strip())
+    assert page.read_text().endswith("The rest.\n") and "old" not in page.read_text()
+    for name in ("convergence_language.svg", "convergence_differences.svg"):
+        assert "bit8" in (tmp_path / name).read_text()
+        assert (tmp_path / name).stat().st_size < 150_000
+
+    # Alone in its job a run ends with the same bits as after others; the rest is taken as it is.
+    (tmp_path / "language" / "bit8-seed2.json").unlink()
+    second = run(tmp_path, "--tasks", "language")
+    assert "1/1: language, bit8, seed 2" in second
+    assert records(tmp_path / "language")["bit8", 2]["checksum"] == kept["bit8", 2]["checksum"]
+
+
+@pytest.mark.skipif(
+    real_mnist() is None, reason="no real MNIST: neither $MNIST_DATA_DIR nor ../shared/data/mnist"
+)
+def test_mnist_is_judged_by_its_accuracy(tmp_path: Path) -> None:
+    printed = run(tmp_path, "--tasks", "mnist", MNIST_DATA_DIR=str(real_mnist()))
+    assert "| bit8" in printed and "difference, points" in printed
+    for record in records(tmp_path / "mnist").values():
+        assert record["data"] == "mnist" and 0.1 < record["accuracy"] < 0.99
+        assert record["curve"][-1]["step"] == 4
+
+
+def test_a_compression_that_does_not_exist_is_said_before_the_first_run(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "convergence.py"), "--out", str(tmp_path)]
+    command += ["--tasks", "language", "--compressions", "smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, env=environment(fresh_mark()))
+    assert done.returncode != 0
+    assert "smoke" in done.stderr
+    assert "seed 1" not in done.stdout

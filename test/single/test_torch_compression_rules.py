@@ -1,0 +1,229 @@
+"""Which gradient is compressed how: rules by name, text, and the environment of scripts that say nothing."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from fake_engine import FakeEngine, imagined_job
+from torch import nn
+
+import horovod.torch as hvd
+from horovod.torch.compression import UNSAID, Compressor, NoneCompressor, Rules
+
+VARIABLE = "HOROVOD_COMPRESSION"
+WEIGHTS = ("embed.weight", "fc.0.weight", "fc.1.weight")
+
+
+@pytest.fixture(autouse=True)
+def said_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+
+@pytest.fixture
+def engine() -> Iterator[FakeEngine]:
+    with imagined_job(2) as engine:
+        yield engine
+
+
+class Half(Compressor):
+    """A user's own, with an option."""
+
+    def __init__(self, factor: float = 0.5, name: str = "") -> None:
+        self.factor, self.name = factor, name
+
+    def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        return tensor.half(), tensor.dtype
+
+    def decompress(self, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+        return tensor.to(ctx)
+
+
+@pytest.fixture
+def own() -> Iterator[None]:
+    hvd.Compression.register("half", Half)
+    hvd.Compression.register("ready", Half(0.25))
+    yield
+    for name in ("half", "ready"):
+        delattr(hvd.Compression, name)
+
+
+def make_model() -> nn.ModuleDict:
+    linear = [nn.Linear(40, 40), nn.Linear(40, 40)]
+    return nn.ModuleDict({"embed": nn.Embedding(60, 40), "fc": nn.Sequential(*linear)})
+
+
+def optimizer_of(model: nn.Module, **options: Any) -> Any:
+    plain = torch.optim.SGD(model.parameters(), lr=0.1)
+    return hvd.DistributedOptimizer(plain, model.named_parameters(), **options)
+
+
+def codecs(engine: FakeEngine, **options: Any) -> dict[str, str | None]:
+    """Which codec each parameter's gradient is asked for with."""
+    del engine.requests[:]
+    optimizer_of(make_model(), **options).synchronize()
+    return {request.name.removeprefix("allreduce."): request.codec for request in engine.requests}
+
+
+def test_the_first_rule_that_matches_counts(engine: FakeEngine) -> None:
+    bit16 = hvd.Compression.bit16
+    rules = {"embed.*": hvd.Compression.none, "fc.[1-9].*": "bit8:block_size=32", "fc.*": bit16}
+    used = codecs(engine, compression=rules)
+    assert [used[name] for name in WEIGHTS] == [None, "bit16", "bit8/32"]
+    assert used["fc.0.bias"] is used["fc.1.bias"] is None, "vectors: the compressor's policy"
+    used = codecs(engine, compression={"fc.*": hvd.Compression.bit8(min_elements=None)})
+    assert [used[name] for name in WEIGHTS] == [None, "bit8/128", "bit8/128"], "without a rule: exactly"
+    assert used["fc.0.bias"] == "bit8/128", "min_elements=None compresses vectors too"
+    used = codecs(engine, compression={"*.bias": "none", "*": "bit8:min_elements=1601"})
+    assert [used[name] for name in WEIGHTS] == ["bit8/128", None, None]
+
+
+def test_a_parameter_added_later_has_a_rule_too(engine: FakeEngine) -> None:
+    model = make_model()
+    optimizer = optimizer_of(model, compression={"embed*": "bit16", "fc.*": "none", "*": "bit8"})
+    optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(50, 50))]})
+    optimizer.synchronize()
+    assert {r.name: r.codec for r in engine.requests if r.codec} == {
+        "allreduce.embed.weight": "bit16", "allreduce.allreduce.noname.1.0": "bit8/128",
+    }  # fmt: skip
+
+
+def test_groups_are_split_by_compressor(engine: FakeEngine) -> None:
+    model = make_model()
+    rules = {"embed.*": "bit16", "fc.*.weight": hvd.Compression.bit8}
+    groups = [list(model.parameters())]
+    optimizer = optimizer_of(model, compression=rules, groups=groups)
+    optimizer.synchronize()
+    assert {r.name: (r.codec, len(r.tensors)) for r in engine.requests} == {
+        "allreduce.group.embed.weight": ("bit16", 1), "allreduce.group.fc.0.weight": ("bit8/128", 2),
+        "allreduce.group.fc.0.bias": (None, 2),
+    }  # fmt: skip
+    assert copy.deepcopy(optimizer)._reducer.rules.compressor_for("embed.weight").codec.name == "bit16"
+
+
+@pytest.mark.parametrize(
+    ("compression", "message"),
+    [
+        ({"fc.*": "bit8", "bais": "none"}, r"rule 'bais' matches no parameter.*embed\.weight"),
+        ({"FC.*": "bit8"}, r"rule 'FC\.\*' matches no parameter"),
+        ({3: "bit8"}, "pattern of names"),
+        ({"*": "bit9"}, r"there is no 'bit9'; there are bf16, bit16, bit8, fp16, int4, int8, none"),
+        ({"*": 3}, "no compressor"),
+        ("int4:levels=lloyd", "needs rotation='hadamard'"),
+        ("int4:levels=lloyd,rotation=hadamard,rounding=stochastic", "rounds to nearest only"),
+        ("bit8:block=32", "no option 'block'; there are: format, block_size, rounding, seed"),
+        ("bit8:block_size=33", "block_size=33"),
+        ("bit8:block_size=big", "block_size: 'big' is not a number"),
+        ("bit8:error_feedback=maybe", "error_feedback: 'maybe' is not true or false"),
+        ("bit8:seed=1,seed=2", "given twice"),
+        ("bit8:", "name:option=value"),
+        ("bit8;int4", "name:option=value"),
+        ("", "name:option=value"),
+        ("none:seed=1", "no option 'seed'; there are: none"),
+        ("register", "there is no 'register'"),
+        ("__doc__", "there is no '__doc__'"),
+    ],
+)
+def test_what_is_no_rule(compression: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        optimizer_of(make_model(), compression=compression)
+
+
+@pytest.mark.parametrize("op", [hvd.Min, hvd.Max, hvd.Product, hvd.Adasum])
+def test_ops_that_do_not_add(op: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Feeding(Half):
+        error_feedback = True
+
+    for compression, message in [
+        ({"fc.*": "none", "*": "bit8"}, "Bit8Compressor.*codes can be added only"),
+        ("topk", "TopKCompressor.*codes can be added only"),
+        ("powersgd:rank=1", "PowerSGDCompressor.*codes can be added only"),
+        (Feeding(), "Feeding.*error feedback adds"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            optimizer_of(make_model(), compression=compression, op=op)
+    monkeypatch.setenv(VARIABLE, "bit8")
+    with pytest.raises(ValueError, match=r"HOROVOD_COMPRESSION=bit8.*codes can be added only"):
+        optimizer_of(make_model(), op=op)
+
+
+def test_scripts_that_say_nothing(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(codecs(engine).values()) == {None}
+    known = {"bit8": "bit8/128", " bit8:block_size = 64 ": "bit8/64", "none": None, "": None}
+    for text, codec in known.items():
+        monkeypatch.setenv(VARIABLE, text)
+        assert [codecs(engine)[name] for name in WEIGHTS] == [codec] * 3
+    monkeypatch.setenv(VARIABLE, "bit8")
+    assert set(codecs(engine, compression=hvd.Compression.none).values()) == {None}, "what a script says wins"
+    assert codecs(engine, compression=hvd.Compression.bit16)["embed.weight"] == "bit16"
+    del engine.requests[:]
+    hvd.allreduce(torch.ones(2000), name="metric")
+    assert engine.requests[0].codec is None, "an explicit allreduce may be of anything: it stays exact"
+    for wrong in ("bit9", "bit8:format=e2m5", "int4:rotation"):
+        monkeypatch.setenv(VARIABLE, wrong)
+        with pytest.raises(ValueError, match=f"^HOROVOD_COMPRESSION={wrong}: "):
+            optimizer_of(make_model())
+
+
+def test_the_default_reads_as_none() -> None:
+    assert repr(UNSAID) == "none" and isinstance(UNSAID, NoneCompressor)
+    assert Rules(UNSAID).compressor_for("any") is hvd.Compression.none
+
+
+def test_registered_names(own: None, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hvd.Compression.half is Half
+    half = hvd.Compression.from_text("half:factor=2,name=mine")
+    assert isinstance(half, Half) and (half.factor, half.name) == (2, "mine")
+    assert hvd.Compression.from_text("ready") is hvd.Compression.ready
+    with pytest.raises(ValueError, match="configured already"):
+        hvd.Compression.from_text("ready:factor=1")
+    monkeypatch.setenv(VARIABLE, "half:factor=1")
+    optimizer_of(make_model()).synchronize()
+    assert {request.tensors[0].dtype for request in engine.requests} == {5}, "float16"
+    replacement = Half()
+    hvd.Compression.register("half", replacement)
+    assert hvd.Compression.half is replacement
+
+
+@pytest.mark.parametrize(
+    ("name", "compressor", "message"),
+    [
+        ("bit8", Half, "taken"), ("none", Half, "taken"), ("register", Half, "taken"),
+        ("from_text", Half, "taken"), ("_half", Half, "taken"), ("my half", Half, "Python allows"),
+        ("", Half, "Python allows"), ("class", Half, "Python allows"), (3, Half, "Python allows"),
+        ("good", 3, "no compressor"), ("good", object, r"lacks compress\(\)"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_registered(name: Any, compressor: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        hvd.Compression.register(name, compressor)
+    assert not hasattr(hvd.Compression, "good")
+    assert hvd.Compression.bit8 is hvd.compression.Bit8Compressor
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("bit8", hvd.Compression.bit8()),
+        ("bit8:format=e5m2,block_size=32,rounding=stochastic,seed=7,error_feedback=1,min_elements=none",
+         hvd.Compression.bit8(format="e5m2", block_size=32, rounding="stochastic", seed=7,
+                              error_feedback=True, min_elements=None)),
+        ("int8:block_size=256", hvd.Compression.int8(block_size=256)),
+        ("int4:rotation=hadamard,levels=lloyd,error_feedback=true",
+         hvd.Compression.int4(rotation="hadamard", levels="lloyd", error_feedback=True)),
+        ("int4:rotation=none", hvd.Compression.int4()),
+        ("topk:ratio=0.1,error_feedback=0", hvd.Compression.topk(ratio=0.1, error_feedback=False)),
+        ("topk:k=10", hvd.Compression.topk(k=10)),
+        ("topk:ratio=1", hvd.Compression.topk(ratio=1)),
+        ("powersgd:rank=2,warm_start=false,seed=5",
+         hvd.Compression.powersgd(rank=2, warm_start=False, seed=5)),
+        ("bit16:min_elements=0", hvd.Compression.bit16(min_elements=0)),
+    ],
+)  # fmt: skip
+def test_text_says_what_python_says(text: str, same: Any) -> None:
+    compressor = hvd.Compression.from_text(text)
+    assert type(compressor) is type(same) and vars(compressor) == vars(same)
+    assert repr(compressor) == repr(same)
+    again = eval(repr(same), vars(hvd.compression))
+    assert vars(again) == vars(same)
