@@ -15,7 +15,7 @@ import argparse
 import ctypes
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -33,7 +33,7 @@ CODECS = (
     "int8/128", "int8/32", "int8/128/stochastic",
     "int4/128", "int4/32", "int4/128/stochastic", "int4/128/hadamard", "int4/128/stochastic/hadamard",
     "int4/128/hadamard/lloyd", "int4/1024/hadamard/lloyd", "bit16",
-)  # fmt: skip
+)
 OUTSIDE = "ml_dtypes.float8_e4m3fn"  # the outside implementation that encode speed is compared with
 
 
@@ -137,7 +137,7 @@ def ml_dtypes_contenders(buffers: Buffers) -> list[Contender]:
     return [Contender(OUTSIDE, operation, run, 8.0, error) for operation, run in operations]
 
 
-def make_contenders(codecs: list[str], level: str, buffers: Buffers) -> list[Contender]:
+def make_contenders(codecs: Sequence[str], level: str, buffers: Buffers) -> list[Contender]:
     contenders = [memcpy_contender(buffers)]
     for name in codecs:
         contenders += codec_contenders(name, level, buffers)
@@ -211,7 +211,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
     option = parser.add_argument
     option("--size-mb", type=float, default=100.0, help="float32 input in MB of 10^6 bytes (default 100)")
     option("--rounds", type=int, default=11, help="timed rounds over all contenders (default 11)")
-    option("--codecs", nargs="+", default=list(CODECS), metavar="NAME", help="names like bit8/128/e5m2 (default: many)")
+    option("--codecs", nargs="+", default=CODECS, metavar="NAME", help="like bit8/128/e5m2 (default: many)")
     option("--level", default="", help="scalar, baseline, x86-64-v3, x86-64-v4 (default: the best here)")
     option("--seed", type=int, default=0, help="of the random input (default 0)")
     option("--out", default="", help="also write the figures to this JSON file")
