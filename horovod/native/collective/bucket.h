@@ -37,11 +37,9 @@ class Bucket {
   int64_t cut(int64_t position) const;
   // Part `i` of `parts` of a range, the same on every rank.
   Range part(Range range, int i, int parts) const;
-  // Bytes of a range's message.
-  int64_t message_bytes(Range range) const;
+  int64_t message_bytes(Range range) const;  // of a range
 
-  // Writes this rank's contribution.
-  void pack(Range range, std::byte* message);
+  void pack(Range range, std::byte* message);  // this rank's contribution
   // For ranks that contribute together: their data as it is, and the message of its sum, prescaled. Null stands for this
   // rank's own, read in place.
   void copy(Range range, std::byte* data) const;
