@@ -1,9 +1,11 @@
 // The loops that all formats with blocks share; for inclusion in *_kernels.cc only. A `Format` gives
 //
 //   kScaleBytes, kCodesPerByte
-//   magnitude(float)                              what the block's maximum is taken of, as an integer
-//   put_scale(largest, at), get_scale(at)         the scale's bytes, which may stand at any address
-//   encode<kStochastic>(element, count, scale, random, codes), decode<kAdd>(codes, count, scale, y)    one block
+//   magnitude(element)                     what the block's maximum is taken of, as an integer
+//   put_scale(largest, at)                 writes the scale, which may stand at any address
+//   inverse(at), scale(at)                 what elements are multiplied by before rounding, and codes after it
+//   code<kStochastic>(quotient, random)
+//   value(code, scale)
 #pragma once
 
 #include "codec/block_elements.h"
@@ -11,46 +13,72 @@
 namespace hvd::HVD_SIMD_NAMESPACE {
 namespace {
 
-constexpr int64_t kTogether = 4096;  // elements whose scales are found before their codes
+// Scales of a strip of blocks first, then its codes: no block waits for its own maximum, and the elements are still in the
+// level-1 cache when they are read again.
+constexpr int64_t kStrip = 2048;  // elements
+// Blocks below this size share one loop over the strip, with a factor for each element: loops of their own cost more.
+constexpr int64_t kLargeBlock = 64;
 
-// Scales of some blocks first, then their codes: no block waits for its own maximum, and the elements are still in the
-// level-1 cache when they are read again. `kBlock` 0 stands for a block size known at run time; a constant one lets the
-// compiler unroll.
+// One factor for all elements of a loop; where each has its own, a pointer takes its place.
+struct Factor {
+  float value;
+  HVD_SCALAR float operator[](int64_t) const { return value; }
+};
+
+// Calls use(i, length) for every block of a strip of `count` elements; a compiler that knows `block` sees that of all
+// calls but the last.
+template <class Use>
+HVD_SCALAR void for_blocks(int64_t count, int64_t block, Use use) {
+  const int64_t full = count / block * block;
+  for (int64_t i = 0; i < full; i += block) use(i, block);
+  if (full < count) use(full, count - full);
+}
+
+template <class Format, bool kStochastic, class Elements, class Factors>
+HVD_SCALAR void encode_elements(Elements x, int64_t count, Factors inverse, const uint32_t* random, uint8_t* codes) {
+  for (int64_t i = 0; i < count; ++i) {
+    codes[i] = Format::template code<kStochastic>(x[i] * inverse[i], kStochastic ? random[i] : 0u);
+  }
+}
+
 template <class Format, bool kStochastic, int64_t kBlock, class Elements>
 HVD_SCALAR void encode_run(Elements x, int64_t count, const BlockShape& shape, Draw draw, uint8_t* __restrict run) {
   constexpr int64_t kAhead = 2048;  // the hardware's prefetcher alone left 15 % on the table
+  constexpr bool kPacked = Format::kCodesPerByte == 2;
   const int64_t block = kBlock != 0 ? kBlock : shape.block;
-  const int64_t blocks = (count + block - 1) / block;
-  uint8_t* codes = run + blocks * Format::kScaleBytes;
+  uint8_t* codes = run + (count + block - 1) / block * Format::kScaleBytes;
   [[maybe_unused]] Numbers numbers(shape.seed, draw);
-  alignas(64) [[maybe_unused]] uint32_t random[kStochastic ? kLargestBlock : 1];
-  const int64_t full = count / block;
-  for (int64_t first = 0; first < full; first += kTogether / block) {
-    const int64_t last = first + kTogether / block < full ? first + kTogether / block : full;
-    for (int64_t b = first; b < last; ++b) {
-      for (int64_t i = 0; i < block; i += 16) __builtin_prefetch(x.x + b * block + i + kAhead);
-      Format::put_scale(largest_magnitude<Format>(x.from(b * block), block), run + b * Format::kScaleBytes);
+  alignas(64) [[maybe_unused]] uint32_t random[kStochastic ? kStrip : 1];
+  alignas(64) [[maybe_unused]] uint8_t unpacked[kPacked ? kStrip : 1];
+  alignas(64) float inverse[kStrip];
+  for (int64_t first = 0; first < count; first += kStrip) {
+    const int64_t here = count - first < kStrip ? count - first : kStrip;
+    const Elements strip = x.from(first);
+    uint8_t* out = kPacked ? unpacked : codes + first;
+    const auto scale = [=](int64_t i) { return run + (first + i) / block * Format::kScaleBytes; };
+    for_blocks(here, block, [=](int64_t i, int64_t length) {
+      for (int64_t j = 0; j < length; j += 16) __builtin_prefetch(strip.x + i + j + kAhead);
+      Format::put_scale(largest_magnitude<Format>(strip.from(i), length), scale(i));
+    });
+    if (kStochastic) numbers.fill(first, here, random);
+    if (block < kLargeBlock) {
+      for_blocks(here, block, [=, &inverse](int64_t i, int64_t length) {
+        const float factor = Format::inverse(scale(i));
+        for (int64_t j = 0; j < length; ++j) inverse[i + j] = factor;
+      });
+      encode_elements<Format, kStochastic>(strip, here, inverse, random, out);
+    } else {
+      for_blocks(here, block, [=, &random](int64_t i, int64_t length) {
+        encode_elements<Format, kStochastic>(strip.from(i), length, Factor{Format::inverse(scale(i))}, random + i, out + i);
+      });
     }
-    for (int64_t b = first; b < last; ++b) {
-      if (kStochastic) numbers.fill(b * block, block, random);
-      Format::template encode<kStochastic>(x.from(b * block), block, Format::get_scale(run + b * Format::kScaleBytes), random,
-                                           codes + b * block / Format::kCodesPerByte);
-    }
-  }
-  if (full < blocks) {
-    const int64_t length = count - full * block;
-    const Elements rest = x.from(full * block);
-    uint8_t* scale = run + full * Format::kScaleBytes;
-    Format::put_scale(largest_magnitude<Format>(rest, length), scale);
-    if (kStochastic) numbers.fill(full * block, length, random);
-    Format::template encode<kStochastic>(rest, length, Format::get_scale(scale), random,
-                                         codes + full * block / Format::kCodesPerByte);
+    if (kPacked) pack(unpacked, here, codes + first / 2);
   }
 }
 
 template <class Format, bool kStochastic>
 void encode(const float* x, int64_t count, const BlockShape& shape, float prescale, Draw draw, uint8_t* run) {
-  if (kStochastic || prescale != 1.0f) {
+  if (prescale != 1.0f) {
     encode_run<Format, kStochastic, 0>(Scaled<true>{x, prescale}, count, shape, draw, run);
   } else if (shape.block == 128) {
     encode_run<Format, kStochastic, 128>(Scaled<false>{x, prescale}, count, shape, draw, run);
@@ -61,24 +89,47 @@ void encode(const float* x, int64_t count, const BlockShape& shape, float presca
   }
 }
 
-template <class Format, bool kAdd>
-void decode(const uint8_t* __restrict run, int64_t count, const BlockShape& shape, float* __restrict y) {
-  const int64_t block = shape.block;
-  const int64_t blocks = (count + block - 1) / block;
-  const uint8_t* codes = run + blocks * Format::kScaleBytes;
-  const int64_t full = count / block;
-  for (int64_t b = 0; b < full; ++b) {
-    const auto scale = Format::get_scale(run + b * Format::kScaleBytes);
-    const int64_t at = b * block / Format::kCodesPerByte;
-    if (block == 128) {
-      Format::template decode<kAdd>(codes + b * 128 / Format::kCodesPerByte, 128, scale, y + b * 128);
+template <class Format, bool kAdd, class Factors>
+HVD_SCALAR void decode_elements(const uint8_t* codes, int64_t count, Factors scale, float* y) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float value = Format::value(codes[i], scale[i]);
+    y[i] = kAdd ? y[i] + value : value;
+  }
+}
+
+template <class Format, bool kAdd, int64_t kBlock>
+HVD_SCALAR void decode_run(const uint8_t* __restrict run, int64_t count, const BlockShape& shape, float* __restrict y) {
+  constexpr bool kPacked = Format::kCodesPerByte == 2;
+  const int64_t block = kBlock != 0 ? kBlock : shape.block;
+  const uint8_t* codes = run + (count + block - 1) / block * Format::kScaleBytes;
+  alignas(64) [[maybe_unused]] uint8_t unpacked[kPacked ? kStrip : 1];
+  alignas(64) float factors[kStrip];
+  for (int64_t first = 0; first < count; first += kStrip) {
+    const int64_t here = count - first < kStrip ? count - first : kStrip;
+    if (kPacked) unpack(codes + first / 2, here, unpacked);
+    const uint8_t* in = kPacked ? unpacked : codes + first;
+    float* out = y + first;
+    const auto scale = [=](int64_t i) { return Format::scale(run + (first + i) / block * Format::kScaleBytes); };
+    if (block < kLargeBlock) {
+      for_blocks(here, block, [=, &factors](int64_t i, int64_t length) {
+        const float factor = scale(i);
+        for (int64_t j = 0; j < length; ++j) factors[i + j] = factor;
+      });
+      decode_elements<Format, kAdd>(in, here, factors, out);
     } else {
-      Format::template decode<kAdd>(codes + at, block, scale, y + b * block);
+      for_blocks(here, block, [=](int64_t i, int64_t length) {
+        decode_elements<Format, kAdd>(in + i, length, Factor{scale(i)}, out + i);
+      });
     }
   }
-  if (full < blocks) {
-    Format::template decode<kAdd>(codes + full * block / Format::kCodesPerByte, count - full * block,
-                                  Format::get_scale(run + full * Format::kScaleBytes), y + full * block);
+}
+
+template <class Format, bool kAdd>
+void decode(const uint8_t* run, int64_t count, const BlockShape& shape, float* y) {
+  if (shape.block == 128) {
+    decode_run<Format, kAdd, 128>(run, count, shape, y);
+  } else {
+    decode_run<Format, kAdd, 0>(run, count, shape, y);
   }
 }
 
