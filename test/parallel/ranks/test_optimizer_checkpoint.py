@@ -2,6 +2,7 @@
 
 import copy
 import io
+import os
 import warnings
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch import nn
 
 import horovod.torch as hvd
 from horovod.torch.residuals import Residuals
+
+os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"  # after the import and before init(): init reads it
 
 COMPRESSIONS = {
     "bit8": hvd.Compression.bit8(error_feedback=True, min_elements=0),
