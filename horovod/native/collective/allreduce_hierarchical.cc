@@ -21,6 +21,7 @@
 
 #include "collective/allreduce.h"
 #include "collective/crossing.h"
+#include "collective/slices.h"
 
 namespace hvd {
 namespace {
