@@ -61,8 +61,9 @@ class Checkpoint:
         Residuals that are not there for this rank, or of no parameter called one of ``names``, begin anew,
         with a warning.
         """
-        self._look_around()
-        saved = saved or {"rank": 0, "size": self._size, "residuals": {}, "compressors": {}}
+        if saved:
+            self._look_around()
+        saved = saved or {"size": self._size, "residuals": {}, "compressors": {}}
         self._memory.load_state_dict(saved["compressors"])
         residuals = saved["residuals"]
         own = residuals.get(self._rank) if saved["size"] == self._size else None
