@@ -95,7 +95,7 @@ class Mnist(Task):
 
     name = "mnist"
     judged_by = "accuracy"
-    target = 0.98
+    target = 0.97
     steps = 938
     interval = 67
     batch_size = 64

@@ -21,6 +21,7 @@
 
 #include "collective/allreduce.h"
 #include "collective/crossing.h"
+#include "collective/slices.h"
 
 namespace hvd {
 namespace {
@@ -135,8 +136,8 @@ class HierarchicalAllreduce {
     const int64_t by_deposit = static_cast<int64_t>(deposit_bytes_) / element / (place_.carriers * buckets);
     const int64_t by_landing = elements_of(static_cast<int64_t>(landing_bytes_) / place_.hosts, reduction);
     const int64_t by_network = elements_of(message_bytes_among(place_.hosts), reduction);
-    // Room for the alignment of messages and for what blocks add to a range.
-    return std::max<int64_t>(1, std::min({by_deposit, by_landing, by_network}) * 7 / 8);
+    // Of the slots an eighth is left for the alignment of messages and for what blocks add to a range.
+    return std::max<int64_t>(1, std::min(std::min(by_deposit, by_landing) * 7 / 8, by_network));
   }
 
   uint32_t target(uint32_t step) const { return base_ + step + 1; }  // a counter's value once the step is behind it

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collective/allreduce.h"
+#include "collective/slices.h"
 #include "collective/steps.h"
 
 namespace hvd {

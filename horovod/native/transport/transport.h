@@ -79,16 +79,12 @@ class Transport {
   virtual void finish(Ticket ticket) = 0;
   // After a failure: transfers under way end, and nothing more is written into memory that may go.
   virtual void cancel() = 0;
-  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
-    finish(start(outgoing, incoming));
-  }
+  void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) { finish(start(out, in)); }
   // Has `serve` called while finish() waits. It may post and receive messages.
   void serve_while_waiting(std::function<void()> serve) { serve_ = std::move(serve); }
 
-  // As measured when the job started, the same on all ranks.
-  const LinkCosts& links() const { return links_; }
+  const LinkCosts& links() const { return links_; }  // the same on all ranks
   void know_links(const LinkCosts& links) { links_ = links; }
-
   int rank() const { return topology().rank; }
   int size() const { return topology().size; }
 
