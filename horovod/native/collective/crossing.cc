@@ -5,9 +5,8 @@
 namespace hvd {
 
 int64_t message_bytes_among(int parties) {
-  constexpr int64_t kMessage = int64_t{48} << 10;  // and its header: what Open MPI sends over TCP without asking first
   constexpr int64_t kLeast = int64_t{8} << 10, kAll = int64_t{1} << 20;
-  return std::clamp(kAll / parties, kLeast, kMessage);
+  return std::clamp(kAll / parties, kLeast, int64_t{kPromptBytes});
 }
 
 Crossing::Crossing(CollectiveContext& context, const Steps& steps, std::vector<int> parties, int self, Options options)

@@ -42,6 +42,9 @@ struct Incoming {
   size_t bytes;
 };
 
+// What leaves at once on every transport. For more, MPI over TCP has the two sides agree first, whenever each next looks.
+constexpr size_t kPromptBytes = size_t{48} << 10;
+
 // Names transfers that were started together.
 using Ticket = uint64_t;
 
@@ -79,7 +82,7 @@ class Transport {
   virtual void finish(Ticket ticket) = 0;
   // After a failure: transfers under way end, and nothing more is written into memory that may go.
   virtual void cancel() = 0;
-  void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) { finish(start(out, in)); }
+  virtual void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) { finish(start(out, in)); }
   // Has `serve` called while finish() waits. It may post and receive messages.
   void serve_while_waiting(std::function<void()> serve) { serve_ = std::move(serve); }
 
