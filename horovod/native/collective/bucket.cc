@@ -142,6 +142,8 @@ void Bucket::encode_sum(size_t tensor, int64_t offset, std::span<const std::byte
                         std::byte* run) {
   const bool is_wide = reduction_.dtype == DType::kFloat64;
   accumulate(runs, source_at(tensor, offset), count, is_wide ? static_cast<void*>(tiles_.exact) : tiles_.floats);
+  void* sum = is_wide ? static_cast<void*>(tiles_.exact) : tiles_.floats;
+  if (!reduction_.scale.is_one()) reduce_.store(is_wide ? DType::kFloat64 : DType::kFloat32, sum, count, reduction_.scale, sum);
   if (is_wide) convert_.to_float(DType::kFloat64, tiles_.exact, count, tiles_.floats);
   const BucketTensor& from = tensors_[tensor];
   encode(tiles_.floats, count, 1.0, {from.sent_key, from.offset + offset},

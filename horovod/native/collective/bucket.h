@@ -39,8 +39,8 @@ class Bucket {
 
   // Writes this rank's contribution.
   void pack(Range range, std::byte* message);
-  // For ranks that contribute together: their data as it is, and the message of its sum, prescaled. Null stands for this
-  // rank's own, read in place.
+  // For ranks that contribute together: their data as it is, and the message of its sum, prescaled and scaled. Null stands
+  // for this rank's own, read in place.
   void copy(Range range, std::byte* data) const;
   void pack_sum(Range range, std::span<const std::byte* const> data, std::byte* message);
   // Sums the contributions of all ranks, by rank, and scales the result. A null message stands for this rank's own data,

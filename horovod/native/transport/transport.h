@@ -42,11 +42,10 @@ struct Incoming {
   size_t bytes;
 };
 
+using Ticket = uint64_t;  // names transfers that were started together
+
 // What leaves at once on every transport. For more, MPI over TCP has the two sides agree first, whenever each next looks.
 constexpr size_t kPromptBytes = size_t{48} << 10;
-
-// Names transfers that were started together.
-using Ticket = uint64_t;
 
 class Transport {
  public:
@@ -54,8 +53,7 @@ class Transport {
 
   virtual const char* name() const = 0;
   virtual const Topology& topology() const = 0;
-  // Of all ranks, by rank; null where they share no memory.
-  virtual Window* window() { return nullptr; }
+  virtual Window* window() { return nullptr; }  // of all ranks, by rank; null where they share no memory
   // Of the ranks of this host, by local rank. Either all ranks have one or none has.
   Window* host_window() { return host_window_.get(); }
   void add_host_window(std::unique_ptr<Window> window) { host_window_ = std::move(window); }

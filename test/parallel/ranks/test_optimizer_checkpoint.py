@@ -257,3 +257,44 @@ def test_in_a_process_set_ranks_are_those_of_the_set(size: int, rank: int) -> No
     else:
         assert saved is None
     hvd.remove_process_set(pair)
+
+
+def test_what_root_has_forgotten_the_others_forget_too() -> None:
+    """Residuals and bases that belonged to other weights would go into the next gradients."""
+    for compression in (COMPRESSIONS["bit8"], COMPRESSIONS["powersgd"]):
+        training = Training(compression)
+        fresh = training.saved()
+        training.run(range(2))
+        assert training.residuals()
+        if hvd.rank() == 0:
+            training.load(fresh)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            hvd.broadcast_optimizer_state(training.optimizer, 0)
+        assert not training.residuals()
+        assert not training.optimizer._reducer.memory.state_dict()
+        said = [str(warning.message) for warning in caught]
+        assert any("begins anew" in text for text in said) == (hvd.rank() != 0)
+
+
+def test_an_interrupted_step_leaves_an_optimizer_that_can_be_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C, and then a checkpoint."""
+    training = Training(COMPRESSIONS["bit8"])
+    training.run(range(1))
+    from horovod.torch import gradients
+
+    real, calls = gradients.synchronize, []
+
+    def interrupted(handle: int) -> Any:
+        calls.append(handle)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return real(handle)
+
+    monkeypatch.setattr(gradients, "synchronize", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        training.run(range(1, 2))
+    assert calls[0] == calls[1]  # what was interrupted is waited for after all
+    assert training.saved()
+    training.run(range(2, 3))
+    assert training.saved()
