@@ -44,9 +44,7 @@ struct Incoming {
 
 // What leaves at once on every transport. For more, MPI over TCP has the two sides agree first, whenever each next looks.
 constexpr size_t kPromptBytes = size_t{48} << 10;
-
-// Names transfers that were started together.
-using Ticket = uint64_t;
+using Ticket = uint64_t;  // names transfers that were started together
 
 class Transport {
  public:
