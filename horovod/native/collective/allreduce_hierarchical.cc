@@ -67,7 +67,7 @@ class HierarchicalAllreduce {
         window_(*context.group.host_window()),
         deposit_bytes_(window_.area_bytes() / 2 / kDeposits / kAlign * kAlign),
         landing_bytes_(window_.area_bytes() / 2 / kLandings / kAlign * kAlign),
-        base_(context.window_steps),
+        base_(window_.steps),
         gather_(gather) {
     const int64_t elements = elements_per_bucket(reduction);
     BucketReduction over_hosts = reduction;  // of what a host has summed
@@ -114,7 +114,7 @@ class HierarchicalAllreduce {
     if (place_.carries()) stages.push_back({arrived, [this](uint32_t step) { deliver(step); }});
     stages.push_back({arrived + 1, [this](uint32_t step) { collect(step); }});
     run_pipeline(steps_, stages);
-    context_.window_steps += steps_;
+    window_.steps += steps_;
     int64_t saturated = place_.carries() ? own().saturated() : 0;
     for (const auto& bucket : sums_) saturated += bucket->saturated();
     return saturated;
