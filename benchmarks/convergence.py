@@ -50,7 +50,7 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
         help=f"as for HOROVOD_COMPRESSION; {BASELINE} is added",
     )
     option("--seeds", type=int, default=5, help="at least so many, from 1 on")
-    option("--max-seeds", type=int, default=12, help="at most so many, where intervals stay wide")
+    option("--max-seeds", type=int, default=20, help="at most so many, where intervals stay wide")
     option("--interval", type=float, default=0.4, help="percent: half the width that an interval may have")
     option("--np", type=int, default=2, help="number of ranks")
     option(
