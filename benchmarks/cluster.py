@@ -82,43 +82,43 @@ def arguments(words: list[str]) -> argparse.Namespace:
     return chosen
 
 
-def measure(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Everything that was asked for, on hosts that exist as long as this takes."""
+def measure(chosen: argparse.Namespace, document: dict[str, Any]) -> None:
+    """Add to the document everything that was asked for, on hosts that exist as long as this takes.
+
+    Each figure is there, and in the file that --out names, as soon as it is known.
+    """
     from on_hosts import measure as measures
 
-    found: dict[str, Any] = {"links": [], "allreduce": [], "training": [], "scaling": []}
-    small = "-small" if chosen.quick else ""
     with MadeHosts(max(chosen.hosts), rate=chosen.rates[0]) as hosts:
         bench = measures.Bench(hosts, chosen)
-        for count in chosen.hosts:
+
+        def done(part: str, found: Any, what: str) -> None:
+            document[part] += [found] if part == "training" else found  # training: a list for each batch
+            document["links"] = bench.link_rows()
+            if chosen.out:
+                report.write_json(chosen.out, document)
+            print(f"{part}, {what}: done", file=sys.stderr, flush=True)
+
+        small = "-small" if chosen.quick else ""
+        for count in sorted({2, *chosen.hosts}):
             bench.measure_link(count)
         if "training" in chosen.parts:
             task = {"model": f"vgg16{small}", "warm_up": 2, "pinned": True}
-            contenders = [training.ALONE, *chosen.trained]
             asked = [chosen.batch] if chosen.batch else [None] * len(chosen.ratios)
             for batch, ratio in zip(asked, chosen.ratios, strict=False):
                 own = {**task, "batch": batch or measures.batch_for(bench, 2, ratio, task)}
-                found["training"].append(measures.training_rows(bench, 2, own, contenders))
-                show(f"training with a batch of {own['batch']}: done")
+                rows = measures.training_rows(bench, 2, own, [training.ALONE, *chosen.trained])
+                done("training", rows, f"batch of {own['batch']}")
         if "scaling" in chosen.parts:
             task = {"model": f"transformer{small}", "warm_up": 2, "compute": chosen.compute, "batch": 8}
-            found["scaling"] = measures.training_rows(bench, 1, task, [training.ALONE])
+            done("scaling", measures.training_rows(bench, 1, task, [training.ALONE]), "1 host")
             for count in chosen.hosts:
-                rows = measures.training_rows(bench, count, task, chosen.trained)
-                found["scaling"] += rows
-                show(f"scaling to {count} hosts: done")
+                done("scaling", measures.training_rows(bench, count, task, chosen.trained), f"{count} hosts")
         if "allreduce" in chosen.parts:
             for rate in chosen.rates:
                 hosts.rate(rate)
                 for count in chosen.hosts:
-                    found["allreduce"] += measures.allreduce_rows(bench, count)
-                    show(f"allreduce on {count} hosts at {rate}: done")
-        found["links"] = bench.link_rows()
-    return found
-
-
-def show(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+                    done("allreduce", measures.allreduce_rows(bench, count), f"{count} hosts, {rate}")
 
 
 def main(words: list[str]) -> int:
@@ -132,7 +132,9 @@ def main(words: list[str]) -> int:
         reason = why_not()
         if reason:
             raise SystemExit(f"cluster.py: {reason}")
-        document = {"benchmark": "cluster", "machine": report.machine(), **measure(chosen)}
+        document = {"benchmark": "cluster", "machine": report.machine(), "links": []}
+        document |= {part: [] for part in PARTS}
+        measure(chosen, document)
     publish(document, chosen)
     return 0
 

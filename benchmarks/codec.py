@@ -1,6 +1,7 @@
 """How fast and how good the codecs are, beside memcpy, torch's casts and ml_dtypes, on one thread.
 
-    python benchmarks/codec.py                      # 100 MB of N(0,1), about half a minute
+    python benchmarks/codec.py                      # 100 MB of N(0,1), about a minute
+    python benchmarks/codec.py --codecs bit8/128 int8/128
     python benchmarks/codec.py --level scalar       # the defining twin instead of this machine's best kernel
     python benchmarks/codec.py --out codec.json
 
@@ -14,7 +15,7 @@ import argparse
 import ctypes
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -27,6 +28,12 @@ import torch
 from horovod import _native
 
 FLOAT32 = 6  # the core's number for float32
+CODECS = (
+    "bit8/128", "bit8/32", "bit8/256", "bit8/128/e5m2", "bit8/256/e3m4", "bit8/128/stochastic",
+    "int8/128", "int8/32", "int8/128/stochastic",
+    "int4/128", "int4/32", "int4/128/stochastic", "int4/128/hadamard", "int4/128/stochastic/hadamard",
+    "int4/128/hadamard/lloyd", "int4/1024/hadamard/lloyd", "bit16",
+)
 OUTSIDE = "ml_dtypes.float8_e4m3fn"  # the outside implementation that encode speed is compared with
 
 
@@ -76,9 +83,9 @@ def memcpy_contender(buffers: Buffers) -> Contender:
     return Contender("memcpy", "memcpy", lambda: libc.memcpy(target, source, size))
 
 
-def codec_contenders(name: str, block: int, level: str, buffers: Buffers) -> list[Contender]:
+def codec_contenders(name: str, level: str, buffers: Buffers) -> list[Contender]:
     """Encode, decode and decode-add of one of our codecs; NMSE is taken from one untimed round trip."""
-    codec = _native.get_codec(name, block, level)
+    codec = _native.codec_named(name, level=level)
     count = buffers.source.size
     size = codec.encoded_bytes(count)
     encoded = np.full(size, 0, np.uint8)
@@ -130,10 +137,10 @@ def ml_dtypes_contenders(buffers: Buffers) -> list[Contender]:
     return [Contender(OUTSIDE, operation, run, 8.0, error) for operation, run in operations]
 
 
-def make_contenders(level: str, buffers: Buffers) -> list[Contender]:
+def make_contenders(codecs: Sequence[str], level: str, buffers: Buffers) -> list[Contender]:
     contenders = [memcpy_contender(buffers)]
-    for name, block in (("bit8", 128), ("bit8", 32), ("bit8", 256), ("bit16", 0)):
-        contenders += codec_contenders(name, block, level, buffers)
+    for name in codecs:
+        contenders += codec_contenders(name, level, buffers)
     contenders += torch_contenders("torch.half", torch.half, buffers)
     contenders += torch_contenders("torch.float8_e4m3fn", torch.float8_e4m3fn, buffers)
     return contenders + ml_dtypes_contenders(buffers)
@@ -204,6 +211,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
     option = parser.add_argument
     option("--size-mb", type=float, default=100.0, help="float32 input in MB of 10^6 bytes (default 100)")
     option("--rounds", type=int, default=11, help="timed rounds over all contenders (default 11)")
+    option("--codecs", nargs="+", default=CODECS, metavar="NAME", help="like bit8/128/e5m2 (default: many)")
     option("--level", default="", help="scalar, baseline, x86-64-v3, x86-64-v4 (default: the best here)")
     option("--seed", type=int, default=0, help="of the random input (default 0)")
     option("--out", default="", help="also write the figures to this JSON file")
@@ -229,7 +237,7 @@ def main(words: list[str]) -> int:
     print("contenders interleaved; GB/s of the float32 side; spread = quartile distance / median.")
     print(report.machine_text(facts), flush=True)
     buffers = make_buffers(count, chosen.seed)
-    contenders = make_contenders(chosen.level, buffers)
+    contenders = make_contenders(chosen.codecs, chosen.level, buffers)
     measure(contenders, buffers, chosen.rounds)
     rows = records(contenders, count * 4)
     print(table_of(rows), flush=True)

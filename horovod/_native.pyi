@@ -105,6 +105,7 @@ class RouteFacts:
     ranks: int
     hosts: int
     most_on_a_host: int
+    carriers: int
     shares_memory: bool
     has_host_windows: bool
     is_encoded: bool

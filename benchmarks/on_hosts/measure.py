@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from argparse import Namespace
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -52,7 +54,12 @@ class Bench:
         ]
 
     def job(self, count: int, launcher: str, task: Record) -> list[Any]:
-        return jobs.run(self.hosts, count, launcher, task, self.chosen.limit)
+        begin = time.monotonic()
+        documents = jobs.run(self.hosts, count, launcher, task, self.chosen.limit)
+        what = task.get("contender") or ", ".join(task["contenders"])
+        said = f"  {what} on {count} hosts: {time.monotonic() - begin:.0f} s"
+        print(said, file=sys.stderr, flush=True)
+        return documents
 
 
 def same_everywhere(digests: Iterable[int], what: str) -> None:

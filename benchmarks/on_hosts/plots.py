@@ -48,6 +48,7 @@ def training_steps(sets: list[list[Record]]) -> Any:
         names = [row["contender"] for row in shown]
         bars = axis.barh(names, [row["samples_per_second"] for row in shown], color=[*map(color, names)])
         axis.bar_label(bars, fmt="%.2f", padding=3, fontsize=8)
+        axis.margins(x=0.15)  # room for the numbers
         first = rows[0]
         axis.invert_yaxis()
         axis.set_xlabel("samples/s")

@@ -61,8 +61,9 @@ class Checkpoint:
         Residuals that are not there for this rank, or of no parameter called one of ``names``, begin anew,
         with a warning.
         """
-        self._look_around()
-        saved = saved or {"rank": 0, "size": self._size, "residuals": {}, "compressors": {}}
+        if saved:
+            self._look_around()
+        saved = saved or {"size": self._size, "residuals": {}, "compressors": {}}
         self._memory.load_state_dict(saved["compressors"])
         residuals = saved["residuals"]
         own = residuals.get(self._rank) if saved["size"] == self._size else None
@@ -113,12 +114,17 @@ class Checkpoint:
             for place, rank in enumerate(ranks)
         }
 
-    def take(self, part: Mapping[str, Any]) -> None:
-        """Go on from what another rank's ``parts()`` has for this one."""
-        if part["residuals"] is None:
-            self._memory.load_state_dict(part["compressors"])
-        else:
-            self.load_state_dict(part)
+    def take(self, part: Mapping[str, Any] | None) -> None:
+        """Go on from what another rank's ``parts()`` has for this one; what it has not is forgotten."""
+        own = part["residuals"] if part is not None else None
+        if own is None and self._residuals:
+            warnings.warn(
+                f"Error feedback begins anew on rank {self._rank} of {self._size}: the rank whose state is "
+                "broadcast has none of this rank. Load a checkpoint there that was made after "
+                "optimizer.consolidate_residuals().",
+                stacklevel=3,
+            )
+        self.load_state_dict({**part, "residuals": own or {}} if part is not None else None)
 
 
 def scattered(parts: Mapping[int, Any], root: int) -> Any:

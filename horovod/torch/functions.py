@@ -92,7 +92,7 @@ def broadcast_optimizer_state(
     part = scattered(parts, root_rank) if has_parts else None
     if not is_root:
         _install_state(optimizer, structure, tensors)
-        if part is not None and reducer is not None:
+        if reducer is not None:
             reducer.checkpoint.take(part)
 
 

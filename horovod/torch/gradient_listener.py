@@ -235,6 +235,7 @@ class GradientListener(torch.optim.Optimizer):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """A copy that listens to the copies of the parameters; what belongs to the job is shared."""
+        self._check_residuals_rest("__deepcopy__")
         inner_class = next(cls for cls in type(self).__mro__ if not issubclass(cls, GradientListener))
         inner = object.__new__(inner_class)
         own = {name: value for name, value in vars(self).items() if name not in _own_attributes(type(self))}

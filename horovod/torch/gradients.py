@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -37,7 +38,7 @@ class GradientReducer:
         memory: what compressors remember between steps, by the parameter's name.
         residuals: what they have lost of gradients, and is still owed, by the parameter's name.
         checkpoint: how the two are saved and restored.
-        in_flight: reductions that have been started, and not waited for.
+        in_flight: handles of reductions that have been started, and not waited for.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class GradientReducer:
         self.memory = Memory()
         self.residuals = Residuals(any(getattr(c, "error_feedback", False) for c in self.rules.compressors))
         self.checkpoint = Checkpoint(self.residuals, self.memory, process_set)
-        self.in_flight = 0
+        self.in_flight: set[int] = set()
         self._process_set = process_set
         self._has_sparse_gradients = has_sparse_gradients
         # Average divides by size() in the core; predividing moves part of that before the sum.
@@ -106,16 +107,17 @@ class GradientReducer:
         """Start to reduce the parameters' gradients, as a group if ``grouped``; returns what waits for it."""
         waits: list[Wait] = []
         dense: list[Entry] = []
-        for name, parameter in zip(names, parameters, strict=True):
-            gradient = parameter.grad
-            assert gradient is not None
-            if gradient.is_sparse:
-                self._sparse_dims[parameter] = gradient.sparse_dim()
-            if gradient.is_sparse and not self.sparse_as_dense:
-                waits.append(self._start_sparse(name, parameter, gradient))
-            else:
-                dense.append((name, parameter, gradient.to_dense() if gradient.is_sparse else gradient))
-        waits.append(self.start_dense(dense, grouped))
+        with waiting_on_failure(waits):
+            for name, parameter in zip(names, parameters, strict=True):
+                gradient = parameter.grad
+                assert gradient is not None
+                if gradient.is_sparse:
+                    self._sparse_dims[parameter] = gradient.sparse_dim()
+                if gradient.is_sparse and not self.sparse_as_dense:
+                    waits.append(self._start_sparse(name, parameter, gradient))
+                else:
+                    dense.append((name, parameter, gradient.to_dense() if gradient.is_sparse else gradient))
+            waits.append(self.start_dense(dense, grouped))
 
         def wait() -> None:
             wait_for_all(waits)
@@ -132,15 +134,16 @@ class GradientReducer:
         for number, entry in enumerate(entries):
             compressor = self.compressor_for(*entry[:2])
             alike.setdefault(id(compressor) if grouped else number, []).append(entry)
-        for members in alike.values():
-            waits.append(self._start_alike(members, grouped))
+        with waiting_on_failure(waits):
+            for members in alike.values():
+                waits.append(self._start_alike(members, grouped))
         return lambda: wait_for_all(waits)
 
     def _start_alike(self, entries: Sequence[Entry], grouped: bool) -> Wait:
         names, parameters, tensors = zip(*entries, strict=True)
         name = f"group.{names[0]}" if grouped else names[0]
         compressor = self.compressor_for(names[0], parameters[0])
-        if self.in_flight == 0:
+        if not self.in_flight:
             self.checkpoint.on_reduction()
             self.residuals.rescale()
         handle = start_allreduce(
@@ -156,11 +159,17 @@ class GradientReducer:
                 for each, tensor in zip(names, tensors, strict=True)
             ],
         )
-        self.in_flight += 1
+        self.in_flight.add(handle)
 
         def wait() -> None:
-            self.in_flight -= 1
-            synchronize(handle)
+            try:
+                synchronize(handle)
+            except KeyboardInterrupt:
+                raise  # it goes on, and can be waited for again
+            except BaseException:
+                self.in_flight.discard(handle)
+                raise
+            self.in_flight.discard(handle)
 
         return wait
 
@@ -201,14 +210,29 @@ def _check_not_added(op: int, compressor: Any, said: str) -> None:
 
 
 def wait_for_all(waits: Sequence[Wait]) -> None:
-    """Wait for everything, also after a failure, so that nothing writes to a gradient afterwards; then
-    raise.
+    """Wait for everything, also after a failure or Ctrl-C, so that nothing writes to a gradient afterwards;
+    then raise. A second Ctrl-C ends the waiting.
     """
-    failure: Exception | None = None
+    failure: BaseException | None = None
     for wait in waits:
         try:
             wait()
         except Exception as error:
             failure = failure or error
+        except BaseException as interruption:
+            failure = interruption
+            with contextlib.suppress(Exception):  # the interruption is what is raised
+                wait()
     if failure is not None:
         raise failure
+
+
+@contextlib.contextmanager
+def waiting_on_failure(waits: Sequence[Wait]) -> Iterator[None]:
+    """What was started inside the block is waited for if the block fails: nobody else knows of it."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(Exception):  # the block's own failure is what is raised
+            wait_for_all(waits)
+        raise

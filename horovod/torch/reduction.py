@@ -14,7 +14,7 @@ import torch
 
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.autograd import CompressedGroupedAllreduce, HorovodAllreduce, applied
-from horovod.torch.compression import Compression, CompressorLike, around_autograd, resolved
+from horovod.torch.compression import Compression, CompressorLike, around_autograd, of_one_call
 from horovod.torch.handles import synchronize
 from horovod.torch.reduce_ops import handle_average_backwards_compatibility, reduce_arguments
 from horovod.torch.submission import start_allreduce
@@ -37,7 +37,7 @@ def _start(
     **how: Any,
 ) -> int:
     arguments = reduce_arguments(handle_average_backwards_compatibility(op, average), *factors)
-    return start_allreduce(tensors, name, arguments, resolved(compression), process_set, **how)
+    return start_allreduce(tensors, name, arguments, of_one_call(compression), process_set, **how)
 
 
 def allreduce_async(

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from functools import reduce
 from operator import add
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ def limited(cluster: Cluster) -> Iterator[Cluster]:
     cluster.made.rate("none")
 
 
-def run(cluster: Cluster, program: str, local: int, *words: object, limit: float = 90, **more: str) -> None:
+def run(cluster: Cluster, program: str, local: int, *words: object, limit: float = 200, **more: str) -> None:
     """The program on two hosts with `local` ranks each."""
     where = ("-np", str(2 * local), "-H", f"t1:{local},t2:{local}")
     command = [sys.executable, str(PROGRAMS / program), *map(str, words)]
@@ -81,6 +80,7 @@ def found(folder: Path) -> list[dict[str, Any]]:
     return [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(4)]
 
 
+@pytest.mark.timeout(300)  # some 20 s on two cores that have nothing else to do
 def test_a_thousand_steps_keep_all_ranks_identical(limited: Cluster, tmp_path: Path) -> None:
     """And with HOROVOD_DETERMINISTIC a second run repeats the first, bit for bit."""
     (first, last), folders = steps.LOOKED_AT, (tmp_path / "whole", tmp_path / "again")
@@ -90,8 +90,8 @@ def test_a_thousand_steps_keep_all_ranks_identical(limited: Cluster, tmp_path: P
     whole, again = map(found, folders)
     for rank in range(1, 4):
         assert whole[rank]["digests"] == whole[0]["digests"]
-    for name in steps.COMPRESSIONS:
-        losses = whole[0]["losses"][name]
-        assert mean(losses[-50:]) < 0.5 * mean(losses[:50]), f"{name} has learned nothing"
+    losses = np.array(whole[0]["losses"])
+    for name, begin, end in zip(steps.COMPRESSIONS, losses[:20].mean(0), losses[-20:].mean(0), strict=True):
+        assert end < 0.5 * begin, f"{name} has learned nothing"
     assert len(set(whole[0]["digests"][str(last)].values())) == len(steps.COMPRESSIONS), "some are the same"
     assert again[0]["digests"][str(first)] == whole[0]["digests"][str(first)]

@@ -157,6 +157,43 @@ def test_a_rank_that_cannot_go_on_takes_the_others_out_of_their_wait(transport: 
     assert "<rank 0: " in output and "lost rank 1, which could not go on" in output
 
 
+@pytest.mark.parametrize("transport", ["shared_memory", "mpi"])
+def test_a_rank_that_gives_up_in_the_middle_of_an_allreduce(transport: str) -> None:
+    """Rank 1 has agreed and does nothing; the others' transfers are under way, and their memory goes."""
+    code, output = run(
+        3,
+        """
+        import gc, time
+        from horovod import _native
+        hvd.shutdown()
+        options = _native.Settings()
+        options.transport = os.environ["HOROVOD_TRANSPORT"]
+        world = _native.open_world(options, sys.prefix)
+        engine = _native.Engine(world, options, rank != 1)
+        x = torch.ones(10_000_000)
+        view = _native.Tensor(x.data_ptr(), x.data_ptr(), list(x.shape), 6)
+        handle = engine.allreduce("x", [view], _native.Reduction())
+        if rank == 1:
+            engine.step(1.0)
+            time.sleep(0.5)
+            world.abandon()
+            time.sleep(2.0)  # its end would make mpirun end the others
+        else:
+            try:
+                engine.wait(handle)
+            except hvd.HorovodInternalError as error:
+                print(f"<rank {rank}: {error}>", flush=True)
+                del x, view
+                gc.collect()
+        os._exit(3)  # MPI cannot end in order without rank 1
+        """,
+        HOROVOD_TRANSPORT=transport,
+    )
+    assert code != 0, output
+    for rank in (0, 2):
+        assert f"<rank {rank}: 'x', 40000000 bytes, failed on rank {rank}: rank {rank} lost rank " in output
+
+
 def test_a_signal_is_served_while_a_rank_waits() -> None:
     code, output = run(
         2,
@@ -177,3 +214,28 @@ def test_a_signal_is_served_while_a_rank_waits() -> None:
     )
     assert code == 0, output
     assert output.index("<served after 0.") < output.index("<waited True>")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("HOROVOD_DETERMINISTIC", "1"),
+        ("HOROVOD_ALLREDUCE_ALGORITHM", "scatter"),
+        ("HOROVOD_TRANSPORT", "mpi"),
+    ],
+)
+def test_ranks_that_would_take_different_routes_do_not_start(variable: str, value: str) -> None:
+    """They would wait for each other's messages for ever."""
+    program = f"""
+import os
+if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")) == "1":
+    os.environ["{variable}"] = "{value}"
+import horovod.torch as hvd
+try:
+    hvd.init()
+except ValueError as error:
+    print(f"<{{error}}>")
+"""
+    job = run_ranks(2, [sys.executable, "-c", program], timeout=60)
+    assert job.returncode != TIMED_OUT, job.stdout
+    assert job.stdout.count("<the ranks have different settings, and would take different routes; rank ") == 2

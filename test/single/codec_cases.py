@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
+
+from horovod.common.numpy_codec import MinifloatFormat, decode_minifloat
 
 BLOCK_SIZES = (32, 64, 128, 256, 1024)
 COUNTS = (0, 1, 31, 32, 33, 127, 128, 129, 1000, 4096 + 5)
 DTYPES = {"float16": 5, "float32": 6, "float64": 7, "bfloat16": 9}
+# Every format and option; all tests of all codecs go through this list.
+NAMES = (
+    "bit16", "bit8/128", "bit8/32", "bit8/128/e5m2", "bit8/256/e3m4", "bit8/128/stochastic/seed7",
+    "bit8/64/e5m2/stochastic", "bit8/32/e3m4/stochastic", "int8/128", "int8/32/stochastic/seed9", "int4/128",
+    "int4/32/stochastic", "int4/64/hadamard/seed18446744073709551615", "int4/128/stochastic/hadamard",
+    "int4/128/hadamard/lloyd", "int4/1024/hadamard/lloyd/seed3",
+)
 PRESCALES = (1.0, 0.5, 1 / 3, 3.0, 0.1, -1.0, 1e-30, 1e30)
 
 
@@ -43,9 +51,9 @@ def half_boundaries() -> NDArray[np.float32]:
     return with_neighbours(np.concatenate([halves, (halves[1:] + halves[:-1]) / 2, np.float32([65520])]))
 
 
-def e4m3_boundaries() -> NDArray[np.float32]:
-    """All finite e4m3 values and the midpoints between neighbours, each also one float32 step off."""
-    values = np.arange(0x7F, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+def minifloat_boundaries(fmt: MinifloatFormat) -> NDArray[np.float32]:
+    """All finite values of an 8-bit format and the midpoints between neighbours, each also one step off."""
+    values = decode_minifloat(np.arange(fmt.max_code + 1), fmt)
     return with_neighbours(np.concatenate([values, (values[1:] + values[:-1]) / 2]))
 
 
@@ -59,13 +67,15 @@ def all_16_bit_values(dtype: Any) -> NDArray[np.float32]:
     return np.arange(65536, dtype=np.uint16).view(dtype).astype(np.float32)
 
 
-def in_blocks_of_scale_one(x: NDArray[np.float32], block_size: int) -> NDArray[np.float32]:
-    """The values of magnitude up to 448, each block led by 448, so that its scale is 1."""
-    x = x[np.abs(x) <= 448]
+def in_blocks_of_scale_one(
+    x: NDArray[np.float32], block_size: int, largest: float = 448.0
+) -> NDArray[np.float32]:
+    """The values of magnitude up to `largest`, each block led by it: bit8's scale is 1 if that is its top."""
+    x = x[np.abs(x) <= largest]
     per_block = block_size - 1
     rows = np.zeros((-(-x.size // per_block), block_size), dtype=np.float32)
     padded = np.concatenate([x, np.zeros(rows.shape[0] * per_block - x.size, dtype=np.float32)])
-    rows[:, 0] = 448
+    rows[:, 0] = largest
     rows[:, 1:] = padded.reshape(-1, per_block)
     return rows.ravel()
 
@@ -100,11 +110,11 @@ def bits(x: NDArray[Any]) -> NDArray[Any]:
     return x.view(f"u{x.dtype.itemsize}")
 
 
-def assert_same_bits(actual: NDArray[Any], expected: NDArray[Any]) -> None:
+def assert_same_bits(actual: NDArray[Any], expected: NDArray[Any], what: str = "") -> None:
     """Equal dtype, shape and every bit; names the first differing element."""
     assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
     wrong = np.flatnonzero(bits(actual) != bits(expected))
     if wrong.size:
         i = wrong[0]
-        raise AssertionError(f"{wrong.size} of {actual.size} differ, first [{i}]: {actual[i]!r} = "
+        raise AssertionError(f"{what}{wrong.size} of {actual.size} differ, first [{i}]: {actual[i]!r} = "
                              f"{bits(actual)[i]:#x}, expected {expected[i]!r} = {bits(expected)[i]:#x}")

@@ -104,7 +104,10 @@ def hierarchical_allreduce(
     prescale: float = 1.0,
     postscale: float = 1.0,
 ) -> Array:
-    """Sums of each host in its ranks' order, rounded or quantised once; then of the hosts, in theirs."""
+    """Sums of each host in its ranks' order, rounded or quantised once; then of the hosts, in theirs.
+
+    Sums that cross the network as halves are scaled before, the others after the sum over hosts.
+    """
     dtype, wide = xs[0].dtype, sum_type(xs[0].dtype)
     sums = [
         reduce(
@@ -113,11 +116,17 @@ def hierarchical_allreduce(
         )
         for host in sorted(set(hosts))
     ]
+    are_halves = codec == "bit16" or (not codec and dtype == np.float16)
+    scales_first = are_halves and op in (SUM, AVERAGE)
+    divisor = len(xs) if op == AVERAGE else 1.0
+    if scales_first:
+        sums = [scaled(x, postscale, divisor) for x in sums]
     if codec:
         total = compressed_sum(sums, codec)
     else:
         total = reduce(lambda a, b: combine(a, b, op), (x.astype(dtype).astype(wide) for x in sums))
-    total = scaled(total, postscale, len(xs) if op == AVERAGE else 1.0)
+    if not scales_first:
+        total = scaled(total, postscale, divisor)
     if codec and len(sums) > 2:
         total = requantised(total, codec)
     return total.astype(dtype).reshape(xs[0].shape)

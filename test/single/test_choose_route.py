@@ -16,6 +16,7 @@ def route(algorithm: str = "auto", deterministic: bool = False, **facts: Any) ->
     all_facts = _native.RouteFacts()
     facts = {"ranks": 2, "shares_memory": facts.get("hosts", 1) == 1, **facts}
     facts.setdefault("most_on_a_host", -(-facts["ranks"] // facts.get("hosts", 1)))
+    facts.setdefault("carriers", facts["ranks"] // facts.get("hosts", 1))
     facts.setdefault("has_host_windows", facts.get("hosts", 1) > 1 and facts["most_on_a_host"] > 1)
     facts.setdefault("wire_bytes", facts["bytes"] // (4 if facts.get("is_encoded") else 1))
     for name, value in facts.items():

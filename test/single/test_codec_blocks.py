@@ -12,10 +12,10 @@ from codec_cases import (
     PRESCALES,
     assert_same_bits,
     bits,
-    e4m3_boundaries,
     float32_sweep,
     gradient_like,
     in_blocks_of_scale_one,
+    minifloat_boundaries,
     random_patterns,
 )
 from hypothesis import given
@@ -94,7 +94,7 @@ def test_no_finite_element_saturates_and_the_largest_keeps_four_bits(values: lis
 
 @blocks
 def test_blocks_of_scale_one_hold_the_plain_element_codes(block_size: int) -> None:
-    x = in_blocks_of_scale_one(np.concatenate([float32_sweep(), e4m3_boundaries()]), block_size)
+    x = in_blocks_of_scale_one(np.concatenate([float32_sweep(), minifloat_boundaries(E4M3)]), block_size)
     run = bit8_encode(x, block_size)
     scales, codes = run[: x.size // block_size], run[x.size // block_size :]
     assert (scales == 127).all()

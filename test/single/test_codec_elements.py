@@ -11,15 +11,17 @@ from codec_cases import (
     all_16_bit_values,
     assert_same_bits,
     bits,
-    e4m3_boundaries,
     float32_sweep,
     half_boundaries,
+    minifloat_boundaries,
     random_patterns,
 )
 from numpy.typing import NDArray
 
 from horovod.common.numpy_codec import (
+    E3M4,
     E4M3,
+    E5M2,
     HALF,
     MinifloatFormat,
     bit16_saturated,
@@ -28,14 +30,15 @@ from horovod.common.numpy_codec import (
     encode_minifloat,
 )
 
-E5M2 = MinifloatFormat("e5m2", 5, 2, 15, max_code=0x7B, nan_code=0x7E, has_infinity=True)
 BFLOAT16 = MinifloatFormat("bfloat16", 8, 7, 127, max_code=0x7F7F, nan_code=0x7FC0, has_infinity=True)
 
 FLOAT32_INPUTS = {
     "sweep": float32_sweep(),
     "random patterns": random_patterns(100_000),
     "half boundaries": half_boundaries(),
-    "e4m3 boundaries": e4m3_boundaries(),
+    "e4m3 boundaries": minifloat_boundaries(E4M3),
+    "e5m2 boundaries": minifloat_boundaries(E5M2),
+    "e3m4 boundaries": minifloat_boundaries(E3M4),
     "all halves": all_16_bit_values(np.float16),
     "all bfloat16": all_16_bit_values(ml_dtypes.bfloat16),
 }
@@ -56,13 +59,34 @@ def test_e4m3_agrees_with_ml_dtypes(x: NDArray[np.float32]) -> None:
 
 
 @inputs
-def test_e4m3_saturates_finite_values_and_marks_the_others(x: NDArray[np.float32]) -> None:
-    beyond = x[np.isfinite(x) & (np.abs(x) > 448)]
+def test_e3m4_agrees_with_ml_dtypes_where_that_has_numbers(x: NDArray[np.float32]) -> None:
+    # Its float8_e3m4 follows IEEE: the exponent field of all ones, our 16 to 30, is infinity and NaN there.
+    in_range = x[np.abs(x) < 15.75]
+    assert_same_bits(encode_minifloat(in_range, E3M4), bits(judged(in_range, ml_dtypes.float8_e3m4)))
+    # That binade has the mantissas of the one below.
+    above = x[(np.abs(x) > 15.75) & (np.abs(x) < 30.5)]
+    halved = bits(judged(above / 2, ml_dtypes.float8_e3m4))
+    assert_same_bits(encode_minifloat(above, E3M4), halved + np.uint8(0x10))
+
+
+@inputs
+@pytest.mark.parametrize("fmt", [E4M3, E3M4], ids=lambda fmt: fmt.name)
+def test_finite_values_saturate_and_others_are_marked(x: NDArray[np.float32], fmt: MinifloatFormat) -> None:
+    beyond = x[np.isfinite(x) & (np.abs(x) > fmt.max_value)]
     sign = np.signbit(beyond).astype(np.uint8) << 7
-    assert_same_bits(encode_minifloat(beyond, E4M3), sign | np.uint8(0x7E))
+    assert_same_bits(encode_minifloat(beyond, fmt), sign | np.uint8(0x7E))
     others = x[~np.isfinite(x)]
     sign = np.signbit(others).astype(np.uint8) << 7
-    assert_same_bits(encode_minifloat(others, E4M3), sign | np.uint8(0x7F))
+    assert_same_bits(encode_minifloat(others, fmt), sign | np.uint8(0x7F))
+
+
+@inputs
+def test_e5m2_keeps_infinity_and_saturates_finite_values(x: NDArray[np.float32]) -> None:
+    codes = encode_minifloat(x, E5M2)
+    sign = np.signbit(x).astype(np.uint8) << 7
+    magnitude = np.where(np.isnan(x), 0x7E, np.where(np.isinf(x), 0x7C, 0x7B)).astype(np.uint8)
+    beyond = ~(np.abs(x) < 57344)
+    assert_same_bits(codes[beyond], (sign | magnitude)[beyond])
 
 
 @inputs
@@ -81,6 +105,19 @@ def test_other_formats_can_be_described(x: NDArray[np.float32], fmt: MinifloatFo
     judge = judged(x, dtype)
     comparable = ~np.isnan(x) & ~(np.isfinite(x) & np.isinf(judge.astype(np.float32)))
     assert_same_bits(encode_minifloat(x[comparable], fmt), bits(judge[comparable]))
+
+
+def test_all_256_codes_of_e3m4_decode() -> None:
+    codes = np.arange(256, dtype=np.uint8)
+    values, judge = decode_minifloat(codes, E3M4), codes.view(ml_dtypes.float8_e3m4).astype(np.float32)
+    shared = (codes & 0x7F) < 0x70
+    assert_same_bits(values[shared], judge[shared])
+    top = np.copysign(16.0 + np.arange(15), 1.0).astype(np.float32)
+    assert_same_bits(values[0x70:0x7F], top)
+    assert_same_bits(values[0xF0:0xFF], -top)
+    assert np.isnan(values[[0x7F, 0xFF]]).all()
+    assert np.signbit(values[0xFF])
+    assert_same_bits(encode_minifloat(values, E3M4), codes)
 
 
 @pytest.mark.parametrize(("fmt", "dtype"), [(E4M3, ml_dtypes.float8_e4m3fn), (E5M2, ml_dtypes.float8_e5m2)])
@@ -105,7 +142,7 @@ def test_all_65536_halves_decode_and_encode_back() -> None:
     assert_same_bits(encode_minifloat(values, HALF), canonical)
 
 
-@pytest.mark.parametrize("fmt", [E4M3, HALF, E5M2], ids=lambda fmt: fmt.name)
+@pytest.mark.parametrize("fmt", [E4M3, HALF, E5M2, E3M4], ids=lambda fmt: fmt.name)
 def test_the_nearest_value_is_chosen_and_ties_go_to_the_even_code(fmt: MinifloatFormat) -> None:
     values = decode_minifloat(np.arange(fmt.max_code + 1), fmt).astype(np.float64)
     x = np.concatenate([values[:-1] + (values[1:] - values[:-1]) * part for part in (0.25, 0.5, 0.75)])
@@ -119,6 +156,8 @@ def test_the_nearest_value_is_chosen_and_ties_go_to_the_even_code(fmt: Minifloat
 
 def test_named_values_of_the_formats() -> None:
     assert (E4M3.max_value, E4M3.min_normal) == (448.0, 2.0**-6)
+    assert (E5M2.max_value, E5M2.min_normal) == (57344.0, 2.0**-14)
+    assert (E3M4.max_value, E3M4.min_normal) == (30.0, 2.0**-2)
     assert (HALF.max_value, HALF.min_normal) == (65504.0, 2.0**-14)
     assert decode_minifloat(np.array([1]), E4M3)[0] == 2.0**-9
     assert decode_minifloat(np.array([1]), HALF)[0] == 2.0**-24

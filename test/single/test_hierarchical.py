@@ -84,6 +84,22 @@ class TestAgainstTheOracle:
 
         on_hosts(hosts, program)
 
+    @pytest.mark.parametrize(("codec", "dtype"), [("", np.float16), ("bit16", np.float32)])
+    def test_averages_of_large_numbers_do_not_overflow(
+        self, hosts: list[int], codec: str, dtype: Any
+    ) -> None:
+        """Where a host's sum would be beyond what a half can hold, its share of the average is not."""
+
+        def program(rank: int, engine: _native.Engine) -> None:
+            native = _native.get_codec(codec) if codec else None
+            x = np.full(5000, 40_000, dtype)
+            got = allreduce(engine, "average", x, op=AVERAGE, codec=native)
+            np.testing.assert_allclose(got, x, rtol=2e-3)
+            got = allreduce(engine, "sum", x, op=SUM, postscale=0.1, codec=native)
+            np.testing.assert_allclose(got, np.full(5000, 4000.0 * len(hosts)), rtol=2e-3)
+
+        on_hosts(hosts, program)
+
     @pytest.mark.parametrize("codec", ["", "bit8"])
     def test_a_group_in_place_larger_than_the_window(self, hosts: list[int], codec: str) -> None:
         """Blocks never straddle two tensors; steps go around all slots of the window several times."""

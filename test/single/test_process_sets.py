@@ -12,6 +12,7 @@ import oracle
 import pytest
 from ranks import (
     AVERAGE,
+    WORLDS,
     add_set,
     allreduce,
     ends_within,
@@ -96,6 +97,19 @@ class TestMembership:
 
 
 class TestOperations:
+    @pytest.mark.parametrize("shares_memory", WORLDS)
+    def test_a_set_of_all_ranks_beside_the_global_one(self, shares_memory: bool) -> None:
+        """Both go through the same shared memory, in turn."""
+
+        def program(rank: int, engine: _native.Engine) -> None:
+            xs = [numbers(r, 6000, np.float32) for r in range(3)]
+            codec = _native.get_codec("bit8")
+            for process_set in (0, add_set(engine, 0, 1, 2), 0):
+                got = allreduce(engine, "x", xs[rank], process_set, codec=codec)
+                np.testing.assert_array_equal(got, oracle.compressed_allreduce(xs, "bit8"))
+
+        on_ranks(3, program, shares_memory)
+
     def test_every_operation_runs_among_the_members(self) -> None:
         """Results are in the order of the members, roots are ranks of the job, averages divide by the set."""
         sets = [(1, 3), (0, 2, 3), (2,)]

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from programs import Program, Run, programs
 from ranks import on_ranks
 
+from horovod import _native
+
 CASES = 400  # for each number of ranks
 
 
@@ -15,8 +17,13 @@ CASES = 400  # for each number of ranks
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_random_programs(size: int) -> None:
     @settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(program=programs(size), shares_memory=st.booleans())
-    def run(program: Program, shares_memory: bool) -> None:
-        on_ranks(size, lambda rank, engine: Run(program, rank, engine).run(), shares_memory)
+    @given(program=programs(size), layout=st.sampled_from(["one host", "messages only", "two hosts"]))
+    def run(program: Program, layout: str) -> None:
+        hosts = [rank % 2 for rank in range(size)] if layout == "two hosts" else []
+
+        def of_rank(rank: int, engine: _native.Engine) -> None:
+            Run(program, rank, engine).run()
+
+        on_ranks(size, of_rank, layout != "messages only", hosts=hosts)
 
     run()

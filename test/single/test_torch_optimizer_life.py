@@ -42,7 +42,10 @@ def wrapped(model: nn.Module, **options: Any) -> Any:
 
 
 def set_of(process_set_id: int, ranks: list[int], included: bool) -> Any:
-    return SimpleNamespace(process_set_id=process_set_id, ranks=ranks, included=lambda: included)
+    return SimpleNamespace(
+        process_set_id=process_set_id, ranks=ranks, included=lambda: included, size=lambda: len(ranks),
+        rank=lambda: 0 if included else None,
+    )  # fmt: skip
 
 
 def test_what_scripts_look_at(engine: FakeEngine) -> None:

@@ -175,6 +175,24 @@ def test_columns_become_orthonormal(rows: int, columns: int, seed: int, exponent
     assert torch.equal(orthonormal(torch.zeros(rows, columns)), torch.zeros(rows, columns))
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 5), st.integers(0, 4), st.integers(0, 1000), st.booleans())
+def test_columns_that_depend_on_others_vanish(
+    rows: int, columns: int, inner: int, seed: int, is_first_repeated: bool
+) -> None:
+    """Whole numbers, so that the dependence is exact: their rounding must not come back as a direction."""
+    generator = torch.Generator().manual_seed(seed)
+    left = torch.randint(-9, 10, (rows, inner), generator=generator).float()
+    matrix = left @ torch.randint(-9, 10, (inner, columns), generator=generator).float()
+    if is_first_repeated:
+        matrix[:] = matrix[:, :1]
+    result = orthonormal(matrix).double()
+    gram = result.t() @ result
+    assert (gram - torch.diag(gram.diagonal().round())).abs().max() < 1e-5
+    assert int(gram.diagonal().round().sum()) == int(torch.linalg.matrix_rank(matrix.double()))
+    assert (result @ (result.t() @ matrix.double()) - matrix).abs().max() <= 1e-4 * (1 + matrix.abs().max())
+
+
 def test_what_ranks_share_is_made_of_single_operations() -> None:
     """The same bits as additions and multiplications one by one, which no processor does differently."""
     p, q = torch.randn(7, 3), torch.randn(5, 3)

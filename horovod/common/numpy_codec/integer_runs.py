@@ -82,7 +82,7 @@ def int4_encode(
     values = multiplied(as_float32(x).ravel(), prescale)
     check_block_size(block_size)
     scales, codes = int4_codes(values, block_size, random)
-    return np.concatenate([scales.view(np.uint8), packed(codes, block_size)])
+    return np.concatenate([scales.view(np.uint8), packed(codes)])
 
 
 def int4_codes(
@@ -104,7 +104,7 @@ def int4_decode(run: Bytes, count: int, block_size: int = 128) -> Float32s:
     scale_bytes, pairs = split_run(run, "int4", count, block_size)
     scale = per_element(scale_bytes.copy().view(np.float32), block_size, count)
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(integers_of(unpacked(pairs, count, block_size)) * scale)
+        return np.asarray(integers_of(unpacked(pairs, count)) * scale)
 
 
 def integers_of(nibbles: NDArray[np.uint8]) -> Float32s:
@@ -112,18 +112,13 @@ def integers_of(nibbles: NDArray[np.uint8]) -> Float32s:
     return np.where(nibbles < 8, nibbles, nibbles.astype(np.int64) - 16).astype(np.float32)
 
 
-def packed(codes: Integers, block_size: int) -> Bytes:
-    """Two codes to a byte: a block's first half, ceil(n / 2), in the lower bits, the second in the upper."""
+def packed(codes: Integers) -> Bytes:
+    """Two codes to a byte, the first in the lower bits; an odd one at the end has zeros above it."""
     nibbles = (codes & 15).astype(np.uint8)
-    full = codes.size // block_size * block_size
-    halves = nibbles[:full].reshape(-1, 2, block_size // 2)
-    tail = np.append(nibbles[full:], np.zeros(codes.size % 2, np.uint8)).reshape(2, -1)
-    return np.concatenate([(halves[:, 0] | halves[:, 1] << 4).ravel(), tail[0] | tail[1] << 4])
+    pairs = np.append(nibbles, np.zeros(codes.size % 2, np.uint8)).reshape(-1, 2)
+    return np.asarray(pairs[:, 0] | pairs[:, 1] << 4)
 
 
-def unpacked(pairs: Bytes, count: int, block_size: int) -> NDArray[np.uint8]:
+def unpacked(pairs: Bytes, count: int) -> NDArray[np.uint8]:
     """The four bits of each of `count` codes."""
-    full = count // block_size * block_size
-    of_blocks, tail = pairs[: full // 2].reshape(-1, block_size // 2), pairs[full // 2 :]
-    nibbles = np.concatenate([of_blocks & 15, of_blocks >> 4], axis=1).ravel()
-    return np.concatenate([nibbles, tail & 15, tail >> 4])[:count]
+    return np.stack([pairs & 15, pairs >> 4], axis=1).ravel()[:count]

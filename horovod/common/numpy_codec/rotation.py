@@ -29,9 +29,9 @@ __all__ = ["LLOYD_LEVELS", "LLOYD_THRESHOLDS", "hadamard", "rotated_decode", "ro
 
 # Upper half of the 16 levels with the least square error for a unit Gaussian, and the middles between them.
 LLOYD_LEVELS = np.array([0.128395036, 0.388048291, 0.656759143, 0.942340434,
-                         1.25623119, 1.6180464, 2.06901717, 2.73258948], np.float32)  # fmt: skip
+                         1.25623119, 1.6180464, 2.06901717, 2.73258948], np.float32)
 LLOYD_THRESHOLDS = np.array([0.258221656, 0.522403717, 0.799549758, 1.09928584,
-                             1.4371388, 1.84353185, 2.40080333], np.float32)  # fmt: skip
+                             1.4371388, 1.84353185, 2.40080333], np.float32)
 FLT_MAX = np.finfo(np.float32).max
 SIGN_BIT = np.uint32(1 << 31)
 
@@ -86,7 +86,7 @@ def rotated_encode(
     signs = rotation_signs(seed, block_size)
     scales, codes = rotated_codes(values[:full].reshape(-1, block_size), signs, lloyd, numbers)
     tail_scales, tail_codes = int4_codes(values[full:], block_size, None if random is None else random[full:])
-    pairs = packed(np.concatenate([codes.ravel(), tail_codes]), block_size)
+    pairs = packed(np.concatenate([codes.ravel(), tail_codes]))
     return np.concatenate([scales.view(np.uint8), tail_scales.view(np.uint8), pairs])
 
 
@@ -118,7 +118,7 @@ def rotated_decode(
     scale_bytes, pairs = split_run(run, "int4", count, block_size)
     full = count // block_size * block_size
     split = full // block_size * 4
-    nibbles = unpacked(pairs[: full // 2], full, block_size).reshape(-1, block_size)
+    nibbles = unpacked(pairs[: full // 2], full).reshape(-1, block_size)
     y = hadamard(lloyd_values(nibbles) if lloyd else integers_of(nibbles))
     with np.errstate(over="ignore", invalid="ignore"):
         x = y * scale_bytes[:split].copy().view(np.float32)[:, None]

@@ -34,6 +34,7 @@ void register_route(nb::module_& m) {
       .def_rw("ranks", &RouteFacts::ranks)
       .def_rw("hosts", &RouteFacts::hosts)
       .def_rw("most_on_a_host", &RouteFacts::most_on_a_host)
+      .def_rw("carriers", &RouteFacts::carriers)
       .def_rw("shares_memory", &RouteFacts::shares_memory)
       .def_rw("has_host_windows", &RouteFacts::has_host_windows)
       .def_rw("is_encoded", &RouteFacts::is_encoded)

@@ -11,25 +11,14 @@ struct Bit8 {
 
   static HVD_SCALAR uint32_t magnitude(float value) { return finite_magnitude(value); }
   static HVD_SCALAR void put_scale(uint32_t largest, uint8_t* at) { *at = Minifloat::scale(largest); }
-  static HVD_SCALAR uint8_t get_scale(const uint8_t* at) { return *at; }
+  static HVD_SCALAR float inverse(const uint8_t* at) { return e8m0_inverse(*at); }
+  static HVD_SCALAR float scale(const uint8_t* at) { return e8m0_value(*at); }
 
-  template <bool kStochastic, class Elements>
-  static HVD_SCALAR void encode(Elements x, int64_t count, uint8_t scale, const uint32_t* random, uint8_t* codes) {
-    const float inverse = e8m0_inverse(scale);
-    for (int64_t i = 0; i < count; ++i) {
-      const float value = x[i] * inverse;
-      codes[i] = kStochastic ? Minifloat::stochastic(value, random[i]) : Minifloat::nearest(value);
-    }
+  template <bool kStochastic>
+  static HVD_SCALAR uint8_t code(float quotient, uint32_t random) {
+    return kStochastic ? Minifloat::stochastic(quotient, random) : Minifloat::nearest(quotient);
   }
-
-  template <bool kAdd>
-  static HVD_SCALAR void decode(const uint8_t* codes, int64_t count, uint8_t scale_byte, float* y) {
-    const float scale = e8m0_value(scale_byte);
-    for (int64_t i = 0; i < count; ++i) {
-      const float value = Minifloat::value(codes[i]) * scale;
-      y[i] = kAdd ? y[i] + value : value;
-    }
-  }
+  static HVD_SCALAR float value(uint8_t code, float scale) { return Minifloat::value(code) * scale; }
 };
 
 }  // namespace

@@ -9,10 +9,6 @@
 namespace hvd::HVD_SIMD_NAMESPACE {
 namespace {
 
-struct __attribute__((packed, may_alias)) UnalignedFloat {
-  float value;
-};
-
 // Element i times the prescale factor; without kScaled the factor is one, and no multiplication is spent on it.
 template <bool kScaled>
 struct Scaled {

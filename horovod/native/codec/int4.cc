@@ -3,8 +3,7 @@
 //
 //   run   := scale[ceil(count / block)] pair[ceil(count / 2)]
 //   scale := float32 little endian
-//   pair  := uint8: of a block of n elements, byte k holds code k in its lower bits and code k + ceil(n / 2), or 0 if
-//            there is none, in its upper bits
+//   pair  := uint8: code 2k in the lower bits of byte k, code 2k + 1, or 0 after the last, in the upper ones
 //   code  := 4 bits, two's complement: element = code * scale; with Lloyd-Max levels a sign and the index of a level
 //
 // Rotated (codec/rotation.h), the codes of a full block are those of its Hadamard transform; a tail shorter than the block

@@ -56,7 +56,12 @@ HVD_SCALAR float int8_value(uint8_t code, float scale) {
   return float_of(code == kInt8NaN ? kQuietNaN : bits_of(product));
 }
 
+// The codes of a spoilt block, whose quotients may be NaN, are zeros.
+HVD_SCALAR uint8_t int4_code(float quotient, int32_t rounded) {
+  return is_finite(quotient) ? static_cast<uint8_t>(rounded & 15) : uint8_t{0};
+}
+
 // Of a nibble: two's complement, -8 to 7.
-HVD_SCALAR float int4_value(uint32_t nibble) { return static_cast<float>(static_cast<int32_t>(nibble ^ 8u) - 8); }
+HVD_SCALAR float int4_value(uint8_t nibble) { return static_cast<float>((nibble ^ 8) - 8); }
 
 }  // namespace hvd

@@ -69,14 +69,15 @@ inline constexpr float kLloydThresholds[7] = {0.258221656f, 0.522403717f, 0.7995
                                               1.4371388f,   1.84353185f,  2.40080333f};
 
 // s iii: sign and index of the level.
-HVD_SCALAR uint32_t lloyd_code(float quotient) {
+HVD_SCALAR uint8_t lloyd_code(float quotient) {
   const float magnitude = float_of(bits_of(quotient) & ~kSignBit);
   uint32_t index = 0;
   for (const float threshold : kLloydThresholds) index += magnitude > threshold ? 1u : 0u;
-  return (bits_of(quotient) >> 28 & 8u) | index;
+  return static_cast<uint8_t>((bits_of(quotient) >> 28 & 8u) | index);
 }
 
-HVD_SCALAR float lloyd_value(uint32_t nibble) {
+HVD_SCALAR float lloyd_value(uint8_t code) {
+  const uint32_t nibble = code;
   // Choices by one bit each: they vectorise where a table does not.
   const float* l = kLloydLevels;
   const bool low = (nibble & 1u) != 0;

@@ -106,24 +106,18 @@ struct Int8Blocks {
 
 // ---- int4 -----------------------------------------------------------------------------------------------------------
 
-// Element i of n: in the lower bits of byte i, or in the upper ones of byte i - ceil(n / 2).
-void store_nibble(uint8_t* pairs, size_t n, size_t i, uint32_t code) {
-  const size_t half = (n + 1) / 2;
-  if (i < half) {
-    pairs[i] = static_cast<uint8_t>(code & 15u);
-  } else {
-    pairs[i - half] = static_cast<uint8_t>(pairs[i - half] | (code & 15u) << 4);
-  }
+// An even element's code is in the lower bits of its byte, and written first.
+void store_nibble(uint8_t* pairs, size_t i, uint8_t code) {
+  pairs[i / 2] = i % 2 == 0 ? code : static_cast<uint8_t>(pairs[i / 2] | code << 4);
 }
 
-uint32_t load_nibble(const uint8_t* pairs, size_t n, size_t i) {
-  const size_t half = (n + 1) / 2;
-  return i < half ? pairs[i] & 15u : static_cast<uint32_t>(pairs[i - half]) >> 4;
+uint8_t load_nibble(const uint8_t* pairs, size_t i) {
+  return static_cast<uint8_t>(i % 2 == 0 ? pairs[i / 2] & 15 : pairs[i / 2] >> 4);
 }
 
 template <bool kStochastic>
-uint32_t int4_code(const Block& block, size_t i, float quotient) {
-  return static_cast<uint32_t>(kStochastic ? Int4::stochastic(quotient, block.random(i)) : Int4::nearest(quotient));
+uint8_t code_of(const Block& block, size_t i, float quotient) {
+  return int4_code(quotient, kStochastic ? Int4::stochastic(quotient, block.random(i)) : Int4::nearest(quotient));
 }
 
 // What marks a block with a non-finite element. Returns whether there is one.
@@ -141,17 +135,16 @@ struct PlainInt4 {
   template <bool kStochastic>
   static void encode(const Block& block) {
     if (is_spoilt(block)) return;
-    const size_t n = block.x.size();
     const float scale = Int4::scale(largest_magnitude(block.x));
     store_float(scale, block.scale);
-    for (size_t i = 0; i < n; ++i) {
-      store_nibble(block.codes, n, i, int4_code<kStochastic>(block, i, block.x[i] * (1.0f / scale)));
+    for (size_t i = 0; i < block.x.size(); ++i) {
+      store_nibble(block.codes, i, code_of<kStochastic>(block, i, block.x[i] * (1.0f / scale)));
     }
   }
   static std::vector<float> decode(const CodedBlock& block) {
     std::vector<float> y(block.count);
     for (size_t i = 0; i < y.size(); ++i) {
-      y[i] = int4_value(load_nibble(block.codes, block.count, i)) * load_float(block.scale);
+      y[i] = int4_value(load_nibble(block.codes, i)) * load_float(block.scale);
     }
     return y;
   }
@@ -192,14 +185,14 @@ struct RotatedInt4 : PlainInt4 {
     store_float(largest == 0 ? 0.0f : scale, block.scale);
     for (size_t i = 0; i < n; ++i) {
       const float quotient = y[i] * inverse;
-      store_nibble(block.codes, n, i, kLloyd ? lloyd_code(quotient) : int4_code<kStochastic>(block, i, quotient));
+      store_nibble(block.codes, i, kLloyd ? lloyd_code(quotient) : code_of<kStochastic>(block, i, quotient));
     }
   }
   static std::vector<float> decode(const CodedBlock& block) {
     if (block.count < static_cast<size_t>(block.shape.block)) return PlainInt4::decode(block);
     std::vector<float> y(block.count);
     for (size_t i = 0; i < y.size(); ++i) {
-      const uint32_t code = load_nibble(block.codes, block.count, i);
+      const uint8_t code = load_nibble(block.codes, i);
       y[i] = kLloyd ? lloyd_value(code) : int4_value(code);
     }
     y = transformed(y);

@@ -12,6 +12,9 @@ namespace hvd {
 int64_t allreduce(CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                   Route route);
 
+// How many ranks of each host carry slices to the other hosts on a hierarchical route.
+int carriers_of(const RankGroup& group);
+
 // The three families of routes.
 int64_t allreduce_through_window(CollectiveContext& context, std::span<const BucketTensor> tensors,
                                  const BucketReduction& reduction, bool gather);

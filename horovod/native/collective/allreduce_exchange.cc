@@ -4,6 +4,7 @@
 
 #include "collective/allreduce.h"
 #include "collective/crossing.h"
+#include "collective/slices.h"
 
 namespace hvd {
 

@@ -21,13 +21,16 @@
 
 #include "collective/allreduce.h"
 #include "collective/crossing.h"
+#include "collective/slices.h"
 
 namespace hvd {
 namespace {
 
 constexpr int kDeposited = 0, kTaken = 1, kDelivered = 2, kCollected = 3;  // counters of the window
-constexpr uint32_t kDeposits = 3;
-constexpr uint32_t kLandings = Crossing::kLag + 3;
+// Powers of two, so that slots go on in turn when the count of steps begins anew at 2^32.
+constexpr uint32_t kDeposits = 4;
+constexpr uint32_t kLandings = 16;
+static_assert(kLandings >= Crossing::kLag + 3);
 constexpr size_t kMostCarriers = 16;  // more share the work no better, but make smaller messages
 constexpr size_t kAlign = 64;
 
@@ -36,7 +39,6 @@ constexpr size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * 
 // Where this rank is, and who else carries its slice.
 struct Place {
   explicit Place(const RankGroup& group) {
-    size_t smallest = kMostCarriers;
     for (const std::vector<int>& ranks : group.hosts()) {
       const auto found = std::find(ranks.begin(), ranks.end(), group.rank());
       if (found != ranks.end()) {
@@ -44,10 +46,9 @@ struct Place {
         local_rank = static_cast<int>(found - ranks.begin());
         local_size = static_cast<int>(ranks.size());
       }
-      smallest = std::min(smallest, ranks.size());
     }
     hosts = static_cast<int>(group.hosts().size());
-    carriers = static_cast<int>(smallest);
+    carriers = carriers_of(group);
     if (!carries()) return;
     for (const std::vector<int>& ranks : group.hosts()) parties.push_back(ranks[static_cast<size_t>(local_rank)]);
   }
@@ -56,6 +57,15 @@ struct Place {
   int host = 0, local_rank = 0, local_size = 1, hosts = 1, carriers = 1;
   std::vector<int> parties;  // carriers of this rank's slice, by host
 };
+
+// Halves end at 65504: what a host sends as such is already scaled, so that an average does not overflow where its terms did
+// not. Feedback goes without, as what it keeps is in the units of flat routes; it makes up for what saturates.
+bool scales_sums_of_hosts(std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
+  if (reduction.op != ReduceOp::kSum) return false;
+  if (reduction.codec == nullptr) return reduction.dtype == DType::kFloat16;
+  const bool has_scales = reduction.codec->block() > 1;
+  return !has_scales && std::all_of(tensors.begin(), tensors.end(), [](const BucketTensor& t) { return t.feedback == nullptr; });
+}
 
 class HierarchicalAllreduce {
  public:
@@ -66,11 +76,13 @@ class HierarchicalAllreduce {
         window_(*context.group.host_window()),
         deposit_bytes_(window_.area_bytes() / 2 / kDeposits / kAlign * kAlign),
         landing_bytes_(window_.area_bytes() / 2 / kLandings / kAlign * kAlign),
-        base_(context.window_steps),
+        base_(window_.steps),
         gather_(gather) {
     const int64_t elements = elements_per_bucket(reduction);
     BucketReduction over_hosts = reduction;  // of what a host has summed
     over_hosts.prescale = 1.0;
+    const bool scales_first = scales_sums_of_hosts(tensors, reduction);
+    if (scales_first) over_hosts.scale = {};
     for (int slice = 0; slice < place_.carriers; ++slice) {
       std::vector<BucketTensor> part = slice_of(tensors, reduction, slice, place_.carriers);
       const bool is_own = slice == place_.local_rank;
@@ -81,7 +93,7 @@ class HierarchicalAllreduce {
       steps_ = std::max(steps_, slices_.back().count());
       if (!is_own) continue;
       BucketReduction over_ranks = reduction;
-      over_ranks.scale = {};
+      if (!scales_first) over_ranks.scale = {};
       sums_ = buckets_of(part, over_ranks);
     }
   }
@@ -113,7 +125,7 @@ class HierarchicalAllreduce {
     if (place_.carries()) stages.push_back({arrived, [this](uint32_t step) { deliver(step); }});
     stages.push_back({arrived + 1, [this](uint32_t step) { collect(step); }});
     run_pipeline(steps_, stages);
-    context_.window_steps += steps_;
+    window_.steps += steps_;
     int64_t saturated = place_.carries() ? own().saturated() : 0;
     for (const auto& bucket : sums_) saturated += bucket->saturated();
     return saturated;
@@ -135,8 +147,8 @@ class HierarchicalAllreduce {
     const int64_t by_deposit = static_cast<int64_t>(deposit_bytes_) / element / (place_.carriers * buckets);
     const int64_t by_landing = elements_of(static_cast<int64_t>(landing_bytes_) / place_.hosts, reduction);
     const int64_t by_network = elements_of(message_bytes_among(place_.hosts), reduction);
-    // Room for the alignment of messages and for what blocks add to a range.
-    return std::max<int64_t>(1, std::min({by_deposit, by_landing, by_network}) * 7 / 8);
+    // Of the slots an eighth is left for the alignment of messages and for what blocks add to a range.
+    return std::max<int64_t>(1, std::min(std::min(by_deposit, by_landing) * 7 / 8, by_network));
   }
 
   uint32_t target(uint32_t step) const { return base_ + step + 1; }  // a counter's value once the step is behind it
@@ -239,6 +251,12 @@ class HierarchicalAllreduce {
 };
 
 }  // namespace
+
+int carriers_of(const RankGroup& group) {
+  size_t carriers = kMostCarriers;
+  for (const std::vector<int>& ranks : group.hosts()) carriers = std::min(carriers, ranks.size());
+  return static_cast<int>(carriers);
+}
 
 int64_t allreduce_by_hierarchy(CollectiveContext& context, std::span<const BucketTensor> tensors,
                                const BucketReduction& reduction, bool gather) {

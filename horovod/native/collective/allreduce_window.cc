@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collective/allreduce.h"
+#include "collective/slices.h"
 #include "collective/steps.h"
 
 namespace hvd {
@@ -31,7 +32,7 @@ class WindowAllreduce {
         size_(context.group.size()),
         gather_(steps.gather()),
         reads_own_in_place_(steps.bucket(0).reduction().codec == nullptr),
-        base_(context.window_steps) {}
+        base_(window_.steps) {}
 
   bool fits() const {
     const size_t contributions = gather_ ? 0 : steps_.most_bytes();
@@ -42,7 +43,7 @@ class WindowAllreduce {
     run_pipeline(steps_.count(), {{0, [this](uint32_t step) { pack(step); }},
                                 {1, [this](uint32_t step) { reduce(step); }},
                                 {2, [this](uint32_t step) { collect(step); }}});
-    context_.window_steps += steps_.count();
+    window_.steps += steps_.count();
   }
 
  private:

@@ -4,17 +4,6 @@
 #include <cstring>
 
 namespace hvd {
-namespace {
-
-constexpr int64_t kCacheLine = 64;
-
-// Elements between two places where a tensor may be cut.
-int64_t granule_of(const BucketReduction& reduction) {
-  return reduction.codec ? reduction.codec->block() : kCacheLine / static_cast<int64_t>(size_of(reduction.dtype));
-}
-
-}  // namespace
-
 Bucket::Bucket(std::vector<BucketTensor> tensors, const BucketReduction& reduction, SimdLevel level, Tiles& tiles)
     : tensors_(std::move(tensors)),
       reduction_(reduction),
@@ -32,14 +21,6 @@ int64_t Bucket::cut(int64_t position) const {
   const auto after = std::upper_bound(starts_.begin(), starts_.end(), position);
   const int64_t start = *(after - 1);
   return start + (position - start) / granule_ * granule_;
-}
-
-Range Bucket::part(Range range, int i, int parts) const {
-  auto boundary = [&](int k) {
-    if (k == parts) return range.end;
-    return std::max(range.begin, cut(range.begin + range.count() / parts * k + range.count() % parts * k / parts));
-  };
-  return {boundary(i), boundary(i + 1)};
 }
 
 int64_t Bucket::run_bytes(int64_t count) const {
@@ -161,6 +142,8 @@ void Bucket::encode_sum(size_t tensor, int64_t offset, std::span<const std::byte
                         std::byte* run) {
   const bool is_wide = reduction_.dtype == DType::kFloat64;
   accumulate(runs, source_at(tensor, offset), count, is_wide ? static_cast<void*>(tiles_.exact) : tiles_.floats);
+  void* sum = is_wide ? static_cast<void*>(tiles_.exact) : tiles_.floats;
+  if (!reduction_.scale.is_one()) reduce_.store(is_wide ? DType::kFloat64 : DType::kFloat32, sum, count, reduction_.scale, sum);
   if (is_wide) convert_.to_float(DType::kFloat64, tiles_.exact, count, tiles_.floats);
   const BucketTensor& from = tensors_[tensor];
   encode(tiles_.floats, count, 1.0, {from.sent_key, from.offset + offset},
@@ -259,48 +242,6 @@ void Bucket::reduce_alone() {
       std::memcpy(destination, source, static_cast<size_t>(count) * size_of(reduction_.dtype));
     }
   });
-}
-
-std::vector<BucketTensor> slice_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction, int part,
-                                   int parts) {
-  const int64_t granule = granule_of(reduction);
-  const auto element = static_cast<int64_t>(size_of(reduction.dtype));
-  std::vector<BucketTensor> members;
-  for (const BucketTensor& tensor : tensors) {
-    auto boundary = [&](int k) {
-      if (k == parts) return tensor.count;
-      return (tensor.count / parts * k + tensor.count % parts * k / parts) / granule * granule;
-    };
-    const int64_t begin = boundary(part);
-    BucketTensor member = tensor;
-    member.source = static_cast<const std::byte*>(tensor.source) + begin * element;
-    if (tensor.destination) member.destination = static_cast<std::byte*>(tensor.destination) + begin * element;
-    member.count = boundary(part + 1) - begin;
-    member.offset = tensor.offset + begin;
-    if (tensor.sent_residual) member.sent_residual = tensor.sent_residual + begin;
-    members.push_back(member);
-  }
-  return members;
-}
-
-std::vector<std::unique_ptr<Bucket>> slices_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                                               int parts, int own, SimdLevel level, Tiles& tiles) {
-  std::vector<BucketTensor> claimed(tensors.begin(), tensors.end());
-  auto claim = [&](BucketTensor& tensor, Stage stage) -> float* {
-    if (tensor.feedback == nullptr || reduction.codec == nullptr) return nullptr;
-    return tensor.feedback->claim(stage, tensor.offset, tensor.count);
-  };
-  for (BucketTensor& tensor : claimed) tensor.sent_residual = claim(tensor, Stage::kSent);
-  std::vector<std::unique_ptr<Bucket>> slices;
-  for (int part = 0; part < parts; ++part) {
-    std::vector<BucketTensor> members = slice_of(claimed, reduction, part, parts);
-    if (part == own) {
-      for (BucketTensor& member : members) member.result_residual = claim(member, Stage::kResult);
-    }
-    std::erase_if(members, [](const BucketTensor& member) { return member.count == 0; });
-    slices.push_back(std::make_unique<Bucket>(std::move(members), reduction, level, tiles));
-  }
-  return slices;
 }
 
 }  // namespace hvd

@@ -13,7 +13,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -35,15 +34,13 @@ class Bucket {
 
   // The largest allowed boundary at or before `position`.
   int64_t cut(int64_t position) const;
-  // Part `i` of `parts` of a range, the same on every rank.
-  Range part(Range range, int i, int parts) const;
   // Bytes of a range's message.
   int64_t message_bytes(Range range) const;
 
   // Writes this rank's contribution.
   void pack(Range range, std::byte* message);
-  // For ranks that contribute together: their data as it is, and the message of its sum, prescaled. Null stands for this
-  // rank's own, read in place.
+  // For ranks that contribute together: their data as it is, and the message of its sum, prescaled and scaled. Null stands
+  // for this rank's own, read in place.
   void copy(Range range, std::byte* data) const;
   void pack_sum(Range range, std::span<const std::byte* const> data, std::byte* message);
   // Sums the contributions of all ranks, by rank, and scales the result. A null message stands for this rank's own data,
@@ -82,21 +79,5 @@ class Bucket {
   Tiles& tiles_;
   int64_t saturated_ = 0;
 };
-
-// Slice `part` of `parts` of every tensor: who owns an element depends on its tensor and the number of ranks alone, and not
-// on what else is reduced with it.
-std::vector<BucketTensor> slice_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction, int part,
-                                   int parts);
-
-constexpr int kNoPart = -1;
-
-// `parts` buckets, the i-th with slice i of every tensor.
-//
-// Claims feedback for pack() and reduce(): the tensors are all that this rank encodes as its contribution (kSent), and part
-// `own` is what it encodes as results (kResult), kNoPart if it does not. So, with n ranks, to gather is
-// slices_of(tensors, reduction, 1, kNoPart), to scatter slices_of(tensors, reduction, n, rank), and across hosts a local
-// rank passes slice_of(sums of its host, reduction, local_rank, local_size).
-std::vector<std::unique_ptr<Bucket>> slices_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                                               int parts, int own, SimdLevel level, Tiles& tiles);
 
 }  // namespace hvd

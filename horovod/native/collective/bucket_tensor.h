@@ -48,4 +48,10 @@ struct BucketReduction {
   const Codec* codec = nullptr;  // null: elements travel as they are
 };
 
+// Elements between two places where a tensor may be cut: a block of the codec, or what a cache line holds.
+inline int64_t granule_of(const BucketReduction& reduction) {
+  constexpr int64_t kCacheLine = 64;
+  return reduction.codec ? reduction.codec->block() : kCacheLine / static_cast<int64_t>(size_of(reduction.dtype));
+}
+
 }  // namespace hvd

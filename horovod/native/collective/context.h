@@ -38,7 +38,6 @@ struct CollectiveContext {
 
   RankGroup group;
   SimdLevel simd;
-  uint32_t window_steps = 0;  // steps done through the window so far, the same on every rank
   int64_t wire_bytes = 0;     // handed to other ranks so far
   Scratch send, receive;
   std::unique_ptr<Tiles> tiles = std::make_unique<Tiles>();

@@ -5,8 +5,8 @@
 namespace hvd {
 
 int64_t message_bytes_among(int parties) {
-  constexpr int64_t kMessage = int64_t{256} << 10, kLeast = int64_t{32} << 10, kAll = int64_t{4} << 20;
-  return std::clamp(kAll / parties, kLeast, kMessage);
+  constexpr int64_t kLeast = int64_t{8} << 10, kAll = int64_t{1} << 20;
+  return std::clamp(kAll / parties, kLeast, int64_t{kPromptBytes});
 }
 
 Crossing::Crossing(CollectiveContext& context, const Steps& steps, std::vector<int> parties, int self, Options options)

@@ -22,7 +22,7 @@ int64_t message_bytes_among(int parties);
 
 class Crossing {
  public:
-  static constexpr uint32_t kLag = 2;
+  static constexpr uint32_t kLag = 8;
 
   // Writes the contribution to a range of a bucket.
   using Pack = std::function<void(size_t bucket, Range range, std::byte* message)>;

@@ -87,7 +87,7 @@ double estimate(Route route, const RouteFacts& facts, const LinkCosts& costs) {
   if (facts.is_encoded) passes = kCodecPasses * (gather ? 1 + parties : 3 + 1 / parties);
   double time = 0;
   if (hierarchical) {  // inside: packing, reducing and collecting; across: a slice for each rank of a host
-    passes = 3 + passes / facts.most_on_a_host;
+    passes = 3 + passes / facts.carriers;
     time += 2 * costs.memory_latency;
   }
   const double work = passes * bytes * costs.memory_byte;

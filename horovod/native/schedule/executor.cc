@@ -89,6 +89,7 @@ std::vector<DType> dtypes_in(std::span<const Agreed> together) {
 RouteFacts facts_of(const RankGroup& group, std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
   RouteFacts facts = {.ranks = group.size(),
                       .hosts = static_cast<int>(group.hosts().size()),
+                      .carriers = carriers_of(group),
                       .shares_memory = group.window() != nullptr,
                       .has_host_windows = group.host_window() != nullptr,
                       .is_encoded = reduction.codec != nullptr};

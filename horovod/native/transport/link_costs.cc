@@ -13,6 +13,7 @@
 namespace hvd {
 namespace {
 
+using Figures = std::array<double, 4>;
 using std::chrono::duration, std::chrono::steady_clock;
 
 // A link whose tokens have piled up, as tc's filters let them, is faster at first: the small transfer uses these up.
@@ -34,6 +35,29 @@ double median_seconds_of(F f) {
   for (int i = 0; i < kRounds; ++i) seconds.push_back(seconds_of(f));
   std::nth_element(seconds.begin(), seconds.begin() + kRounds / 2, seconds.end());
   return seconds[kRounds / 2];
+}
+
+// Of all ranks' figures the largest, on every rank.
+Figures largest_of_all(Transport& transport, Figures mine) {
+  std::vector<Figures> all(static_cast<size_t>(transport.size()), mine);
+  std::vector<Outgoing> outgoing;
+  std::vector<Incoming> incoming;
+  const bool is_first = transport.rank() == 0;
+  for (int r = 1; r < transport.size() && is_first; ++r) {
+    incoming.push_back({r, &all[static_cast<size_t>(r)], sizeof(Figures)});
+  }
+  if (!is_first) outgoing.push_back({0, &mine, sizeof mine});
+  transport.exchange(outgoing, incoming);
+  for (const Figures& one : all) {
+    if (!is_first) break;
+    std::transform(one.begin(), one.end(), mine.begin(), mine.begin(), [](double a, double b) { return std::max(a, b); });
+  }
+  outgoing.clear();
+  incoming.clear();
+  for (int r = 1; r < transport.size() && is_first; ++r) outgoing.push_back({r, &mine, sizeof mine});
+  if (!is_first) incoming.push_back({0, &mine, sizeof mine});
+  transport.exchange(outgoing, incoming);
+  return mine;
 }
 
 // The ring of some ranks: each sends to the next and hears from the one before.
@@ -61,28 +85,6 @@ class Ring {
 };
 
 }  // namespace
-
-Figures largest_of_all(Transport& transport, Figures mine) {
-  std::vector<Figures> all(static_cast<size_t>(transport.size()), mine);
-  std::vector<Outgoing> outgoing;
-  std::vector<Incoming> incoming;
-  const bool is_first = transport.rank() == 0;
-  for (int r = 1; r < transport.size() && is_first; ++r) {
-    incoming.push_back({r, &all[static_cast<size_t>(r)], sizeof(Figures)});
-  }
-  if (!is_first) outgoing.push_back({0, &mine, sizeof mine});
-  transport.exchange(outgoing, incoming);
-  for (const Figures& one : all) {
-    if (!is_first) break;
-    std::transform(one.begin(), one.end(), mine.begin(), mine.begin(), [](double a, double b) { return std::max(a, b); });
-  }
-  outgoing.clear();
-  incoming.clear();
-  for (int r = 1; r < transport.size() && is_first; ++r) outgoing.push_back({r, &mine, sizeof mine});
-  if (!is_first) incoming.push_back({0, &mine, sizeof mine});
-  transport.exchange(outgoing, incoming);
-  return mine;
-}
 
 std::string to_text(const LinkCosts& costs) {
   char text[128];

@@ -1,7 +1,6 @@
 // What moving bytes costs in this job: measured once when it starts, and the same on every rank.
 #pragma once
 
-#include <array>
 #include <string>
 
 namespace hvd {
@@ -20,10 +19,6 @@ struct LinkCosts {
 
 // "memory 3.0 us + 10.0 GB/s, network 50 us + 9.4 Gbit/s"
 std::string to_text(const LinkCosts& costs);
-
-// Of all ranks' figures the largest, on every rank. Collective.
-using Figures = std::array<double, 4>;
-Figures largest_of_all(Transport& transport, Figures mine);
 
 // Measures: each rank its memory; the first rank of each host the way to the next host's. Of the ranks' figures the slowest
 // counts. Takes some milliseconds, on a link of 1 Gbit/s about a tenth of a second. Collective over all ranks.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@ class MpiJob {
   virtual std::string version() const = 0;         // as MPI_Get_library_version says it, first line
   virtual bool threads_multiple() const = 0;       // MPI_THREAD_MULTIPLE is in force
   virtual void barrier() = 0;
+  // Whether all ranks have given the same. Collective.
+  virtual bool all_give_the_same(uint32_t digest) = 0;
   // One zeroed-or-stale segment of `bytes` for each rank of this host, mapped by all of them; by local rank. Collective over
   // the job. The segments live until MPI is finalised; asking again for the same size gives the same segments.
   virtual std::vector<std::byte*> share(size_t bytes) = 0;

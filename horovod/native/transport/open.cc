@@ -52,16 +52,14 @@ std::unique_ptr<Transport> make_mpi_transport(MpiJob& job, bool with_host_window
 }
 
 // Ranks that send each other different messages would wait for ever.
-void check_agreement(Transport& transport, const Settings& settings) {
-  const std::string chosen = settings.allreduce_algorithm + (settings.deterministic ? "!" : "?");
-  uint32_t hash = 0;
-  for (const char c : chosen) hash = hash * 31 + static_cast<unsigned char>(c);
-  const auto digest = static_cast<double>(hash);  // exactly
-  const Figures extremes = largest_of_all(transport, {digest, -digest, 0, 0});
-  if (extremes[0] == -extremes[1]) return;
-  throw StartupError("the ranks have different values of HOROVOD_ALLREDUCE_ALGORITHM or HOROVOD_DETERMINISTIC; rank " +
-                     std::to_string(transport.rank()) + " has " + settings.allreduce_algorithm + " and " +
-                     (settings.deterministic ? "1" : "0") + ". Give all ranks the same, as horovodrun does");
+void check_agreement(MpiJob& job, const Settings& settings) {
+  const std::string chosen = "HOROVOD_ALLREDUCE_ALGORITHM=" + settings.allreduce_algorithm + ", HOROVOD_DETERMINISTIC=" +
+                             (settings.deterministic ? "1" : "0") + ", HOROVOD_TRANSPORT=" + settings.transport;
+  uint32_t digest = 0;
+  for (const char c : chosen) digest = digest * 31 + static_cast<unsigned char>(c);
+  if (job.all_give_the_same(digest)) return;
+  throw StartupError("the ranks have different settings, and would take different routes; rank " +
+                     std::to_string(job.topology().rank) + " has " + chosen + ". Give all ranks the same, as horovodrun does");
 }
 
 }  // namespace
@@ -85,6 +83,7 @@ OpenedTransport open_transport(const Settings& settings, const std::string& pref
                        ", found itself alone. The mpirun that started it belongs to another MPI" + launcher_path_hint() +
                        ". Use horovodrun, or the mpirun of the environment horovod is installed in");
   }
+  check_agreement(job, settings);
   OpenedTransport opened{nullptr, description, job.threads_multiple()};
   const bool one_host = topology.local_size == topology.size;
   if (settings.transport == "shared_memory" && !one_host) {
@@ -96,7 +95,6 @@ OpenedTransport open_transport(const Settings& settings, const std::string& pref
   } else {
     opened.transport = make_mpi_transport(job, settings.transport != "mpi");
   }
-  check_agreement(*opened.transport, settings);
   if (!settings.deterministic) opened.transport->know_links(measure_links(*opened.transport));
   return opened;
 }

@@ -31,11 +31,12 @@ class RankGroup {
                const std::shared_ptr<void>& keep_alive = {}) const;
   void progress() const { transport_.progress(); }
   void finish(Ticket ticket) const { transport_.finish(ticket); }
-  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) const {
-    finish(start(outgoing, incoming));
-  }
+  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) const;
 
  private:
+  std::vector<Outgoing> in_job(std::span<const Outgoing> outgoing) const;
+  std::vector<Incoming> in_job(std::span<const Incoming> incoming) const;
+
   // Constant after construction.
   Transport& transport_;
   const std::vector<int> ranks_;

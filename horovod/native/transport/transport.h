@@ -42,8 +42,10 @@ struct Incoming {
   size_t bytes;
 };
 
-// Names transfers that were started together.
-using Ticket = uint64_t;
+using Ticket = uint64_t;  // names transfers that were started together
+
+// What leaves at once on every transport. For more, MPI over TCP has the two sides agree first, whenever each next looks.
+constexpr size_t kPromptBytes = size_t{48} << 10;
 
 class Transport {
  public:
@@ -51,8 +53,7 @@ class Transport {
 
   virtual const char* name() const = 0;
   virtual const Topology& topology() const = 0;
-  // Of all ranks, by rank; null where they share no memory.
-  virtual Window* window() { return nullptr; }
+  virtual Window* window() { return nullptr; }  // of all ranks, by rank; null where they share no memory
   // Of the ranks of this host, by local rank. Either all ranks have one or none has.
   Window* host_window() { return host_window_.get(); }
   void add_host_window(std::unique_ptr<Window> window) { host_window_ = std::move(window); }
@@ -79,16 +80,12 @@ class Transport {
   virtual void finish(Ticket ticket) = 0;
   // After a failure: transfers under way end, and nothing more is written into memory that may go.
   virtual void cancel() = 0;
-  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
-    finish(start(outgoing, incoming));
-  }
+  virtual void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) { finish(start(out, in)); }
   // Has `serve` called while finish() waits. It may post and receive messages.
   void serve_while_waiting(std::function<void()> serve) { serve_ = std::move(serve); }
 
-  // As measured when the job started, the same on all ranks.
-  const LinkCosts& links() const { return links_; }
+  const LinkCosts& links() const { return links_; }  // the same on all ranks
   void know_links(const LinkCosts& links) { links_ = links; }
-
   int rank() const { return topology().rank; }
   int size() const { return topology().size; }
 

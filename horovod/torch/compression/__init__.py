@@ -14,7 +14,7 @@ from horovod.torch.compression.configured import ConfiguredCompressor
 from horovod.torch.compression.contract import Compressor, CompressorLike, Rounds, State
 from horovod.torch.compression.powersgd import PowerSGDCompressor
 from horovod.torch.compression.registry import Compression
-from horovod.torch.compression.resolve import around_autograd, resolved
+from horovod.torch.compression.resolve import around_autograd, of_one_call, resolved
 from horovod.torch.compression.rules import UNSAID, Rules
 from horovod.torch.compression.topk import TopKCompressor
 
@@ -22,5 +22,5 @@ __all__ = [
     "UNSAID", "BF16Compressor", "Bit8Compressor", "Bit16Compressor", "CodecCompressor", "Compression",
     "Compressor", "CompressorLike", "ConfiguredCompressor", "FP16Compressor", "Int4Compressor",
     "Int8Compressor", "NoneCompressor", "PowerSGDCompressor", "Rounds", "Rules", "State", "TopKCompressor",
-    "around_autograd", "resolved",
+    "around_autograd", "of_one_call", "resolved",
 ]

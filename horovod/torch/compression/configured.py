@@ -48,8 +48,8 @@ class ConfiguredCompressor(Compressor):
 
     @classmethod
     def require_integer(cls, option: str, value: object, least: int) -> None:
-        """ValueError unless an option is an integer of ``least`` or more."""
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        """ValueError unless an option is an integer from ``least`` to 2^63 - 1."""
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
             raise ValueError(f"{cls.__name__}({option}={value!r}): allowed is an integer of {least} or more.")
 
     def __repr__(self) -> str:

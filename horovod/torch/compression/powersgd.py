@@ -15,6 +15,7 @@ from horovod.torch.compression.contract import Rounds, State
 
 __all__ = ["PowerSGDCompressor", "orthonormal", "product"]
 
+NOTHING_LEFT = 1e-10  # of a column whose largest element was 1, in float64
 CHUNK = 1 << 16  # elements of a product that are computed at a time, to stay in the cache
 
 
@@ -101,18 +102,20 @@ def _matrix_shape(shape: torch.Size) -> tuple[int, int]:
 
 
 def orthonormal(matrix: torch.Tensor) -> torch.Tensor:
-    """The columns, shape (m, r), by modified Gram-Schmidt in float64; columns of zeros stay zeros."""
-    columns = matrix.to(torch.float64, copy=True)
+    """The columns, shape (m, r), by modified Gram-Schmidt in float64.
+
+    A column that depends on those before it becomes zeros: what is left of it is rounding, and its direction
+    that of nothing.
+    """
+    columns = matrix.to(torch.float64)
+    largest = columns.abs().amax(0)
+    columns = columns / torch.where(largest == 0, 1.0, largest)  # so that no square overflows or vanishes
     for i in range(columns.shape[1]):
         column, rest = columns[:, i : i + 1], columns[:, i + 1 :]
-        _divide(column, column.abs().amax())  # so that no square overflows or vanishes
-        _divide(column, _column_sums(column * column).sqrt())
+        length = _column_sums(column * column).sqrt()
+        column.copy_(torch.where(length < NOTHING_LEFT, 0.0, column / length))
         rest.sub_(column * _column_sums(column * rest))
     return columns.to(matrix.dtype)
-
-
-def _divide(column: torch.Tensor, length: torch.Tensor) -> None:
-    column.div_(torch.where(length == 0, 1.0, length))
 
 
 def _column_sums(matrix: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ from horovod.torch.compression.casts import NoneCompressor
 from horovod.torch.compression.configured import ConfiguredCompressor
 from horovod.torch.compression.contract import COMBINES, CompressorLike
 
-__all__ = ["around_autograd", "resolved"]
+__all__ = ["around_autograd", "of_one_call", "resolved"]
 
 
 def resolved(compression: Any) -> Any:
@@ -32,11 +32,26 @@ def resolved(compression: Any) -> Any:
     return compression
 
 
+def of_one_call(compression: Any) -> Any:
+    """The compressor of a collective that is called by hand. ValueError if it was asked for error feedback.
+
+    Where that is on by default it is, like ``min_elements``, for parameters of a DistributedOptimizer.
+    """
+    compressor = resolved(compression)
+    cls = compressor if isinstance(compressor, type) else type(compressor)
+    if getattr(compressor, "error_feedback", False) and not getattr(cls, "error_feedback", False):
+        raise ValueError(
+            f"compression={compressor!r}: error feedback is for the parameters of a DistributedOptimizer, "
+            "which keeps for each what was lost of its last gradient. Leave it out of a single operation."
+        )
+    return compressor
+
+
 def around_autograd(compression: CompressorLike) -> tuple[Any, Any]:
     """The compressor to run a reduction with, and the one to work around it, where autograd sees its
     steps.
     """
-    compressor = resolved(compression)
+    compressor = of_one_call(compression)
     if getattr(compressor, "codec", None) is None and getattr(compressor, "combine", "sum") == "sum":
         return NoneCompressor, compressor
     return compressor, NoneCompressor

@@ -1,7 +1,9 @@
 """Compressors that send less than every element, and those of users: what must come out of them."""
 
+import copy
 import itertools
 import os
+from typing import Any
 
 import pytest
 import torch
@@ -85,6 +87,20 @@ def test_powersgd_has_matrices_of_low_rank_exactly(dtype: torch.dtype, rank: int
     assert torch.equal(group[2], exact), "vectors travel exactly"
 
 
+def test_powersgd_has_matrices_of_lower_rank_exactly_too(rank: int, size: int) -> None:
+    """Columns that there is no use for must not count twice, nor be lost for later steps."""
+    for x in (torch.ones(60, 70), torch.eye(60, 70) * (torch.arange(60) < 2).float().unsqueeze(1)):
+        for _ in range(3):
+            average = hvd.allreduce(x, name="lower", compression=hvd.Compression.powersgd)
+            assert (average - x).abs().max() < 1e-5
+    full = low_rank(rank, 4)
+    want = sum(low_rank(r, 4) for r in range(size))
+    for x, total in ((torch.ones(30, 50), torch.full((30, 50), float(size))), (full, want)):
+        for _ in range(3):
+            summed = hvd.allreduce(x, name="more", op=hvd.Sum, compression=hvd.Compression.powersgd)
+        assert (summed - total).abs().max() < 1e-4 * total.abs().max()
+
+
 def test_powersgd_projects_and_is_the_same_everywhere(rank: int, size: int) -> None:
     """What is lost is orthogonal to what arrives; goes on from the last step, and so gets better."""
     x, want = noise(rank, 60, 80), sum(noise(r, 60, 80) for r in range(size))
@@ -122,6 +138,36 @@ def test_powersgd_moves_few_bytes(rank: int, size: int) -> None:
     hvd.allreduce(noise(rank, 500, 300), name="few", compression=hvd.Compression.powersgd(rank=2))
     after = hvd.metrics()
     assert after["tensor_bytes"] - before["tensor_bytes"] == (500 + 300) * 2 * 4
+
+
+def test_an_optimizers_checkpoint_has_what_powersgd_remembers(rank: int) -> None:
+    x = noise(rank, 16, 60)
+    model = torch.nn.Linear(60, 70)
+    hvd.broadcast_parameters(model.state_dict(), 0)
+
+    def made() -> Any:
+        plain = torch.optim.SGD(model.parameters(), lr=0.1)
+        return hvd.DistributedOptimizer(plain, model.named_parameters(), compression="powersgd:rank=1")
+
+    def step(optimizer: Any) -> torch.Tensor:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+        return model.weight.detach().clone()
+
+    optimizer = made()
+    for _ in range(3):
+        step(optimizer)
+    saved, weights = copy.deepcopy(optimizer.state_dict()), copy.deepcopy(model.state_dict())
+    want = step(optimizer)
+    results = []
+    for state in (saved, None):
+        model.load_state_dict(weights)
+        optimizer = made()
+        if state is not None:
+            optimizer.load_state_dict(state)
+        results.append(step(optimizer))
+    assert torch.equal(results[0], want) and not torch.equal(results[1], want)
 
 
 @pytest.mark.parametrize("compression", [hvd.Compression.topk(ratio=1), hvd.Compression.powersgd(rank=3)])

@@ -120,6 +120,11 @@ class Job final : public MpiJob {
   const Topology& topology() const override { return topology_; }
   bool threads_multiple() const override { return threads_multiple_; }
   void barrier() override { check(MPI_Barrier(world_), "MPI_Barrier"); }
+  bool all_give_the_same(uint32_t digest) override {
+    uint32_t extremes[2] = {digest, ~digest};
+    check(MPI_Allreduce(MPI_IN_PLACE, extremes, 2, MPI_UINT32_T, MPI_MAX, world_), "MPI_Allreduce");
+    return extremes[0] == ~extremes[1];
+  }
   std::unique_ptr<Transport> make_transport() override {
     if (!threads_multiple_ && !initialized_here()) {
       throw StartupError(

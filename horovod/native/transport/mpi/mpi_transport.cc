@@ -16,6 +16,8 @@ using std::chrono::microseconds;
 
 constexpr size_t kLargestTransfer = size_t{1} << 30;  // MPI counts are C ints
 
+constexpr size_t kPiecesUnderWay = 16;  // of a transfer
+
 // MPI only progresses, and only tells, when asked. Asking in a loop would take the training thread's core, so the pauses
 // between two questions grow from nothing to this.
 constexpr microseconds kLongestPause{100};
@@ -172,6 +174,33 @@ class MpiTransport final : public Transport {
       }
     }
     return last_ticket_;
+  }
+
+  // In pieces that leave at once, several at a time: both directions of every link are busy.
+  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override {
+    size_t longest = 0;
+    for (const Outgoing& out : outgoing) longest = std::max(longest, out.bytes);
+    for (const Incoming& in : incoming) longest = std::max(longest, in.bytes);
+    std::deque<Ticket> under_way;
+    std::vector<Outgoing> out_pieces;
+    std::vector<Incoming> in_pieces;
+    for (size_t at = 0; at < longest; at += kPromptBytes) {
+      out_pieces.clear();
+      in_pieces.clear();
+      for (const Outgoing& out : outgoing) {
+        if (at >= out.bytes) continue;
+        out_pieces.push_back({out.to, static_cast<const std::byte*>(out.data) + at, std::min(kPromptBytes, out.bytes - at)});
+      }
+      for (const Incoming& in : incoming) {
+        if (at >= in.bytes) continue;
+        in_pieces.push_back({in.from, static_cast<std::byte*>(in.data) + at, std::min(kPromptBytes, in.bytes - at)});
+      }
+      under_way.push_back(start(out_pieces, in_pieces, nullptr));
+      if (under_way.size() < kPiecesUnderWay) continue;
+      finish(under_way.front());
+      under_way.pop_front();
+    }
+    for (const Ticket ticket : under_way) finish(ticket);
   }
 
   // Any question makes MPI move what it can; this one has to be asked anyway.

@@ -1,0 +1,56 @@
+// How blocks are decoded, whatever their format. For inclusion in *_kernels.cc only; block_loops.h says what a Format is.
+#pragma once
+
+#include "codec/kernels.h"
+#include "codec/packing.h"
+#include "codec/strips.h"
+
+namespace hvd::HVD_SIMD_NAMESPACE {
+namespace {
+
+template <class Format, bool kAdd, class Factors>
+HVD_SCALAR void decode_elements(const uint8_t* codes, int64_t count, Factors scale, float* y) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float value = Format::value(codes[i], scale[i]);
+    y[i] = kAdd ? y[i] + value : value;
+  }
+}
+
+template <class Format, bool kAdd, int64_t kBlock>
+HVD_SCALAR void decode_run(const uint8_t* __restrict run, int64_t count, const BlockShape& shape, float* __restrict y) {
+  constexpr bool kPacked = Format::kCodesPerByte == 2;
+  const int64_t block = kBlock != 0 ? kBlock : shape.block;
+  const uint8_t* codes = run + (count + block - 1) / block * Format::kScaleBytes;
+  alignas(64) [[maybe_unused]] uint8_t unpacked[kPacked ? kStrip : 1];
+  alignas(64) float factors[kStrip];
+  for (int64_t first = 0; first < count; first += kStrip) {
+    const int64_t here = count - first < kStrip ? count - first : kStrip;
+    if (kPacked) unpack(codes + first / 2, here, unpacked);
+    const uint8_t* in = kPacked ? unpacked : codes + first;
+    float* out = y + first;
+    const auto scale = [=](int64_t i) { return Format::scale(run + (first + i) / block * Format::kScaleBytes); };
+    if (block < kLargeBlock) {
+      for_blocks(here, block, [=, &factors](int64_t i, int64_t length) {
+        const float factor = scale(i);
+        for (int64_t j = 0; j < length; ++j) factors[i + j] = factor;
+      });
+      decode_elements<Format, kAdd>(in, here, factors, out);
+    } else {
+      for_blocks(here, block, [=](int64_t i, int64_t length) {
+        decode_elements<Format, kAdd>(in + i, length, Factor{scale(i)}, out + i);
+      });
+    }
+  }
+}
+
+template <class Format, bool kAdd>
+void decode(const uint8_t* run, int64_t count, const BlockShape& shape, float* y) {
+  if (shape.block == 128) {
+    decode_run<Format, kAdd, 128>(run, count, shape, y);
+  } else {
+    decode_run<Format, kAdd, 0>(run, count, shape, y);
+  }
+}
+
+}  // namespace
+}  // namespace hvd::HVD_SIMD_NAMESPACE

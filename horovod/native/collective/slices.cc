@@ -1,0 +1,47 @@
+#include "collective/slices.h"
+
+namespace hvd {
+
+std::vector<BucketTensor> slice_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction, int part,
+                                   int parts) {
+  const int64_t granule = granule_of(reduction);
+  const auto element = static_cast<int64_t>(size_of(reduction.dtype));
+  std::vector<BucketTensor> members;
+  for (const BucketTensor& tensor : tensors) {
+    auto boundary = [&](int k) {
+      if (k == parts) return tensor.count;
+      return (tensor.count / parts * k + tensor.count % parts * k / parts) / granule * granule;
+    };
+    const int64_t begin = boundary(part);
+    BucketTensor member = tensor;
+    member.source = static_cast<const std::byte*>(tensor.source) + begin * element;
+    if (tensor.destination) member.destination = static_cast<std::byte*>(tensor.destination) + begin * element;
+    member.count = boundary(part + 1) - begin;
+    member.offset = tensor.offset + begin;
+    if (tensor.sent_residual) member.sent_residual = tensor.sent_residual + begin;
+    members.push_back(member);
+  }
+  return members;
+}
+
+std::vector<std::unique_ptr<Bucket>> slices_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                                               int parts, int own, SimdLevel level, Tiles& tiles) {
+  std::vector<BucketTensor> claimed(tensors.begin(), tensors.end());
+  auto claim = [&](BucketTensor& tensor, Stage stage) -> float* {
+    if (tensor.feedback == nullptr || reduction.codec == nullptr) return nullptr;
+    return tensor.feedback->claim(stage, tensor.offset, tensor.count);
+  };
+  for (BucketTensor& tensor : claimed) tensor.sent_residual = claim(tensor, Stage::kSent);
+  std::vector<std::unique_ptr<Bucket>> slices;
+  for (int part = 0; part < parts; ++part) {
+    std::vector<BucketTensor> members = slice_of(claimed, reduction, part, parts);
+    if (part == own) {
+      for (BucketTensor& member : members) member.result_residual = claim(member, Stage::kResult);
+    }
+    std::erase_if(members, [](const BucketTensor& member) { return member.count == 0; });
+    slices.push_back(std::make_unique<Bucket>(std::move(members), reduction, level, tiles));
+  }
+  return slices;
+}
+
+}  // namespace hvd

@@ -1,0 +1,28 @@
+// Who owns what: each of several parties has a slice of every tensor.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "collective/bucket.h"
+
+namespace hvd {
+
+// Slice `part` of `parts` of every tensor: who owns an element depends on its tensor and the number of ranks alone, and not
+// on what else is reduced with it.
+std::vector<BucketTensor> slice_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction, int part,
+                                   int parts);
+
+constexpr int kNoPart = -1;
+
+// `parts` buckets, the i-th with slice i of every tensor.
+//
+// Claims feedback for pack() and reduce(): the tensors are all that this rank encodes as its contribution (kSent), and part
+// `own` is what it encodes as results (kResult), kNoPart if it does not. So, with n ranks, to gather is
+// slices_of(tensors, reduction, 1, kNoPart), to scatter slices_of(tensors, reduction, n, rank), and across hosts a local
+// rank passes slice_of(sums of its host, reduction, local_rank, local_size).
+std::vector<std::unique_ptr<Bucket>> slices_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                                               int parts, int own, SimdLevel level, Tiles& tiles);
+
+}  // namespace hvd

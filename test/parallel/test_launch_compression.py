@@ -1,0 +1,61 @@
+"""`horovodrun --compression`: a script that does not speak of compression sends fewer bytes."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launching import horovodrun
+
+from horovod.runner import launchers
+from horovod.runner.errors import LaunchError
+
+try:
+    launchers.installed_mpirun()
+except LaunchError as error:
+    pytest.skip(f"no mpirun: {error}", allow_module_level=True)
+
+SCRIPT = """
+import sys, torch
+import horovod.torch as hvd
+hvd.init()
+if "--register" in sys.argv:
+    hvd.Compression.register("mine", hvd.Compression.bit8(block_size=1024))
+model = torch.nn.Linear(300, 400)
+
+def sent(**options):
+    plain = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(), **options)
+    before = hvd.metrics()["wire_bytes"]
+    model(torch.randn(5, 300)).sum().backward()
+    optimizer.step()
+    return hvd.metrics()["wire_bytes"] - before
+
+elements = 300 * 400
+exact = sent(compression=hvd.Compression.none)
+assert exact >= elements * 4, "what a script says wins"
+assert sent() <= elements * 1.1 + 2000, "a byte each, scales, and the bias, which is a vector"
+assert sent(compression="int4") <= elements * 0.6 + 2000
+metric = torch.tensor([1 / 3] * 2000)
+assert torch.equal(hvd.allreduce(metric, name="metric"), metric), "an explicit allreduce stays exact"
+print("all right")
+hvd.shutdown()
+"""
+
+
+def run(tmp_path: Path, *arguments: str) -> Any:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    command = (sys.executable, str(tmp_path / "train.py"), *arguments)
+    return horovodrun("-np", "2", "--compression", "mine", *command, limit=110)
+
+
+def test_a_script_that_says_nothing(tmp_path: Path) -> None:
+    result = run(tmp_path, "--register")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("all right") == 2
+
+
+def test_what_nobody_knows_ends_the_job_and_names_the_variable(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    assert result.returncode != 0
+    assert "ValueError: HOROVOD_COMPRESSION=mine: " in result.stderr and "there is no 'mine'" in result.stderr
