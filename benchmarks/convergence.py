@@ -50,7 +50,7 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
         help=f"as for HOROVOD_COMPRESSION; {BASELINE} is added",
     )
     option("--seeds", type=int, default=5, help="at least so many, from 1 on")
-    option("--max-seeds", type=int, default=12, help="at most so many, where intervals stay wide")
+    option("--max-seeds", type=int, default=20, help="at most so many, where intervals stay wide")
     option("--interval", type=float, default=0.4, help="percent: half the width that an interval may have")
     option("--np", type=int, default=2, help="number of ranks")
     option(
@@ -59,6 +59,7 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     option("--out", type=Path, default=HERE.parent / "runs" / "convergence", help="folder of finished runs")
     option("--plots", type=Path, help="draw convergence_*.svg into this folder")
     option("--into", type=Path, help="page whose results of this benchmark are replaced")
+    option("--finished-only", action="store_true", help="train nothing; show what --out has already")
     option("--time-limit", type=float, default=600, help="seconds for one run")
     return parser.parse_args(words)
 
@@ -113,14 +114,29 @@ def train(args: argparse.Namespace, runs: list[Run]) -> None:
         )
 
 
-def add_runs(args: argparse.Namespace, results: Results, wanted: list[Run]) -> None:
-    """Brings the wanted runs into the results, from their files or by doing them."""
-    missing = [run for run in wanted if finished(args, run) is None]
-    if missing:
-        train(args, missing)
-    for run in wanted:
-        task, compression, seed = run
-        results.setdefault(task, {}).setdefault(compression, {})[seed] = finished(args, run) or {}
+def collect(args: argparse.Namespace) -> Results:
+    """The results of all runs asked for, and of the seeds that these make necessary."""
+    names = list(dict.fromkeys([BASELINE, *args.compressions]))
+    # Seed by seed, so that whatever an interruption leaves can be compared.
+    wanted = [
+        (task, name, seed) for seed in range(1, args.seeds + 1) for task in args.tasks for name in names
+    ]
+    asked: set[Run] = set()
+    results: Results = {task: {} for task in args.tasks}
+    while wanted:
+        asked |= set(wanted)
+        missing = [run for run in wanted if finished(args, run) is None]
+        if missing and not args.finished_only:
+            train(args, missing)
+        for run in wanted:
+            record = finished(args, run)
+            if record is not None:
+                results[run[0]].setdefault(run[1], {})[run[2]] = record
+        without = [task for task in args.tasks if BASELINE not in results[task]]
+        if without:
+            sys.exit(f"{args.out} has no run of {', '.join(without)} without compression to compare with")
+        wanted = [run for run in too_wide(args, results) if run not in asked]
+    return results
 
 
 def too_wide(args: argparse.Namespace, results: Results) -> list[Run]:
@@ -140,14 +156,7 @@ def too_wide(args: argparse.Namespace, results: Results) -> list[Run]:
 
 def main(words: list[str]) -> int:
     args = parse_arguments(words)
-    compressions = list(dict.fromkeys([BASELINE, *args.compressions]))
-    results: Results = {}
-    seeds = range(1, args.seeds + 1)
-    # Seed by seed, so that whatever an interruption leaves can be compared.
-    wanted = [(task, name, seed) for seed in seeds for task in args.tasks for name in compressions]
-    while wanted:
-        add_runs(args, results, wanted)
-        wanted = too_wide(args, results)
+    results = collect(args)
     text = section(results)
     print(f"\n{text}")
     if args.plots:

@@ -76,6 +76,8 @@ def test_runs_are_kept_compared_and_not_done_again(tmp_path: Path) -> None:
         assert "bit8" in (tmp_path / name).read_text()
         assert (tmp_path / name).stat().st_size < 150_000
 
+    assert run(tmp_path, "--tasks", "language", "--finished-only").strip() == table.strip()
+
     # Alone in its job a run ends with the same bits as after others; the rest is taken as it is.
     (tmp_path / "language" / "bit8-seed2.json").unlink()
     second = run(tmp_path, "--tasks", "language")
