@@ -11,6 +11,7 @@ from convergence_statistics import Estimate, estimate, first_reached, paired
 from convergence_tasks import TASKS
 
 BASELINE = "none"
+LINK_BYTES_PER_SECOND = 1e9 / 8
 Record = dict[str, Any]  # what convergence_worker.py writes
 Results = dict[str, dict[str, dict[int, Record]]]  # by task, compression and seed
 
@@ -47,22 +48,20 @@ def final_row(task: str, compression: str, runs: dict[int, Record], baseline: di
     losses = [run["loss"] for run in runs.values()]
     accuracies = [100 * run["accuracy"] for run in runs.values()]
     samples = accuracies if judged_by == "accuracy" else losses
+    cells = [compression, f"{mean(losses):.4f}", f"{mean(accuracies):.2f}"]
+    cells.append(f"{stdev(samples):.4f}" if len(samples) > 1 else "-")
+    if compression == BASELINE:
+        return [*cells, "", "", "", str(len(runs))]
+    same_seeds = mean(run[judged_by] for seed, run in baseline.items() if seed in runs)
+    cells.append(f"{same_seeds:.4f}" if judged_by == "loss" else f"{100 * same_seeds:.2f}")
     difference = estimate(paired(runs, baseline, judged_by))
-    against = "" if compression == BASELINE else f"{difference.mean:+.3f} ± {difference.half_width:.3f}"
-    return [
-        compression,
-        f"{mean(losses):.4f}",
-        f"{mean(accuracies):.2f}",
-        f"{stdev(samples):.4f}" if len(samples) > 1 else "-",
-        against,
-        "" if compression == BASELINE else verdict(task, compression, difference),
-        str(len(runs)),
-    ]
+    cells.append(f"{difference.mean:+.3f} ± {difference.half_width:.3f}")
+    return [*cells, verdict(task, compression, difference), str(len(runs))]
 
 
 def final_table(task: str, by_compression: dict[str, dict[int, Record]]) -> str:
     judged_by = TASKS[task].judged_by
-    headings = ["compression", "loss", "accuracy, %", f"st. dev. of {judged_by}"]
+    headings = ["compression", "loss", "accuracy, %", f"st. dev. of {judged_by}", "float32, same seeds"]
     headings += [f"difference, {UNIT[judged_by]}", "within limit", "seeds"]
     baseline = by_compression[BASELINE]
     rows = [final_row(task, name, runs, baseline) for name, runs in by_compression.items()]
@@ -70,24 +69,20 @@ def final_table(task: str, by_compression: dict[str, dict[int, Record]]) -> str:
 
 
 def cost_table(task: str, by_compression: dict[str, dict[int, Record]]) -> str:
-    """Steps, bytes and time to the target, the middle one of all seeds."""
+    """Steps to the target, bytes sent by then and what a link takes for them: the middle one of all seeds."""
     judged_by, target = TASKS[task].judged_by, TASKS[task].target
     rows = []
     for name, runs in by_compression.items():
-        spent = {
-            unit: median([first_reached(run, judged_by, target, unit) for run in runs.values()])
-            for unit in ("step", "bytes_sent", "seconds")
-        }
-        whole = median([run["bytes_sent"] / run["steps"] for run in runs.values()])
-        cells = [f"{whole / 1e3:.1f}"]
-        if math.isnan(sum(spent.values())):
-            cells += ["never", "", ""]
-        else:
-            cells += [f"{spent['step']:.0f}", f"{spent['bytes_sent'] / 1e6:.2f}", f"{spent['seconds']:.1f}"]
-        rows.append([name, *cells])
+        steps, sent = (
+            median([first_reached(run, judged_by, target, unit) for run in runs.values()])
+            for unit in ("step", "bytes_sent")
+        )
+        per_step = median([run["bytes_sent"] / run["steps"] for run in runs.values()])
+        reached = [f"{steps:.0f}", f"{sent / 1e6:.2f}", f"{sent / LINK_BYTES_PER_SECOND:.2f}"]
+        rows.append([name, f"{per_step / 1e3:.1f}", *(["never", "", ""] if math.isnan(steps) else reached)])
     shown = f"loss {target:g}" if judged_by == "loss" else f"{100 * target:g} %"
     return report.table(
-        ["compression", "KB per step", f"steps to {shown}", "MB sent by then", "seconds by then"], rows
+        ["compression", "KB per step", f"steps to {shown}", "MB by then", "s at 1 Gbit/s"], rows
     )
 
 
