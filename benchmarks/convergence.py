@@ -128,15 +128,20 @@ def collect(args: argparse.Namespace) -> Results:
         missing = [run for run in wanted if finished(args, run) is None]
         if missing and not args.finished_only:
             train(args, missing)
-        for run in wanted:
-            record = finished(args, run)
-            if record is not None:
-                results[run[0]].setdefault(run[1], {})[run[2]] = record
+        add_finished(args, wanted, results)
         without = [task for task in args.tasks if BASELINE not in results[task]]
         if without:
             sys.exit(f"{args.out} has no run of {', '.join(without)} without compression to compare with")
         wanted = [run for run in too_wide(args, results) if run not in asked]
     return results
+
+
+def add_finished(args: argparse.Namespace, runs: list[Run], results: Results) -> None:
+    for run in runs:
+        record = finished(args, run)
+        if record is not None:
+            task, compression, seed = run
+            results[task].setdefault(compression, {})[seed] = record
 
 
 def too_wide(args: argparse.Namespace, results: Results) -> list[Run]:
