@@ -137,6 +137,16 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     return markdown if is_copy(place) else with_links_in_site(markdown, origin_of(place))
 
 
+def breakable(cell: re.Match[str]) -> str:
+    """The code in a table's cell: lines may break after an underscore or a dot, but not after the -- of a flag."""
+    names = re.sub(r"(?<=\w[._])(?=\w)", "<wbr>", cell[0])
+    return re.sub(r"(?<=>)(--?\w+)", r'<span class="unbroken">\1</span>', names)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    return re.sub(r"(?<=<td>)<code>.*?(?=</td>)", breakable, html)
+
+
 def on_post_page(output: str, page: Page, **_: Any) -> str:
     """Pages in Chinese say so, for screen readers and the choice of a font."""
     is_chinese = page.file.src_uri.startswith("zh/")
