@@ -20,7 +20,7 @@ endif
 BUILD_INPUTS := setup.py pyproject.toml CMakeLists.txt horovod/__init__.py $(wildcard build_support/*.py) \
 	$(shell find horovod/native -name '*.cc' -o -name '*.h')
 
-.PHONY: help mnist test test-fresh test-sanitize check bench clean
+.PHONY: help mnist test test-fresh test-sanitize check bench docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -49,6 +49,10 @@ test-sanitize: $(VENV)/.tests ## test/single under AddressSanitizer, UBSan and T
 	@bash scripts/test_sanitized.sh $(BIN)/python address,undefined
 	@bash scripts/test_sanitized.sh $(BIN)/python thread
 
+docs: $(VENV)/.tests ## the documentation site, in build/site; open build/site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
+
 clean: ## remove what was built, but not .venv
 	rm -rf build dist *.egg-info horovod/*.so horovod/build_info.json $(VENV)/.package
 
@@ -75,5 +79,6 @@ $(VENV)/.examples: $(VENV)/.package
 $(VENV)/.tests: $(VENV)/.examples
 	@echo "installing what the checks and tests need"
 	@$(PIP) $$($(BIN)/python scripts/requirements_of.py test) $$($(BIN)/python scripts/requirements_of.py check) \
+		$$($(BIN)/python scripts/requirements_of.py docs) \
 		$$($(BIN)/python -m build_support.requirements)
 	@touch $@

@@ -1,4 +1,4 @@
-"""MkDocs hook: files outside of docs/ that pages link to become pages of the site; every page gets a description.
+"""MkDocs hook: files outside of docs/ that pages link to become pages of the site; pages get descriptions.
 
 A link such as ../examples/pytorch_mnist.py leads to the file where the repository is read, on disk or on a
 code host. In the site it leads to a page source/examples/pytorch_mnist.py.html with the same text. A link to
@@ -42,7 +42,7 @@ def prose(text: str) -> Iterator[tuple[int, str]]:
 
 
 def links(text: str, origin: str) -> Iterator[tuple[int, str, str]]:
-    """Line, target as written and path from the repository's root of each relative link of the file origin."""
+    """Of each relative link of the file origin: line, target, and the path from the repository's root."""
     for number, line in prose(text):
         for match in LINK.finditer(line):
             yield number, match[1], posixpath.normpath(posixpath.join(posixpath.dirname(origin), match[1]))
@@ -88,12 +88,16 @@ def copied(root: Path, path: str) -> str:
     if target.suffix == ".md":
         return with_links_in_site(text, path)
     language = LANGUAGES.get(target.suffix) or LANGUAGES.get(target.name, "text")
-    fence = "`" * (2 + max((len(run) for run in re.findall("`{2,}", text)), default=1))
+    fence = "`" * (1 + max((len(run) for run in re.findall("`{2,}", text)), default=2))
     return f"# {path}\n\nThe file of the repository.\n\n{fence}{language}\n{text}\n{fence}\n"
 
 
 def outside(root: Path, origins: list[str]) -> list[str]:
-    """What these files link to outside of docs/, and what those link to in turn. PluginError if it is not there."""
+    """What these files link to outside of docs/, and what those link to in turn.
+
+    Raises:
+        PluginError: there is no such file.
+    """
     found: list[str] = []
     waiting = list(origins)
     while waiting:
@@ -119,8 +123,9 @@ def description(markdown: str) -> str:
             text = re.sub(r"(?<!\w)[*_]+|[*_]+(?!\w)|`", "", text)
             if len(text) <= LONGEST_DESCRIPTION:
                 return text
-            ends = [end.end() for end in re.finditer(r"[.:](?= )|。", text) if end.end() <= LONGEST_DESCRIPTION]
-            return text[: ends[-1]].rstrip(":") if ends else text[:LONGEST_DESCRIPTION].rsplit(" ", 1)[0] + " …"
+            begin = text[:LONGEST_DESCRIPTION]
+            ends = [end.end() for end in re.finditer(r"[.:](?= )|。", begin)]
+            return begin[: ends[-1]].rstrip(":") if ends else begin.rsplit(" ", 1)[0] + " …"
     return ""
 
 
@@ -138,13 +143,17 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def breakable(cell: re.Match[str]) -> str:
-    """The code in a table's cell: lines may break after an underscore or a dot, but not after the -- of a flag."""
-    names = re.sub(r"(?<=\w[._])(?=\w)", "<wbr>", cell[0])
-    return re.sub(r"(?<=>)(--?\w+)", r'<span class="unbroken">\1</span>', names)
+    """The code in a table's cell: a line may end after an underscore or a dot, but not after a flag's --."""
+
+    def name(code: re.Match[str]) -> str:
+        parts = re.sub(r"(?<=\w[._])(?=\w)", "<wbr>", code[1])
+        return "<code>" + re.sub(r"^--?\w+", r'<span class="unbroken">\g<0></span>', parts) + "</code>"
+
+    return re.sub(r"<code>([^<]*)</code>", name, cell[0])
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    return re.sub(r"(?<=<td>)<code>.*?(?=</td>)", breakable, html)
+    return re.sub(r"<td\b.*?</td>", breakable, html)
 
 
 def on_post_page(output: str, page: Page, **_: Any) -> str:
