@@ -40,7 +40,7 @@ class MadeHosts:
         rate: limit of each cable in each direction, as tc takes it ("1gbit"), or "none".
         name: of the cluster; the default is a name that no other cluster has.
         prefix: of the hosts' names.
-        keep: the hosts outlive this process; otherwise the next who makes hosts removes what this one has left.
+        keep: the hosts outlive this process; otherwise the next who makes hosts removes what this one left.
     """
 
     def __init__(
