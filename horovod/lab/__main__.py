@@ -74,8 +74,8 @@ def _do(chosen: Chosen) -> int:
     failed = conduct(chosen.out, chosen.plans, shown)
     if failed:
         _complain(
-            f"no report: {len(failed)} of {len(chosen.plans)} runs failed ({', '.join(failed)}). What was done "
-            "is kept; put right what they say, and the same command does only these"
+            f"no report: {len(failed)} of {len(chosen.plans)} runs failed ({', '.join(failed)}). What was "
+            "done is kept; put right what they say, and the same command does only these"
         )
         return 1
     try:

@@ -72,9 +72,10 @@ def _check(runs: Sequence[Run]) -> None:
                     f"{run.folder} and {first.folder} cannot be compared: their {what} is {other} and {one}. "
                     "Delete the folder of the wrong one and start the lab again"
                 )
-        twin = seen.setdefault((_key(run), run.plan.seed), run)
-        if twin is not run:
-            raise ValueError(f"{run.folder} and {twin.folder} are the same run; leave one out")
+        which = (_key(run), run.plan.seed)
+        if which in seen:
+            raise ValueError(f"{run.folder} and {seen[which].folder} are the same run; leave one out")
+        seen[which] = run
 
 
 def _row(
