@@ -1,4 +1,4 @@
-"""The lab as a whole: it does all runs and reports, goes on after an end of any kind, and names what failed."""
+"""The lab as a whole: it does all runs and reports, goes on after any end, and names what failed."""
 
 from __future__ import annotations
 
