@@ -36,19 +36,19 @@ _COUNT = (_is_count, "a whole number of 0 or more")
 _SHARE = (lambda value: _is_number(value) and 0 <= value <= 1, "a number from 0 to 1")
 _TEXT = (_is_text, "a text")
 _TRUTH = (lambda value: isinstance(value, bool), "true or false")
-_COMMON: dict[str, tuple[_Check, str]] = {
+COMMON: dict[str, tuple[_Check, str]] = {
     "dataset": _TEXT,
     "compression": _TEXT,
     "ranks": _COUNT,
     "seed": _COUNT,
     "epoch": _COUNT,
 }
-_FIELDS: dict[str, dict[str, tuple[_Check, str]]] = {
+FIELDS: dict[str, dict[str, tuple[_Check, str]]] = {
     "step": {"step": _COUNT, "steps": _COUNT, "seconds": _SECONDS, "wait_seconds": _SECONDS, "loss": _NUMBER},
     "epoch": {"loss": _NUMBER, "accuracy": _SHARE},
     "final": {"checksum": _TEXT, "identical": _TRUTH},
 }
-_TRAFFIC = {"bytes_sent": _COUNT, "tensor_bytes": _COUNT}  # in "final", but of a run without Horovod
+TRAFFIC = {"bytes_sent": _COUNT, "tensor_bytes": _COUNT}  # in "final", but of a run without Horovod
 
 
 def read(folder: Path) -> Run:
@@ -116,13 +116,13 @@ class _Reader:
                 record = json.loads(line)
             except json.JSONDecodeError as error:
                 self._fail(f"not JSON: {error}")
-            if not isinstance(record, dict) or record.get("event") not in _FIELDS:
-                self._fail(f"no record: its event must be one of {', '.join(_FIELDS)}")
+            if not isinstance(record, dict) or record.get("event") not in FIELDS:
+                self._fail(f"no record: its event must be one of {', '.join(FIELDS)}")
             self._check_fields(record)
             yield record
 
     def _check_fields(self, record: dict[str, Any]) -> None:
-        wanted = {**_COMMON, **_FIELDS[record["event"]]}
+        wanted = {**COMMON, **FIELDS[record["event"]]}
         for name, (is_right, meaning) in wanted.items():
             if name not in record:
                 self._fail(f"the {record['event']} record has no {name}")
@@ -178,7 +178,7 @@ class _Reader:
                 f"the run ended after {len(self._epochs)} epochs and {self._step} steps; its plan has "
                 f"{self._plan.epochs} epochs"
             )
-        for name, (is_right, meaning) in _TRAFFIC.items():
+        for name, (is_right, meaning) in TRAFFIC.items():
             if name not in record and self._plan.ranks > 1:
                 self._fail(f"the final record has no {name}")
             if name in record and not is_right(record[name]):
