@@ -20,13 +20,19 @@ endif
 BUILD_INPUTS := setup.py pyproject.toml CMakeLists.txt horovod/__init__.py $(wildcard build_support/*.py) \
 	$(shell find horovod/native -name '*.cc' -o -name '*.h')
 
-.PHONY: help mnist test test-fresh test-sanitize check bench clean
+# Further options of `make lab`: make lab LAB="--lang zh --np 1 2"
+LAB ?=
+
+.PHONY: help mnist lab test test-fresh test-sanitize check bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 mnist: $(VENV)/.examples ## train MNIST for one epoch: 2 processes, 8-bit gradients
 	@horovodrun -np 2 python examples/pytorch_mnist_compress.py --bit8-allreduce --epochs 1 --allow-digits
+
+lab: $(VENV)/.lab ## the experiment: train with 1, 2 and 4 ranks, in 32, 16 and 8 bits, and report (LAB="more options")
+	@$(BIN)/python -m horovod.lab --epochs 1 --seeds 1 $(LAB)
 
 test: check ## all checks, then all tests but the slow ones
 	@$(BIN)/pytest -m 'not slow' test
@@ -72,7 +78,11 @@ $(VENV)/.examples: $(VENV)/.package
 	@$(PIP) $$($(BIN)/python scripts/requirements_of.py examples)
 	@touch $@
 
-$(VENV)/.tests: $(VENV)/.examples
+$(VENV)/.lab: $(VENV)/.examples
+	@$(PIP) $$($(BIN)/python scripts/requirements_of.py lab)
+	@touch $@
+
+$(VENV)/.tests: $(VENV)/.lab
 	@echo "installing what the checks and tests need"
 	@$(PIP) $$($(BIN)/python scripts/requirements_of.py test) $$($(BIN)/python scripts/requirements_of.py check) \
 		$$($(BIN)/python -m build_support.requirements)

@@ -15,6 +15,10 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
     "torch": ("horovod.common", "horovod._native", "torch", "numpy", "cloudpickle", "packaging"),
     "made_hosts": (),
     "runner": ("horovod.common.build_info", "yaml", "psutil", "cloudpickle"),
+    "lab": (
+        *("horovod.runner", "horovod.made_hosts", "rich"),
+        *("horovod.common.basics", "horovod.torch", "torch"),  # for record.py, inside a training script
+    ),
 }
 
 
