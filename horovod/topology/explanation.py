@@ -45,9 +45,7 @@ def _table(ranks: Ranks, routes: Sequence[Route]) -> list[str]:
         instead = f"{other[0]}, {words.duration(other[1])}" if other else ""
         estimate = words.duration(route.milliseconds) if route.estimates else ""
         used = route.compression if route.is_encoded or route.compression == "none" else "none (exact)"
-        lines.append(
-            row.format(words.size(route.size), used, route.name, estimate, instead).rstrip()
-        )
+        lines.append(row.format(words.size(route.size), used, route.name, estimate, instead).rstrip())
     return [*lines, *_rules(ranks, routes)]
 
 

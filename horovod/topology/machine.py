@@ -97,7 +97,7 @@ def own_interfaces() -> dict[str, Interface]:
 
 
 def with_prefix(address: str, netmask: str | None) -> str:
-    """"10.0.0.1/24"; "" for an address that has a meaning on one cable only."""
+    """ "10.0.0.1/24"; "" for an address that has a meaning on one cable only."""
     own = ipaddress.ip_address(address.partition("%")[0])
     if own.is_link_local:
         return ""

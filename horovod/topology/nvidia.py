@@ -57,23 +57,27 @@ def gpus_in(table: str) -> tuple[Gpu, ...]:
 
 def links_in(matrix: str, status: str, among: tuple[Gpu, ...]) -> tuple[GpuLink, ...]:
     """One link for each pair of GPUs, from `topo -m`, with NVLink's speed from `nvlink --status`."""
-    by_index = {gpu.index: gpu for gpu in among}
     speeds = _nvlink_speeds(status)
-    columns: list[int] = []
-    found = []
-    for line in _TERMINAL.sub("", matrix).splitlines():
-        words = line.split()
-        numbers = [int(word[3:]) for word in words if re.fullmatch(r"GPU\d+", word)]
-        if not columns and numbers:
-            columns = numbers
-        elif columns and words and words[0] == f"GPU{numbers[0] if numbers else ''}":
-            ways = zip(columns, words[1:], strict=False)
-            found += [
-                _link(by_index[numbers[0]], by_index[other], way, speeds)
-                for other, way in ways
-                if numbers[0] < other and numbers[0] in by_index and other in by_index
-            ]
+    ways = _ways_in(_TERMINAL.sub("", matrix))
+    pairs = [(first, second) for first in among for second in among if first.index < second.index]
+    found = [
+        _link(first, second, ways.get((first.index, second.index), ""), speeds) for first, second in pairs
+    ]
     return tuple(link for link in found if link is not None)
+
+
+def _ways_in(matrix: str) -> dict[tuple[int, int], str]:
+    """The words of the matrix: one line names the columns, and each GPU has a line that begins with its name."""
+    ways: dict[tuple[int, int], str] = {}
+    columns: list[int] = []
+    for line in matrix.splitlines():
+        words = line.split()
+        named = [int(word[3:]) for word in words if re.fullmatch(r"GPU\d+", word)]
+        if not columns:
+            columns = named
+        elif named and words[0] == f"GPU{named[0]}":
+            ways |= {(named[0], column): word for column, word in zip(columns, words[1:], strict=False)}
+    return ways
 
 
 def _link(first: Gpu, second: Gpu, way: str, speeds: dict[int, int]) -> GpuLink | None:

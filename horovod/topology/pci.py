@@ -26,7 +26,7 @@ def model(machine: Machine, address: str) -> str | None:
 
 
 def name_in(listed: str, vendor: str, device: str) -> str | None:
-    """Maker and device in a pci.ids file: "15b3  Mellanox Technologies", and below it "\\t1017  MT27800 ..."."""
+    """Maker and device in a pci.ids file: "15b3  Mellanox", and below it "\\t1017  MT27800 ..."."""
     maker = re.search(rf"^{vendor}[ \t]+(.+)$", listed, re.MULTILINE)
     if maker is None:
         return None

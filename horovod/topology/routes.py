@@ -21,16 +21,16 @@ _MEANING = {
     "alone": "There is one rank: nothing is sent.",
     "window gather": "All ranks share memory: each reads what all the others have put there and adds it up. "
     "One round, so it suits few ranks and small sizes.",
-    "window scatter": "All ranks share memory: each adds up one slice for all, and then reads the other slices. "
-    "Two rounds, but no number is added up twice.",
+    "window scatter": "All ranks share memory: each adds up one slice for all, and then reads the other "
+    "slices. Two rounds, but no number is added up twice.",
     "exchange gather": "Every rank sends its numbers to every other. One round, so it suits small sizes, for "
     "which waiting costs most, and two ranks, which send as much either way.",
     "exchange scatter": "Every rank gets one slice from all others, adds it up, and sends the sum back. Two "
     "rounds, but with more than two ranks fewer bytes cross the network.",
-    "hierarchical gather": "The ranks of each host add up in their memory first; then hosts send their sums to "
-    "all other hosts. What crosses the network does not grow with the ranks of a host.",
-    "hierarchical scatter": "The ranks of each host add up in their memory first; then each host gets a slice "
-    "from all others, adds it up, and sends the sum back. It sends least over the network.",
+    "hierarchical gather": "The ranks of each host add up in their memory first; then hosts send their sums "
+    "to all other hosts. What crosses the network does not grow with the ranks of a host.",
+    "hierarchical scatter": "The ranks of each host add up in their memory first; then each host gets a "
+    "slice from all others, adds it up, and sends the sum back. It sends least over the network.",
 }
 
 

@@ -1,1 +1,2 @@
-def drawing(hosts, ranks=None, routes=()): return "<svg/>"
+def drawing(hosts, ranks=None, routes=()):
+    return "<svg/>"

@@ -65,8 +65,10 @@ def _host_rows(group: words.Group) -> Iterator[_Row]:
 
 
 def _socket_text(socket: Socket, has_others: bool) -> str:
-    name = "sockets (the machine does not tell them apart)" if socket.number is None else (
-        f"socket {socket.number}"
+    name = (
+        "sockets (the machine does not tell them apart)"
+        if socket.number is None
+        else (f"socket {socket.number}")
     )
     text = f"{name}: {words.processor(socket)}, {words.cores(socket)}"
     return f"{text}, {words.memory(socket.memory_bytes)}" if has_others and socket.memory_bytes else text
@@ -182,7 +184,9 @@ def _with_cables(lines: list[str], networks: list[list[int]]) -> list[str]:
 def _draw_cable(row: list[str], column: int, corner: str) -> None:
     row[WIDTH - 1] = "├"
     for place in range(WIDTH, column):
-        row[place] = {"│": "┼", "┐": "┬", "┘": "┴", "┤": "┼"}.get(row[place], "─" if row[place] == " " else row[place])
+        row[place] = {"│": "┼", "┐": "┬", "┘": "┴", "┤": "┼"}.get(
+            row[place], "─" if row[place] == " " else row[place]
+        )
     row[column] = corner
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -24,9 +25,13 @@ def memory(size: int) -> str:
 
 
 def rate(bits_per_second: float) -> str:
-    number, unit = (bits_per_second / 1e9, "Gbit/s") if bits_per_second >= 1e9 else (
-        bits_per_second / 1e6,
-        "Mbit/s",
+    number, unit = (
+        (bits_per_second / 1e9, "Gbit/s")
+        if bits_per_second >= 1e9
+        else (
+            bits_per_second / 1e6,
+            "Mbit/s",
+        )
     )
     return f"{number:.3g} {unit}" if number < 1000 else f"{number:.0f} {unit}"
 
@@ -49,7 +54,7 @@ def number_of(count: int, what: str) -> str:
 
 
 def numbers(values: Iterable[int]) -> str:
-    """"0-3, 6"."""
+    """ "0-3, 6"."""
     runs: list[list[int]] = []
     for value in sorted(values):
         if runs and value == runs[-1][-1] + 1:
@@ -64,7 +69,7 @@ def rank_label(ranks: Sequence[int]) -> str:
 
 
 def processor(socket: Socket) -> str:
-    """"Intel Xeon Gold 6348 @ 2.60GHz": without the marks that makers put in."""
+    """ "Intel Xeon Gold 6348 @ 2.60GHz": without the marks that makers put in."""
     if socket.model is None:
         return "model unknown"
     plain = re.sub(r"\((R|TM|r|tm)\)|\bCPU\b|\bProcessor\b", "", socket.model)
@@ -77,7 +82,7 @@ def cores(socket: Socket) -> str:
 
 
 def speed(nic: Nic) -> str:
-    """"25 Gbit/s, RDMA"; says so where it is unknown, or nothing is plugged in."""
+    """ "25 Gbit/s, RDMA"; says so where it is unknown, or nothing is plugged in."""
     if not nic.is_up:
         return "no link"
     told = "speed unknown" if nic.bits_per_second is None else rate(nic.bits_per_second)
@@ -140,22 +145,17 @@ FOLD_FROM = 3  # hosts that are alike: two are drawn both, as a picture of how t
 
 
 def groups(hosts: Sequence[Host], ranks: Ranks | None) -> list[Group]:
-    """Hosts in order; neighbours that are alike, and have as many ranks, together."""
-    found: list[list[int]] = []
-    placed = [ranks.of(number) if ranks else [] for number in range(len(hosts))]
-    for number, host in enumerate(hosts):
-        last = found[-1][0] if found else None
-        alike = last is not None and _shape(hosts[last]) == _shape(host)
-        if alike and last is not None and len(placed[last]) == len(placed[number]):
-            found[-1].append(number)
+    """Hosts in order; neighbours that are alike, and have as many ranks, together if they are many."""
+    singles = [Group((host,), tuple(ranks.of(n)) if ranks else ()) for n, host in enumerate(hosts)]
+    found: list[Group] = []
+    for _, part in itertools.groupby(singles, key=lambda one: (_shape(one.host), len(one.ranks))):
+        alike = list(part)
+        if len(alike) < FOLD_FROM:
+            found += alike
         else:
-            found.append([number])
-    folded = [[part] if len(part) >= FOLD_FROM else [[number] for number in part] for part in found]
-    return [
-        Group(tuple(hosts[n] for n in part), tuple(rank for n in part for rank in placed[n]))
-        for parts in folded
-        for part in parts
-    ]
+            members = tuple(one.host for one in alike)
+            found.append(Group(members, tuple(rank for one in alike for rank in one.ranks)))
+    return found
 
 
 def _shape(host: Host) -> Host:
