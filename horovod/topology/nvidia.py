@@ -67,7 +67,7 @@ def links_in(matrix: str, status: str, among: tuple[Gpu, ...]) -> tuple[GpuLink,
 
 
 def _ways_in(matrix: str) -> dict[tuple[int, int], str]:
-    """The words of the matrix: one line names the columns, and each GPU has a line that begins with its name."""
+    """The words of the matrix: a line names the columns, and each GPU has a line behind its name."""
     ways: dict[tuple[int, int], str] = {}
     columns: list[int] = []
     for line in matrix.splitlines():

@@ -83,27 +83,16 @@ def _hanging_on(group: words.Group, socket: int | None) -> list[_Branch]:
     if socket is None:
         return []
     branches: list[_Branch] = []
-    for together in switches(host):
+    for together in words.switches(host):
         gpus = [gpu for gpu in host.gpus if gpu.index in together]
         if gpus[0].socket == socket:
             branches.append(("switch", frozenset(), [_gpu_text(gpu) for gpu in gpus]))
-    on_switch = {index for together in switches(host) for index in together}
+    on_switch = {index for together in words.switches(host) for index in together}
     for gpu in host.gpus:
         if gpu.socket == socket and gpu.index not in on_switch:
             branches.append((_gpu_text(gpu), frozenset(), []))
     branches += [(*_nic_text(group, nic), []) for nic in host.nics if nic.socket == socket]
     return branches
-
-
-def switches(host: Host) -> list[list[int]]:
-    """GPUs (indices) that share a PCIe switch."""
-    found: list[set[int]] = []
-    for link in host.gpu_links:
-        if link.kind == "switch":
-            both = {link.first, link.second}
-            touching = [group for group in found if group & both]
-            found = [group for group in found if not group & both] + [both.union(*touching)]
-    return [sorted(group) for group in sorted(found, key=min)]
 
 
 def _tree(branches: Sequence[_Branch]) -> Iterator[_Row]:

@@ -114,6 +114,17 @@ def _way(link: GpuLink) -> str:
     return f"NVLink, {number_of(link.links, 'link')}{each}"
 
 
+def switches(host: Host) -> list[list[int]]:
+    """GPUs (indices) that share a PCIe switch."""
+    found: list[set[int]] = []
+    for link in host.gpu_links:
+        if link.kind == "switch":
+            both = {link.first, link.second}
+            touching = [group for group in found if group & both]
+            found = [group for group in found if not group & both] + [both.union(*touching)]
+    return [sorted(group) for group in sorted(found, key=min)]
+
+
 @dataclass(frozen=True)
 class Group:
     """Hosts that are alike, drawn as one when they are many, and the ranks on them."""
@@ -158,16 +169,15 @@ def groups(hosts: Sequence[Host], ranks: Ranks | None) -> list[Group]:
     return found
 
 
-def _shape(host: Host) -> Host:
-    """Without what differs between hosts that are alike: names, and addresses in the same networks."""
+def _shape(host: Host) -> tuple[Host, str]:
+    """Without what differs between hosts that are alike: names, addresses, and a few bytes of memory."""
     nics = tuple(
         replace(nic, addresses=tuple(str(ipaddress.ip_interface(text).network) for text in nic.addresses))
         for nic in host.nics
     )
-    # Kernels reserve a little more here and there: to a hundredth, the memory of alike hosts is the same.
-    total = None if host.memory_bytes is None else round(host.memory_bytes / 2**30, -1)
+    total = "" if host.memory_bytes is None else memory(host.memory_bytes)
     sockets = tuple(replace(socket, memory_bytes=None) for socket in host.sockets)
-    return replace(host, name="", nics=nics, sockets=sockets, memory_bytes=total and int(total))
+    return replace(host, name="", nics=nics, sockets=sockets, memory_bytes=None), total
 
 
 def shared_networks(hosts: Sequence[Host]) -> dict[str, list[tuple[int, str]]]:
