@@ -122,13 +122,13 @@ def _network(
         canvas.path("cable", (rail, min(place for x, place in cables if x == rail)), (rail, y + 4))
     lines = wrapped(f"Network {', '.join(networks)}", WIDTH - 40, 3, NORMAL)
     height = 14 + LINE * (len(lines) + 1)
-    if ranks is None or len(set(ranks.hosts)) < 2:
+    if ranks is None or not _spans_hosts(ranks):
         height -= LINE
     canvas.box(4, y, WIDTH - 8, height, "nic", 10)
     for line in lines:
         canvas.text(WIDTH / 2, y + 19, line, "ink-bold", SMALL, "middle")
         y += LINE
-    if ranks is not None and len(set(ranks.hosts)) > 1:
+    if ranks is not None and _spans_hosts(ranks):
         links = ranks.links
         how = "measured" if links.is_measured else "assumed"
         speed, latency = words.rate(8 / links.network_byte), links.network_latency * 1e6
@@ -150,7 +150,7 @@ def _routes(canvas: Canvas, ranks: Ranks, routes: Sequence[Route], y: float) -> 
     y += 28
     compressions = list(dict.fromkeys(route.compression for route in routes))
     sizes = list(dict.fromkeys(route.size for route in routes))
-    first = 72.0
+    first = 64.0
     column = (WIDTH - first) / len(compressions)
     for number, compression in enumerate(compressions):
         text = "not compressed" if compression == "none" else compression
@@ -162,12 +162,16 @@ def _routes(canvas: Canvas, ranks: Ranks, routes: Sequence[Route], y: float) -> 
         for route in (route for route in routes if route.size == size):
             x = first + compressions.index(route.compression) * column
             cost = words.duration(route.milliseconds) if route.estimates else ""
-            canvas.text(x + column - 12, y + 18, cost, "ink-bold", SMALL, "end")
-            space = column - 20 - width_of(cost, SMALL, True)
+            canvas.text(x + column - 10, y + 18, cost, "ink-bold", SMALL, "end")
+            space = column - 16 - width_of(cost, SMALL, True)
             canvas.text(x, y + 18, cut(route.name, space), "ink")
         y += 26
     how = "measured" if ranks.links.is_measured else "assumed"
-    canvas.text(
-        8, y + 12, f"Estimates of the time of one, from the {how} speed of memory and network", "quiet"
+    text = (
+        f"Estimates of what one takes, from the {how} speed of memory{' and network' * _spans_hosts(ranks)}"
     )
-    return y + 12 + 10
+    return canvas.lines(8, y, wrapped(text, WIDTH - 16)) + 10
+
+
+def _spans_hosts(ranks: Ranks) -> bool:
+    return len(set(ranks.hosts)) > 1

@@ -11,6 +11,7 @@ from horovod.topology.facts import Gpu, GpuLink, Nic, Socket
 
 _GAP = 20.0  # between columns
 _GPU_HEIGHT = 28.0
+_BETWEEN_GPUS = 4.0
 _SWITCH_HEIGHT = 20.0
 _WIRE = 10.0  # the shortest one
 _LABELLED_WIRE = 20.0
@@ -120,14 +121,14 @@ class HostDrawing:
             label = cut(text, width - 8, SMALL, True)
             self.canvas.text(middle, y + 18.5, label, "ink-bold", SMALL, "middle")
             return width
-        each = min(64.0, (width - 6 * (len(gpus) - 1)) / len(gpus))
-        left = middle - (each * len(gpus) + 6 * (len(gpus) - 1)) / 2
+        each = min(64.0, (width - _BETWEEN_GPUS * (len(gpus) - 1)) / len(gpus))
+        left = middle - (each * len(gpus) + _BETWEEN_GPUS * (len(gpus) - 1)) / 2
         for number, gpu in enumerate(gpus):
-            at = left + number * (each + 6)
+            at = left + number * (each + _BETWEEN_GPUS)
             self._gpus[gpu.index] = (at + each / 2, y)
             self.canvas.box(at, y, each, _GPU_HEIGHT, "gpu", 4)
             name = f"GPU {gpu.index}"
-            label = name if width_of(name, SMALL, True) < each - 2 else str(gpu.index)
+            label = name if width_of(name, SMALL, True) < each else str(gpu.index)
             self.canvas.text(at + each / 2, y + 18.5, label, "ink-bold", SMALL, "middle")
         return each
 

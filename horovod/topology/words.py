@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from horovod.topology.facts import GpuLink, Host, Nic, Ranks, Socket
 
+_LEGAL_FORMS = r",? (Corporation|Technologies|Semiconductor|Co\.|Inc\.|Ltd\.?)(?= |,|$)"
 PCIE_WAYS = {
     "switch": "through a switch that both are on",
     "root": "through the root of their socket",
@@ -91,7 +92,7 @@ def speed(nic: Nic) -> str:
 
 def nic_model(nic: Nic) -> str:
     """What it is; the driver at least; "" where neither is known, as of most virtual ones."""
-    return nic.model or nic.driver or ""
+    return re.sub(_LEGAL_FORMS, "", nic.model) if nic.model else nic.driver or ""
 
 
 def connections(host: Host) -> list[str]:
