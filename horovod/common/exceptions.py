@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
-    "HorovodInternalError",
-    "HorovodVersionMismatchError",
-    "HostsUpdatedInterrupt",
+    "HorovodInternalError", "HorovodVersionMismatchError", "HostsUpdatedInterrupt",
     "get_version_mismatch_message",
 ]
 

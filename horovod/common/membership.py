@@ -234,3 +234,4 @@ def _agreed(by_rank: list[dict[str, Any]], size: int) -> list[list[int]]:
         for ranks in sorted(different):
             agreed.append(checked_ranks(ranks, size, [list(range(size)), *agreed]))
     return agreed
+

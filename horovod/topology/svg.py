@@ -166,6 +166,8 @@ def _routes(canvas: Canvas, ranks: Ranks, routes: Sequence[Route], y: float) -> 
             space = column - 16 - width_of(cost, SMALL, True)
             canvas.text(x, y + 18, cut(route.name, space), "ink")
         y += 26
+    if len(ranks.hosts) == 1:
+        return y + 10
     how = "measured" if ranks.links.is_measured else "assumed"
     text = (
         f"Estimates of what one takes, from the {how} speed of memory{' and network' * _spans_hosts(ranks)}"

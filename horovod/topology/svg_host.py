@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 
 from horovod.topology import words
@@ -34,8 +35,9 @@ class HostDrawing:
 
     def draw(self, y: float) -> float:
         """Returns where it ends."""
+        crowd = max(Counter(gpu.socket for gpu in self.host.gpus).values(), default=0)
         nvlinks = [link for link in self.host.gpu_links if link.kind == "NVLink"]
-        y += _PAD + _room_above(nvlinks)
+        y += _PAD + (_room_above(nvlinks) if crowd <= _MOST_GPUS_DRAWN else 0)
         sockets = self.host.sockets
         numbers = {socket.number for socket in sockets} - {None}
         rest = [gpu for gpu in self.host.gpus if gpu.socket not in numbers]

@@ -27,14 +27,9 @@ from horovod.torch.requests import (
 from horovod.torch.submission import start_allreduce
 
 __all__ = [
-    "CompressedGroupedAllreduce",
-    "HorovodAllgather",
-    "HorovodAllreduce",
-    "HorovodAlltoall",
+    "CompressedGroupedAllreduce", "HorovodAllgather", "HorovodAllreduce", "HorovodAlltoall",
     "HorovodBroadcast",
-    "HorovodGroupedAllgather",
-    "HorovodGroupedAllreduce",
-    "HorovodGroupedReducescatter",
+    "HorovodGroupedAllgather", "HorovodGroupedAllreduce", "HorovodGroupedReducescatter",
     "HorovodReducescatter",
     "applied",
 ]

@@ -19,17 +19,8 @@ from horovod.torch.reduce_ops import Average, Sum
 from horovod.torch.requests import start_allgather, start_barrier, start_broadcast, start_grouped_allgather
 
 __all__ = [
-    "allgather",
-    "allgather_async",
-    "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "join",
-    "sparse_allreduce_async",
+    "allgather", "allgather_async", "barrier", "broadcast", "broadcast_", "broadcast_async",
+    "broadcast_async_", "grouped_allgather", "grouped_allgather_async", "join", "sparse_allreduce_async",
 ]
 
 

@@ -11,12 +11,7 @@ import torch
 from horovod.common.util import split_list
 
 __all__ = [
-    "Groups",
-    "checked_groups",
-    "checked_passes",
-    "default_name",
-    "group_members",
-    "parameter_names",
+    "Groups", "checked_groups", "checked_passes", "default_name", "group_members", "parameter_names",
 ]
 
 Groups = int | list[list[torch.Tensor]]

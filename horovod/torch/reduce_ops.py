@@ -8,15 +8,8 @@ from typing import NamedTuple
 from horovod.common.util import get_average_backwards_compatibility_fun
 
 __all__ = [
-    "Adasum",
-    "Average",
-    "Max",
-    "Min",
-    "Product",
-    "ReduceArguments",
-    "Sum",
-    "handle_average_backwards_compatibility",
-    "reduce_arguments",
+    "Adasum", "Average", "Max", "Min", "Product", "ReduceArguments", "Sum",
+    "handle_average_backwards_compatibility", "reduce_arguments",
 ]
 
 Average = 0

@@ -20,14 +20,9 @@ from horovod.torch.reduce_ops import handle_average_backwards_compatibility, red
 from horovod.torch.submission import start_allreduce
 
 __all__ = [
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
-    "grouped_allreduce",
+    "allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "grouped_allreduce",
     "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
+    "grouped_allreduce_async", "grouped_allreduce_async_",
 ]
 
 
@@ -167,7 +162,9 @@ def grouped_allreduce(
     if not tensors:
         return []
     compressed, contexts = zip(*(around.compress(tensor) for tensor in tensors), strict=True)
-    reduced = applied(CompressedGroupedAllreduce, compressor, name, arguments, process_set, *compressed)
+    reduced = applied(
+        CompressedGroupedAllreduce, compressor, name, arguments, process_set, *compressed
+    )
     return [around.decompress(tensor, ctx) for tensor, ctx in zip(reduced, contexts, strict=True)]
 
 

@@ -31,11 +31,7 @@ from horovod.torch.tensors import (
 )
 
 __all__ = [
-    "start_allgather",
-    "start_alltoall",
-    "start_barrier",
-    "start_broadcast",
-    "start_grouped_allgather",
+    "start_allgather", "start_alltoall", "start_barrier", "start_broadcast", "start_grouped_allgather",
     "start_reducescatter",
 ]
 

@@ -17,11 +17,7 @@ from horovod.torch.reduce_ops import Average, reduce_arguments
 from horovod.torch.requests import start_alltoall, start_reducescatter
 
 __all__ = [
-    "alltoall",
-    "alltoall_async",
-    "grouped_reducescatter",
-    "grouped_reducescatter_async",
-    "reducescatter",
+    "alltoall", "alltoall_async", "grouped_reducescatter", "grouped_reducescatter_async", "reducescatter",
     "reducescatter_async",
 ]
 

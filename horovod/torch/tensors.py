@@ -10,12 +10,7 @@ import torch.utils.dlpack
 from horovod import _native as native
 
 __all__ = [
-    "NATIVE_DTYPES",
-    "addressable",
-    "check_served",
-    "described",
-    "from_core",
-    "grouped_from_core",
+    "NATIVE_DTYPES", "addressable", "check_served", "described", "from_core", "grouped_from_core",
     "is_addressable",
 ]
 

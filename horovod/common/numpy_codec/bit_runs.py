@@ -34,12 +34,7 @@ from horovod.common.numpy_codec.runs import (
 )
 
 __all__ = [
-    "VARIANTS",
-    "bit8_decode",
-    "bit8_encode",
-    "bit16_decode",
-    "bit16_encode",
-    "bit16_saturated",
+    "VARIANTS", "bit8_decode", "bit8_encode", "bit16_decode", "bit16_encode", "bit16_saturated",
     "block_scales",
 ]
 

@@ -1,7 +1,7 @@
 """Compressors in text, as variables and command lines hold them.
 
-text   := name [":" option {"," option}]
-option := name "=" value
+    text   := name [":" option {"," option}]
+    option := name "=" value
 """
 
 from __future__ import annotations
