@@ -6,9 +6,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from horovod.common.basics import basics
 from horovod.runner.errors import LaunchError
 from horovod.runner.supervise import say
 from horovod.topology import explanation, job, routes, svg, text
+from horovod.topology.facts import Host
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,10 +26,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(str(error))
         return 1
     chosen = routes.routes(ranks)
-    remarks = [f"{line}\n\n" for line in (remark, note) if line]
+    remarks = [f"{line}\n\n" for line in (remark, note, _about_gpus(hosts)) if line]
     whole = "".join(remarks) + text.drawing(hosts, ranks) + "\n" + explanation.explanation(ranks, chosen)
     print(whole if _terminal_has_boxes() else text.plain(whole), end="")
     return _write(options.get("topology_file"), svg.drawing(hosts, ranks, chosen))
+
+
+def _about_gpus(hosts: Sequence[Host]) -> str:
+    if basics.cuda_built() or not any(host.gpus for host in hosts):
+        return ""
+    return "This build serves no tensors on GPUs: their links play no part in the routes below."
 
 
 def _terminal_has_boxes() -> bool:

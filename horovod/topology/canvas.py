@@ -27,7 +27,7 @@ COLOURS = {
     "gpu-edge": ("#2f8f46", "#3fae5a"),
     "nic": ("#e1ecfb", "#152f50"),
     "nic-edge": ("#2f6fc4", "#5b9bea"),
-    "rank": ("#7a4fc9", "#8d63da"),
+    "rank": ("#7a4fc9", "#8458d4"),
     "on-rank": ("#ffffff", "#ffffff"),
 }
 

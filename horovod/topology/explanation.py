@@ -27,7 +27,7 @@ def links_lines(ranks: Ranks) -> list[str]:
     how = "measured when the job started" if links.is_measured else "assumed, as nothing was measured"
     lines = [f"Links between {words.number_of(len(ranks.hosts), 'rank')} ({how}):"]
     latency, speed = links.memory_latency * 1e6, 1e-9 / links.memory_byte
-    lines.append(f"  memory   {speed:.1f} GB/s; another rank of the host notices after {latency:.0f} us")
+    lines.append(f"  memory   {speed:.1f} GB/s; another rank of the host notices after about {latency:.0f} us")
     if len(set(ranks.hosts)) > 1:
         latency, bits = links.network_latency * 1e6, 8 / links.network_byte
         lines.append(
@@ -51,8 +51,10 @@ def _table(ranks: Ranks, routes: Sequence[Route]) -> list[str]:
 
 def _rules(ranks: Ranks, routes: Sequence[Route]) -> list[str]:
     """Why it is not the cheapest, where it is not."""
+    if len(ranks.hosts) == 1:
+        return []
     reasons = dict.fromkeys(route.reason for route in routes)
-    given = [reason for reason in reasons if not reason.startswith("estimated:") and len(ranks.hosts) > 1]
+    given = [reason for reason in reasons if not reason.startswith("estimated:")]
     if not given:
         return ["", "Each is the cheapest of those that are possible here, by the figures above."]
     return ["", *(f"Not by cost: {reason}." for reason in given)]

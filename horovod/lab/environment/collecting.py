@@ -62,4 +62,4 @@ def _value(found: Sequence[HostRows], name: str) -> str | None:
         return "; ".join(f"{each.host.name}: {each.rows[name] or '-'}" for each in found)
     if values[0] is None or len(found) == 1 or name not in _COUNTED:
         return values[0]
-    return f"{len(found)} x {values[0]}" if name == "gpu_number" else f"{len(found)} x ({values[0]})"
+    return f"{len(found)} x ({values[0]})" if "," in values[0] else f"{len(found)} x {values[0]}"
