@@ -5,6 +5,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV ?= .venv
+IMAGE ?= horovod
 BIN := $(abspath $(VENV))/bin
 export PATH := $(BIN):$(PATH)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
@@ -20,7 +21,7 @@ endif
 BUILD_INPUTS := setup.py pyproject.toml CMakeLists.txt horovod/__init__.py $(wildcard build_support/*.py) \
 	$(shell find horovod/native -name '*.cc' -o -name '*.h')
 
-.PHONY: help mnist test test-fresh test-sanitize check bench clean
+.PHONY: help mnist test test-fresh test-sanitize check bench image clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -48,6 +49,9 @@ bench: $(VENV)/.tests ## codecs, allreduce and the engine beside memcpy, MPI and
 test-sanitize: $(VENV)/.tests ## test/single under AddressSanitizer, UBSan and ThreadSanitizer
 	@bash scripts/test_sanitized.sh $(BIN)/python address,undefined
 	@bash scripts/test_sanitized.sh $(BIN)/python thread
+
+image: ## build the container image with docker, podman or buildah
+	@bash scripts/build_image.sh $(IMAGE)
 
 clean: ## remove what was built, but not .venv
 	rm -rf build dist *.egg-info horovod/*.so horovod/build_info.json $(VENV)/.package

@@ -89,7 +89,8 @@ class Image:
         if not self._keeps:
             self.buildah("rmi", "--all", "--force")
             # The storage driver leaves its own folder mounted on itself.
-            subprocess.run(["umount", str(self.folder / "root" / "overlay")], capture_output=True, check=False)
+            overlay = str(self.folder / "root" / "overlay")
+            subprocess.run(["umount", overlay], capture_output=True, check=False)
             shutil.rmtree(self.folder)
 
     def buildah(self, command: str, *arguments: str, limit: float = BUILD_LIMIT) -> str:
@@ -147,9 +148,7 @@ class Container:
         words = ["buildah", *self.image.storage, "run", *ISOLATION, *options, self.name]
         return [*words, "--", "bash", "-c", command]
 
-    def run(
-        self, command: str, *options: str, limit: float = 120
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, command: str, *options: str, limit: float = 120) -> subprocess.CompletedProcess[str]:
         """stdout and stderr come together; a command that takes too long fails."""
         return subprocess.run(
             self.command(command, *options),
