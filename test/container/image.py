@@ -26,6 +26,8 @@ KEEP = "HOROVOD_TEST_IMAGE_STORAGE"
 SUITE = "bookworm"
 BASE = "localhost/debian-made-here"
 IMAGE = "localhost/horovod"
+# What Debian's "slim" images leave out too.
+NOT_IN_SLIM = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
 BUILD_LIMIT = 1500  # seconds
 ISOLATION = ("--isolation", "chroot", "--network", "host")
 
@@ -46,6 +48,9 @@ def debian() -> Path:
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:
             root, tar = Path(folder) / "root", Path(folder) / made.name
             _run(["debootstrap", "--variant=minbase", SUITE, str(root), mirror()])
+            for unneeded in NOT_IN_SLIM:
+                shutil.rmtree(root / unneeded)
+                (root / unneeded).mkdir()
             _run(["tar", "--create", "--numeric-owner", "--xattrs", f"--file={tar}", "-C", str(root), "."])
             tar.rename(made)
     return made

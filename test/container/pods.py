@@ -18,14 +18,14 @@ from horovod.made_hosts import MadeHosts
 # As root on a made host, whose mounts are its own. A Secret belongs to root, read-only and readable for all.
 MAKE_A_POD = """
 set -e
-root=$1 made=$2 keys=$3 shm=$4
+root=$1 made=$2 keys=$3 shm=$4 secret=$5
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mount -t tmpfs -o mode=1777,size="$shm" shm "$root/dev/shm"
 mount -t tmpfs -o mode=1777 tmp "$root/tmp"
 mount --bind "$made/hosts" "$root/etc/hosts"
 mkdir -p "$root/etc/mpi" && mount -t tmpfs mpi "$root/etc/mpi" && cp "$made/hostfile" "$root/etc/mpi/"
-mount --bind "$made/secret" "$root$keys" && mount -o remount,ro,bind "$root$keys"
+mount --bind "$secret" "$root$keys" && mount -o remount,ro,bind "$root$keys"
 """
 
 
@@ -46,10 +46,18 @@ class Pods:
     """The launcher and the workers of a manifest, on a network of their own. Use it in a `with` block.
 
     root: the files of a container of the image. variables: those of the image. shm: size of /dev/shm.
+    secret: a folder to mount for keys, instead of one as the operator makes it. Hosts are pod1 (the
+    launcher), pod2 and so on; names of pods lead there too.
     """
 
     def __init__(
-        self, manifest: Mapping[str, Any], root: Path, variables: Sequence[str], shm: str = "64m"
+        self,
+        manifest: Mapping[str, Any],
+        root: Path,
+        variables: Sequence[str],
+        *,
+        shm: str = "64m",
+        secret: Path | None = None,
     ) -> None:
         self.spec = manifest["spec"]
         self.root, self.variables, self.shm = root, list(variables), shm
@@ -60,6 +68,7 @@ class Pods:
         self.hosts = MadeHosts(1 + self.count, prefix="pod")
         self._folder = tempfile.TemporaryDirectory(prefix="pods-")
         self.made = Path(self._folder.name)
+        self.secret = secret or self.made / "secret"
         self._servers: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> Pods:
@@ -67,7 +76,13 @@ class Pods:
         self.hosts.up()
         try:
             for host in self.hosts.names:
-                words = [str(self.root), str(self.made), self.spec["sshAuthMountPath"], self.shm]
+                words = [
+                    str(self.root),
+                    str(self.made),
+                    self.spec["sshAuthMountPath"],
+                    self.shm,
+                    str(self.secret),
+                ]
                 done = self.hosts.run(host, ["bash", "-c", MAKE_A_POD, "pod", *words])
                 assert done.returncode == 0, done.stderr
             worker = self.container("Worker")
@@ -86,17 +101,18 @@ class Pods:
 
     def _write(self) -> None:
         self.made.chmod(0o755)
-        addresses = list(self.hosts.addresses.values())
-        known = [f"{address} {name}\n" for address, name in zip(addresses, self.names, strict=True)]
+        table = zip(self.hosts.addresses.items(), self.names, strict=True)
+        known = [f"{address} {name} {host}\n" for (host, address), name in table]
         (self.made / "hosts").write_text("127.0.0.1 localhost\n" + "".join(known))
         slots = self.spec["slotsPerWorker"]
         (self.made / "hostfile").write_text("".join(f"{name} slots={slots}\n" for name in self.names[1:]))
-        secret = self.made / "secret"
-        secret.mkdir()
-        key = secret / "id_rsa"  # its name, whatever kind it is
+        if self.secret.exists():
+            return
+        self.secret.mkdir()
+        key = self.secret / "id_rsa"  # its name, whatever kind it is
         subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "521", "-N", "", "-f", str(key)], check=True)
-        (secret / "authorized_keys").write_text((secret / "id_rsa.pub").read_text())
-        for path in secret.iterdir():
+        (self.secret / "authorized_keys").write_text((self.secret / "id_rsa.pub").read_text())
+        for path in self.secret.iterdir():
             path.chmod(0o644)
 
     def container(self, role: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""scripts/install_torch.sh: which PyTorch it asks pip for. A script plays Python, and notes what it is asked."""
+"""scripts/install_torch.sh: which PyTorch it asks pip for. A script plays Python, and notes what comes."""
 
 from __future__ import annotations
 
