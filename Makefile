@@ -5,6 +5,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV ?= .venv
+IMAGE ?= horovod
 BIN := $(abspath $(VENV))/bin
 export PATH := $(BIN):$(PATH)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
@@ -23,7 +24,7 @@ BUILD_INPUTS := setup.py pyproject.toml CMakeLists.txt horovod/__init__.py $(wil
 # Further options of `make lab`: make lab LAB="--lang zh --np 1 2"
 LAB ?=
 
-.PHONY: help mnist lab test test-fresh test-sanitize check bench docs clean
+.PHONY: help mnist lab test test-fresh test-sanitize check bench docs image clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -58,6 +59,9 @@ test-sanitize: $(VENV)/.tests ## test/single under AddressSanitizer, UBSan and T
 docs: $(VENV)/.tests ## the documentation site, in build/site; open build/site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open build/site/index.html"
+
+image: ## build the container image with docker, podman or buildah
+	@bash scripts/build_image.sh $(IMAGE)
 
 clean: ## remove what was built, but not .venv
 	rm -rf build dist *.egg-info horovod/*.so horovod/build_info.json $(VENV)/.package
