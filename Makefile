@@ -5,6 +5,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV ?= .venv
+IMAGE ?= horovod
 BIN := $(abspath $(VENV))/bin
 export PATH := $(BIN):$(PATH)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
@@ -23,7 +24,7 @@ BUILD_INPUTS := setup.py pyproject.toml CMakeLists.txt horovod/__init__.py $(wil
 # Further options of `make lab`: make lab LAB="--lang zh --np 1 2"
 LAB ?=
 
-.PHONY: help mnist lab test test-fresh test-sanitize check bench clean
+.PHONY: help mnist lab test test-fresh test-sanitize check bench docs image clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -55,6 +56,13 @@ test-sanitize: $(VENV)/.tests ## test/single under AddressSanitizer, UBSan and T
 	@bash scripts/test_sanitized.sh $(BIN)/python address,undefined
 	@bash scripts/test_sanitized.sh $(BIN)/python thread
 
+docs: $(VENV)/.tests ## the documentation site, in build/site; open build/site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
+
+image: ## build the container image with docker, podman or buildah
+	@bash scripts/build_image.sh $(IMAGE)
+
 clean: ## remove what was built, but not .venv
 	rm -rf build dist *.egg-info horovod/*.so horovod/build_info.json $(VENV)/.package
 
@@ -85,5 +93,6 @@ $(VENV)/.lab: $(VENV)/.examples
 $(VENV)/.tests: $(VENV)/.lab
 	@echo "installing what the checks and tests need"
 	@$(PIP) $$($(BIN)/python scripts/requirements_of.py test) $$($(BIN)/python scripts/requirements_of.py check) \
+		$$($(BIN)/python scripts/requirements_of.py docs) \
 		$$($(BIN)/python -m build_support.requirements)
 	@touch $@
