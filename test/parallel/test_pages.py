@@ -19,6 +19,7 @@ TESTS = {
     "docs/compression.md": ["single/test_codec_docs.py"],
     "docs/examples.md": ["parallel/test_examples_docs.py"],
     "docs/index.md": ["parallel/test_index_page.py"],
+    "docs/lab.md": ["parallel/test_lab_page.py"],
     "docs/made_hosts.md": ["cluster/test_made_hosts.py"],
     "docs/migration.md": ["parallel/test_migration_page.py"],
     "docs/observability.md": ["parallel/test_observability_page.py"],
