@@ -1,8 +1,8 @@
 """The experiment report: report.html, report.md and plots/*.svg, in English or Chinese.
 
-A report is composed as a `Document` in which every text is finished (compose.py), and then written twice. The page
-holds its style and its pictures, needs neither network nor scripts, and follows light and dark; the Markdown
-names the pictures beside it.
+A report is composed as a `Document` in which every text is finished (compose.py), and then written twice. The
+page holds its style and its pictures, needs neither network nor scripts, and follows light and dark; the
+Markdown names the pictures beside it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def write(
 ) -> list[Path]:
     """Writes the report into `folder`, whose plots/ it clears of older plots; returns what it wrote.
 
-    rows: of `horovod.lab.results.table`, made of the runs; topology: an SVG of the hosts, if there is one; command: what asks for
-    the same runs again. ValueError when there are no rows or the language is unknown.
+    rows: of `horovod.lab.results.table`, made of the runs; topology: an SVG of the hosts, if there is one;
+    command: what asks for the same runs again. ValueError when there are no rows or the language is unknown.
     """
     if not rows:
         raise ValueError("there are no finished runs to report on; start the lab again")

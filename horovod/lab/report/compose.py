@@ -20,6 +20,8 @@ __all__ = ["compose", "hosts_picture"]
 def compose(
     runs: Sequence[Run], rows: Sequence[Row], environment: Environment, folder: Path, words: Words
 ) -> Document:
+    places = list(dict.fromkeys(row.place for row in rows))
+    rows = sorted(rows, key=lambda row: places.index(row.place))  # a place's rows stand together
     names = Names(rows, words)
     errors = codec_errors(names.algorithms)
     return Document(
@@ -29,7 +31,7 @@ def compose(
         summary=tuple(summary.sentences(rows, environment, names, words)),
         method=tuple(method.description(runs, names, words)),
         environment=tuple(tables.environment_tables(environment, words)),
-        results=tables.results_table(rows, folder, names, words),
+        results=tuple(tables.results_tables(rows, folder, names, words)),
         pictures=tuple(plots.pictures(rows, errors, names, words)),
         explanation=tuple(explanation.sections(rows, environment, errors, names, words)),
         runs=tables.runs_table(runs, folder, names, words),

@@ -63,7 +63,7 @@ class Document:
     summary: tuple[str, ...]
     method: tuple[tuple[str, str], ...]  # what, and how it was
     environment: tuple[Table, ...]
-    results: Table
+    results: tuple[Table, ...]  # one for each place
     pictures: tuple[Picture, ...]
     explanation: tuple[Section, ...]
     runs: Table
