@@ -24,7 +24,7 @@ BITS = {"none": 32.0, "bit16": 16.0, "bit8": 8.0625, "int8": 8.25, "int4": 4.25}
 MODELLED_STEPS = 470  # of one rank with batches of 128
 
 
-def plan(compression: str, ranks: int, seed: int = 0, place: str = THIS_HOST, epochs: int = 1) -> Plan:
+def plan(compression: str, ranks: int, seed: int = 1, place: str = THIS_HOST, epochs: int = 1) -> Plan:
     return Plan(SCRIPT, ranks, compression, seed, epochs, place)
 
 
@@ -71,7 +71,9 @@ def curve(step: int, ranks: int) -> float:
 
 
 def run_name(asked: Plan) -> str:
-    return "-".join([asked.algorithm, str(asked.ranks), asked.place.replace(" ", "_"), f"seed{asked.seed}"])
+    kind = asked.algorithm if asked.ranks == 1 else f"np{asked.ranks}-{asked.compression}"
+    place = [] if asked.place == THIS_HOST else [asked.place.replace(" ", "_")]
+    return "-".join([kind, f"seed{asked.seed}", *place])
 
 
 def sample_runs(
@@ -83,14 +85,14 @@ def sample_runs(
     epochs: int = 1,
 ) -> list[Run]:
     """Every combination once, the serial one only on this host; their folders lie below `folder`/runs."""
-    plans = [plan("none", 1, seed, epochs=epochs) for seed in range(seeds) if 1 in ranks]
+    plans = [plan("none", 1, seed, epochs=epochs) for seed in range(1, seeds + 1) if 1 in ranks]
     plans += [
         plan(compression, number, seed, place, epochs)
         for place in places
         for number in ranks
         if number > 1
         for compression in compressions
-        for seed in range(seeds)
+        for seed in range(1, seeds + 1)
     ]
     return [run_of(asked, folder / "runs") for asked in plans]
 

@@ -33,7 +33,7 @@ def test_units() -> None:
     assert numbers.accuracy(Figure(0.98765, None)) == "98.77"  # decimal digits, as of 10,000 images
     assert numbers.byte_count(Figure(1_209_000, None)) == "1209"
     assert numbers.factor(Figure(3.9689, None)) == "3.97"
-    assert numbers.percent(Figure(0.876, None)) == "88"
+    assert numbers.percent(Figure(0.8764, None)) == "87.6"
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_rows_name_their_runs_by_folders_that_can_be_opened(tmp_path: Path) -> N
     folders = [link for link in page.links if not link.startswith("#")]
     assert sorted(folders) == sorted(2 * [f"runs/{run.folder.name}/" for run in runs])  # results, and runs
     assert all((tmp_path / link).is_dir() for link in folders)
-    assert all(f"(runs/{run.folder.name}/)" in text for run in runs)
+    assert all(f"[{run.plan.seed}](runs/{run.folder.name}/)" in text for run in runs)
     checksums = {row[0]: row[-1] for row in page.tables["runs"][1:]}
     assert checksums == {run.folder.name: run.checksum[:16] for run in runs}
 

@@ -11,6 +11,7 @@ __all__ = ["Cell", "Document", "Link", "Note", "Picture", "Section", "Table"]
 class Link:
     text: str
     target: str  # relative to the report's folder
+    title: str = ""
 
 
 @dataclass(frozen=True)

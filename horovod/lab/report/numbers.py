@@ -43,8 +43,8 @@ def milliseconds(figure: Figure, unit: str = "") -> str:
     return scaled(figure, 1e3, unit)
 
 
-def percent(figure: Figure, unit: str = "", decimals: int = 0) -> str:
-    return scaled(figure, 100, unit, decimals)
+def percent(figure: Figure, unit: str = "") -> str:
+    return scaled(figure, 100, unit, 1)
 
 
 def accuracy(figure: Figure, unit: str = "") -> str:

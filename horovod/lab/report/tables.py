@@ -77,11 +77,15 @@ def results_table(
     for row in rows:
         cells = [Cell(names.algorithm(row.algorithm)), Cell(str(row.ranks))]
         cells += [number_cell(row, column, notes, words) for column in COLUMNS]
-        cells.append(Cell("", links=tuple(link(run, folder) for run in row.runs)))
+        seeds = [link(run, folder, str(run.plan.seed)) for run in row.runs]
+        cells.append(Cell("", links=tuple(seeds)))
         body.append(tuple(cells))
-    head = [words(key) for key in ("algorithm", "ranks", *(column.statistic for column in COLUMNS), "runs")]
-    seeds = max(len(row.runs) for row in rows)
-    caption = words("results_caption_spread", seeds=seeds) if seeds > 1 else words("results_caption")
+    head = [
+        words(key)
+        for key in ("algorithm", "ranks", *(column.statistic for column in COLUMNS), "runs_by_seed")
+    ]
+    most = max(len(row.runs) for row in rows)
+    caption = words("results_caption_spread", seeds=most) if most > 1 else words("results_caption")
     caption = words.together(words("results_place", place=names.place(place)), caption)
     if names.legend():
         caption = words.together(caption, names.legend())
@@ -95,15 +99,15 @@ def number_cell(row: Row, column: Column, notes: Notes, words: Words) -> Cell:
     return Cell(numbers.MISSING, notes.mark(words(column.why_missing(row))))
 
 
-def link(run: Run, folder: Path) -> Link:
+def link(run: Run, folder: Path, text: str) -> Link:
     """To the run's folder, from the report's; always with slashes, as in addresses."""
-    return Link(run.folder.name, Path(os.path.relpath(run.folder, folder)).as_posix() + "/")
+    return Link(text, Path(os.path.relpath(run.folder, folder)).as_posix() + "/", run.folder.name)
 
 
 def runs_table(runs: Sequence[Run], folder: Path, names: Names, words: Words) -> Table:
     body = [
         (
-            Cell("", links=(link(run, folder),)),
+            Cell("", links=(link(run, folder, run.folder.name),)),
             Cell(names.row(run.plan)),
             Cell(str(run.plan.seed)),
             Cell(str(len(run.step_seconds))),

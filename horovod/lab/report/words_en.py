@@ -140,7 +140,7 @@ WORDS = {
     "efficiency": "Scaling efficiency, %",
     "bytes_per_step": "Sent per step, KB",
     "compression_ratio": "Compression ratio",
-    "runs": "Runs",
+    "runs_by_seed": "Runs, by seed",
     "results_caption": "One run for each row.",
     "results_caption_spread": "Mean ± sample standard deviation over {seeds} seeds.",
     "results_place": "On {place}.",

@@ -130,7 +130,7 @@ WORDS = {
     "efficiency": "扩展效率（%）",
     "bytes_per_step": "每步发送（KB）",
     "compression_ratio": "压缩比",
-    "runs": "运行",
+    "runs_by_seed": "运行（按种子）",
     "results_caption": "每行对应一次运行。",
     "results_caption_spread": "{seeds} 个随机种子的均值 ± 样本标准差。",
     "results_place": "运行位置：{place}。",
