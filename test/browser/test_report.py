@@ -72,7 +72,8 @@ def test_plots_alone_can_be_read(report: Path, page_at: PageAt) -> None:
     """As beside report.md: on paper of their own, whatever the page is."""
     for path in sorted((report / "plots").glob("*.svg")):
         page = page_at(path, 600, "dark")
-        assert page.evaluate("document.querySelector('rect.paper').getAttribute('fill')") == "#ffffff"
+        if path.stem != "topology":  # which brings its own light and dark
+            assert page.evaluate("document.querySelector('rect.paper').getAttribute('fill')") == "#ffffff"
         assert not page.complaints
         assert not page.requests
 

@@ -13,8 +13,10 @@ from horovod.lab.report.names import Names
 from horovod.lab.report.words import Words
 from horovod.lab.results import Row
 from horovod.lab.runs import Run
+from horovod.topology.facts import Host
+from horovod.topology.svg import drawing
 
-__all__ = ["compose", "hosts_picture"]
+__all__ = ["compose"]
 
 
 def compose(
@@ -31,6 +33,7 @@ def compose(
         summary=tuple(summary.sentences(rows, environment, names, words)),
         method=tuple(method.description(runs, names, words)),
         environment=tuple(tables.environment_tables(environment, words)),
+        topology=hosts_picture(environment.hosts, words),
         results=tuple(tables.results_tables(rows, folder, names, words)),
         pictures=tuple(plots.pictures(rows, errors, names, words)),
         explanation=tuple(explanation.sections(rows, environment, errors, names, words)),
@@ -38,8 +41,8 @@ def compose(
     )
 
 
-def hosts_picture(svg: str, words: Words) -> tuple[Picture, ...]:
-    """The drawing of the hosts, if there is one."""
-    if not svg:
+def hosts_picture(hosts: Sequence[Host], words: Words) -> tuple[Picture, ...]:
+    """The drawing of the hosts, if any is known."""
+    if not hosts:
         return ()
-    return (Picture("topology", words("topology_title"), words("topology_caption"), svg),)
+    return (Picture("topology", words("topology_title"), words("topology_caption"), drawing(hosts)),)

@@ -64,9 +64,9 @@ class Document:
     summary: tuple[str, ...]
     method: tuple[tuple[str, str], ...]  # what, and how it was
     environment: tuple[Table, ...]
+    topology: tuple[Picture, ...]
     results: tuple[Table, ...]  # one for each place
     pictures: tuple[Picture, ...]
     explanation: tuple[Section, ...]
     runs: Table
-    topology: tuple[Picture, ...] = ()
     command: str = ""  # that asks for the same runs again; "" if it is not known

@@ -8,7 +8,18 @@ from horovod.lab.report.words import NO_BREAK
 from horovod.lab.results import Figure
 
 __all__ = [
-    *("MISSING", "accuracy", "byte_count", "change", "factor", "milliseconds", "percent", "plain", "seconds"),
+    *(
+        "MISSING",
+        "accuracy",
+        "byte_count",
+        "change",
+        "factor",
+        "gibibytes",
+        "milliseconds",
+        "percent",
+        "plain",
+        "seconds",
+    ),
     *("small", "superscript"),
 ]
 
@@ -76,6 +87,11 @@ def small(value: float) -> str:
 
 def superscript(number: int) -> str:
     return str(number).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def gibibytes(number: int | None) -> str:
+    """Of memory; "" where it is not known."""
+    return "" if number is None else plain(number / 2**30, None, "GiB")
 
 
 def scaled(figure: Figure, by: float, unit: str, decimals: int | None = None) -> str:

@@ -161,7 +161,7 @@ def hosts_table(hosts: Sequence[Host], words: Words) -> Table:
             Cell(host.name),
             Cell(words.listed(list(dict.fromkeys(socket.model for socket in host.sockets))) or absent),
             Cell(str(host.usable_cores)),
-            Cell(numbers.plain(host.memory_bytes / 2**30, None, "GiB")),
+            Cell(numbers.gibibytes(host.memory_bytes) or absent),
             Cell(words.listed([gpu.model for gpu in host.gpus]) or absent),
             Cell(words.listed([named_nic(nic) for nic in host.nics]) or absent),
         )
