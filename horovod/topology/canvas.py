@@ -117,7 +117,8 @@ class Canvas:
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="{self.prefix}" role="img" '
             f'viewBox="0 0 {self.width:g} {height:g}" font-family="{escape(_FONT)}" '
-            f'style="width:100%;max-width:{self.width * 1.5:g}px;height:auto" aria-label="{name}">\n'
+            f'width="{self.width * 1.5:g}" height="{height * 1.5:g}" style="max-width:100%;height:auto" '
+            f'aria-label="{name}">\n'
             f"<style>{self._style()}</style>\n" + "\n".join(self.elements) + "\n</svg>\n"
         )
 
