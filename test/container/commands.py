@@ -1,0 +1,17 @@
+"""The command lines that are typed in the image: by these tests, by ci.yml, and in the docs.
+
+They are kept here once. A test holds ci.yml and docs/containers.md to them.
+"""
+
+TRAIN = "mpirun -n 2 python examples/pytorch_mnist_compress.py --bit8-allreduce --epochs 1 --allow-digits"
+TRAIN_WITH_HOROVODRUN = (
+    "horovodrun -np 2 python examples/pytorch_mnist_compress.py --bit8-allreduce --epochs 1 --allow-digits"
+)
+CHECK_BUILD = "horovodrun --check-build"
+# What of the package could differ in the image: kernels, options, starting ranks, what travels between them.
+QUICK_TESTS = (
+    "pytest -q sources/test/single/test_codec_elements.py sources/test/single/test_runner_options.py "
+    "'sources/test/parallel/test_torch_ranks.py::test_in_ranks[test_collectives-2]'"
+)
+ALL_TESTS = "pytest -q -m 'not slow' sources/test/single sources/test/parallel"
+SSHD = "/usr/sbin/sshd -De -f /home/mpiuser/.sshd_config"

@@ -1,0 +1,177 @@
+"""Builds the image of our Dockerfile with buildah, without an engine or a registry, and runs commands in it.
+
+The base that the Dockerfile names (BASE) is a Debian made by debootstrap, kept in build/container between
+runs. Images and containers live in a storage of their own, removed at the end. To keep it, and with it the
+layers of a build, name a folder in HOROVOD_TEST_IMAGE_STORAGE.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pip_settings
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / "build" / "container"
+KEEP = "HOROVOD_TEST_IMAGE_STORAGE"
+SUITE = "bookworm"
+BASE = "localhost/debian-made-here"
+IMAGE = "localhost/horovod"
+# What Debian's "slim" images leave out too.
+NOT_IN_SLIM = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
+BUILD_LIMIT = 1500  # seconds
+ISOLATION = ("--isolation", "chroot", "--network", "host")
+
+
+def why_not() -> str:
+    """Why no image can be built on this machine; "" if it can."""
+    if os.geteuid() != 0:
+        return "building an image without an engine needs root"
+    lacking = [name for name in ("buildah", "debootstrap") if shutil.which(name) is None]
+    return f"not installed: apt-get install {' '.join(lacking)}" if lacking else ""
+
+
+def debian() -> Path:
+    """The root file system of a minimal Debian as one file, made by debootstrap unless it is there."""
+    made = CACHE / f"{SUITE}.tar"
+    if not made.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+            root, tar = Path(folder) / "root", Path(folder) / made.name
+            _run(["debootstrap", "--variant=minbase", SUITE, str(root), mirror()])
+            for unneeded in NOT_IN_SLIM:
+                shutil.rmtree(root / unneeded)
+                (root / unneeded).mkdir()
+            _run(["tar", "--create", "--numeric-owner", "--xattrs", f"--file={tar}", "-C", str(root), "."])
+            tar.rename(made)
+    return made
+
+
+def mirror() -> str:
+    """Where this machine gets its Debian packages."""
+    folder = Path("/etc/apt")
+    files = [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]
+    lines = "\n".join(path.read_text() for path in files if path.is_file())
+    found = re.search(r"^(?:URIs:|deb)\s+(?:\[[^\]]*\]\s+)?(https?://\S*debian\S*)", lines, re.MULTILINE)
+    return found[1] if found else "http://deb.debian.org/debian"
+
+
+def _run(command: Sequence[str], limit: float = BUILD_LIMIT) -> str:
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit, check=False
+    )
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr)[-6000:]
+        raise RuntimeError(f"`{' '.join(command)}` ended with {done.returncode}:\n{said}")
+    return done.stdout
+
+
+class Image:
+    """The image, in a storage of its own. Use it in a `with` block."""
+
+    def __init__(self) -> None:
+        kept = os.environ.get(KEEP)
+        self._keeps = bool(kept)
+        CACHE.mkdir(parents=True, exist_ok=True)
+        self.folder = Path(kept) if kept else Path(tempfile.mkdtemp(prefix="storage-", dir=CACHE))
+        self.storage = ["--storage-driver", "overlay"]
+        self.storage += ["--root", str(self.folder / "root"), "--runroot", str(self.folder / "run")]
+
+    def __enter__(self) -> Image:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.buildah("rm", "--all")
+        if not self._keeps:
+            self.buildah("rmi", "--all", "--force")
+            # The storage driver leaves its own folder mounted on itself.
+            overlay = str(self.folder / "root" / "overlay")
+            subprocess.run(["umount", overlay], capture_output=True, check=False)
+            shutil.rmtree(self.folder)
+
+    def buildah(self, command: str, *arguments: str, limit: float = BUILD_LIMIT) -> str:
+        return _run(["buildah", *self.storage, command, *arguments], limit)
+
+    def build(self, arguments: Sequence[str] = ()) -> str:
+        """Builds what the Dockerfile says, from a base made here; returns what the build printed."""
+        self._make_base()
+        settings = pip_settings.configured()
+        bundle = pip_settings.certificates(settings)
+        configuration = self.folder / "pip.conf"
+        configuration.write_text(pip_settings.text(settings, "/run/ca.crt" if bundle else ""))
+        volumes = [f"{configuration}:/etc/pip.conf:ro", *([f"{bundle}:/run/ca.crt:ro"] if bundle else [])]
+        volumes += [f"{folder}:{folder}:ro" for folder in pip_settings.folders(settings)]
+        words = [word for volume in volumes for word in ("-v", volume)]
+        how = ["--layers", "--pull=never", *ISOLATION, *words, "--build-arg", f"BASE={BASE}"]
+        return self.buildah("bud", *how, *arguments, "-t", IMAGE, str(ROOT))
+
+    def _make_base(self) -> None:
+        if BASE in self.buildah("images", "--format", "{{.Name}}"):
+            return
+        container = self.buildah("from", "scratch").strip()
+        self.buildah("add", container, str(debian()), "/")
+        self.buildah("commit", container, BASE)
+        self.buildah("rm", container)
+
+    def description(self) -> dict[str, Any]:
+        """The configuration of the image, by the names of the OCI: User, Env, Labels, ..."""
+        shown = json.loads(self.buildah("inspect", "--type", "image", IMAGE))
+        return dict(shown["OCIv1"]["config"])
+
+    def size(self) -> int:
+        """Bytes of all layers, uncompressed."""
+        sizes = json.loads(self.buildah("images", "--json", IMAGE))
+        return _bytes(sizes[0]["size"])
+
+    def container(self, *options: str) -> Container:
+        return Container(self, self.buildah("from", *options, "--pull-never", IMAGE).strip())
+
+
+def _bytes(text: str) -> int:
+    number, unit = text.split()
+    return int(float(number) * 1000 ** ["B", "KB", "MB", "GB"].index(unit))
+
+
+class Container:
+    """A container of the image, whose commands run as the image says: its user, folder and variables."""
+
+    def __init__(self, image: Image, name: str) -> None:
+        self.image = image
+        self.name = name
+
+    def command(self, command: str, *options: str) -> list[str]:
+        """The command line that runs a shell line in it."""
+        words = ["buildah", *self.image.storage, "run", *ISOLATION, *options, self.name]
+        return [*words, "--", "bash", "-c", command]
+
+    def run(self, command: str, *options: str, limit: float = 120) -> subprocess.CompletedProcess[str]:
+        """stdout and stderr come together; a command that takes too long fails."""
+        return subprocess.run(
+            self.command(command, *options),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=limit,
+            check=False,
+        )
+
+    def files(self) -> Path:
+        """Its root file system, as a folder of this machine."""
+        return Path(self.image.buildah("mount", self.name).strip())
+
+
+if __name__ == "__main__":  # builds the image and says what came out; for people
+    with Image() as built:
+        print(built.build(sys.argv[1:]))
+        print(f"{built.size() / 1e6:.0f} MB")

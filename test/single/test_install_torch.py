@@ -1,0 +1,75 @@
+"""scripts/install_torch.sh: which PyTorch it asks pip for. A script plays Python, and notes what comes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+OWN = "https://download.pytorch.org/whl"
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "install_torch.sh"
+# `-c` asks about torch: its version, or whether it has CUDA. `-` is the question whether an index answers.
+PYTHON = """#!/bin/sh
+echo "$*" >>"$ASKED"
+case "$1 $2" in
+  "-c import torch; print(torch.__version__)") [ -e "$INSTALLED" ] || exit 1; echo 9.9.9 ;;
+  "-c "*) [ -n "$HAS_CUDA" ] ;;
+  "- "*) cat >/dev/null; [ -n "$ANSWERS" ] ;;
+  *) touch "$INSTALLED" ;;
+esac
+"""
+
+
+def run(folder: Path, **settings: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """What the script said, and with which arguments pip was started."""
+    python, asked = folder / "python", folder / "asked"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    ours = ("CUDA", "TORCH_INDEX", "TORCH_VERSION")
+    kept = {name: text for name, text in os.environ.items() if name not in ours}
+    files = {"ASKED": str(asked), "INSTALLED": str(folder / "installed")}
+    environment = {**kept, **files, "ANSWERS": "1", "HAS_CUDA": "", **settings}
+    done = subprocess.run(
+        ["bash", str(SCRIPT), str(python)], env=environment, capture_output=True, text=True, check=False
+    )
+    questions = asked.read_text().splitlines() if asked.exists() else []
+    return done, [line for line in questions if line.startswith("-m pip")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "asked"),
+    [
+        ({}, f"--index-url {OWN}/cpu torch==2.13.0"),
+        ({"CUDA": "0", "TORCH_VERSION": "2.5.1"}, f"--index-url {OWN}/cpu torch==2.5.1"),
+        ({"ANSWERS": ""}, "torch==2.13.0"),
+        ({"TORCH_INDEX": "https://mirror/cpu"}, "--index-url https://mirror/cpu torch==2.13.0"),
+        ({"CUDA": "1", "HAS_CUDA": "1"}, "torch==2.13.0"),
+        ({"CUDA": "12.8", "HAS_CUDA": "1"}, f"--index-url {OWN}/cu128 torch==2.13.0"),
+    ],
+)
+def test_what_pip_is_asked_for(settings: dict[str, str], asked: str, tmp_path: Path) -> None:
+    done, pip = run(tmp_path, **settings)
+    assert done.returncode == 0, done.stderr
+    assert pip == [f"-m pip install --quiet {asked}"]
+
+
+def test_cuda_that_did_not_arrive_is_an_error(tmp_path: Path) -> None:
+    done, _ = run(tmp_path, CUDA="12.8")
+    assert done.returncode == 1
+    assert "CUDA=12.8 was asked for, and PyTorch 9.9.9 has no CUDA" in done.stderr
+
+
+def test_what_is_there_stays(tmp_path: Path) -> None:
+    (tmp_path / "installed").touch()
+    done, pip = run(tmp_path)
+    assert (done.returncode, done.stdout, pip) == (0, "PyTorch 9.9.9 is there already\n", [])
+    assert run(tmp_path, CUDA="1")[0].returncode == 1
+
+
+@pytest.mark.parametrize("value", ["yes", "12", "cu128", "2"])
+def test_a_wrong_value_is_refused(value: str, tmp_path: Path) -> None:
+    done, pip = run(tmp_path, CUDA=value)
+    assert (done.returncode, pip) == (2, [])
+    assert f"CUDA={value} is not understood" in done.stderr

@@ -1,0 +1,79 @@
+""".github/workflows/ci.yml: what it runs exists, and in the image it runs what test/container runs there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "test" / "container"))
+import commands  # noqa: E402 -- of that folder
+
+TEXT = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+# YAML 1.1 reads the key `on` as true.
+WORKFLOW: dict[Any, Any] = yaml.safe_load(TEXT)
+IN_THE_IMAGE = "docker run --rm --shm-size=1g horovod "
+TYPED = {text for name, text in vars(commands).items() if name.isupper()}
+
+
+def steps() -> list[dict[str, Any]]:
+    return [step for job in WORKFLOW["jobs"].values() for step in job["steps"]]
+
+
+def lines() -> list[str]:
+    return [line for step in steps() if "run" in step for line in step["run"].splitlines()]
+
+
+def test_each_line_is_something_that_exists() -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    kinds = set()
+    for line in lines():
+        words = shlex.split(line)
+        if words[0] == "sudo":
+            words = words[1:]
+        kinds.add(words[0])
+        if words[0] == "make":
+            assert set(words[1:]) <= set(targets), line
+        elif words[0] == "bash":
+            assert (ROOT / words[1]).is_file(), line
+        else:
+            assert words[:2] in (["docker", "build"], ["docker", "run"]), line
+    assert kinds == {"make", "bash", "docker"}
+
+
+def test_the_image_is_built_as_a_person_builds_it() -> None:
+    assert [line for line in lines() if line.startswith("docker build")] == ["docker build -t horovod ."]
+
+
+def test_in_the_image_it_runs_what_test_container_runs() -> None:
+    runs = [line for line in lines() if line.startswith("docker run")]
+    assert all(line.startswith(IN_THE_IMAGE) for line in runs), runs
+    typed = {line.removeprefix(IN_THE_IMAGE) for line in runs}
+    assert typed <= TYPED, typed - TYPED
+    assert {commands.TRAIN, commands.ALL_TESTS} <= typed
+    for test in re.findall(r"sources/(\S+?\.py)", " ".join(TYPED)):
+        assert (ROOT / test).is_file(), test
+
+
+def test_it_may_do_little_and_not_for_ever() -> None:
+    assert WORKFLOW["permissions"] == {"contents": "read"}
+    assert WORKFLOW["concurrency"]["cancel-in-progress"] is True
+    for name, job in WORKFLOW["jobs"].items():
+        assert 0 < job["timeout-minutes"] <= 60, name
+        assert "permissions" not in job, name
+    assert "secrets." not in TEXT
+    assert "pull_request_target" not in TEXT
+
+
+def test_actions_are_pinned_by_commit() -> None:
+    """A tag can be moved to other code; the comment behind it says which version the commit is."""
+    used = [step["uses"] for step in steps() if "uses" in step]
+    assert used
+    for action in used:
+        assert re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", action), action
+    assert len(re.findall(r"uses: \S+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", TEXT, re.MULTILINE)) == len(used)
