@@ -17,7 +17,8 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
     "topology": ("horovod.common", "horovod._native", "horovod.runner", "psutil"),
     "runner": ("horovod.common.build_info", "yaml", "psutil", "cloudpickle"),
     "lab": (
-        *("horovod.runner", "horovod.made_hosts", "rich"),
+        *("horovod.runner", "horovod.made_hosts", "horovod.topology", "rich"),
+        "horovod.common.build_info",
         *("horovod.common.basics", "horovod.torch", "torch"),  # for record.py, inside a training script
     ),
 }
