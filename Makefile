@@ -21,13 +21,19 @@ endif
 BUILD_INPUTS := setup.py pyproject.toml CMakeLists.txt horovod/__init__.py $(wildcard build_support/*.py) \
 	$(shell find horovod/native -name '*.cc' -o -name '*.h')
 
-.PHONY: help mnist test test-fresh test-sanitize check bench image clean
+# Further options of `make lab`: make lab LAB="--lang zh --np 1 2"
+LAB ?=
+
+.PHONY: help mnist lab test test-fresh test-sanitize check bench docs image clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 mnist: $(VENV)/.examples ## train MNIST for one epoch: 2 processes, 8-bit gradients
 	@horovodrun -np 2 python examples/pytorch_mnist_compress.py --bit8-allreduce --epochs 1 --allow-digits
+
+lab: $(VENV)/.lab ## the experiment: train with 1, 2 and 4 ranks, in 32, 16 and 8 bits, and report (LAB="more options")
+	@$(BIN)/python -m horovod.lab --epochs 1 --seeds 1 $(LAB)
 
 test: check ## all checks, then all tests but the slow ones
 	@$(BIN)/pytest -m 'not slow' test
@@ -49,6 +55,10 @@ bench: $(VENV)/.tests ## codecs, allreduce and the engine beside memcpy, MPI and
 test-sanitize: $(VENV)/.tests ## test/single under AddressSanitizer, UBSan and ThreadSanitizer
 	@bash scripts/test_sanitized.sh $(BIN)/python address,undefined
 	@bash scripts/test_sanitized.sh $(BIN)/python thread
+
+docs: $(VENV)/.tests ## the documentation site, in build/site; open build/site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
 
 image: ## build the container image with docker, podman or buildah
 	@bash scripts/build_image.sh $(IMAGE)
@@ -76,8 +86,13 @@ $(VENV)/.examples: $(VENV)/.package
 	@$(PIP) $$($(BIN)/python scripts/requirements_of.py examples)
 	@touch $@
 
-$(VENV)/.tests: $(VENV)/.examples
+$(VENV)/.lab: $(VENV)/.examples
+	@$(PIP) $$($(BIN)/python scripts/requirements_of.py lab)
+	@touch $@
+
+$(VENV)/.tests: $(VENV)/.lab
 	@echo "installing what the checks and tests need"
 	@$(PIP) $$($(BIN)/python scripts/requirements_of.py test) $$($(BIN)/python scripts/requirements_of.py check) \
+		$$($(BIN)/python scripts/requirements_of.py docs) \
 		$$($(BIN)/python -m build_support.requirements)
 	@touch $@

@@ -49,6 +49,9 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
         default=COMPRESSIONS,
         help=f"as for HOROVOD_COMPRESSION; {BASELINE} is added",
     )
+    option(
+        "--register", type=Path, help="a Python file of yours that registers compressors; all ranks run it"
+    )
     option("--seeds", type=int, default=5, help="at least so many, from 1 on")
     option("--max-seeds", type=int, default=20, help="at most so many, where intervals stay wide")
     option("--interval", type=float, default=0.4, help="percent: half the width that an interval may have")
@@ -101,9 +104,10 @@ def train(args: argparse.Namespace, runs: list[Run]) -> None:
     with tempfile.TemporaryDirectory(prefix="convergence-") as folder:
         written = Path(folder) / "plan.json"
         written.write_text(json.dumps(plan))
+        own = [str(args.register.resolve())] if args.register else []
         launcher = [sys.executable, "-m", "horovod.runner", "-np", str(args.np)]
         done = subprocess.run(
-            [*launcher, sys.executable, str(HERE / "convergence_worker.py"), str(written)],
+            [*launcher, sys.executable, str(HERE / "convergence_worker.py"), str(written), *own],
             env=os.environ | {"HOROVOD_DETERMINISTIC": "1"},
             timeout=args.time_limit * len(runs),
             check=False,

@@ -1,15 +1,16 @@
 """The ranks' side of benchmarks/convergence.py: trains every run of a plan, one after the other.
 
-    horovodrun -np 2 python benchmarks/convergence_worker.py PLAN.json
+    horovodrun -np 2 python benchmarks/convergence_worker.py PLAN.json [OWN.py]
 
 A plan is a list of {"task", "compression", "seed", "steps", "file"}; rank 0 writes each run's result to its
-file as soon as it is done.
+file as soon as it is done. OWN.py is run first: it may register compressors.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import runpy
 import sys
 import time
 from dataclasses import dataclass, field
@@ -126,5 +127,7 @@ def run(plan: list[dict[str, Any]]) -> bool:
 
 
 if __name__ == "__main__":
+    for own in sys.argv[2:]:
+        runpy.run_path(own)
     if not run(json.loads(Path(sys.argv[1]).read_text())):
         sys.exit("some run ended with parameters that differ between ranks")

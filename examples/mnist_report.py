@@ -3,6 +3,7 @@
 Only rank 0 prints and writes; the other ranks hold the same object and it keeps silent. The log file is CSV
 or JSON Lines by its extension, one record per step ("step"), per tested epoch ("epoch") and per run
 ("final"), and every record carries the data set's name, the compression, the number of ranks and the seed.
+docs/lab.md tells what each field means.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from ranks import parameters_text
 
 LOG_EXTENSIONS = (".csv", ".jsonl")
 COLUMNS = [
-    *("event", "dataset", "compression", "ranks", "seed", "epoch", "step"),
-    *("seconds", "loss", "accuracy", "bytes_sent", "checksum", "identical"),
+    *("event", "dataset", "compression", "ranks", "seed", "epoch", "step", "steps", "seconds"),
+    *("wait_seconds", "loss", "accuracy", "bytes_sent", "tensor_bytes", "checksum", "identical"),
 ]
 
 
@@ -106,11 +107,16 @@ class Report:
         if self._speaks and sys.stderr.isatty():
             self._bar = progress_bar(self.steps_per_epoch, f"epoch {number}/{self._epochs}")
 
-    def step(self, seconds: float, loss: float, accuracy: float) -> None:
-        """A step took `seconds`; `loss` and `accuracy` are this rank's, on the batch before the update."""
+    def step(self, seconds: float, loss: float, accuracy: float, wait_seconds: float = 0.0) -> None:
+        """A step took `seconds`, of which this rank waited for the others for `wait_seconds`.
+
+        `loss` and `accuracy` are this rank's, on the batch before the update.
+        """
         self._step += 1
         self._seconds.append(seconds)
-        self._record("step", step=self._step, seconds=seconds, loss=loss, accuracy=accuracy)
+        place = {"step": self._step, "steps": self.steps_per_epoch}
+        times = {"seconds": seconds, "wait_seconds": wait_seconds}
+        self._record("step", **place, **times, loss=loss, accuracy=accuracy)
         if self._bar is not None:
             self._bar.set_postfix(loss=f"{loss:.4f}", refresh=False)
             self._bar.update()
@@ -133,11 +139,16 @@ class Report:
             f"accuracy {100 * score.accuracy:.2f} %"
         )
 
-    def finish(self, score: Score, checksums: list[str], source: str, bytes_sent: int | None = None) -> bool:
-        """Prints the summary; returns whether all ranks' models are bit-identical, by their checksums."""
+    def finish(
+        self, score: Score, checksums: list[str], source: str, traffic: dict[str, int] | None = None
+    ) -> bool:
+        """Prints the summary; returns whether all ranks' models are bit-identical, by their checksums.
+
+        traffic: where it was counted, for all steps the `tensor_bytes` of gradients and the `bytes_sent` for
+        them.
+        """
         identical = len(set(checksums)) == 1
         seconds = median(self._seconds)
-        extra = {} if bytes_sent is None else {"bytes_sent": bytes_sent}
         self._record(
             "final",
             seconds=seconds,
@@ -145,7 +156,7 @@ class Report:
             accuracy=score.accuracy,
             checksum=checksums[0],
             identical=identical,
-            **extra,
+            **(traffic or {}),
         )
         lines = [
             ("dataset", f"{self._facts['dataset']} ({source})"),
@@ -155,8 +166,8 @@ class Report:
             ("test accuracy", f"{100 * score.accuracy:.2f} % ({score.correct} of {score.total})"),
             ("parameters", parameters_text(checksums)),
         ]
-        if bytes_sent is not None:
-            per_step = bytes_sent / len(self._seconds) / 1e3
+        if traffic is not None:
+            per_step = traffic["bytes_sent"] / len(self._seconds) / 1e3
             lines.insert(3, ("bytes sent", f"{per_step:.1f} KB per step and rank"))
         for name, value in lines:
             self._say(f"{name:<14} {value}")

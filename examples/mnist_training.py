@@ -15,6 +15,7 @@ from typing import Any
 
 import mnist_data
 import torch
+from mnist_model import MODELS
 from mnist_report import Report, Score, log_format
 from ranks import Ranks, positive
 from torch.nn import functional
@@ -29,6 +30,7 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
+    parser.add_argument("--model", choices=list(MODELS), default="conv", help="network; see mnist_model.py")
     parser.add_argument("--epochs", type=positive, default=1, help="passes over the training data")
     parser.add_argument("--batch-size", type=positive, default=64, help="images per step and rank")
     parser.add_argument("--lr", type=float, default=0.002, help="learning rate for one rank")
@@ -99,10 +101,14 @@ def train_epoch(
     schedule: torch.optim.lr_scheduler.LRScheduler,
     device: torch.device,
     report: Report,
+    waited: Callable[[], float] = lambda: 0.0,
 ) -> None:
-    """One pass over this rank's share of the data; `report` is told of every step and bounds their number."""
+    """One pass over this rank's share of the data; `report` is told of every step and bounds their number.
+
+    waited: how many seconds this rank has waited for the others until now; never, when there are none.
+    """
     model.train()
-    started = time.perf_counter()
+    started, waited_before = time.perf_counter(), waited()
     for images, labels in islice(loader, report.steps_per_epoch):
         images, labels = images.to(device), labels.to(device)
         optimizer.zero_grad()
@@ -112,9 +118,9 @@ def train_epoch(
         optimizer.step()  # and waits here for the averages over all ranks
         schedule.step()
         correct = int((logits.argmax(dim=1) == labels).sum())
-        now = time.perf_counter()
-        report.step(now - started, loss.item(), correct / len(labels))
-        started = now
+        now, waited_now = time.perf_counter(), waited()
+        report.step(now - started, loss.item(), correct / len(labels), waited_now - waited_before)
+        started, waited_before = now, waited_now
 
 
 def evaluate(

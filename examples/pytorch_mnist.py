@@ -8,7 +8,7 @@ Compare with pytorch_mnist_horovod.py to see what training on several processes 
 from __future__ import annotations
 
 import torch
-from mnist_model import MnistNet
+from mnist_model import MODELS
 from mnist_report import Report
 from mnist_training import (
     evaluate,
@@ -29,7 +29,7 @@ def main() -> None:
 
     data = load_data(args, alone)
     loader = DataLoader(data.train, batch_size=args.batch_size, shuffle=True)
-    model = MnistNet().to(device)
+    model = MODELS[args.model]().to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
 
     steps = steps_per_epoch(args, loader)

@@ -4,22 +4,26 @@
     mpirun -n 2 python pytorch_mnist_compress.py --bit16-allreduce
     python pytorch_mnist_compress.py --bit8-allreduce    # a world of one: nothing travels, nothing is rounded
 
-Against pytorch_mnist_horovod.py only the numbered lines are new. Run it once per compression with
-`--log-file` to plot one against the other:
+Against pytorch_mnist_horovod.py only the numbered lines are new. `python -m horovod.lab` runs it with one
+compression after the other and compares them (docs/lab.md).
 
     --fp16-allreduce    IEEE half, added up as half                                 2 bytes per element
     --bit16-allreduce   IEEE half on the wire, added up in float32                  2 bytes per element
     --bit8-allreduce    float8 E4M3, a power-of-two scale per block of 128      1.008 bytes per element
+
+Without one of these `horovodrun --compression` decides, which knows more.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from collections import Counter
 from typing import Any
 
 import torch
-from mnist_model import MnistNet
+from mnist_model import MODELS
 from mnist_report import Report
 from mnist_training import (
     evaluate,
@@ -33,15 +37,6 @@ from ranks import Ranks, checksum, prepare
 from torch.utils.data import DataLoader, DistributedSampler
 
 import horovod.torch as hvd
-from horovod.common.basics import basics
-
-# 1. What a gradient may be turned into before it travels.
-COMPRESSIONS = {
-    "none": hvd.Compression.none,
-    "fp16": hvd.Compression.fp16,
-    "bit16": hvd.Compression.bit16,
-    "bit8": hvd.Compression.bit8,
-}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -55,13 +50,20 @@ def parse_arguments() -> argparse.Namespace:
             const=name,
             help=f"compress gradients with Compression.{name}",
         )
-    parser.set_defaults(compression="none")
+    # 1. What `horovodrun --compression` says reaches the ranks as this variable.
+    parser.set_defaults(compression=os.environ.get("HOROVOD_COMPRESSION", "").strip() or "none")
     return parser.parse_args()
 
 
-def bytes_sent() -> int:
-    """Bytes that this rank has handed to other ranks since hvd.init(), by the engine's own count."""
-    return basics.member().engine.counters()["wire_bytes"]
+def waited() -> float:
+    """Seconds that this rank's training has waited for the other ranks since hvd.init()."""
+    return hvd.metrics()["blocked_microseconds"] / 1e6
+
+
+def traffic() -> Counter[str]:
+    """Since hvd.init(): bytes of this rank's tensors, and those handed to other ranks on their account."""
+    counters = hvd.metrics()
+    return Counter(tensor_bytes=counters["tensor_bytes"], bytes_sent=counters["wire_bytes"])
 
 
 def sum_over_ranks(counts: torch.Tensor) -> torch.Tensor:
@@ -77,7 +79,7 @@ def main() -> None:
 
     sampler: DistributedSampler[Any] = DistributedSampler(data.train, ranks.size, ranks.rank, seed=args.seed)
     loader = DataLoader(data.train, batch_size=args.batch_size, sampler=sampler)
-    model = MnistNet().to(device)
+    model = MODELS[args.model]().to(device)
     optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=args.lr * ranks.size)
     # Parameters are broadcast exactly; compression is about gradients only.
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
@@ -86,25 +88,25 @@ def main() -> None:
         optimizer,
         named_parameters=model.named_parameters(),
         # 2. Biases and parameters of fewer than 1024 elements travel exact all the same.
-        compression=COMPRESSIONS[args.compression],
+        compression=hvd.Compression.from_text(args.compression),
     )
 
     steps = steps_per_epoch(args, loader)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, warm_up_then_decay(args.epochs * steps))
     facts = {"dataset": data.name, "compression": args.compression, "ranks": ranks.size, "seed": args.seed}
     with Report(args, steps, speaks=ranks.rank == 0, facts=facts) as report:
-        sent_by_gradients = 0
+        for_gradients: Counter[str] = Counter()
         for epoch in range(1, args.epochs + 1):
             sampler.set_epoch(epoch)
             report.epoch(epoch)
-            sent_before = bytes_sent()
-            train_epoch(model, loader, optimizer, schedule, device, report)
-            sent_by_gradients += bytes_sent() - sent_before
+            for_gradients.subtract(traffic())
+            train_epoch(model, loader, optimizer, schedule, device, report, waited)
+            for_gradients.update(traffic())
             score = evaluate(model, data.test, device, ranks, sum_over_ranks)
             report.tested(score)
         # 3. Rounding is no licence to drift apart: every rank applies the same decoded bytes, so the models
         #    of all ranks stay bit-identical, and their checksums say so.
-        if not report.finish(score, hvd.allgather_object(checksum(model)), data.source, sent_by_gradients):
+        if not report.finish(score, hvd.allgather_object(checksum(model)), data.source, for_gradients):
             sys.exit(f"rank {ranks.rank}: the ranks' parameters differ")
 
 

@@ -16,7 +16,7 @@ import sys
 from typing import Any
 
 import torch
-from mnist_model import MnistNet
+from mnist_model import MODELS
 from mnist_report import Report
 from mnist_training import (
     evaluate,
@@ -63,7 +63,7 @@ def main() -> None:
     # 2. Every rank trains on its own share of the images. The shares are drawn anew in every epoch.
     sampler: DistributedSampler[Any] = DistributedSampler(data.train, ranks.size, ranks.rank, seed=args.seed)
     loader = DataLoader(data.train, batch_size=args.batch_size, sampler=sampler)
-    model = MnistNet().to(device)
+    model = MODELS[args.model]().to(device)
     # 3. A step now averages over size times as many images, so it may be that much longer. Adasum adds
     #    gradients that point in different directions, so it needs no other learning rate.
     lr = args.lr if args.use_adasum else args.lr * ranks.size

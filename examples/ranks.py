@@ -34,11 +34,13 @@ def positive(text: str) -> int:
 def prepare(args: argparse.Namespace, ranks: Ranks, serves_cuda: bool = True) -> torch.device:
     """Sets the seed and this rank's share of the cores; returns the device to train on.
 
+    $OMP_NUM_THREADS, where it is set, says how many threads instead, as it does to torch itself.
     serves_cuda: whether what combines the ranks' gradients takes them from a GPU.
     """
     torch.manual_seed(args.seed)
     # Each rank would otherwise start a thread per core, and the ranks of a host would wait for each other.
-    torch.set_num_threads(max(1, usable_cores() // ranks.local_size))
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, usable_cores() // ranks.local_size))
     if args.no_cuda or not torch.cuda.is_available():
         return torch.device("cpu")
     if not serves_cuda:

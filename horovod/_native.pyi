@@ -33,6 +33,8 @@ class Settings:
     stall_shutdown_time_seconds: float
     thread_affinity: str
     mpi_threads_disable: bool
+    allreduce_algorithm: str
+    deterministic: bool
     log_level: str
     log_hide_time: bool
 

@@ -188,8 +188,8 @@ class HorovodBasics:
             disagreed about), saturated (values that a codec's range cut off), residuals_dropped (elements of
             error feedback that other ranks encode now), waiting_microseconds (from submission until all ranks
             agreed, summed over operations), collective_microseconds (communicating),
-            collective_cpu_microseconds, and engine_cpu_microseconds (processor time of the core's thread, for
-            all sets).
+            collective_cpu_microseconds; and for all sets engine_cpu_microseconds (processor time of the
+            core's thread) and blocked_microseconds (that callers waited for operations).
 
         ValueError before init(), or for a set that is not registered.
         """

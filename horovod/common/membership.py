@@ -178,9 +178,12 @@ class Membership:
         return last
 
     def metrics(self, process_set: ProcessSet) -> dict[str, int]:
-        """The core's counters of a set. See ``hvd.metrics``."""
-        counters = self.engine.counters(self.id_of(process_set))
-        return counters | {"engine_cpu_microseconds": self.engine.cpu_microseconds()}
+        """The core's counters of a set, and those of all sets. See ``hvd.metrics``."""
+        of_all_sets = {
+            "engine_cpu_microseconds": self.engine.cpu_microseconds(),
+            "blocked_microseconds": waiting.blocked_microseconds(),
+        }
+        return self.engine.counters(self.id_of(process_set)) | of_all_sets
 
     def leave(self) -> None:
         """End the membership; the process sets are registered no more."""

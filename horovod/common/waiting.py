@@ -2,18 +2,24 @@
 
 Such an operation makes its next request when the last one is done. Ranks may wait for their operations in
 different orders: one waits for A and another for B, and each needs the other's next request. So whoever waits
-here, for whatever, keeps all of this process' operations going meanwhile.
+here, for whatever, keeps all of this process' operations going meanwhile. All waiting for operations is done
+here, so here it is timed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from typing import Protocol
 
 from horovod import _native as native
 
-__all__ = ["Stepper", "advance_all", "begin", "finish", "finish_all", "forget_all", "wait"]
+__all__ = [
+    *("Stepper", "advance_all", "begin", "blocked_microseconds"),
+    *("finish", "finish_all", "forget_all", "wait"),
+]
 
 FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 500e-6  # seconds between two looks
 
@@ -27,6 +33,7 @@ class Stepper(Protocol):
 
 _lock = threading.Lock()
 _under_way: list[Stepper] = []  # in the order in which they were begun
+_blocked = 0.0  # seconds that threads have waited here
 
 
 def begin(stepper: Stepper) -> None:
@@ -37,8 +44,26 @@ def begin(stepper: Stepper) -> None:
 
 def forget_all() -> None:
     """Let go of everything: the job has ended."""
+    global _blocked
     with _lock:
         _under_way.clear()
+        _blocked = 0.0
+
+
+def blocked_microseconds() -> int:
+    """How long this process' threads have waited for operations of this job, added up."""
+    return int(1e6 * _blocked)
+
+
+@contextlib.contextmanager
+def _timed() -> Iterator[None]:
+    global _blocked
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        with _lock:
+            _blocked += time.perf_counter() - started
 
 
 def advance_all() -> int:
@@ -55,20 +80,22 @@ def advance_all() -> int:
 
 def wait(engine: native.Engine, handle: int) -> native.Result:
     """As ``engine.wait``: sleep until a request is done, and return its result."""
-    pause = FIRST_PAUSE
-    while advance_all() and not engine.poll(handle):
-        time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
-    return engine.wait(handle)
+    with _timed():
+        pause = FIRST_PAUSE
+        while advance_all() and not engine.poll(handle):
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        return engine.wait(handle)
 
 
 def finish(stepper: Stepper) -> None:
     """Wait until an operation is over."""
-    pause = FIRST_PAUSE
-    while not stepper.advance():
-        advance_all()
-        time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
+    with _timed():
+        pause = FIRST_PAUSE
+        while not stepper.advance():
+            advance_all()
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def finish_all() -> None:

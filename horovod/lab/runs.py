@@ -20,6 +20,8 @@ class Plan:
     epochs: int
     place: str = THIS_HOST  # THIS_HOST, hosts as "node1:2,node2:2", or made hosts as "2 hosts at 1gbit"
     arguments: tuple[str, ...] = ()  # further ones of the script
+    threads: int = 1  # that each rank computes with
+    digest: str = ""  # of the script's text: an edited script is another one
 
     @property
     def algorithm(self) -> str:

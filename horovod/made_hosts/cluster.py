@@ -214,7 +214,7 @@ class MadeHosts:
 def _locked() -> Iterator[None]:
     """One at a time makes or removes clusters; the kernel lets go of the lock when its holder ends."""
     FOLDER.mkdir(mode=0o755, exist_ok=True)
-    with (FOLDER / "lock").open("w") as lock:
+    with (FOLDER / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NoReturn
 
 import horovod
 from horovod.runner import build_report, command_line, config_file, delivery, launchers, settings
@@ -21,6 +22,10 @@ from horovod.runner.rank import PARCEL_VARIABLE
 from horovod.runner.supervise import Ending, Launch, run, say
 
 USAGE_ERROR = 2
+_TOPOLOGY = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "from horovod.topology.__main__ import main; sys.exit(main())"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.get("check_build"):
         print(build_report.report())
         return 0
+    if given.get("topology"):
+        _become_topology(sys.argv[1:] if arguments is None else arguments)
     try:
         ending = _launch(given, command)
     except LaunchError as error:
@@ -50,11 +57,20 @@ def run_commandline() -> int:
     return main()
 
 
+def _become_topology(arguments: Sequence[str]) -> NoReturn:
+    """It asks the native core about routes, which the launcher does not load; so it is another program."""
+    words = [sys.executable, "-c", _TOPOLOGY, json.dumps(sys.path), *arguments]
+    sys.stdout.flush()
+    os.execv(sys.executable, words)
+
+
 def _launch(given: Mapping[str, Any], command: list[str]) -> Ending:
     from_file, warnings = config_file.load(given["config_file"]) if "config_file" in given else ({}, [])
     values = settings.merged(given, from_file, os.environ)
     for warning in warnings + settings.environment_warnings(os.environ):
         say(f"warning: {warning}")
+    if "topology_file" in given:
+        raise LaunchError("--topology-file says where --topology draws; give --topology too, or leave it out")
     if not command:
         raise LaunchError(f"say which command to start: {command_line.USAGE}")
     return start(values, command, os.environ)

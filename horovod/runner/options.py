@@ -115,6 +115,16 @@ OPTIONS: tuple[Option, ...] = (
         "check_build", "say what this installation can do, and end", ("-cb", "--check-build"), type="bool"
     ),
     Option("version", "say the version, and end", ("-v", "--version"), type="bool"),
+    Option(
+        "topology",
+        "draw the hosts that -np and -H name, with their GPUs and networks, say which route allreduces take "
+        "between them, and end",
+        ("--topology",),
+        type="bool",
+    ),
+    Option(
+        "topology_file", "with --topology: also write the drawing to this file, as SVG", ("--topology-file",)
+    ),
     *CORE_OPTIONS,
     *(Option(part=UNSERVED, **row) for row in UNSERVED_ROWS),
 )

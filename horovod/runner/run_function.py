@@ -84,15 +84,24 @@ def run(
         warnings.warn(
             "network_interface is an older name; use network_interfaces", DeprecationWarning, stacklevel=2
         )
-    ranks = num_proc if np is None else np
-    options = _options({**given, "np": ranks})
+    options = _options({**given, "np": num_proc if np is None else np})
+    return run_with_options(options, func, args, kwargs, executable)
+
+
+def run_with_options(
+    options: Mapping[str, Any],
+    func: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    executable: str | None = None,
+) -> list[Any]:
+    """As run(), with options of horovodrun by name, as `command_line.parse` gives them; `np` among them."""
     call = _pickled(func, tuple(args), dict(kwargs or {}))
     key = secrets.token_bytes(parcel.KEY_SIZE)
     command = [executable or sys.executable, function_rank.__file__]
-    ending, values = _job(
-        {"options": options, "command": command}, parcel.packed(key, {"path": sys.path}, call)
-    )
-    return _results(key, ranks, ending, values)
+    request = {"options": dict(options), "command": command}
+    ending, values = _job(request, parcel.packed(key, {"path": sys.path}, call))
+    return _results(key, options["np"], ending, values)
 
 
 def _check(given: Mapping[str, Any]) -> None:

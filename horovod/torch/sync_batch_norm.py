@@ -47,7 +47,8 @@ class SyncBatchNorm(_BatchNorm):
     all others. State dicts are those of torch.nn.BatchNorm.
 
     Args:
-        num_features, eps, momentum, affine, track_running_stats: as of torch.nn.BatchNorm2d.
+        num_features: the number of channels C. It, eps, momentum, affine and track_running_stats are as of
+            torch.nn.BatchNorm2d.
         process_set: the ranks that normalise together. All of them must run this layer, forward and backward.
 
     Raises:

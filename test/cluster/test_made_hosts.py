@@ -87,7 +87,7 @@ def test_cables_carry_what_their_rate_allows_and_count_it(made: MadeHosts) -> No
 
 def test_clusters_of_the_same_addresses_do_not_meet(made: MadeHosts) -> None:
     made.up()
-    with MadeHosts(3, prefix="other") as others:
+    with MadeHosts(3, prefix="other", name="lock") as others:  # no file of ours is in the way of a name
         assert said(others, "other1", "ssh other2 uname -n") == "other2"
         assert said(made, "h1", "ssh h2 uname -n") == "h2"
         assert made.run("h1", ["ssh", "10.77.0.3", "true"]).returncode == 255

@@ -12,9 +12,11 @@ ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BY_OTHERS = {  # command -> the test that runs it, or what does
     "sudo apt-get install -y git make g++ python3-venv python3-dev": "test/setup/test_fresh_machine.py",
+    "make lab": "test/parallel/test_lab_page.py",
     "make mnist": "test/setup/test_fresh_machine.py",
     "make test": ".ci/run",
     "make check": "Makefile",  # make test begins with it
+    "make docs": "test/single/test_site.py",  # the same command, into another folder
     "pip install .": "test/setup/test_install.py",
     "HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITHOUT_GLOO=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITH_PYTORCH=1 "
     "python setup.py build": "test/setup/test_build.py",

@@ -14,7 +14,12 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
     "common": ("numpy", "horovod._native"),
     "torch": ("horovod.common", "horovod._native", "torch", "numpy", "cloudpickle", "packaging"),
     "made_hosts": (),
+    "topology": ("horovod.common", "horovod._native", "horovod.runner", "psutil"),
     "runner": ("horovod.common.build_info", "yaml", "psutil", "cloudpickle"),
+    "lab": (
+        *("horovod.runner", "horovod.made_hosts", "rich"),
+        *("horovod.common.basics", "horovod.torch", "torch"),  # for record.py, inside a training script
+    ),
 }
 
 

@@ -40,6 +40,11 @@ class Half(Compressor):
         return tensor.to(ctx)
 
 
+class NeedsFactor(Half):
+    def __init__(self, factor: float) -> None:
+        super().__init__(factor)
+
+
 @pytest.fixture
 def own() -> Iterator[None]:
     hvd.Compression.register("half", Half)
@@ -227,3 +232,11 @@ def test_text_says_what_python_says(text: str, same: Any) -> None:
     assert repr(compressor) == repr(same)
     again = eval(repr(same), vars(hvd.compression))
     assert vars(again) == vars(same)
+
+
+def test_a_class_of_ones_own_stands_for_its_default_instance(own: None) -> None:
+    made = hvd.Compression.from_text("half")
+    assert isinstance(made, Half) and made.factor == 0.5
+    assert made is hvd.Compression.from_text("half"), "what it remembers belongs to one instance"
+    with pytest.raises(ValueError, match=r"NeedsFactor.*give its options defaults, or pass an instance"):
+        hvd.Compression.register("needs_factor", NeedsFactor)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from typing import Any
 
 from horovod.torch.compression.casts import NoneCompressor
@@ -12,12 +14,13 @@ __all__ = ["around_autograd", "of_one_call", "resolved"]
 
 
 def resolved(compression: Any) -> Any:
-    """The compressor that works for ``compression``: a configurable class' default instance, all else itself.
+    """The compressor that works for ``compression``: a class' default instance if it needs one, all else
+    itself.
 
     Raises ValueError when it is no compressor.
     """
-    if isinstance(compression, type) and issubclass(compression, ConfiguredCompressor):
-        compression = compression.default()
+    if isinstance(compression, type) and _needs_instance(compression):
+        compression = _default_instance(compression)
     combine = getattr(compression, "combine", "sum")
     for method in ("rounds",) if combine == "rounds" else ("compress", "decompress"):
         if not callable(getattr(compression, method, None)):
@@ -30,6 +33,28 @@ def resolved(compression: Any) -> Any:
         allowed = " or ".join(map(repr, COMBINES))
         raise ValueError(f"compression={compression!r} has combine={combine!r}; allowed is {allowed}.")
     return compression
+
+
+def _needs_instance(cls: type) -> bool:
+    """Whether the class' methods want a ``self``. Compressors without options often have static ones."""
+    methods = (inspect.getattr_static(cls, name, None) for name in ("compress", "decompress", "rounds"))
+    plain = [method for method in methods if inspect.isfunction(method)]
+    return issubclass(cls, ConfiguredCompressor) or any(
+        next(iter(inspect.signature(method).parameters), "") == "self" for method in plain
+    )
+
+
+@functools.cache  # one for each class: what is remembered belongs to the instance
+def _default_instance(cls: type) -> Any:
+    if issubclass(cls, ConfiguredCompressor):
+        return cls.default()
+    try:
+        return cls()
+    except TypeError as error:
+        raise ValueError(
+            f"compression={cls!r} cannot be made without arguments ({error}): give its options defaults, or "
+            "pass an instance."
+        ) from error
 
 
 def of_one_call(compression: Any) -> Any:

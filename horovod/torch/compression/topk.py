@@ -18,7 +18,7 @@ class TopKCompressor(ConfiguredCompressor):
     """Sends the k elements of largest magnitude and where they are; all others are taken for zero.
 
     Codes are one uint8 tensor: k values (float32; float64 of float64 tensors), then k indices into the
-    flattened tensor in ascending order (int32; int64 from 2^31 elements on). Of equal magnitudes the first
+    flattened tensor in ascending order (int32; int64 beyond 2^31 elements). Of equal magnitudes the first
     are taken, and NaN counts as the largest. What is left out is added to the next gradient by
     DistributedOptimizer (``error_feedback``), without which most of it would never arrive.
 

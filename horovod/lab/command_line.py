@@ -1,0 +1,151 @@
+"""The lab's command line. What cannot work is refused here, before anything is started."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from horovod import made_hosts
+from horovod.lab import conduct
+from horovod.lab.places import MadePlace, PlaceError, check_rate
+from horovod.lab.plan import EPOCHS, PARALLEL_EXAMPLE, SEEDS, Experiment
+from horovod.lab.runs import THIS_HOST, Plan
+
+OUT = "lab-results"
+LANGUAGES = ("en", "zh")
+RATES = ("1gbit",)
+REQUIRED = ("rich", "matplotlib", "jinja2")  # of the extra `lab`
+# These are known without asking torch, which takes seconds to import.
+KNOWN = ("none", "fp16", "bf16", "bit16", "bit8", "int8", "int4", "topk", "powersgd")
+_ASK = "import sys, horovod.torch as hvd\nfor text in sys.argv[1:]: hvd.Compression.from_text(text)"
+EXAMPLES = """\
+examples:
+  python -m horovod.lab --np 1 2 --compression none bit8 --epochs 1 --seeds 1
+  python -m horovod.lab --script my_train.py -- --batch-size 32
+  python -m horovod.lab -H node1:2,node2:2
+  python -m horovod.lab --made-hosts 2 --rates none 1gbit
+
+docs/lab.md tells more.
+"""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What the command line asks for."""
+
+    out: Path
+    language: str
+    only_list: bool
+    plans: list[Plan]
+
+
+def parse(words: Sequence[str]) -> Chosen:
+    """Ends with SystemExit(2) and a sentence where the options cannot work."""
+    own, arguments = list(words), []
+    if "--" in own:
+        at = own.index("--")
+        own, arguments = own[:at], own[at + 1 :]
+    parser = _parser()
+    given = parser.parse_args(own)
+    try:
+        experiment = _experiment(given, arguments)
+        plans = experiment.plans()
+        _check_compressions(plans)
+    except (PlaceError, ValueError) as error:
+        parser.error(str(error))
+    if not given.list and (lacking := [name for name in REQUIRED if importlib.util.find_spec(name) is None]):
+        parser.error(f"not installed: {', '.join(lacking)} (pip install {' '.join(lacking)})")
+    return Chosen(given.out, given.lang, given.list, plans)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m horovod.lab",
+        usage="%(prog)s [options] [-- ARGUMENTS OF THE SCRIPT]",
+        description="Trains with several numbers of ranks, compressions and seeds, and writes a report. "
+        "Stopped and started again, it does only the runs that are missing.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--np", type=_count, nargs="+", default=[1, 2, 4], metavar="N", help="ranks; 1 is without Horovod")
+    add("--compression", nargs="+", default=["none", "bit16", "bit8"], metavar="C", help="as horovodrun's")
+    add("--epochs", type=_count, default=EPOCHS, help=f"of each run; default: {EPOCHS}")
+    add("--seeds", type=_count, default=SEEDS, help=f"runs of each kind; default: {SEEDS}")
+    add("--script", help="your training instead of the MNIST examples")
+    add("--threads", type=_count, default=1, help="that each rank computes with; default: 1")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("-H", "--hosts", help="hosts and slots to train on, as node1:2,node2:2")
+    where.add_argument("--made-hosts", type=_count, metavar="N", help="also on hosts made here (root)")
+    add("--rates", nargs="+", metavar="R", help="of made hosts' cables, as 100mbit or none; default: 1gbit")
+    add("--out", type=Path, default=Path(OUT), help=f"folder of logs and report; default: {OUT}")
+    add("--lang", choices=LANGUAGES, default="en", help="of the report")
+    add("--list", action="store_true", help="show the runs and whether they are done, and end")
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return int(text)
+
+
+def _experiment(given: argparse.Namespace, arguments: list[str]) -> Experiment:
+    script = given.script
+    if script is not None and not Path(script).is_file():
+        raise ValueError(f"--script {script}: there is no such file")
+    if script is None and not PARALLEL_EXAMPLE.is_file():
+        raise ValueError(f"there is no {PARALLEL_EXAMPLE}: name a training with --script, or work in a clone")
+    return Experiment(
+        ranks=given.np,
+        compressions=given.compression,
+        epochs=given.epochs,
+        seeds=given.seeds,
+        places=_places(given),
+        script=script,
+        arguments=arguments,
+        threads=given.threads,
+    )
+
+
+def _places(given: argparse.Namespace) -> list[str]:
+    """With made hosts also this host's memory, to compare with."""
+    if given.made_hosts is None:
+        if given.rates is not None:
+            raise ValueError("--rates are those of --made-hosts, which is not given")
+        return [given.hosts or THIS_HOST]
+    reason = "" if given.list else made_hosts.why_not()
+    if reason:
+        raise ValueError(f"--made-hosts: {reason}")
+    if given.made_hosts < 2:
+        raise ValueError("--made-hosts 1: give 2 or more, one host has nobody to exchange with")
+    rates = list(dict.fromkeys(given.rates or RATES))
+    for rate in rates:
+        check_rate(rate)
+    return [THIS_HOST, *(MadePlace(given.made_hosts, rate).name for rate in rates)]
+
+
+def _check_compressions(plans: Sequence[Plan]) -> None:
+    """ValueError when a text names no compressor. A script may register one of its own, as it starts."""
+    unsure = sorted({plan.compression for plan in plans} - set(KNOWN))
+    if unsure and "Compression.register(" in Path(plans[-1].script).read_text(errors="replace"):
+        unsure = [text for text in unsure if re.split(r"\W", text)[0] in KNOWN]
+    if not unsure:
+        return
+    asked = subprocess.run(
+        [sys.executable, "-c", _ASK, *unsure],
+        env=conduct.environment_of(plans[-1]),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if asked.returncode != 0:
+        said = asked.stderr.strip().rpartition("\n")[2]
+        raise ValueError(f"--compression: {said.removeprefix('ValueError: ')}")

@@ -1,0 +1,176 @@
+"""Does the runs that are missing, one after the other; ended itself, it ends what it has started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import horovod
+from horovod.lab import folders
+from horovod.lab.logs import LogError, read
+from horovod.lab.places import hosts_of, made_place
+from horovod.lab.progress import Display, GrowingLog
+from horovod.lab.runs import THIS_HOST, Plan
+from horovod.made_hosts import HostsError, MadeHosts
+from horovod.runner import rank as wrapper
+
+LOOK_EVERY = 0.2  # seconds
+PATIENCE = 15.0  # seconds that horovodrun gets to end its ranks
+LAST_LINES = 15
+
+
+class RunFailed(RuntimeError):
+    """A run did not end as it should; the message has its folder, what happened and the end of its output."""
+
+
+def words_of(plan: Plan, log: Path) -> list[str]:
+    """The command of a run: it can be typed by hand as well."""
+    script = [sys.executable, plan.script, "--epochs", str(plan.epochs), "--seed", str(plan.seed)]
+    script += ["--log-file", str(log), *plan.arguments]
+    if plan.ranks == 1:
+        return script
+    hosts = hosts_of(plan.place, plan.ranks)
+    launcher = [sys.executable, "-m", "horovod.runner", "-np", str(plan.ranks)]
+    return [*launcher, "--compression", plan.compression, *(["-H", hosts] if hosts else []), *script]
+
+
+def environment_of(plan: Plan) -> dict[str, str]:
+    """Ours, with this copy of the package, and with the threads of the plan for what computes in OpenMP.
+
+    HOROVOD_COMPRESSION is left to horovodrun.
+    """
+    kept = {name: text for name, text in os.environ.items() if name != "HOROVOD_COMPRESSION"}
+    packages = [str(Path(horovod.__file__).parents[1]), kept.get("PYTHONPATH", "")]
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(filter(None, packages)),
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": str(plan.threads),
+    }
+
+
+def conduct(out: Path, plans: Sequence[Plan], display: Display) -> list[str]:
+    """Do what is missing of the plans. Returns who failed; the others are done all the same.
+
+    What ends the lab (a signal) comes out of here when the run under way has been ended.
+    """
+    missing = [plan for plan in plans if not folders.is_finished(out, plan)]
+    if len(missing) < len(plans):
+        display.say(f"{len(plans) - len(missing)} of {len(plans)} runs are done already")
+    failures = []
+    with _MadeHostsOnDemand() as made:
+        for number, plan in enumerate(missing, 1):
+            name = folders.folder_of(out, plan).name
+            began = time.monotonic()
+            try:
+                with display.run(f"run {number} of {len(missing)}: {name}", plan) as run_display:
+                    _run(out, plan, made, run_display.stepped)
+            except (RunFailed, HostsError) as failure:
+                failures.append(name)
+                display.say(f"{name} FAILED. {failure}")
+            else:
+                run = read(folders.folder_of(out, plan))
+                display.say(
+                    f"{name}: {time.monotonic() - began:.0f} s, {run.training_seconds:.1f} s of it training; "
+                    f"accuracy {run.accuracy:.2%}"
+                )
+    return failures
+
+
+class _MadeHostsOnDemand:
+    """Hosts are made for the first run that needs them, and cables get the rate of each run."""
+
+    def __init__(self) -> None:
+        self._hosts: MadeHosts | None = None
+
+    def __enter__(self) -> _MadeHostsOnDemand:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._hosts is not None:
+            self._hosts.down()
+
+    def on_first_host(self, place: str, words: list[str]) -> list[str]:
+        """The command line that runs `words` on the first of the place's made hosts, or just `words`."""
+        wanted = made_place(place)
+        if wanted is None:
+            return words
+        if self._hosts is None or len(self._hosts.names) != wanted.count:
+            if self._hosts is not None:
+                self._hosts.down()
+            self._hosts = MadeHosts(wanted.count)
+            self._hosts.up()
+        self._hosts.rate(wanted.rate)
+        return self._hosts.command(self._hosts.names[0], words)
+
+
+def _run(out: Path, plan: Plan, made: _MadeHostsOnDemand, stepped: Callable[[dict[str, Any]], None]) -> None:
+    folder = folders.prepare(out, plan).resolve()
+    log = folder / folders.LOG
+    words = words_of(plan, log)
+    command = words if plan.place == THIS_HOST else made.on_first_host(plan.place, words)
+    growing = GrowingLog(log)
+    with (folder / folders.OUTPUT).open("wb") as output:
+        output.write(f"$ {shlex.join(words)}\n".encode())
+        output.flush()
+        with _started(command, plan, output.fileno()) as process:
+            while process.poll() is None:
+                if news := growing.news():
+                    stepped(news[-1])
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(LOOK_EVERY)
+    trouble = ""
+    if process.returncode != 0:
+        trouble = f"it ended with {_ending(process.returncode)}"
+    else:
+        try:
+            read(folder)
+        except LogError as error:
+            trouble = f"it ended well, but its log is not right: {error}"
+    if trouble:
+        # However its log ends, the run does not count as done.
+        (folder / folders.PLAN).rename(folder / f"failed-{folders.PLAN}")
+        raise RunFailed(f"{folder}: {trouble}. The end of its {folders.OUTPUT}:\n{_last_lines(folder)}")
+
+
+@contextlib.contextmanager
+def _started(command: list[str], plan: Plan, output: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A process group of its own, which ends with the block, and with this process if it is killed."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env=environment_of(plan),
+        start_new_session=True,
+        preexec_fn=lambda: wrapper.end_with_parent(signal.SIGTERM),
+    )
+    try:
+        yield process
+    finally:
+        try:
+            if process.poll() is None:
+                process.terminate()  # horovodrun ends its ranks on this
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(PATIENCE)
+        finally:  # also when Ctrl-C is pressed once more
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # what a script has started and left behind, too
+            process.wait()
+
+
+def _ending(code: int) -> str:
+    return f"exit code {code}" if code > 0 else signal.Signals(-code).name
+
+
+def _last_lines(folder: Path) -> str:
+    lines = (folder / folders.OUTPUT).read_text(errors="replace").splitlines()[-LAST_LINES:]
+    return "\n".join(f"    {line}" for line in lines)

@@ -1,0 +1,65 @@
+"""Collects the environment of this host, or of the hosts that a job runs on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from horovod.lab.environment import hardware, software
+from horovod.lab.environment.entries import HARDWARE, SOFTWARE, Entry, Environment
+from horovod.topology import job
+from horovod.topology.facts import Host
+from horovod.topology.machine import Machine
+from horovod.topology.probe import probe
+
+_COUNTED = ("cores", "memory", "gpu_number")  # of which several hosts have several times as much
+_LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK")
+
+
+@dataclass(frozen=True)
+class HostRows:
+    host: Host
+    rows: dict[str, str | None]
+
+
+def collect(horovodrun_arguments: Sequence[str] = ()) -> Environment:
+    """Of this host; with arguments of horovodrun, as ["-np", "2", "-H", "h1:1,h2:1"], of its hosts.
+
+    They are asked by ranks that are started there, so one for each host is enough. LaunchError, or
+    RuntimeError with the reason, when they cannot be.
+    """
+    if not horovodrun_arguments:
+        return joined([of_host(Machine())])
+    options, _ = job.with_ranks(job.options_of(horovodrun_arguments))
+    answers = [answer for answer in job.ask(options, of_this_rank) if answer is not None]
+    return joined(list({answer.host.name: answer for answer in answers}.values()))
+
+
+def of_this_rank() -> HostRows | None:
+    """The rows of a rank's host, from the first rank of each."""
+    local_rank = next((os.environ[name] for name in _LOCAL_RANK if name in os.environ), "0")
+    return of_host(Machine()) if local_rank == "0" else None
+
+
+def of_host(machine: Machine) -> HostRows:
+    host = probe(machine)
+    return HostRows(host, {**hardware.rows(host), **software.rows(host, machine)})
+
+
+def joined(found: Sequence[HostRows]) -> Environment:
+    """One table of all hosts: a value that all have stands once, others with the host's name."""
+    names = [each.host.name for each in found]
+    servers = Entry("hardware", "servers", f"{len(names)} ({', '.join(names)})")
+    entries = [Entry("hardware", name, _value(found, name)) for name in HARDWARE if name != "servers"]
+    entries += [Entry("software", name, _value(found, name)) for name in SOFTWARE]
+    return Environment(tuple(each.host for each in found), (servers, *entries))
+
+
+def _value(found: Sequence[HostRows], name: str) -> str | None:
+    values = [each.rows[name] for each in found]
+    if len(set(values)) > 1:
+        return "; ".join(f"{each.host.name}: {each.rows[name] or '-'}" for each in found)
+    if values[0] is None or len(found) == 1 or name not in _COUNTED:
+        return values[0]
+    return f"{len(found)} x ({values[0]})" if "," in values[0] else f"{len(found)} x {values[0]}"

@@ -1,0 +1,70 @@
+"""The rows of the environment table, and their JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from horovod.topology import record
+from horovod.topology.facts import Host
+
+HARDWARE = (
+    "servers",
+    "cpu",
+    "cores",
+    "memory",
+    "nic",
+    "nic_speed",
+    "gpu",
+    "gpu_number",
+    "gpu_connection",
+)
+SOFTWARE = (
+    "os",
+    "kernel",
+    "nic_driver",
+    "gpu_driver",
+    "python",
+    "pytorch",
+    "numpy",
+    "horovod",
+    "cuda",
+    "mpi",
+    "nccl",
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row. Section and name are identifiers, which a report words in its language."""
+
+    section: str  # "hardware" or "software"
+    name: str
+    value: str | None  # None: there is none, or nobody could tell
+
+
+@dataclass(frozen=True)
+class Environment:
+    hosts: tuple[Host, ...]
+    entries: tuple[Entry, ...]
+
+    def value(self, section: str, name: str) -> str | None:
+        """Of the row with this name. KeyError if there is no such row."""
+        return {(entry.section, entry.name): entry.value for entry in self.entries}[section, name]
+
+
+def to_json(environment: Environment) -> str:
+    """The text of environment.json."""
+    hosts = [record.to_record(host) for host in environment.hosts]
+    entries = [asdict(entry) for entry in environment.entries]
+    return json.dumps({"hosts": hosts, "entries": entries}, indent=1, ensure_ascii=False) + "\n"
+
+
+def from_json(text: str) -> Environment:
+    """The environment that a text of to_json is of. ValueError says what is wrong with another text."""
+    try:
+        fields = json.loads(text)
+        hosts = tuple(record.from_record(host) for host in fields["hosts"])
+        return Environment(hosts, tuple(Entry(**entry) for entry in fields["entries"]))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"this is no record of an environment: {error}; collect it again") from None

@@ -1,0 +1,55 @@
+"""The hardware rows of one host."""
+
+from __future__ import annotations
+
+from horovod.topology import words
+from horovod.topology.facts import Host, Nic
+
+
+def rows(host: Host) -> dict[str, str | None]:
+    """Values by name, without `servers`, which is about all hosts."""
+    speeds = {nic.name: words.rate(nic.bits_per_second) for nic in host.nics if nic.bits_per_second}
+    return {
+        "cpu": _counted([words.processor(socket) for socket in host.sockets if socket.model]),
+        "cores": _cores(host),
+        "memory": None if host.memory_bytes is None else words.memory(host.memory_bytes),
+        "nic": _listed(map(_nic, host.nics)),
+        "nic_speed": _listed(f"{name}: {speed}" for name, speed in speeds.items()),
+        "gpu": _counted_models(host),
+        "gpu_number": str(len(host.gpus)) if host.gpus else None,
+        "gpu_connection": _listed(words.connections(host)),
+    }
+
+
+def _cores(host: Host) -> str:
+    threads = sum(socket.threads for socket in host.sockets)
+    cores = [socket.cores for socket in host.sockets if socket.cores is not None]
+    parts = [words.number_of(sum(cores), "core")] if len(cores) == len(host.sockets) and cores else []
+    parts += [words.number_of(threads, "thread")] if threads else []
+    if host.usable_cores != threads:
+        parts.append(f"{words.number_of(host.usable_cores, 'thread')} usable")
+    return ", ".join(parts)
+
+
+def _nic(nic: Nic) -> str:
+    model = words.nic_model(nic)
+    return nic.name + f": {model}" * bool(model) + " (RDMA)" * nic.is_rdma
+
+
+def _counted_models(host: Host) -> str | None:
+    """The number of GPUs is a row of its own."""
+    described = [
+        gpu.model + (f", {words.memory(gpu.memory_bytes)}" if gpu.memory_bytes else "") for gpu in host.gpus
+    ]
+    return _listed(dict.fromkeys(described)) if len(set(described)) == 1 else _counted(described)
+
+
+def _counted(values: list[str]) -> str | None:
+    """ "2 x Xeon", or one as it is; several kinds one behind the other."""
+    kinds = dict.fromkeys(values)
+    return _listed(f"{values.count(v)} x {v}" if values.count(v) > 1 else v for v in kinds)
+
+
+def _listed(values: object) -> str | None:
+    parts = list(values)  # type: ignore[call-overload]
+    return "; ".join(parts) or None

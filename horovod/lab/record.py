@@ -1,0 +1,116 @@
+"""Writes the log by which a script of your own takes part in the lab; docs/lab.md has a complete example.
+
+    recorder = Recorder(args.log_file, dataset="spirals", seed=args.seed, steps=len(loader))
+    ...
+    recorder.step(loss)                    # a training step is over
+    recorder.epoch(test_loss, accuracy)    # the model was tested after an epoch
+    recorder.finish(model)                 # all epochs are over
+
+Every rank makes one, after hvd.init() if it uses Horovod. Only rank 0 writes; without a file nothing does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+from horovod.common.basics import basics
+
+# Which part of a step or of the run each counter of hvd.metrics() is told as.
+_WAITED, _SENT, _GIVEN = "blocked_microseconds", "wire_bytes", "tensor_bytes"
+_NOTHING = {_WAITED: 0, _SENT: 0, _GIVEN: 0}
+
+
+class Recorder:
+    """Times training steps: each lasts from the end of the one before, or from the making of this object, or
+    from `epoch`.
+
+    path: the log, or None. dataset: the data's name. steps: in each epoch, of this rank.
+    """
+
+    def __init__(self, path: str | None, *, dataset: str, seed: int, steps: int) -> None:
+        self._ranks = basics.size() if basics.is_initialized() else 1
+        self._steps = steps
+        self._facts = {
+            "dataset": dataset,
+            "compression": os.environ.get("HOROVOD_COMPRESSION", "").strip() or "none",
+            "ranks": self._ranks,
+            "seed": seed,
+        }
+        speaks = not basics.is_initialized() or basics.rank() == 0
+        self._log: TextIO | None = None
+        if path is not None and speaks:
+            self._log = Path(path).open("w", buffering=1)  # noqa: SIM115 - closed by finish()
+        self._records_at_all = path is not None
+        self._epoch, self._step = 1, 0
+        self._tested: dict[str, float] = {}
+        self._traffic = dict(_NOTHING)
+        self._restart()
+
+    def _restart(self) -> None:
+        self._began, self._before = time.perf_counter(), self._counters()
+
+    def _counters(self) -> dict[str, int]:
+        if not (self._records_at_all and basics.is_initialized()):
+            return _NOTHING
+        counters = basics.metrics()
+        return {name: counters[name] for name in _NOTHING}
+
+    def step(self, loss: Any) -> None:
+        """A step is over. loss: this rank's, a number or a tensor of one."""
+        value = float(loss)  # on a GPU this waits until the step is computed
+        seconds, now = time.perf_counter() - self._began, self._counters()
+        spent = {name: now[name] - self._before[name] for name in now}
+        self._traffic = {name: self._traffic[name] + spent[name] for name in spent}
+        self._step += 1
+        place = {"step": self._step, "steps": self._steps}
+        self._write("step", **place, seconds=seconds, wait_seconds=spent[_WAITED] / 1e6, loss=value)
+        self._restart()
+
+    def epoch(self, loss: float, accuracy: float) -> None:
+        """An epoch is over. loss, accuracy (0 to 1): of the model on data that it was not trained on."""
+        self._tested = {"loss": float(loss), "accuracy": float(accuracy)}
+        self._write("epoch", **self._tested)
+        self._epoch, self._step = self._epoch + 1, 0
+        self._restart()
+
+    def finish(self, model: Any) -> None:
+        """The run is over; every rank calls it, for they compare their models. model: a torch.nn.Module."""
+        if not self._records_at_all:
+            return
+        checksums = [_checksum(model)]
+        if self._ranks > 1:
+            import horovod.torch as hvd
+
+            checksums = hvd.allgather_object(checksums[0])
+        self._epoch -= 1
+        self._write(
+            "final",
+            **self._tested,
+            checksum=checksums[0],
+            identical=len(set(checksums)) == 1,
+            bytes_sent=self._traffic[_SENT],
+            tensor_bytes=self._traffic[_GIVEN],
+        )
+        if self._log is not None:
+            self._log.close()
+
+    def _write(self, event: str, **values: Any) -> None:
+        if self._log is not None:
+            record = {"event": event, **self._facts, "epoch": self._epoch, **values}
+            self._log.write(json.dumps(record) + "\n")
+
+
+def _checksum(model: Any) -> str:
+    """SHA-256 over all parameters and buffers, bit by bit."""
+    import torch
+
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,54 @@
+"""The experiment report: report.html, report.md and plots/*.svg, in English or Chinese.
+
+A report is composed as a `Document` in which every text is finished (compose.py), and then written twice. The page
+holds its style and its pictures, needs neither network nor scripts, and follows light and dark; the Markdown
+names the pictures beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from horovod.lab.environment import Environment
+from horovod.lab.report import html, markdown
+from horovod.lab.report.compose import compose, hosts_picture
+from horovod.lab.report.words import LANGUAGES, Words
+from horovod.lab.results import Row
+from horovod.lab.runs import Run
+
+__all__ = ["LANGUAGES", "write"]
+
+
+def write(
+    folder: Path,
+    runs: Sequence[Run],
+    rows: Sequence[Row],
+    environment: Environment,
+    language: str = "en",
+    topology: str = "",
+    command: str = "",
+) -> list[Path]:
+    """Writes the report into `folder`, whose plots/ it clears of older plots; returns what it wrote.
+
+    rows: of `horovod.lab.results.table`, made of the runs; topology: an SVG of the hosts, if there is one; command: what asks for
+    the same runs again. ValueError when there are no rows or the language is unknown.
+    """
+    if not rows:
+        raise ValueError("there are no finished runs to report on; start the lab again")
+    words = Words(language)
+    document = compose(runs, rows, environment, folder, words)
+    document = replace(document, topology=hosts_picture(topology, words), command=command)
+    plots = folder / "plots"
+    plots.mkdir(parents=True, exist_ok=True)
+    pictures = [*document.topology, *document.pictures]
+    written = [plots / f"{picture.name}.svg" for picture in pictures]
+    for old in set(plots.glob("*.svg")) - set(written):
+        old.unlink()
+    for path, picture in zip(written, pictures, strict=True):
+        path.write_text(picture.svg, encoding="utf-8")
+    page, text = folder / "report.html", folder / "report.md"
+    page.write_text(html.page(document, words), encoding="utf-8")
+    text.write_text(markdown.page(document, words), encoding="utf-8")
+    return [page, text, *written]

@@ -1,0 +1,43 @@
+"""Puts a report together from runs, rows and environment, without writing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from horovod.lab.environment import Environment
+from horovod.lab.report import explanation, method, plots, summary, tables
+from horovod.lab.report.codec_errors import codec_errors
+from horovod.lab.report.document import Document, Picture
+from horovod.lab.report.names import Names
+from horovod.lab.report.words import Words
+from horovod.lab.results import Row
+from horovod.lab.runs import Run
+
+__all__ = ["compose", "hosts_picture"]
+
+
+def compose(
+    runs: Sequence[Run], rows: Sequence[Row], environment: Environment, folder: Path, words: Words
+) -> Document:
+    names = Names(rows, words)
+    errors = codec_errors(names.algorithms)
+    return Document(
+        language=words.language,
+        title=words("title"),
+        warnings=tuple(method.warnings(runs, rows, words)),
+        summary=tuple(summary.sentences(rows, environment, names, words)),
+        method=tuple(method.description(runs, names, words)),
+        environment=tuple(tables.environment_tables(environment, words)),
+        results=tables.results_table(rows, folder, names, words),
+        pictures=tuple(plots.pictures(rows, errors, names, words)),
+        explanation=tuple(explanation.sections(rows, environment, errors, names, words)),
+        runs=tables.runs_table(runs, folder, names, words),
+    )
+
+
+def hosts_picture(svg: str, words: Words) -> tuple[Picture, ...]:
+    """The drawing of the hosts, if there is one."""
+    if not svg:
+        return ()
+    return (Picture("topology", words("topology_title"), words("topology_caption"), svg),)

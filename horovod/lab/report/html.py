@@ -1,0 +1,43 @@
+"""The report as one HTML file: style and pictures are inside it."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from horovod.lab.report import svg
+from horovod.lab.report.document import Document
+from horovod.lab.report.words import Words
+
+__all__ = ["page"]
+
+BREAKS = ("/", "_", "-")  # after these a long path may go on in the next line
+
+
+def page(document: Document, words: Words) -> str:
+    """The page. All text is escaped by the template; only the style and the pictures are markup."""
+    environment = Environment(
+        loader=PackageLoader("horovod.lab", "report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["breakable"] = breakable
+    style = resources.files("horovod.lab.report").joinpath("style.css").read_text(encoding="utf-8")
+    return environment.get_template("report.html.jinja").render(
+        document=document,
+        words=words,
+        style=Markup(style),  # noqa: S704 - a file of this package
+        drawing=lambda picture: Markup(svg.inline(picture.svg)),  # noqa: S704 - svg.py has escaped its texts
+    )
+
+
+def breakable(text: str) -> Markup:
+    """Escaped, and with places where a narrow screen may break it."""
+    found = Markup.escape(text)
+    for mark in BREAKS:
+        found = found.replace(mark, Markup(f"{mark}<wbr>"))  # noqa: S704 - one of BREAKS
+    return Markup(found)

@@ -1,0 +1,54 @@
+"""How the experiment was done: what was asked for, and what should worry a reader."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+
+from horovod.lab.report.names import Names
+from horovod.lab.report.words import Words
+from horovod.lab.results import Row
+from horovod.lab.runs import Run
+
+__all__ = ["description", "warnings"]
+
+
+def description(runs: Sequence[Run], names: Names, words: Words) -> list[tuple[str, str]]:
+    arguments = unique(shlex.join(run.plan.arguments) for run in runs if run.plan.arguments)
+    found = [
+        ("script", unique(run.plan.script for run in runs)),
+        ("arguments", arguments),
+        ("dataset", unique(run.dataset for run in runs)),
+        ("places", [names.place(place) for place in names.places]),
+        ("threads", unique(str(run.plan.threads) for run in runs)),
+        ("epochs", unique(str(run.plan.epochs) for run in runs)),
+        ("seeds", unique(str(run.plan.seed) for run in runs)),
+        ("number_of_ranks", unique(str(run.plan.ranks) for run in runs)),
+        ("compressions", unique(run.plan.compression for run in runs if run.plan.ranks > 1)),
+    ]
+    return [(words(key), words.listed(values)) for key, values in found if values]
+
+
+def unique(values: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(values))
+
+
+def warnings(runs: Sequence[Run], rows: Sequence[Row], words: Words) -> list[str]:
+    """What makes rows hard to compare, or a result doubtful. None, where all is as it should be."""
+    said = [
+        words(key, values=words.listed(values))
+        for key, values in (
+            ("warn_datasets", sorted({run.dataset for run in runs})),
+            ("warn_scripts", sorted({run.plan.script for run in runs if run.plan.ranks > 1})),
+            ("warn_arguments", sorted({shlex.join(run.plan.arguments) or "–" for run in runs})),
+            ("warn_epochs", [str(n) for n in sorted({run.plan.epochs for run in runs})]),
+        )
+        if len(values) > 1
+    ]
+    seeds = {frozenset(run.plan.seed for run in row.runs) for row in rows}
+    if len(seeds) > 1:
+        said.append(words("warn_seeds"))
+    apart: list[Run] = [run for run in runs if not run.identical]
+    if apart:
+        said.append(words("warn_not_identical", runs=words.listed([run.folder.name for run in apart])))
+    return said

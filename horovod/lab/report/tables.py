@@ -1,0 +1,154 @@
+"""The tables of a report: the environment, the results, and the runs that they come from."""
+
+from __future__ import annotations
+
+import os
+import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from horovod.lab.environment import Environment
+from horovod.lab.report import numbers
+from horovod.lab.report.document import Cell, Link, Note, Table
+from horovod.lab.report.names import Names
+from horovod.lab.report.words import Words
+from horovod.lab.results import Figure, Row
+from horovod.lab.runs import SERIAL, Run
+from horovod.topology.facts import Host
+
+__all__ = ["COLUMNS", "environment_tables", "results_table", "runs_table"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of numbers: a statistic of Row, how it is written, and the text keys of why it can be missing."""
+
+    statistic: str
+    written: Callable[[Figure], str]
+    missing: str
+    missing_serial: str = ""
+
+    def why_missing(self, row: Row) -> str:
+        return self.missing_serial if self.missing_serial and row.algorithm == SERIAL else self.missing
+
+
+COLUMNS = (
+    Column("training_seconds", numbers.seconds, "why_no_log"),
+    Column("step_seconds", numbers.milliseconds, "why_no_log"),
+    Column("wait_seconds", numbers.milliseconds, "why_no_log", "why_no_waiting"),
+    Column("accuracy", numbers.accuracy, "why_no_log"),
+    Column("speed_up", numbers.factor, "why_no_serial"),
+    Column("efficiency", numbers.percent, "why_no_serial"),
+    Column("bytes_per_step", numbers.byte_count, "why_no_log", "why_no_bytes"),
+    Column("compression_ratio", numbers.factor, "why_no_uncompressed", "why_no_bytes"),
+)
+
+
+class Notes:
+    """Footnotes: the same text gets the same mark."""
+
+    def __init__(self) -> None:
+        self._marks: dict[str, str] = {}
+
+    def mark(self, text: str) -> str:
+        return self._marks.setdefault(text, string.ascii_lowercase[len(self._marks)])
+
+    def all(self) -> tuple[Note, ...]:
+        return tuple(Note(mark, text) for text, mark in self._marks.items())
+
+
+def results_table(rows: Sequence[Row], folder: Path, names: Names, words: Words) -> Table:
+    """Algorithm and ranks, with the place where there are several; then `COLUMNS`; then the runs."""
+    notes = Notes()
+    several = len({row.place for row in rows}) > 1
+    body = []
+    for row in rows:
+        cells = [Cell(names.place(row.place))] if several else []
+        cells += [Cell(names.algorithm(row.algorithm)), Cell(str(row.ranks))]
+        cells += [number_cell(row, column, notes, words) for column in COLUMNS]
+        cells.append(Cell("", links=tuple(link(run, folder) for run in row.runs)))
+        body.append(tuple(cells))
+    head = [words("place")] if several else []
+    head += [words("algorithm"), words("ranks"), *(words(column.statistic) for column in COLUMNS), words("runs")]
+    seeds = max(len(row.runs) for row in rows)
+    caption = words("results_caption_spread", seeds=seeds) if seeds > 1 else words("results_caption")
+    if not several:
+        caption += " " + words("results_place", place=names.place(names.places[0]))
+    if names.legend():
+        caption += " " + names.legend()
+    return Table("results", caption, tuple(head), tuple(body), notes.all(), 2 + several, is_numeric=True)
+
+
+def number_cell(row: Row, column: Column, notes: Notes, words: Words) -> Cell:
+    figure: Figure | None = getattr(row, column.statistic)
+    if figure is not None:
+        return Cell(column.written(figure))
+    return Cell(numbers.MISSING, notes.mark(words(column.why_missing(row))))
+
+
+def link(run: Run, folder: Path) -> Link:
+    """To the run's folder, from the report's; always with slashes, as in addresses."""
+    return Link(run.folder.name, Path(os.path.relpath(run.folder, folder)).as_posix() + "/")
+
+
+def runs_table(runs: Sequence[Run], folder: Path, names: Names, words: Words) -> Table:
+    body = [
+        (
+            Cell("", links=(link(run, folder),)),
+            Cell(names.row(run.plan)),
+            Cell(str(run.plan.seed)),
+            Cell(str(len(run.step_seconds))),
+            Cell(numbers.seconds(Figure(run.training_seconds, None))),
+            Cell(numbers.accuracy(Figure(run.accuracy, None))),
+            Cell(words(identical_key(run))),
+            Cell(run.checksum[:16]),
+        )
+        for run in runs
+    ]
+    head = ("run", "row", "seed", "steps", "training_seconds", "accuracy", "same_model", "checksum")
+    return Table("runs", words("runs_caption"), tuple(words(key) for key in head), tuple(body))
+
+
+def identical_key(run: Run) -> str:
+    if run.plan.ranks == 1:
+        return "one_rank"
+    return "yes" if run.identical else "no"
+
+
+def environment_tables(environment: Environment, words: Words) -> list[Table]:
+    """Hardware and software; and a table of hosts, a row for each, where there are several."""
+    tables = []
+    for section in dict.fromkeys(entry.section for entry in environment.entries):
+        body = [
+            (Cell(named(f"entry_{entry.name}", entry.name, words)), Cell(entry.value or words("absent")))
+            for entry in environment.entries
+            if entry.section == section
+        ]
+        title = named(f"section_{section}", section, words)
+        tables.append(Table(section, title, (words("part"), words("what")), tuple(body)))
+    if len(environment.hosts) > 1:
+        tables.append(hosts_table(environment.hosts, words))
+    return tables
+
+
+def named(key: str, name: str, words: Words) -> str:
+    """The text of a key; an entry that the report does not know yet keeps the name it has."""
+    return words(key) if key in words else name
+
+
+def hosts_table(hosts: Sequence[Host], words: Words) -> Table:
+    absent = words("absent")
+    body = [
+        (
+            Cell(host.name),
+            Cell(words.listed(list(dict.fromkeys(socket.model for socket in host.sockets))) or absent),
+            Cell(str(host.usable_cores)),
+            Cell(numbers.plain(host.memory_bytes / 2**30, None, "GiB")),
+            Cell(words.listed([gpu.model for gpu in host.gpus]) or absent),
+            Cell(words.listed([f"{nic.name} ({nic.model or nic.driver or '?'})" for nic in host.nics]) or absent),
+        )
+        for host in hosts
+    ]
+    head = ("host", "entry_cpu", "usable_cores", "entry_memory", "entry_gpu", "entry_nic")
+    return Table("hosts", words("hosts"), tuple(words(key) for key in head), tuple(body))

@@ -1,0 +1,33 @@
+"""The texts of a report by key, in the language of its reader."""
+
+from __future__ import annotations
+
+from horovod.lab.report.words_en import WORDS as ENGLISH
+from horovod.lab.report.words_zh import WORDS as CHINESE
+
+__all__ = ["LANGUAGES", "Words"]
+
+LANGUAGES = {"en": ENGLISH, "zh": CHINESE}
+
+
+class Words:
+    """Texts of one language: ``words("speed_best", row="bit8 × 2")``."""
+
+    def __init__(self, language: str) -> None:
+        if language not in LANGUAGES:
+            raise ValueError(f"there is no report in {language!r}; choose one of {', '.join(LANGUAGES)}")
+        self.language = language
+        self._texts = LANGUAGES[language]
+
+    def __call__(self, key: str, **values: object) -> str:
+        return self._texts[key].format(**values)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._texts
+
+    def count(self, key: str, number: int) -> str:
+        """`number` of something: "1 seed", "3 seeds"."""
+        return self(f"{key}_{'one' if number == 1 else 'many'}", number=number)
+
+    def listed(self, items: list[str]) -> str:
+        return self("comma").join(items)

@@ -1,0 +1,69 @@
+"""Network interfaces, from /sys/class/net and what the kernel tells of addresses."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from horovod.topology import pci, processors
+from horovod.topology.facts import Nic, Socket
+from horovod.topology.machine import Interface, Machine
+
+
+def nics(machine: Machine, sockets: tuple[Socket, ...]) -> tuple[Nic, ...]:
+    """All but the loopback, and virtual ones without an address: nothing can go through those."""
+    found = []
+    for name, interface in sorted(machine.interfaces.items()):
+        if name == "lo" or _is_loopback(interface):
+            continue
+        nic = _nic(machine, name, interface, sockets)
+        if nic.driver is not None or nic.addresses:
+            found.append(nic)
+    return tuple(found)
+
+
+def _nic(machine: Machine, name: str, interface: Interface, sockets: tuple[Socket, ...]) -> Nic:
+    folder = f"sys/class/net/{name}"
+    # /sys may show the interfaces of another network namespace, which can have the same names.
+    own_address = (machine.text(f"{folder}/address") or "").lower()
+    if not interface.hardware_address or own_address != interface.hardware_address:
+        return Nic(name, None, None, None, interface.addresses, None)
+    address = _pci_address(machine, folder)
+    driver = machine.target(f"{folder}/device/driver")
+    node = pci.numa_node(machine, address) if address else None
+    return Nic(
+        name,
+        pci.model(machine, address) if address else None,
+        driver.name if driver else None,
+        _speed(machine, folder),
+        interface.addresses,
+        processors.socket_of_node(machine, node, sockets) if address else None,
+        is_rdma=bool(machine.names_in(f"{folder}/device/infiniband")),
+        is_up=machine.text(f"{folder}/operstate") not in ("down", "lowerlayerdown", "notpresent"),
+    )
+
+
+def _is_loopback(interface: Interface) -> bool:
+    own = [ipaddress.ip_interface(text) for text in interface.addresses]
+    return bool(own) and all(address.is_loopback for address in own)
+
+
+def _pci_address(machine: Machine, folder: str) -> str | None:
+    """Of the device, or of the one that it is a part of, as a virtio one is."""
+    device = machine.target(f"{folder}/device")
+    parts = device.relative_to(machine.root.resolve()).parts if device else ()
+    return next((part for part in reversed(parts) if pci.ADDRESS.fullmatch(part)), None)
+
+
+def _speed(machine: Machine, folder: str) -> int | None:
+    """In bits per second. What virtual ones name means nothing, but a bond adds up its members."""
+    is_real = bool(machine.names_in(f"{folder}/device") or machine.names_in(f"{folder}/bonding"))
+    megabits = machine.number(f"{folder}/speed")
+    if is_real and megabits is not None and megabits > 0:
+        return megabits * 1_000_000
+    ports = machine.names_in(f"{folder}/device/infiniband")
+    if len(ports) != 1:
+        return None
+    rate = machine.text(f"{folder}/device/infiniband/{ports[0]}/ports/1/rate") or ""  # "100 Gb/sec (4X EDR)"
+    match = re.match(r"([\d.]+) Gb/sec", rate)
+    return int(float(match[1]) * 1e9) if match else None

@@ -1,0 +1,102 @@
+"""Asks ranks, on the hosts that arguments of horovodrun name, started as horovodrun starts them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from horovod.runner import command_line, config_file, hosts, launchers, run_function, slurm
+from horovod.runner.errors import LaunchError
+from horovod.runner.supervise import say
+from horovod.topology import rank, routes
+from horovod.topology.facts import Host, Ranks
+from horovod.topology.probe import probe
+
+T = TypeVar("T")
+
+# Options about what ranks print, or do later: here they print nothing, and end.
+_WITHOUT_MEANING = {
+    "output_filename": "--output-filename",
+    "prefix_timestamp": "--prefix-output-with-timestamp",
+    "timeline_filename": "--timeline-filename",
+    "compression": "--compression",
+}
+
+
+def options_of(arguments: Sequence[str]) -> dict[str, Any]:
+    """The options by name, with those of a config file. LaunchError for those that make no sense here."""
+    given, command = command_line.parse(arguments)
+    if command:
+        raise LaunchError(f"--topology starts no command; leave out `{' '.join(command)}`, or --topology")
+    for name, flag in _WITHOUT_MEANING.items():
+        if name in given:
+            raise LaunchError(f"{flag} has no meaning with --topology; leave it out")
+    if "config_file" not in given:
+        return given
+    from_file, warnings = config_file.load(given.pop("config_file"))
+    for warning in warnings:
+        say(f"warning: {warning}")
+    return {**from_file, **given}
+
+
+def ask(options: Mapping[str, Any], question: Callable[[], T]) -> list[T]:
+    """The answer of each rank to a function of a module. RuntimeError when a rank or the job fails."""
+    passed = {name: value for name, value in options.items() if name not in ("topology", "topology_file")}
+    return run_function.run_with_options(passed, question)
+
+
+def with_ranks(options: Mapping[str, Any], here: Callable[[], Host] = probe) -> tuple[dict[str, Any], str]:
+    """The options with a number of ranks, and a sentence about it if it is our choice, not the user's."""
+    chosen = dict(options)
+    if chosen.get("np"):
+        return chosen, ""
+    text, file = chosen.get("hosts"), chosen.get("hostfile")
+    if text is not None or file is not None:
+        named = hosts.from_text(text) if text is not None else hosts.from_file(str(file))
+        chosen["np"] = sum(host.slots for host in named)
+        return chosen, f"{chosen['np']} ranks, one for each slot of the hosts, as -np does not say how many."
+    allocation = slurm.allocation(os.environ)
+    if allocation is not None and allocation.ranks:
+        chosen["np"] = allocation.ranks
+        return chosen, f"{chosen['np']} ranks, as this Slurm job asks for."
+    host = here()
+    chosen["np"] = len(host.gpus) or min(2, host.usable_cores)
+    why = "one for each GPU" if host.gpus else "one would have nobody to talk to"
+    why = why if chosen["np"] > 1 or host.gpus else "there is one core"
+    count = f"{chosen['np']} rank{'s' * (chosen['np'] > 1)}"
+    return chosen, f"{count} on this host ({why}); -np and -H say otherwise."
+
+
+def topology_of(options: Mapping[str, Any]) -> tuple[tuple[Host, ...], Ranks, str]:
+    """Hosts, ranks, and a remark. Without MPI it is this host alone, and links are not measured.
+
+    RuntimeError when a rank or the job fails; LaunchError when the options name what cannot be.
+    """
+    try:
+        launchers.installed_mpirun()
+    except LaunchError as error:
+        if options.get("hosts") is not None or options.get("hostfile") is not None:
+            raise
+        return (probe(),), routes.one_host(options["np"]), f"Nothing is measured: {error}"
+    return (*_joined(ask(options, rank.tell)), "")
+
+
+def _joined(told: Sequence[rank.Told]) -> tuple[tuple[Host, ...], Ranks]:
+    found = [each.host for each in told if each.host is not None]
+    numbers = {host.name: number for number, host in enumerate(found)}
+    if len(numbers) != len(found):
+        twice = next(name for name, count in Counter(host.name for host in found).items() if count > 1)
+        raise RuntimeError(f"two hosts have the name {twice}; give each its own (hostnamectl hostname NAME)")
+    places = tuple(numbers[each.host_name] for each in told)
+    first = told[0]
+    several = 1 < len(found) < len(told)
+    return tuple(found), Ranks(
+        places,
+        first.transport,
+        several and first.shares_windows,
+        first.links,
+        first.algorithm,
+        first.is_deterministic,
+    )

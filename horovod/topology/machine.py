@@ -1,0 +1,115 @@
+"""The machine that facts are read off: files, interfaces, and programs that know more. Tests make one up."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+_COMMAND_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Interface:
+    """A network interface as the kernel tells this process of it."""
+
+    hardware_address: str  # "02:fc:00:00:00:01", "" if it has none
+    addresses: tuple[str, ...]  # with prefix; without those that hold on one cable only
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command printed. `code` is None when there is no such command."""
+
+    code: int | None
+    output: str = ""
+    errors: str = ""
+
+
+def run_command(words: Sequence[str]) -> Answer:
+    """Run a command in English; one that hangs has failed."""
+    try:
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "LC_ALL": "C"},
+            timeout=_COMMAND_SECONDS,
+            check=False,
+        )
+    except FileNotFoundError:
+        return Answer(None)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Answer(1, "", str(error))
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """`root` is the folder that /proc, /sys and /usr are in."""
+
+    root: Path = Path("/")
+    name: str = field(default_factory=socket.gethostname)
+    affinity: frozenset[int] = field(default_factory=lambda: frozenset(os.sched_getaffinity(0)))
+    interfaces: Mapping[str, Interface] = field(default_factory=lambda: own_interfaces())
+    run: Callable[[Sequence[str]], Answer] = run_command
+
+    def text(self, path: str) -> str | None:
+        """What a file says, without space around it; None if it is missing, empty, or refuses to say."""
+        try:
+            return (self.root / path).read_text(errors="replace").strip() or None
+        except OSError:  # many files of /sys answer EINVAL where the question has no meaning
+            return None
+
+    def number(self, path: str, base: int = 10) -> int | None:
+        try:
+            return int(self.text(path) or "", base)
+        except ValueError:
+            return None
+
+    def names_in(self, path: str) -> list[str]:
+        folder = self.root / path
+        return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+
+    def target(self, path: str) -> Path | None:
+        """Where a link of /sys leads; None if there is none."""
+        link = self.root / path
+        return Path(os.path.realpath(link)) if link.exists() else None
+
+
+def own_interfaces() -> dict[str, Interface]:
+    """Those of the network namespace that this process is in."""
+    found = {}
+    for name, entries in psutil.net_if_addrs().items():
+        hardware = next((entry.address for entry in entries if entry.family == psutil.AF_LINK), "")
+        inet = [entry for entry in entries if entry.family in (socket.AF_INET, socket.AF_INET6)]
+        addresses = [with_prefix(entry.address, entry.netmask) for entry in inet]
+        found[name] = Interface(hardware.lower(), tuple(filter(None, addresses)))
+    return found
+
+
+def with_prefix(address: str, netmask: str | None) -> str:
+    """ "10.0.0.1/24"; "" for an address that has a meaning on one cable only."""
+    own = ipaddress.ip_address(address.partition("%")[0])
+    if own.is_link_local:
+        return ""
+    if netmask is None:
+        return f"{own}/{own.max_prefixlen}"
+    return f"{own}/{bin(int(ipaddress.ip_address(netmask))).count('1')}"
+
+
+def numbers_in(text: str) -> list[int]:
+    """The kernel's lists of numbers: "0-3,8" is 0, 1, 2, 3 and 8."""
+    numbers: list[int] = []
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return numbers

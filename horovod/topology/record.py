@@ -1,0 +1,31 @@
+"""Hosts as JSON, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from horovod.topology.facts import Gpu, GpuLink, Host, Nic, Socket
+
+_PARTS = {"sockets": Socket, "gpus": Gpu, "gpu_links": GpuLink, "nics": Nic}
+
+
+def to_record(host: Host) -> dict[str, Any]:
+    """What json.dumps takes."""
+    return asdict(host)
+
+
+def from_record(record: Mapping[str, Any]) -> Host:
+    """The host that a record is of. ValueError names what is missing or not known."""
+    fields = dict(record)
+    try:
+        for name, kind in _PARTS.items():
+            fields[name] = tuple(kind(**_with_tuples(part)) for part in fields[name])
+        return Host(**_with_tuples(fields))
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"this is no record of a host: {error}; collect it again") from None
+
+
+def _with_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}

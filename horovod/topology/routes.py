@@ -1,0 +1,107 @@
+"""Which route allreduces of some sizes take among some ranks, and why: the core's own choice, in words.
+
+The routes are drawn in docs/architecture.md. Loads the native core, which needs no MPI for this.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from horovod import _native as native
+from horovod.topology.facts import Links, Ranks
+
+SIZES = (1_000, 1_000_000, 100_000_000)  # bytes of float32
+COMPRESSIONS = ("none", "bit8")
+_MOST_CARRIERS = 16  # of a host, as collective/allreduce_hierarchical.cc has it
+_ESTIMATE = re.compile(r"(\w+ \w+) ([\d.]+) ms")
+_MEANING = {
+    "alone": "There is one rank: nothing is sent.",
+    "window gather": "All ranks share memory: each reads what all the others have put there and adds it up. "
+    "One round, so it suits few ranks and small sizes.",
+    "window scatter": "All ranks share memory: each adds up one slice for all, and then reads the other "
+    "slices. Two rounds, but no number is added up twice.",
+    "exchange gather": "Every rank sends its numbers to every other. One round, so it suits small sizes, for "
+    "which waiting costs most, and two ranks, which send as much either way.",
+    "exchange scatter": "Every rank gets one slice from all others, adds it up, and sends the sum back. Two "
+    "rounds, but with more than two ranks fewer bytes cross the network.",
+    "hierarchical gather": "The ranks of each host add up in their memory first; then hosts send their sums "
+    "to all other hosts. What crosses the network does not grow with the ranks of a host.",
+    "hierarchical scatter": "The ranks of each host add up in their memory first; then each host gets a "
+    "slice from all others, adds it up, and sends the sum back. It sends least over the network.",
+}
+
+
+@dataclass(frozen=True)
+class Route:
+    """The choice for one size. Estimates are in milliseconds, of this route and of those not chosen."""
+
+    size: int
+    compression: str
+    name: str
+    is_encoded: bool  # whether the compression is used on it
+    reason: str  # the core's
+    estimates: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def milliseconds(self) -> float:
+        return self.estimates.get(self.name, 0.0)
+
+    def next_best(self) -> tuple[str, float] | None:
+        """The cheapest of the routes that were not taken."""
+        others = [(cost, name) for name, cost in self.estimates.items() if name != self.name]
+        return (min(others)[1], min(others)[0]) if others else None
+
+
+def routes(ranks: Ranks) -> tuple[Route, ...]:
+    """By compression and size."""
+    return tuple(_route(ranks, size, compression) for compression in COMPRESSIONS for size in SIZES)
+
+
+def meaning(name: str) -> str:
+    """What a route is, in one or two plain sentences."""
+    return _MEANING[name]
+
+
+def assumed_links() -> Links:
+    """What the core assumes where nothing was measured."""
+    return links_of(native.LinkCosts(), is_measured=False)
+
+
+def links_of(costs: native.LinkCosts, is_measured: bool) -> Links:
+    figures = (costs.memory_latency, costs.memory_byte, costs.network_latency, costs.network_byte)
+    return Links(*figures, is_measured)
+
+
+def one_host(count: int) -> Ranks:
+    """`count` ranks of one host that share its memory, with assumed figures."""
+    return Ranks((0,) * count, "shared_memory" if count > 1 else "self", False, assumed_links())
+
+
+def _route(ranks: Ranks, size: int, compression: str) -> Route:
+    facts = _facts(ranks, size, compression)
+    costs = native.LinkCosts()
+    costs.memory_latency, costs.memory_byte = ranks.links.memory_latency, ranks.links.memory_byte
+    costs.network_latency, costs.network_byte = ranks.links.network_latency, ranks.links.network_byte
+    name, encoded, reason = native.choose_route(facts, ranks.algorithm, ranks.is_deterministic, costs)
+    if facts.is_encoded and not encoded:
+        facts.is_encoded, facts.wire_bytes = False, size
+    # Without rules the core's reason is its estimates, of all routes that are possible.
+    _, _, estimated = native.choose_route(facts, costs=costs)
+    estimates = {route: float(cost) for route, cost in _ESTIMATE.findall(estimated)}
+    return Route(size, compression, name, encoded, reason, estimates)
+
+
+def _facts(ranks: Ranks, size: int, compression: str) -> native.RouteFacts:
+    """As the core makes them of a bucket of one tensor."""
+    on_hosts = Counter(ranks.hosts).values()
+    facts = native.RouteFacts()
+    facts.ranks, facts.hosts = len(ranks.hosts), len(on_hosts)
+    facts.most_on_a_host, facts.carriers = max(on_hosts), min(_MOST_CARRIERS, *on_hosts)
+    facts.shares_memory, facts.has_host_windows = ranks.transport == "shared_memory", ranks.has_host_windows
+    facts.bytes = facts.wire_bytes = size
+    if compression != "none":
+        facts.is_encoded, facts.wire_bytes = True, native.get_codec(compression).encoded_bytes(size // 4)
+    return facts

@@ -1,0 +1,179 @@
+"""The drawing as SVG: legible from 400 pixels' width on, on light and dark pages, in a file or inline."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+from horovod.topology import words
+from horovod.topology.canvas import LARGE, LINE, NORMAL, SMALL, Canvas, cut, width_of, wrapped
+from horovod.topology.facts import Host, Ranks
+from horovod.topology.routes import Route
+from horovod.topology.svg_host import HostDrawing
+
+WIDTH = 480.0
+MARGIN = 24.0  # beside the hosts: for cables
+_RAIL = 10.0  # of a margin: where the cables run
+_GAP = 16.0
+_INSET = 14.0  # of a host's contents
+_STACK = 8.0  # how far hosts that are drawn as one stand behind it
+_MOST_RANKS_DRAWN = 8
+
+
+def drawing(
+    hosts: Sequence[Host], ranks: Ranks | None = None, routes: Sequence[Route] = (), prefix: str = "topology"
+) -> str:
+    """The hosts below each other, the networks between them, and a table of routes.
+
+    `prefix` begins the names of classes; give each drawing of a page another one.
+    """
+    canvas = Canvas(WIDTH, prefix)
+    shared = words.shared_networks(hosts)
+    y = 8.0
+    cables: list[tuple[float, float]] = []  # ends of interfaces that are in shared networks
+    for group in words.groups(hosts, ranks):
+        y, ends = _host(canvas, group, y, frozenset(shared))
+        cables += ends
+        y += _GAP
+    if cables:
+        y = _network(canvas, list(shared), cables, ranks, y)
+    if ranks is not None and routes:
+        y = _routes(canvas, ranks, routes, y)
+    title = f"Topology of {words.number_of(len(hosts), 'host')}: {', '.join(host.name for host in hosts)}"
+    return canvas.document(y, title)
+
+
+def _host(
+    canvas: Canvas, group: words.Group, y: float, shared: frozenset[str]
+) -> tuple[float, list[tuple[float, float]]]:
+    """Returns where it ends, and where its interfaces leave it."""
+    inside = HostDrawing(Canvas(WIDTH, canvas.prefix), group, MARGIN + _INSET, _inner_width(group))
+    top = y
+    bottom = inside.draw(_header_end(group, y))
+    is_stack = len(group.hosts) > 1
+    for offset in (_STACK, _STACK / 2, 0) if is_stack else (0,):
+        canvas.box(
+            MARGIN + offset, top + offset, WIDTH - 2 * MARGIN - _STACK * is_stack, bottom - top, "card", 10
+        )
+    _header(canvas, group, top)
+    canvas.elements += inside.canvas.elements
+    ends = []
+    for nic, place, exit_x in inside.exits:
+        networks = {str(ipaddress.ip_interface(text).network) for text in nic.addresses}
+        if networks & shared:
+            rail = _RAIL if exit_x < WIDTH / 2 else WIDTH - _RAIL
+            canvas.path("cable", (exit_x, place), (rail, place))
+            ends.append((rail, place))
+    return bottom + _STACK * is_stack, ends
+
+
+def _inner_width(group: words.Group) -> float:
+    return WIDTH - 2 * (MARGIN + _INSET) - _STACK * (len(group.hosts) > 1)
+
+
+def _header_end(group: words.Group, y: float) -> float:
+    return y + 30 + LINE * (len(_title_lines(group)) + 1)
+
+
+def _title_lines(group: words.Group) -> list[str]:
+    """Names of alike hosts, below the number of them."""
+    if len(group.hosts) == 1:
+        return []
+    return wrapped(", ".join(host.name for host in group.hosts), _inner_width(group), 3)
+
+
+def _header(canvas: Canvas, group: words.Group, y: float) -> None:
+    x, right = MARGIN + _INSET, MARGIN + _INSET + _inner_width(group)
+    left_of_ranks = _ranks(canvas, group, right, y + 20)
+    name = group.host.name if len(group.hosts) == 1 else f"{len(group.hosts)} × the same"
+    canvas.text(x, y + 26, cut(name, left_of_ranks - x - 8, LARGE, True), "ink-bold", LARGE)
+    host = group.host
+    total = "memory unknown" if host.memory_bytes is None else f"{words.memory(host.memory_bytes)} of memory"
+    lines = [*_title_lines(group), f"{total}, {words.number_of(host.usable_cores, 'thread')} usable"]
+    canvas.lines(x, y + 30, lines)
+
+
+def _ranks(canvas: Canvas, group: words.Group, right: float, y: float) -> float:
+    """Circles with the numbers of ranks, or the numbers in words; returns how far to the left they reach."""
+    ranks = group.ranks
+    if not ranks:
+        return right
+    if len(ranks) > _MOST_RANKS_DRAWN or max(ranks) > 99:
+        text = group.rank_text()
+        wide = width_of(text, SMALL, True) + 20
+        canvas.box(right - wide, y - 11, wide, 22, "rank", 11)
+        canvas.text(right - wide / 2, y + 4.5, text, "on-rank-bold", SMALL, "middle")
+        return right - wide
+    x = right - 11
+    for rank in reversed(ranks):
+        canvas.circle(x, y, 11, "rank")
+        canvas.text(x, y + 4.5, str(rank), "on-rank-bold", SMALL, "middle")
+        x -= 25
+    label = "rank" if len(ranks) == 1 else "ranks"
+    canvas.text(x + 8, y + 4.5, label, "quiet", SMALL, "end")
+    return x + 8 - width_of(label, SMALL)
+
+
+def _network(
+    canvas: Canvas, networks: list[str], cables: Sequence[tuple[float, float]], ranks: Ranks | None, y: float
+) -> float:
+    """The rails at both sides, and the bar in which they end; returns where it ends."""
+    for rail in {x for x, _ in cables}:
+        canvas.path("cable", (rail, min(place for x, place in cables if x == rail)), (rail, y + 4))
+    lines = wrapped(f"Network {', '.join(networks)}", WIDTH - 40, 3, NORMAL)
+    height = 14 + LINE * (len(lines) + 1)
+    if ranks is None or not _spans_hosts(ranks):
+        height -= LINE
+    canvas.box(4, y, WIDTH - 8, height, "nic", 10)
+    for line in lines:
+        canvas.text(WIDTH / 2, y + 19, line, "ink-bold", SMALL, "middle")
+        y += LINE
+    if ranks is not None and _spans_hosts(ranks):
+        links = ranks.links
+        how = "measured" if links.is_measured else "assumed"
+        speed, latency = words.rate(8 / links.network_byte), links.network_latency * 1e6
+        text = f"{how}: {speed} in each direction, {latency:.0f} µs to the next host"
+        canvas.text(WIDTH / 2, y + 19, text, "ink", SMALL, "middle")
+        y += LINE
+    return y + 14 + _GAP
+
+
+def _routes(canvas: Canvas, ranks: Ranks, routes: Sequence[Route], y: float) -> float:
+    """A row for each size, a column for each compression; returns where it ends."""
+    canvas.text(
+        8,
+        y + 18,
+        f"Routes of allreduces among {words.number_of(len(ranks.hosts), 'rank')}",
+        "ink-bold",
+        NORMAL,
+    )
+    y += 28
+    compressions = list(dict.fromkeys(route.compression for route in routes))
+    sizes = list(dict.fromkeys(route.size for route in routes))
+    first = 64.0
+    column = (WIDTH - first) / len(compressions)
+    for number, compression in enumerate(compressions):
+        text = "not compressed" if compression == "none" else compression
+        canvas.text(first + number * column, y + 12, text, "quiet")
+    y += LINE
+    for size in sizes:
+        canvas.path("rule", (8, y), (WIDTH - 8, y))
+        canvas.text(8, y + 18, words.size(size), "ink")
+        for route in (route for route in routes if route.size == size):
+            x = first + compressions.index(route.compression) * column
+            cost = words.duration(route.milliseconds) if route.estimates else ""
+            canvas.text(x + column - 10, y + 18, cost, "ink-bold", SMALL, "end")
+            space = column - 16 - width_of(cost, SMALL, True)
+            canvas.text(x, y + 18, cut(route.name, space), "ink")
+        y += 26
+    if len(ranks.hosts) == 1:
+        return y + 10
+    how = "measured" if ranks.links.is_measured else "assumed"
+    text = (
+        f"Estimates of what one takes, from the {how} speed of memory{' and network' * _spans_hosts(ranks)}"
+    )
+    return canvas.lines(8, y, wrapped(text, WIDTH - 16)) + 10
+
+
+def _spans_hosts(ranks: Ranks) -> bool:
+    return len(set(ranks.hosts)) > 1

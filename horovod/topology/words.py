@@ -1,0 +1,191 @@
+"""Facts in words and figures, as both drawings and the lab's table have them."""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from horovod.topology.facts import GpuLink, Host, Nic, Ranks, Socket
+
+_LEGAL_FORMS = r",? (Corporation|Technologies|Semiconductor|Co\.|Inc\.|Ltd\.?)(?= |,|$)"
+PCIE_WAYS = {
+    "switch": "through a switch that both are on",
+    "root": "through the root of their socket",
+    "sockets": "across the sockets",
+}
+
+
+def memory(size: int) -> str:
+    """In GiB or TiB, as memory is sold."""
+    gib = size / 2**30
+    number, unit = (gib / 1024, "TiB") if gib >= 1000 else (gib, "GiB")
+    return f"{number:.0f} {unit}" if number >= 100 else f"{number:.3g} {unit}"
+
+
+def rate(bits_per_second: float) -> str:
+    number, unit = (
+        (bits_per_second / 1e9, "Gbit/s")
+        if bits_per_second >= 1e9
+        else (
+            bits_per_second / 1e6,
+            "Mbit/s",
+        )
+    )
+    return f"{number:.3g} {unit}" if number < 1000 else f"{number:.0f} {unit}"
+
+
+def size(count: int) -> str:
+    """Of a message: "1 MB" is a million bytes."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{count} B"
+
+
+def duration(milliseconds: float) -> str:
+    digits = 0 if milliseconds >= 100 else 1 if milliseconds >= 10 else 2 if milliseconds >= 1 else 3
+    return f"{milliseconds:.{digits}f} ms"
+
+
+def number_of(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def numbers(values: Iterable[int]) -> str:
+    """ "0-3, 6"."""
+    runs: list[list[int]] = []
+    for value in sorted(values):
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def rank_label(ranks: Sequence[int]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {numbers(ranks)}" if ranks else "no rank"
+
+
+def processor(socket: Socket) -> str:
+    """ "Intel Xeon Gold 6348 @ 2.60GHz": without the marks that makers put in."""
+    if socket.model is None:
+        return "model unknown"
+    plain = re.sub(r"\((R|TM|r|tm)\)|\bCPU\b|\bProcessor\b", "", socket.model)
+    return re.sub(r"\s+", " ", plain).strip() or socket.model
+
+
+def cores(socket: Socket) -> str:
+    threads = number_of(socket.threads, "thread")
+    return threads if socket.cores is None else f"{number_of(socket.cores, 'core')}, {threads}"
+
+
+def speed(nic: Nic) -> str:
+    """ "25 Gbit/s, RDMA"; says so where it is unknown, or nothing is plugged in."""
+    if not nic.is_up:
+        return "no link"
+    told = "speed unknown" if nic.bits_per_second is None else rate(nic.bits_per_second)
+    return told + ", RDMA" * nic.is_rdma
+
+
+def nic_model(nic: Nic) -> str:
+    """What it is; the driver at least; "" where neither is known, as of most virtual ones."""
+    return re.sub(_LEGAL_FORMS, "", nic.model) if nic.model else nic.driver or ""
+
+
+def connections(host: Host) -> list[str]:
+    """How the GPUs reach each other: one sentence where all pairs are alike, else one for each kind."""
+    kinds: dict[tuple[str, int], list[GpuLink]] = {}
+    for link in host.gpu_links:
+        kinds.setdefault((link.kind, link.links), []).append(link)
+    if len(kinds) == 1 and len(host.gpus) > 2:
+        return [f"{_way(host.gpu_links[0])}, between any two GPUs"]
+    return [
+        f"{_way(links[0])}: {', '.join(f'{link.first}-{link.second}' for link in links)}"
+        for links in kinds.values()
+    ]
+
+
+def _way(link: GpuLink) -> str:
+    if link.kind != "NVLink":
+        return f"PCIe {PCIE_WAYS[link.kind]}"
+    each = f" of {link.bytes_per_second / 1e9:.3g} GB/s each way" if link.bytes_per_second else ""
+    return f"NVLink, {number_of(link.links, 'link')}{each}"
+
+
+def switches(host: Host) -> list[list[int]]:
+    """GPUs (indices) that share a PCIe switch."""
+    found: list[set[int]] = []
+    for link in host.gpu_links:
+        if link.kind == "switch":
+            both = {link.first, link.second}
+            touching = [group for group in found if group & both]
+            found = [group for group in found if not group & both] + [both.union(*touching)]
+    return [sorted(group) for group in sorted(found, key=min)]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Hosts that are alike, drawn as one when they are many, and the ranks on them."""
+
+    hosts: tuple[Host, ...]
+    ranks: tuple[int, ...]
+
+    @property
+    def host(self) -> Host:
+        return self.hosts[0]
+
+    def title(self) -> str:
+        if len(self.hosts) == 1:
+            return self.host.name
+        return f"{len(self.hosts)} x the same: {', '.join(host.name for host in self.hosts)}"
+
+    def rank_text(self) -> str:
+        each = f", {len(self.ranks) // len(self.hosts)} on each" if len(self.hosts) > 1 and self.ranks else ""
+        return rank_label(self.ranks) + each
+
+    def addresses(self, nic: Nic) -> str:
+        """Of one host, or the networks that all the hosts' interfaces of this name are in."""
+        if len(self.hosts) == 1:
+            return ", ".join(nic.addresses)
+        return ", ".join(dict.fromkeys(str(ipaddress.ip_interface(text).network) for text in nic.addresses))
+
+
+FOLD_FROM = 3  # hosts that are alike: two are drawn both, as a picture of how they are connected
+
+
+def groups(hosts: Sequence[Host], ranks: Ranks | None) -> list[Group]:
+    """Hosts in order; neighbours that are alike, and have as many ranks, together if they are many."""
+    singles = [Group((host,), tuple(ranks.of(n)) if ranks else ()) for n, host in enumerate(hosts)]
+    found: list[Group] = []
+    for _, part in itertools.groupby(singles, key=lambda one: (_shape(one.host), len(one.ranks))):
+        alike = list(part)
+        if len(alike) < FOLD_FROM:
+            found += alike
+        else:
+            members = tuple(one.host for one in alike)
+            found.append(Group(members, tuple(rank for one in alike for rank in one.ranks)))
+    return found
+
+
+def _shape(host: Host) -> tuple[Host, str]:
+    """Without what differs between hosts that are alike: names, addresses, and a few bytes of memory."""
+    nics = tuple(
+        replace(nic, addresses=tuple(str(ipaddress.ip_interface(text).network) for text in nic.addresses))
+        for nic in host.nics
+    )
+    total = "" if host.memory_bytes is None else memory(host.memory_bytes)
+    sockets = tuple(replace(socket, memory_bytes=None) for socket in host.sockets)
+    return replace(host, name="", nics=nics, sockets=sockets, memory_bytes=None), total
+
+
+def shared_networks(hosts: Sequence[Host]) -> dict[str, list[tuple[int, str]]]:
+    """Networks that several hosts are in: network -> (host, name of its interface)."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for number, host in enumerate(hosts):
+        for nic in host.nics:
+            for text in nic.addresses:
+                found.setdefault(str(ipaddress.ip_interface(text).network), []).append((number, nic.name))
+    return {network: ends for network, ends in found.items() if len({host for host, _ in ends}) > 1}

@@ -1,0 +1,1 @@
+"""The drawings of docs/concepts.md and docs/compression_explained.md, one function each."""

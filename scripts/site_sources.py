@@ -1,0 +1,162 @@
+"""MkDocs hook: files outside of docs/ that pages link to become pages of the site; pages get descriptions.
+
+A link such as ../examples/pytorch_mnist.py leads to the file where the repository is read, on disk or on a
+code host. In the site it leads to a page source/examples/pytorch_mnist.py.html with the same text. A link to
+something that does not exist fails the build, whatever the flags.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+FOLDER = "source"  # of the site, for what is copied
+LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)")
+FENCE = re.compile(r"^ *(```+|~~~+)")
+LANGUAGES = {
+    ".py": "python", ".pyi": "python", ".cc": "cpp", ".h": "cpp", ".sh": "bash", ".toml": "toml",
+    ".yaml": "yaml", ".yml": "yaml", ".json": "json", "Dockerfile": "docker", "Makefile": "make",
+}  # fmt: skip
+LONGEST_DESCRIPTION = 200
+
+
+def prose(text: str) -> Iterator[tuple[int, str]]:
+    """Number and text of each line that is not inside a fenced block of code."""
+    fence = ""
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        mark = FENCE.match(line)
+        if mark and not fence:
+            fence = mark[1]
+        elif mark and mark[1].startswith(fence):
+            fence = ""
+        elif not fence:
+            yield number, line
+
+
+def links(text: str, origin: str) -> Iterator[tuple[int, str, str]]:
+    """Of each relative link of the file origin: line, target, and the path from the repository's root."""
+    for number, line in prose(text):
+        for match in LINK.finditer(line):
+            yield number, match[1], posixpath.normpath(posixpath.join(posixpath.dirname(origin), match[1]))
+
+
+def place_in_site(path: str) -> str:
+    """Where a file of the repository is among the site's Markdown files."""
+    return path.removeprefix("docs/") if path.startswith("docs/") else f"{FOLDER}/{path}.md"
+
+
+def origin_of(place: str) -> str:
+    """The file of the repository that a Markdown file of the site was made from."""
+    return place.removeprefix(f"{FOLDER}/").removesuffix(".md") if is_copy(place) else f"docs/{place}"
+
+
+def is_copy(place: str) -> bool:
+    return place.startswith(f"{FOLDER}/")
+
+
+def with_links_in_site(text: str, origin: str) -> str:
+    """The Markdown of a file of the repository, its links led to where their targets are in the site."""
+    here = posixpath.dirname(place_in_site(origin))
+    lines = text.splitlines(keepends=True)
+    for number, _ in prose(text):
+
+        def moved(match: re.Match[str]) -> str:
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(origin), match[1]))
+            return "](" + posixpath.relpath(place_in_site(path), here or ".")
+
+        lines[number - 1] = LINK.sub(moved, lines[number - 1])
+    return "".join(lines)
+
+
+def copied(root: Path, path: str) -> str:
+    """The Markdown of the page that shows a file of the repository, or the list of a folder's files."""
+    target = root / path
+    if target.is_dir():
+        names = sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in target.iterdir())
+        return f"# {path}/\n\nFiles of this folder.\n\n" + "".join(
+            f"* `{name}`\n" for name in names if not name.startswith((".", "__pycache__"))
+        )
+    text = target.read_text(encoding="utf-8")
+    if target.suffix == ".md":
+        return with_links_in_site(text, path)
+    language = LANGUAGES.get(target.suffix) or LANGUAGES.get(target.name, "text")
+    fence = "`" * (1 + max((len(run) for run in re.findall("`{2,}", text)), default=2))
+    return f"# {path}\n\nThe file of the repository.\n\n{fence}{language}\n{text}\n{fence}\n"
+
+
+def outside(root: Path, origins: list[str]) -> list[str]:
+    """What these files link to outside of docs/, and what those link to in turn.
+
+    Raises:
+        PluginError: there is no such file.
+    """
+    found: list[str] = []
+    waiting = list(origins)
+    while waiting:
+        origin = waiting.pop()
+        for number, target, path in links((root / origin).read_text(encoding="utf-8"), origin):
+            if path.startswith("docs/") or path in found:
+                continue
+            if path.startswith("..") or not (root / path).exists():
+                raise PluginError(f"{origin}, line {number}: the link to {target} leads to no file: {path}")
+            found.append(path)
+            if path.endswith(".md"):
+                waiting.append(path)
+    return sorted(found)
+
+
+def description(markdown: str) -> str:
+    """The first sentences of a page, without markup: what a search engine or a preview shows of it."""
+    body = "".join(line for _, line in prose(markdown))
+    for paragraph in re.split(r"\n\s*\n", body):
+        text = re.sub(r"\s+", " ", paragraph).strip()
+        if text and text[0] not in "#|-*>:<!{=" and not text.startswith("["):
+            text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+            text = re.sub(r"(?<!\w)[*_]+|[*_]+(?!\w)|`", "", text)
+            if len(text) <= LONGEST_DESCRIPTION:
+                return text
+            begin = text[:LONGEST_DESCRIPTION]
+            ends = [end.end() for end in re.finditer(r"[.:](?= )|。", begin)]
+            return begin[: ends[-1]].rstrip(":") if ends else begin.rsplit(" ", 1)[0] + " …"
+    return ""
+
+
+def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
+    root = Path(config.docs_dir).parent
+    for path in outside(root, [f"docs/{file.src_uri}" for file in files.documentation_pages()]):
+        files.append(File.generated(config, place_in_site(path), content=copied(root, path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    page.meta.setdefault("description", description(markdown))
+    place = page.file.src_uri
+    return markdown if is_copy(place) else with_links_in_site(markdown, origin_of(place))
+
+
+def breakable(cell: re.Match[str]) -> str:
+    """The code in a table's cell: a line may end after an underscore or a dot, but not after a flag's --."""
+
+    def name(code: re.Match[str]) -> str:
+        parts = re.sub(r"(?<=\w[._])(?=\w)", "<wbr>", code[1])
+        return "<code>" + re.sub(r"^--?\w+", r'<span class="unbroken">\g<0></span>', parts) + "</code>"
+
+    return re.sub(r"<code>([^<]*)</code>", name, cell[0])
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    return re.sub(r"<td\b.*?</td>", breakable, html)
+
+
+def on_post_page(output: str, page: Page, **_: Any) -> str:
+    """Pages in Chinese say so, for screen readers and the choice of a font."""
+    is_chinese = page.file.src_uri.startswith("zh/")
+    return output.replace('<html lang="en"', '<html lang="zh"', 1) if is_chinese else output

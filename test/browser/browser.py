@@ -1,0 +1,156 @@
+"""Pages in headless Chromium, and what a reader would call broken: overlaps, cut text, pale text.
+
+Shared by the tests of the report and of the documentation site. `conftest.py` has the fixture that opens pages.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = Path(os.environ.get("HOROVOD_CHROMIUM", "/usr/bin/chromium"))
+FLAGS = [  # as root, in a container, without a network: Chromium then looks for nothing outside
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+TEXT_CONTRAST = 4.5  # WCAG 2.2, success criterion 1.4.3, level AA
+SCREENSHOTS = "HOROVOD_KEEP_SCREENSHOTS"
+
+
+def missing() -> str:
+    """What this machine lacks for these tests, with what to install; "" if nothing."""
+    if not CHROMIUM.exists():
+        return f"{CHROMIUM} does not exist: apt-get install chromium fonts-noto-cjk"
+    try:
+        import playwright.sync_api  # noqa: F401
+    except ImportError:
+        return "the Python package playwright is not installed: pip install playwright"
+    return ""
+
+
+# Boxes of text as they are drawn: one rectangle for each line of each text node, cut to what scrolling boxes show.
+TEXT_BOXES = """
+() => {
+  const boxes = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node; (node = walker.nextNode()); ) {
+    const element = node.parentElement;
+    if (!node.data.trim() || element.closest('script, style, title, desc')) continue;
+    if (!element.checkVisibility({opacityProperty: true, visibilityProperty: true})) continue;
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    for (const r of range.getClientRects()) {
+      let [left, right, top, bottom] = [r.left, r.right, r.top, r.bottom];
+      for (let box = element; box; box = box.parentElement) {
+        const style = getComputedStyle(box);
+        if (style.clipPath !== 'none') [left, right] = [0, 0];
+        if (style.overflowX === 'visible' || box === document.documentElement) continue;
+        const b = box.getBoundingClientRect();
+        [left, right] = [Math.max(left, b.left), Math.min(right, b.right)];
+        [top, bottom] = [Math.max(top, b.top), Math.min(bottom, b.bottom)];
+      }
+      if (right - left > 1 && bottom - top > 1)
+        boxes.push({left, right, top, bottom, text: node.data.trim().slice(0, 40),
+                    stays: !!stuck(element)});
+    }
+  }
+  return boxes;
+  function stuck(element) {
+    for (let box = element; box; box = box.parentElement)
+      if (['sticky', 'fixed'].includes(getComputedStyle(box).position)) return box;
+  }
+}
+"""
+
+CLIPPED = """
+() => {
+  const found = [];
+  const page = document.documentElement;
+  if (page.scrollWidth > page.clientWidth)
+    found.push(`the page is ${page.scrollWidth} wide and scrolls sideways in ${page.clientWidth}`);
+  for (const element of document.body.querySelectorAll('*')) {
+    const style = getComputedStyle(element);
+    if (!element.checkVisibility() || style.clipPath !== 'none' || element.closest('svg')) continue;
+    if (element.matches('.scroll') && ['auto', 'scroll'].includes(style.overflowX)) continue;
+    const cuts = style.overflowX !== 'visible' || style.overflowY !== 'visible';
+    if (cuts && (element.scrollWidth > element.clientWidth + 1 || element.scrollHeight > element.clientHeight + 1))
+      found.push(`${element.tagName} is cut: ${element.textContent.trim().slice(0, 60)}`);
+  }
+  for (const text of document.body.querySelectorAll('svg text')) {
+    const [t, s] = [text.getBoundingClientRect(), text.ownerSVGElement.getBoundingClientRect()];
+    if (t.width && (t.left < s.left - 1 || t.right > s.right + 1 || t.top < s.top - 1 || t.bottom > s.bottom + 1))
+      found.push(`a picture cuts its text: ${text.textContent.trim()}`);
+  }
+  return found;
+}
+"""
+
+PALE = """
+(limit) => {
+  const canvas = new OffscreenCanvas(1, 1).getContext('2d', {willReadFrequently: true});
+  const rgba = (colour) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    return Array.from(canvas.getImageData(0, 0, 1, 1).data);
+  };
+  const luminance = ([r, g, b]) => {
+    const [x, y, z] = [r, g, b].map((c) => ((c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+  };
+  const behind = (element) => {
+    for (let box = element; box; box = box.parentElement) {
+      const colour = rgba(getComputedStyle(box).backgroundColor);
+      if (colour[3] === 255) return colour;
+    }
+    return rgba('Canvas');
+  };
+  const found = new Set();
+  for (const element of document.body.querySelectorAll('*')) {
+    const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!own || !element.checkVisibility() || element.closest('title, desc, style, script')) continue;
+    const style = getComputedStyle(element);
+    const [a, b] = [luminance(rgba(element.closest('svg') ? style.fill : style.color)), luminance(behind(element))];
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (contrast < limit) found.add(`${contrast.toFixed(2)}: ${element.textContent.trim().slice(0, 60)}`);
+  }
+  return [...found];
+}
+"""
+
+
+def overlaps(page: Any) -> list[str]:
+    """Pairs of visible texts that lie upon each other; those in boxes that stay while others scroll are let be."""
+    boxes = sorted(page.evaluate(TEXT_BOXES), key=lambda box: box["top"])
+    found = []
+    for number, one in enumerate(boxes):
+        for other in boxes[number + 1 :]:
+            if other["top"] >= one["bottom"]:
+                break
+            across = min(one["right"], other["right"]) - max(one["left"], other["left"])
+            down = min(one["bottom"], other["bottom"]) - max(one["top"], other["top"])
+            height = min(one["bottom"] - one["top"], other["bottom"] - other["top"])
+            # Lines of text reach a little into each other's leading, and letters end before their boxes do.
+            if across > 2 and down > 0.35 * height and not (one["stays"] or other["stays"]):
+                found.append(f"{one['text']!r} and {other['text']!r}")
+    return found
+
+
+def clipped(page: Any) -> list[str]:
+    """Elements whose content is cut, texts that leave their picture, and a page that scrolls sideways."""
+    return list(page.evaluate(CLIPPED))
+
+
+def pale(page: Any, limit: float = TEXT_CONTRAST) -> list[str]:
+    """Texts whose contrast with what is behind them is below `limit` to 1."""
+    return list(page.evaluate(PALE, limit))
+
+
+def keep(picture: Path) -> None:
+    """Copies a screenshot into the folder that HOROVOD_KEEP_SCREENSHOTS names, if it names one."""
+    folder = os.environ.get(SCREENSHOTS)
+    if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        shutil.copy(picture, Path(folder) / picture.name)

@@ -1,0 +1,90 @@
+"""Starts labs in tests: with a script that takes no time to start, and with horovodrun's launcher."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import launching
+
+# Takes part in the lab without PyTorch, which takes seconds to import; what is asked for, it does.
+SCRIPT = """
+import argparse, json, os, sys, time
+
+parser = argparse.ArgumentParser()
+for name, kind in {"epochs": int, "seed": int, "log-file": str, "pause": float}.items():
+    parser.add_argument(f"--{name}", type=kind, default=0.0)
+for way in ("fail", "lie", "forget"):
+    parser.add_argument(f"--{way}", nargs="*", default=[], help="in runs of this many ranks and seed, as 2,1")
+args = parser.parse_args()
+ranks = int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1))
+me = f"{ranks},{args.seed}"
+if os.environ.get("OMPI_COMM_WORLD_RANK", "0") == "0":
+    facts = {"dataset": "d", "compression": os.environ.get("HOROVOD_COMPRESSION", "none")}
+    facts |= {"ranks": 7 if me in args.lie else ranks, "seed": args.seed}
+    with open(args.log_file, "w", buffering=1) as log:
+        def write(event, epoch, **values):
+            print(json.dumps({"event": event, **facts, "epoch": epoch, **values}), file=log)
+        for epoch in range(1, args.epochs + 1):
+            for step in range(1, 4):
+                time.sleep(args.pause)
+                times = {"seconds": 0.1 * step / ranks, "wait_seconds": 0.01 * (ranks > 1)}
+                write("step", epoch, step=step, steps=3, loss=1 / step, **times)
+            write("epoch", epoch, loss=0.5, accuracy=0.9)
+        if me in args.fail:
+            print("the data is gone")
+        if me not in args.forget:
+            write("final", args.epochs, checksum="c", identical=True, bytes_sent=10, tensor_bytes=40)
+if me in args.fail:
+    sys.exit(3)
+"""
+
+
+def write_script(folder: Path) -> Path:
+    script = folder / "train.py"
+    script.write_text(SCRIPT)
+    return script
+
+
+def start(folder: Path, *words: str, mark: str = "lab") -> subprocess.Popen[str]:
+    """A lab in `folder`."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "horovod.lab", *words],
+        cwd=folder,
+        env=launching.environment(mark),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def done(folder: Path, *words: str, code: int = 0, limit: float = 100) -> str:
+    """What a lab that runs to its end says."""
+    process = start(folder, *words)
+    try:
+        said, _ = process.communicate(timeout=limit)
+    finally:
+        process.kill()
+    assert process.returncode == code, said
+    return said
+
+
+def logs(out: Path) -> dict[str, list[dict[str, Any]]]:
+    """The records of every run."""
+    return {
+        path.parent.name: [json.loads(line) for line in path.read_text().splitlines()]
+        for path in sorted(out.glob("runs/*/log.jsonl"))
+    }
+
+
+def until(what: Callable[[], bool], limit: float = 60) -> None:
+    deadline = time.monotonic() + limit
+    while not what():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.05)

@@ -1,0 +1,104 @@
+"""scripts/site_sources.py: links out of docs/ become pages of the site, and pages get a description."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install 'horovod[docs]'")
+sys.path.append(str(ROOT / "scripts"))  # last: a sanitized build may stand before this folder
+
+site_sources = importlib.import_module("site_sources")
+
+PAGE = """# Page
+
+See [the script](../examples/train.py), [here](other.md#part), ![plot](plot.svg) and [far](https://example.org/x).
+
+```text
+[not a link](../nowhere.py)
+```
+
+[Folder](../examples) and [anchor](#page).
+"""
+
+
+def repository(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("_md", ".md").replace("_py", ".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def test_links_of_a_page() -> None:
+    assert [(line, path) for line, _, path in site_sources.links(PAGE, "docs/page.md")] == [
+        (3, "examples/train.py"),
+        (3, "docs/other.md"),
+        (3, "docs/plot.svg"),
+        (9, "examples"),
+    ]
+
+
+def test_links_are_led_to_the_copies() -> None:
+    moved = site_sources.with_links_in_site(PAGE, "docs/page.md")
+    assert "[the script](source/examples/train.py.md)" in moved
+    assert "[here](other.md#part), ![plot](plot.svg) and [far](https://example.org/x)" in moved
+    assert "[not a link](../nowhere.py)" in moved
+    assert "[Folder](source/examples.md) and [anchor](#page)" in moved
+    assert "(../source/examples/train.py.md)" in site_sources.with_links_in_site(
+        "[x](../../examples/train.py)", "docs/zh/page.md"
+    )
+    assert site_sources.with_links_in_site("[x](docs/running.md#a)", "README.md") == "[x](../running.md#a)"
+
+
+def test_what_is_linked_is_found_through_other_files(tmp_path: Path) -> None:
+    root = repository(
+        tmp_path,
+        docs__a_md="[r](../README.md)",
+        README_md="[docs](docs/a.md) [c](CHANGELOG.md)",
+        CHANGELOG_md="[code](code/x.py)",
+        code__x_py="print()",
+    )
+    assert site_sources.outside(root, ["docs/a.md"]) == ["CHANGELOG.md", "README.md", "code/x.py"]
+
+
+@pytest.mark.parametrize("target", ["../gone.py", "../../elsewhere.py"])
+def test_a_link_to_nothing_names_page_and_line(tmp_path: Path, target: str) -> None:
+    root = repository(tmp_path, docs__a_md=f"# A\n\n[x]({target})\n")
+    with pytest.raises(site_sources.PluginError, match=r"docs/a\.md, line 3: .*leads to no file"):
+        site_sources.outside(root, ["docs/a.md"])
+
+
+def test_a_copy_shows_the_file_whatever_is_in_it(tmp_path: Path) -> None:
+    root = repository(tmp_path, x_py='"""```python"""\n')
+    assert site_sources.copied(root, "x.py").splitlines()[4:] == ["````python", '"""```python"""', "", "````"]
+
+
+def test_a_copy_of_a_folder_lists_it(tmp_path: Path) -> None:
+    root = repository(tmp_path, code__a_py="", code__b__c_py="")
+    assert site_sources.copied(root, "code").endswith("* `a.py`\n* `b/`\n")
+
+
+@pytest.mark.parametrize(
+    ("markdown", "described"),
+    [
+        ("# T\n\n![p](p.svg)\n\nOne *two* [three](x.md) `four`.\n\nMore.", "One two three four."),
+        ("# T\n\n" + "A sentence. " + "word " * 60, "A sentence."),
+        ("# T\n\n" + "word " * 60, "word " * 39 + "word …"),
+        ("# T\n\n```sh\nls\n```\n\n| a |\n| - |\n\nA snake_case name.", "A snake_case name."),
+    ],
+)
+def test_descriptions(markdown: str, described: str) -> None:
+    assert site_sources.description(markdown) == described
+
+
+def test_flags_in_tables_are_not_broken_after_their_hyphens() -> None:
+    html = "<td><code>--log-level</code>, <code>a_b.c</code></td><p><code>a_b</code></p>"
+    assert site_sources.on_page_content(html) == (
+        '<td><code><span class="unbroken">--log</span>-level</code>, <code>a_<wbr>b.<wbr>c</code></td>'
+        "<p><code>a_b</code></p>"
+    )

@@ -1,0 +1,289 @@
+"""The drawings: the text compared whole, the SVG by what is in it and where."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+import topology_machines as made
+
+from horovod.topology import canvas, routes, svg, text, words
+from horovod.topology.facts import GpuLink, Host, Nic, Ranks, Socket
+
+TWO_PLAIN_HOSTS = """\
+┌─ h1 ──────────────────────────────────────────────────────────────────────── rank 0 ─┐
+│ memory 24 GiB, usable by a job: 2 threads                                            │
+│ socket 0: AMD EPYC, 2 cores, 2 threads                                               │
+│                                                                                      │
+│ eth0: speed unknown, 10.77.0.1/24                                                    ├──┐
+└──────────────────────────────────────────────────────────────────────────────────────┘  │
+┌─ h2 ──────────────────────────────────────────────────────────────────────── rank 1 ─┐  │
+│ memory 24 GiB, usable by a job: 2 threads                                            │  │
+│ socket 0: AMD EPYC, 2 cores, 2 threads                                               │  │
+│                                                                                      │  │
+│ eth0: speed unknown, 10.77.0.2/24                                                    ├──┘
+└──────────────────────────────────────────────────────────────────────────────────────┘
+network 10.77.0.0/24: h1 eth0, h2 eth0
+"""
+
+PCIE_HOST = """\
++- node1 ------------------------------------------------------------------ ranks 0-1 -+
+| memory 512 GiB, usable by a job: 112 threads                                         |
+| socket 0: Intel Xeon Gold 6348 @ 2.60GHz, 28 cores, 56 threads, 256 GiB              |
+| +-PCIe- switch                                                                       |
+| |      +-PCIe- GPU 0: NVIDIA GeForce RTX 3090, 24 GiB                                |
+| |      +-PCIe- GPU 1: NVIDIA GeForce RTX 3090, 24 GiB                                |
+| +-PCIe- ens1: 25 Gbit/s, RDMA, 10.0.0.1/24, Mellanox MT27800 Family [ConnectX-5]     |
+| socket 1: Intel Xeon Gold 6348 @ 2.60GHz, 28 cores, 56 threads, 256 GiB              |
+| +-PCIe- GPU 2: NVIDIA GeForce RTX 3090, 24 GiB                                       |
+| +-PCIe- GPU 3: NVIDIA GeForce RTX 3090, 24 GiB                                       |
+| +-PCIe- eno1: 1 Gbit/s, 192.168.0.1/24, Intel Ethernet Connection X722               |
+|                                                                                      |
+|            GPU 0    GPU 1    GPU 2    GPU 3                                          |
+| GPU 0          -   switch  sockets  sockets                                          |
+| GPU 1     switch        -  sockets  sockets                                          |
+| GPU 2    sockets  sockets        -     root                                          |
+| GPU 3    sockets  sockets     root        -                                          |
+| switch: PCIe, through a switch that both are on                                      |
+| root: PCIe, through the root of their socket                                         |
+| sockets: PCIe, across the sockets                                                    |
++--------------------------------------------------------------------------------------+
+"""
+
+THREE_ALIKE = """\
+┌─ 3 x the same: h1, h2, h3 ──────────────────────────────────── ranks 0-5, 2 on each ─┐
+│ memory 24 GiB, usable by a job: 2 threads                                            │
+│ socket 0: AMD EPYC, 2 cores, 2 threads                                               │
+│                                                                                      │
+│ eth0: speed unknown, 10.77.0.0/24                                                    │
+└──────────────────────────────────────────────────────────────────────────────────────┘
+network 10.77.0.0/24: h1 eth0, h2 eth0, h3 eth0
+"""
+
+NASTY = Host(
+    'a <b> & "c" \x07 名字',
+    (Socket(None, None, None, 3, None),),
+    None,
+    1,
+    nics=(Nic("<script>", "]]> & Co", "&amp;", None, ("10.0.0.1/24",), None, is_up=False),),
+    notes=("nvidia-smi failed: <no> (exit code 9)",),
+)
+MANY = replace(
+    made.gpu_box("many"),
+    sockets=tuple(Socket(i, "AMD EPYC", 8, 16, None) for i in range(5)),
+    gpus=tuple(
+        replace(gpu, index=i, socket=i // 12 or None) for i, gpu in enumerate(made.gpu_box().gpus * 3)
+    ),
+)
+MESH = replace(  # some pairs have one link of NVLink, some two, others none
+    made.gpu_box("mesh"),
+    gpu_links=tuple(
+        GpuLink(i, j, "NVLink", 1 + (i + j) % 2) if (i * j) % 3 else GpuLink(i, j, "sockets")
+        for i in range(8)
+        for j in range(i + 1, 8)
+    ),
+)
+PICTURES = {
+    "gpu box": ((made.gpu_box(),), made.ranks_on(*[0] * 8)),
+    "pcie": ((made.pcie_host(1), made.pcie_host(2)), made.ranks_on(0, 0, 0, 0, 1, 1, 1, 1)),
+    "plain": (tuple(map(made.plain_host, range(1, 5))), made.ranks_on(0, 1, 2, 3)),
+    "long": (tuple(map(made.plain_host, range(1, 60))), made.ranks_on(*range(59))),
+    "nasty": ((NASTY,), made.ranks_on(0)),
+    "many": ((MANY,), made.ranks_on(*[0] * 24)),
+    "mesh": ((MESH,), made.ranks_on(*[0] * 8)),
+    "no ranks": ((made.pcie_host(1), made.plain_host(2)), None),
+}
+
+
+def picture(name: str, prefix: str = "topology") -> str:
+    hosts, ranks = PICTURES[name]
+    return svg.drawing(hosts, ranks, routes.routes(ranks) if ranks else (), prefix)
+
+
+def elements(drawing: str, kind: str) -> list[ElementTree.Element]:
+    return list(ElementTree.fromstring(drawing).iter(f"{{http://www.w3.org/2000/svg}}{kind}"))
+
+
+def boxes(drawing: str) -> list[tuple[str, float, float, float, float]]:
+    """(text, left, top, right, bottom) of every text, as wide as in the widest of usual fonts."""
+    found = []
+    for element in elements(drawing, "text"):
+        size, x, y = (float(element.get(name, "")) for name in ("font-size", "x", "y"))
+        content = element.text or ""
+        width = canvas.width_of(content, size, element.get("font-weight") == "600")
+        left = x - {"start": 0.0, "middle": width / 2, "end": width}[element.get("text-anchor", "")]
+        found.append((content, left, y - 0.78 * size, left + width, y + 0.22 * size))
+    return found
+
+
+def test_two_hosts_on_a_network() -> None:
+    hosts = (made.plain_host(1), made.plain_host(2))
+    assert text.drawing(hosts, made.ranks_on(0, 1)) == TWO_PLAIN_HOSTS
+
+
+def test_a_host_in_ascii() -> None:
+    assert text.drawing((made.pcie_host(1),), made.ranks_on(0, 0), ascii_only=True) == PCIE_HOST
+
+
+def test_alike_hosts_are_drawn_once() -> None:
+    hosts = tuple(map(made.plain_host, (1, 2, 3)))
+    assert text.drawing(hosts, made.ranks_on(0, 0, 1, 1, 2, 2)) == THREE_ALIKE
+    assert text.drawing(hosts, made.ranks_on(0, 1, 2, 2)).count("┌") == 3  # one of them has more ranks
+    other = replace(hosts[1], memory_bytes=8 * 2**30)
+    assert text.drawing((hosts[0], other, hosts[2]), None).count("┌") == 3
+
+
+def test_gpus_that_all_have_the_same_links() -> None:
+    shown = text.drawing((made.gpu_box(),))
+    assert "│ NVLink, 12 links of 25 GB/s each way, between any two GPUs  " in shown
+    assert "no rank ─┐" in shown
+
+
+def test_several_networks_have_a_cable_each() -> None:
+    hosts = (made.pcie_host(1), made.pcie_host(2))
+    rows = text.drawing(hosts).splitlines()
+    cables = [row[87:] for row in rows if row[87:88] == "├"]
+    assert cables == ["├─────┐", "├──┐  │", "├──┼──┘", "├──┘"]
+    assert rows[-2:] == [
+        "network 192.168.0.0/24: node1 eno1, node2 eno1",
+        "network 10.0.0.0/24: node1 ens1, node2 ens1",
+    ]
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_text_fits_in_a_terminal(name: str) -> None:
+    hosts, ranks = PICTURES[name]
+    for ascii_only in (False, True):
+        shown = text.drawing(hosts, ranks, ascii_only=ascii_only)
+        assert max(map(len, shown.splitlines())) <= 100
+        assert shown.isascii() == ascii_only or not ascii_only
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_texts_of_the_svg_are_apart_and_inside(name: str) -> None:
+    drawing = picture(name)
+    _, _, width, height = map(float, ElementTree.fromstring(drawing).get("viewBox", "").split())
+    found = boxes(drawing)
+    assert len(found) > 5
+    for content, left, top, right, bottom in found:
+        assert left >= 0 and right <= width + 0.1 and top >= 0 and bottom <= height, content
+    for number, (one, *a) in enumerate(found):
+        for other, *b in found[:number]:
+            apart = a[0] >= b[2] or b[0] >= a[2] or a[1] >= b[3] or b[1] >= a[3]
+            assert apart, f"{one!r} lies on {other!r}"
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_texts_are_inside_their_boxes(name: str) -> None:
+    """A text that begins in a box, as a host's or a socket's, ends there."""
+    drawing = picture(name)
+    edges = [
+        tuple(float(box.get(key, "")) for key in ("x", "y", "width", "height"))
+        for box in elements(drawing, "rect")
+    ]
+    for content, left, top, right, bottom in boxes(drawing):
+        middle = (top + bottom) / 2
+        around = [e for e in edges if e[0] <= left < e[0] + e[2] and e[1] < middle < e[1] + e[3]]
+        for x, y, width, height in around:
+            assert right <= x + width + 0.1 and y <= top and bottom <= y + height, content
+
+
+def test_names_are_escaped_and_printable() -> None:
+    drawing = picture("nasty")
+    texts = [element.text for element in elements(drawing, "text")]
+    assert 'a <b> & "c" \ufffd 名字' in texts and "<script>" in texts
+    assert not elements(drawing, "script")
+    assert "nvidia-smi failed: <no> (exit code 9)" in texts
+
+
+def test_the_parts_of_a_gpu_box() -> None:
+    texts = [element.text for element in elements(picture("gpu box"), "text")]
+    assert texts.count("PCIe") == 4  # from each socket to GPUs, and to network cards
+    assert [f"GPU {number}" in texts for number in range(8)] == [True] * 8
+    assert "NVLink × 12" in texts and "4 × ib0, ib1, ib2, ib3" in texts
+    assert (
+        len([path for path in elements(picture("gpu box"), "path") if path.get("class") == "topology-nvlink"])
+        == 9
+    )
+
+
+def test_cables_lead_to_the_network() -> None:
+    drawing = picture("pcie")
+    cables = [path for path in elements(drawing, "path") if path.get("class") == "topology-cable"]
+    assert len(cables) == 6  # from four cards, and the two that they end in
+    texts = [element.text for element in elements(drawing, "text")]
+    assert "measured: 941 Mbit/s in each direction, 60 µs to the next host" in texts
+    assert not [p for p in elements(picture("gpu box"), "path") if p.get("class") == "topology-cable"]
+
+
+def test_routes_are_listed() -> None:
+    hosts, ranks = PICTURES["pcie"]
+    chosen = routes.routes(ranks)
+    texts = [element.text for element in elements(picture("pcie"), "text")]
+    for route in chosen:
+        assert route.name in texts and words.duration(route.milliseconds) in texts
+    assert "Routes of allreduces among 8 ranks" in texts
+    assert "Routes" not in svg.drawing(hosts, ranks)
+
+
+def test_several_drawings_on_a_page() -> None:
+    """All names begin with the prefix, and nothing is set for the page around."""
+    drawing = picture("mesh", "second")
+    assert {name.split("-")[0] for name in re.findall(r'class="([^"]+)"', drawing)} == {"second"}
+    (style,) = elements(drawing, "style")
+    selectors = re.findall(
+        r"([^{}]+)\{(?!\.)", (style.text or "").replace("@media (prefers-color-scheme:dark){", "")
+    )
+    assert selectors and all(selector.strip().startswith(".second") for selector in selectors)
+    assert " id=" not in drawing and "http" not in drawing.replace("http://www.w3.org/2000/svg", "")
+
+
+def contrast(one: str, other: str) -> float:
+    """As WCAG 2 defines it."""
+    lights = []
+    for colour in (one, other):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        lights.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
+    return (max(lights) + 0.05) / (min(lights) + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_texts_are_legible_in_both_schemes(scheme: int) -> None:
+    colours = {name: pair[scheme] for name, pair in canvas.COLOURS.items()}
+    for ground in ("paper", "card", "socket", "gpu", "nic"):
+        assert contrast(colours["ink"], colours[ground]) >= 7
+    for ground in ("paper", "card", "socket"):
+        assert contrast(colours["quiet"], colours[ground]) >= 4.5
+    assert contrast(colours["on-rank"], colours["rank"]) >= 4.5
+
+
+def test_words() -> None:
+    assert [words.memory(size) for size in (2**29, 25276510208, 2**39, 2**41)] == [
+        "0.5 GiB",
+        "23.5 GiB",
+        "512 GiB",
+        "2 TiB",
+    ]
+    assert [words.rate(speed) for speed in (9.4e7, 2.5e9, 4e11)] == ["94 Mbit/s", "2.5 Gbit/s", "400 Gbit/s"]
+    assert [words.size(size) for size in (12, 1000, 25_000_000, 2 * 10**9)] == [
+        "12 B",
+        "1 KB",
+        "25 MB",
+        "2 GB",
+    ]
+    assert [words.duration(ms) for ms in (0.0042, 1.5, 12.34, 1234.5)] == [
+        "0.004 ms",
+        "1.50 ms",
+        "12.3 ms",
+        "1234 ms",
+    ]
+    assert words.numbers([5, 0, 1, 2, 9, 8]) == "0-2, 5, 8-9"
+    assert words.connections(made.pcie_host(1)) == [
+        "PCIe through a switch that both are on: 0-1",
+        "PCIe across the sockets: 0-2, 0-3, 1-2, 1-3",
+        "PCIe through the root of their socket: 2-3",
+    ]
+    assert Ranks((0, 1, 0), "mpi", True, made.MEASURED).of(0) == [0, 2]

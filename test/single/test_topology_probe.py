@@ -1,0 +1,239 @@
+"""What is read off a machine: trees of /proc and /sys, and answers of nvidia-smi, of machines made up."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+import topology_machines as made
+
+from horovod.topology import interfaces, machine, nvidia, pci, processors, record
+from horovod.topology.facts import Gpu, GpuLink, Nic, Socket
+from horovod.topology.machine import Answer
+from horovod.topology.probe import probe
+
+MAC = "0c:42:a1:00:00:01"
+
+
+def test_two_sockets(tmp_path: Path) -> None:
+    host = probe(made.machine(made.tree(tmp_path, made.two_sockets())))
+    assert host.sockets == (
+        Socket(0, made.XEON, 2, 2, 33030144 * 1024),
+        Socket(1, made.XEON, 2, 2, 33030144 * 1024),
+    )
+    assert (host.name, host.memory_bytes, host.usable_cores) == ("made", 66060288 * 1024, 4)
+    assert host.gpus == host.gpu_links == host.nics == host.notes == ()
+
+
+def test_threads_of_a_core_are_not_cores(tmp_path: Path) -> None:
+    files = made.two_sockets()
+    for cpu in range(4):
+        folder = f"sys/devices/system/cpu/cpu{cpu}/topology"
+        files[f"{folder}/thread_siblings_list"] = "0-1" if cpu < 2 else "2-3"
+        del files[f"{folder}/core_cpus_list"]  # as older kernels
+    (first, second) = processors.sockets(made.machine(made.tree(tmp_path, files)))
+    assert (first.cores, first.threads, second.cores, second.threads) == (1, 2, 1, 2)
+
+
+def test_a_node_of_two_sockets_is_nobodys_memory(tmp_path: Path) -> None:
+    files = made.two_sockets() | {"sys/devices/system/node/node0/cpulist": "0-3"}
+    sockets = processors.sockets(made.machine(made.tree(tmp_path, files)))
+    assert [socket.memory_bytes for socket in sockets] == [None, None]
+
+
+def test_a_virtual_machine_that_says_nothing_of_sockets(tmp_path: Path) -> None:
+    files = {"proc/cpuinfo": "\n\n".join(f"processor : {n}\nmodel name : QEMU Virtual CPU" for n in range(2))}
+    files["sys/devices/system/cpu/cpu0/topology/physical_package_id"] = "-1"
+    sockets = processors.sockets(made.machine(made.tree(tmp_path, files)))
+    assert sockets == (Socket(None, "QEMU Virtual CPU", None, 2, None),)
+
+
+@pytest.mark.parametrize(
+    "fields, model",
+    [
+        ("CPU implementer : 0x41\nCPU part : 0xd0c", "ARM Neoverse-N1"),
+        ("CPU implementer : 0x99\nCPU part : 0x123", "ARM, implementer 0x99, part 0x123"),
+        ("cpu : POWER9, altivec supported", "POWER9, altivec supported"),
+        ("BogoMIPS : 50.00", None),
+    ],
+)
+def test_processors_without_a_model_name(tmp_path: Path, fields: str, model: str | None) -> None:
+    made.tree(tmp_path, {"proc/cpuinfo": f"processor : 0\n{fields}"})
+    assert [found.model for found in processors.sockets(made.machine(tmp_path))] == [model]
+
+
+def test_nothing_is_there(tmp_path: Path) -> None:
+    host = probe(made.machine(tmp_path, interfaces={"eth0": made.interface("", "10.0.0.1/24")}))
+    assert (host.sockets, host.memory_bytes, host.usable_cores) == ((), None, 4)
+    assert host.nics == (Nic("eth0", None, None, None, ("10.0.0.1/24",), None),)
+
+
+@pytest.mark.parametrize(
+    "group, files, usable",
+    [
+        ("0::/", {}, 4),
+        ("0::/", {"sys/fs/cgroup/cpu.max": "max 100000"}, 4),
+        ("0::/", {"sys/fs/cgroup/cpu.max": "150000 100000"}, 1),
+        ("0::/", {"sys/fs/cgroup/cpu.max": "50000 100000"}, 1),
+        (
+            "0::/a/b",
+            {"sys/fs/cgroup/a/cpu.max": "200000 100000", "sys/fs/cgroup/a/b/cpu.max": "max 100000"},
+            2,
+        ),
+        (
+            "4:cpu,cpuacct:/docker",
+            {
+                "sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_quota_us": "300000",
+                "sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_period_us": "100000",
+            },
+            3,
+        ),
+        ("4:memory:/x", {"sys/fs/cgroup/memory/x/cpu.max": "100000 100000"}, 4),
+    ],
+)
+def test_cores_within_a_container(tmp_path: Path, group: str, files: dict[str, str], usable: int) -> None:
+    made.tree(tmp_path, {"proc/self/cgroup": group, **files})
+    assert processors.usable_cores(made.machine(tmp_path)) == usable
+
+
+def test_cores_within_an_affinity(tmp_path: Path) -> None:
+    assert processors.usable_cores(made.machine(tmp_path, affinity=frozenset({1, 3}))) == 2
+
+
+def fast_card(root: Path, **facts: str) -> machine.Machine:
+    """A card at 25 Gbit/s with RDMA, on the second socket."""
+    files = made.two_sockets() | {"usr/share/hwdata/pci.ids": made.PCI_IDS}
+    files |= made.nic_files("ens1", MAC, "0000:3b:00.0", ("0x15b3", "0x1017"), **facts)
+    files["sys/devices/pci0000:00/0000:3b:00.0/numa_node"] = "1"
+    files["sys/devices/pci0000:00/0000:3b:00.0/infiniband/mlx5_0/ports/1/rate"] = "25 Gb/sec (1X EDR)"
+    made.tree(root, files, made.nic_links("ens1", "0000:3b:00.0", "mlx5_core"))
+    return made.machine(root, interfaces={"ens1": made.interface(MAC, "10.0.0.1/24")})
+
+
+def test_a_card_with_rdma(tmp_path: Path) -> None:
+    (nic,) = probe(fast_card(tmp_path, speed="25000", operstate="up")).nics
+    name = "Mellanox Technologies MT27800 Family [ConnectX-5]"
+    assert nic == Nic("ens1", name, "mlx5_core", 25_000_000_000, ("10.0.0.1/24",), 1, True, True)
+
+
+def test_speed_of_infiniband_and_a_card_without_a_cable(tmp_path: Path) -> None:
+    (nic,) = probe(fast_card(tmp_path, operstate="down")).nics
+    assert (nic.bits_per_second, nic.is_up) == (25_000_000_000, False)
+
+
+def test_an_interface_of_another_network_namespace_is_not_mistaken(tmp_path: Path) -> None:
+    card = fast_card(tmp_path, speed="25000")
+    other = made.interface("02:00:00:00:00:02", "10.77.0.1/24")
+    (nic,) = probe(made.machine(card.root, interfaces={"ens1": other})).nics
+    assert nic == Nic("ens1", None, None, None, ("10.77.0.1/24",), None)
+
+
+def test_virtual_interfaces(tmp_path: Path) -> None:
+    """A bridge names a speed that means nothing; a bond one that does; what has no address is left out."""
+    names = ("bond0", "docker0", "dummy0", "lo")
+    files = {
+        f"sys/class/net/{name}/{file}": text
+        for name in names
+        for file, text in (("address", MAC), ("speed", "10000"))
+    }
+    files["sys/class/net/bond0/bonding/mode"] = "802.3ad 4"
+    files["sys/class/net/docker0/operstate"] = "lowerlayerdown"
+    made.tree(tmp_path, files)
+    found = {name: made.interface(MAC, f"10.{n}.0.1/16") for n, name in enumerate(names)}
+    found |= {"dummy0": made.interface(MAC), "loop": made.interface(MAC, "127.0.0.2/8", "::1/128")}
+    bond, docker = interfaces.nics(made.machine(tmp_path, interfaces=found), ())
+    assert bond == Nic("bond0", None, None, 10_000_000_000, ("10.0.0.1/16",), None)
+    assert docker == Nic("docker0", None, None, None, ("10.1.0.1/16",), None, is_up=False)
+
+
+def test_names_of_pci_devices() -> None:
+    assert pci.name_in(made.PCI_IDS, "15b3", "1015") == "Mellanox Technologies MT27710 Family [ConnectX-4 Lx]"
+    assert pci.name_in(made.PCI_IDS, "8086", "1017") == "Intel Corporation not the one above"
+    assert pci.name_in(made.PCI_IDS, "15b3", "20b2") is None  # of another maker
+    assert pci.name_in(made.PCI_IDS, "15b3", "0006") is None  # a board, no device
+    assert pci.name_in(made.PCI_IDS, "ffff", "1017") is None
+
+
+def test_gpus_of_a_box_without_nvlink(tmp_path: Path) -> None:
+    query, matrix, status = made.SMI
+    failed = Answer(9, "", "NVLink is not supported")
+    answers = {query: made.PCIE_QUERY, matrix: made.PCIE_MATRIX, status: failed}
+    files = made.two_sockets() | {
+        f"sys/bus/pci/devices/0000:{17 + i}:00.0/numa_node": str(i // 2) for i in range(4)
+    }
+    host = probe(made.machine(made.tree(tmp_path, files), run=made.commands(answers)))
+    assert host.gpus[3] == Gpu(3, "NVIDIA GeForce RTX 3090", 24 * 2**30, "0000:20:00.0", 1)
+    assert [gpu.socket for gpu in host.gpus] == [0, 0, 1, 1]
+    kinds = {(link.first, link.second): link.kind for link in host.gpu_links}
+    across = dict.fromkeys([(0, 2), (0, 3), (1, 2), (1, 3)], "sockets")
+    assert kinds == {(0, 1): "switch", (2, 3): "root", **across}
+    assert host.notes == ()
+
+
+def test_gpus_that_all_have_nvlink(tmp_path: Path) -> None:
+    answers = dict(zip(made.SMI, (made.DGX_QUERY, made.DGX_MATRIX, made.DGX_STATUS), strict=True))
+    gpus, links, notes = nvidia.gpus(made.machine(tmp_path, run=made.commands(answers)), ())
+    assert [gpu.pci_address for gpu in gpus][:2] == ["0000:0b:00.0", "0000:1b:00.0"]
+    assert (gpus[0].memory_bytes, gpus[0].socket, notes) == (81559 * 2**20, None, [])
+    assert len(links) == 28 and {(link.kind, link.links, link.bytes_per_second) for link in links} == {
+        ("NVLink", 18, 26_562_000_000)
+    }
+
+
+def test_words_of_the_matrix() -> None:
+    gpus = tuple(Gpu(i, "G", None, f"0000:0{i}:00.0", 0) for i in range(3))
+    matrix = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNODE\tSYS\nGPU1\tNODE\t X \tNEW\nGPU2\tSYS\tNEW\t X \n"
+    # Between NUMA nodes of one socket; and a word of another version is no link that we know.
+    assert nvidia.links_in(matrix, "", gpus) == (GpuLink(0, 1, "root"), GpuLink(0, 2, "root"))
+
+
+def test_gpus_with_unusual_answers(tmp_path: Path) -> None:
+    assert nvidia.gpus_in("0, NVIDIA GB10, [N/A], 0000000F:01:00.0\n") == (
+        Gpu(0, "NVIDIA GB10", None, "000f:01:00.0", None),
+    )
+    broken = Answer(9, "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\nMore.")
+    host = probe(made.machine(tmp_path, run=made.commands({("nvidia-smi",): broken})))
+    assert host.gpus == ()
+    assert host.notes == (
+        "nvidia-smi failed: NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
+        "(exit code 9)",
+    )
+    half = made.commands({made.SMI[0]: made.DGX_QUERY, made.SMI[1]: Answer(2, "", "unknown command")})
+    host = probe(made.machine(tmp_path, run=half))
+    assert len(host.gpus) == 8 and host.gpu_links == ()
+    assert host.notes == ("`nvidia-smi topo -m` failed: unknown command (exit code 2)",)
+
+
+def test_commands() -> None:
+    assert machine.run_command(["horovod-no-such-command"]) == Answer(None)
+    code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
+    assert machine.run_command([sys.executable, "-c", code]) == Answer(3, "out\n", "err\n")
+
+
+def test_addresses() -> None:
+    assert machine.with_prefix("10.0.0.1", "255.255.255.0") == "10.0.0.1/24"
+    assert machine.with_prefix("fd00::2", "ffff:ffff:ffff:ffff::") == "fd00::2/64"
+    assert machine.with_prefix("fe80::1%eth0", "ffff:ffff:ffff:ffff::") == ""
+    assert machine.with_prefix("10.0.0.1", None) == "10.0.0.1/32"
+    assert machine.numbers_in("0-2,7\n") == [0, 1, 2, 7] and machine.numbers_in("") == []
+
+
+def test_this_machine() -> None:
+    host = probe()
+    assert host.name == socket.gethostname()
+    assert host.memory_bytes == psutil.virtual_memory().total
+    assert 1 <= host.usable_cores <= len(psutil.Process().cpu_affinity())
+    assert sum(found.threads for found in host.sockets) == psutil.cpu_count()
+
+
+def test_records(tmp_path: Path) -> None:
+    for host in (made.gpu_box(), made.pcie_host(1), probe(made.machine(tmp_path))):
+        assert record.from_record(json.loads(json.dumps(record.to_record(host)))) == host
+    with pytest.raises(ValueError, match=r"no record of a host: .*surprise.*; collect it again"):
+        record.from_record({**record.to_record(made.plain_host(1)), "surprise": 1})
+    with pytest.raises(ValueError, match="no record of a host: 'nics'"):
+        record.from_record({"name": "x", "sockets": [], "gpus": [], "gpu_links": []})
