@@ -17,6 +17,7 @@ TESTS = {
     "README.md": ["parallel/test_readme.py"],
     "docs/benchmarks.md": ["parallel/test_benchmarks.py", "cluster/test_cluster_benchmark.py"],
     "docs/compression.md": ["single/test_codec_docs.py"],
+    "docs/containers.md": ["container/test_containers_page.py"],
     "docs/examples.md": ["parallel/test_examples_docs.py"],
     "docs/index.md": ["parallel/test_index_page.py"],
     "docs/made_hosts.md": ["cluster/test_made_hosts.py"],
