@@ -19,6 +19,7 @@ TESTS = {
     "docs/compression.md": ["single/test_codec_docs.py"],
     "docs/compression_explained.md": ["parallel/test_compression_explained_page.py"],
     "docs/concepts.md": ["parallel/test_concepts_page.py"],
+    "docs/containers.md": ["container/test_containers_page.py"],
     "docs/examples.md": ["parallel/test_examples_docs.py"],
     "docs/index.md": ["parallel/test_index_page.py"],
     "docs/lab.md": ["parallel/test_lab_page.py"],
