@@ -33,6 +33,7 @@ TESTS = {
     "docs/process_sets.md": ["parallel/test_process_sets_page.py"],
     "docs/running.md": ["parallel/test_running_page.py", "cluster/test_running_on_hosts.py"],
     "docs/sync_batch_norm.md": ["single/test_sync_batch_norm.py"],
+    "docs/topology.md": ["parallel/test_topology_page.py"],
     "docs/troubleshooting.md": ["parallel/test_troubleshooting_page.py"],
     "docs/tuning.md": ["parallel/test_tuning_page.py"],
     "docs/wire_format.md": ["single/test_codec_docs.py"],

@@ -111,10 +111,10 @@ def test_only_text_that_is_no_drawing_may_be_broken(text: str, is_broken: bool) 
 
 
 def test_names_in_tables_may_be_broken_but_not_flags_after_their_hyphens() -> None:
-    html = "<td><code>--log-level</code>, <code>a_b.c</code> <a href='a_b.html'>x</a></td><p><code>a_b</code></p>"
+    html = "<td><code>--log-level</code>, <code>a_b.c</code> <a href='a_b'>x</a></td><p><code>a_b</code></p>"
     assert site_sources.on_page_content(html) == (
         '<td><code><span class="unbroken">--log</span>-level</code>, <code>a_<wbr>b.<wbr>c</code> '
-        "<a href='a_b.html'>x</a></td><p><code>a_b</code></p>"
+        "<a href='a_b'>x</a></td><p><code>a_b</code></p>"
     )
 
 
