@@ -17,12 +17,18 @@ TESTS = {
     "README.md": ["parallel/test_readme.py"],
     "docs/benchmarks.md": ["parallel/test_benchmarks.py", "cluster/test_cluster_benchmark.py"],
     "docs/compression.md": ["single/test_codec_docs.py"],
+    "docs/compression_explained.md": ["parallel/test_compression_explained_page.py"],
+    "docs/concepts.md": ["parallel/test_concepts_page.py"],
+    "docs/containers.md": ["container/test_containers_page.py"],
     "docs/examples.md": ["parallel/test_examples_docs.py"],
     "docs/index.md": ["parallel/test_index_page.py"],
+    "docs/lab.md": ["parallel/test_lab_page.py"],
+    "docs/lab_guide.md": ["parallel/test_lab_guide_page.py"],
     "docs/made_hosts.md": ["cluster/test_made_hosts.py"],
     "docs/migration.md": ["parallel/test_migration_page.py"],
     "docs/observability.md": ["parallel/test_observability_page.py"],
     "docs/optimizer.md": ["parallel/test_optimizer_page.py"],
+    "docs/own_compressor.md": ["parallel/test_own_compressor_page.py"],
     "docs/platforms.md": ["parallel/test_platforms_page.py"],
     "docs/process_sets.md": ["parallel/test_process_sets_page.py"],
     "docs/running.md": ["parallel/test_running_page.py", "cluster/test_running_on_hosts.py"],
@@ -31,6 +37,8 @@ TESTS = {
     "docs/troubleshooting.md": ["parallel/test_troubleshooting_page.py"],
     "docs/tuning.md": ["parallel/test_tuning_page.py"],
     "docs/wire_format.md": ["single/test_codec_docs.py"],
+    "docs/zh/index.md": ["parallel/test_lab_guide_page.py"],
+    "docs/zh/lab_guide.md": ["parallel/test_lab_guide_page.py"],
 }
 
 

@@ -17,9 +17,10 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
     "topology": ("horovod.common", "horovod._native", "horovod.runner", "psutil"),
     "runner": ("horovod.common.build_info", "yaml", "psutil", "cloudpickle"),
     "lab": (
-        *("horovod.runner", "horovod.made_hosts", "horovod.topology", "rich"),
-        "horovod.common.build_info",
-        *("horovod.common.basics", "horovod.torch", "torch"),  # for record.py, inside a training script
+        *("horovod.runner", "horovod.made_hosts", "rich"),
+        *("horovod.torch", "torch"),  # for record.py, inside a training script
+        *("horovod.common", "horovod.topology", "numpy"),  # for environment/ and report/, as the next
+        *("jinja2", "markupsafe", "matplotlib"),
     ),
 }
 
