@@ -68,5 +68,6 @@ def test_a_documented_command(command: str, tmp_path: Path) -> None:
 )
 def test_links_lead_somewhere(document: str) -> None:
     source = ROOT / document
-    for target in re.findall(r"\]\(([^)#]+)", source.read_text()):
+    prose = re.sub(r"^```.*?^```", "", source.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)#]+)", prose):
         assert target.startswith("https://") or (source.parent / target).exists(), f"{document}: {target}"
