@@ -128,7 +128,7 @@ WORDS = {
     "host": "Host",
     "usable_cores": "Usable cores",
     "topology_title": "Hosts and their links",
-    "topology_caption": "The hosts, as they were found when the experiment began.",
+    "topology_caption": "The hosts, as they were when this report was written.",
     # Results
     "algorithm": "Algorithm",
     "ranks": "Devices",
@@ -274,7 +274,9 @@ WORDS = {
     "places_same": (
         "Where the ranks run changed nothing: the same training ended with the same checksum everywhere."
     ),
-    "places_apart": "The checksums of different places are not all equal; sums may be split differently there.",
+    "places_apart": (
+        "The checksums of different places are not all equal; sums may be split differently there."
+    ),
     "identical": "In every parallel run all ranks ended with the same parameters, bit for bit.",
     "not_identical": "In {runs} the ranks drifted apart; the accuracy is that of rank 0 alone.",
     # Runs

@@ -118,7 +118,7 @@ WORDS = {
     "host": "主机名",
     "usable_cores": "可用核心数",
     "topology_title": "主机与互连",
-    "topology_caption": "实验开始时检测到的主机及其连接。",
+    "topology_caption": "生成本报告时检测到的主机及其连接。",
     # 结果
     "algorithm": "算法",
     "ranks": "设备数",
