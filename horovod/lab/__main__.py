@@ -100,11 +100,10 @@ def write_report(out: Path, plans: Sequence[Plan], language: str, command: str) 
     # Here, because matplotlib takes a second, which nobody has to wait for before the first run.
     from horovod.lab.environment import collect, to_json
     from horovod.lab.report import write
-    from horovod.topology import svg
 
     environment = collect(_hosts_of(plans))
     (out / ENVIRONMENT).write_text(to_json(environment) + "\n")
-    return write(out, runs, rows, environment, language, svg.drawing(environment.hosts), command)
+    return write(out, runs, rows, environment, language, command)
 
 
 def _hosts_of(plans: Sequence[Plan]) -> list[str]:
