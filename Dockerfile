@@ -33,11 +33,12 @@ COPY build_support build_support
 COPY horovod horovod
 RUN /opt/horovod/bin/pip wheel --quiet --no-deps --wheel-dir /wheels . \
     && /opt/horovod/bin/pip install --quiet --no-deps --root /package /wheels/*.whl
-ARG EXTRAS=examples,test
+ARG EXTRAS=examples,lab,test
 COPY scripts/requirements_of.py scripts/
 RUN /opt/horovod/bin/pip install --quiet packaging \
     && PYTHONPATH="$(echo /package/opt/horovod/lib/python3*/site-packages)" \
-       /opt/horovod/bin/python scripts/requirements_of.py --always $(echo "${EXTRAS}" | tr , ' ') > /requirements.txt
+       /opt/horovod/bin/python scripts/requirements_of.py --always $(echo "${EXTRAS}" | tr , ' ') \
+       | grep -v '^playwright' > /requirements.txt  # it drives a browser, and there is none here
 
 # Everything but this package: made anew only when PyTorch or the list of requirements changes.
 FROM environment AS packages

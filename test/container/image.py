@@ -111,7 +111,8 @@ class Image:
         volumes = [f"{configuration}:/etc/pip.conf:ro", *([f"{bundle}:/run/ca.crt:ro"] if bundle else [])]
         volumes += [f"{folder}:{folder}:ro" for folder in pip_settings.folders(settings)]
         words = [word for volume in volumes for word in ("-v", volume)]
-        how = ["--layers", "--pull=never", *ISOLATION, *words, "--build-arg", f"BASE={BASE}"]
+        cached = ["--layers"] if self._keeps else []  # which takes longer, for a storage that stays
+        how = [*cached, "--pull=never", *ISOLATION, *words, "--build-arg", f"BASE={BASE}"]
         return self.buildah("bud", *how, *arguments, "-t", IMAGE, str(ROOT))
 
     def _make_base(self) -> None:

@@ -20,7 +20,8 @@ def build(
 ) -> tuple[subprocess.CompletedProcess[str], str]:
     """What the script said, and what it started. programs: name -> what `info` ends with."""
     for name in ("bash", "sed", "git", "dirname"):
-        (folder / name).symlink_to(str(shutil.which(name)))
+        if there := shutil.which(name):  # it does without git
+            (folder / name).symlink_to(there)
     for name, engine in programs.items():
         (folder / name).write_text(NOTES.format(name=name, engine=engine))
         (folder / name).chmod(0o755)
@@ -57,6 +58,7 @@ def test_nobody_builds(tmp_path: Path) -> None:
     assert "install docker (and start its engine), podman or buildah" in done.stderr
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_make_image_calls_it() -> None:
     shown = subprocess.run(
         ["make", "-n", "image"], cwd=ROOT, capture_output=True, text=True, check=True
