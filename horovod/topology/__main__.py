@@ -9,7 +9,7 @@ from pathlib import Path
 from horovod.common.basics import basics
 from horovod.runner.errors import LaunchError
 from horovod.runner.supervise import say
-from horovod.topology import explanation, job, routes, svg, text
+from horovod.topology import explanation, job, rank, routes, svg, text
 from horovod.topology.facts import Host
 
 
@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = job.options_of(sys.argv[1:] if arguments is None else arguments)
         options, remark = job.with_ranks(options)
-        hosts, ranks, note = job.topology_of(options)
+        hosts, ranks, note = rank.topology_of(options)
     except LaunchError as error:
         say(str(error))
         return 2

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from horovod.runner import command_line, config_file, hosts, launchers, run_function, slurm
+from horovod.runner import command_line, config_file, hosts, run_function, slurm
 from horovod.runner.errors import LaunchError
 from horovod.runner.supervise import say
-from horovod.topology import rank, routes
-from horovod.topology.facts import Host, Ranks
+from horovod.topology.facts import Host
 from horovod.topology.probe import probe
 
 T = TypeVar("T")
@@ -67,36 +65,3 @@ def with_ranks(options: Mapping[str, Any], here: Callable[[], Host] = probe) -> 
     why = why if chosen["np"] > 1 or host.gpus else "there is one core"
     count = f"{chosen['np']} rank{'s' * (chosen['np'] > 1)}"
     return chosen, f"{count} on this host ({why}); -np and -H say otherwise."
-
-
-def topology_of(options: Mapping[str, Any]) -> tuple[tuple[Host, ...], Ranks, str]:
-    """Hosts, ranks, and a remark. Without MPI it is this host alone, and links are not measured.
-
-    RuntimeError when a rank or the job fails; LaunchError when the options name what cannot be.
-    """
-    try:
-        launchers.installed_mpirun()
-    except LaunchError as error:
-        if options.get("hosts") is not None or options.get("hostfile") is not None:
-            raise
-        return (probe(),), routes.one_host(options["np"]), f"Nothing is measured: {error}"
-    return (*_joined(ask(options, rank.tell)), "")
-
-
-def _joined(told: Sequence[rank.Told]) -> tuple[tuple[Host, ...], Ranks]:
-    found = [each.host for each in told if each.host is not None]
-    numbers = {host.name: number for number, host in enumerate(found)}
-    if len(numbers) != len(found):
-        twice = next(name for name, count in Counter(host.name for host in found).items() if count > 1)
-        raise RuntimeError(f"two hosts have the name {twice}; give each its own (hostnamectl hostname NAME)")
-    places = tuple(numbers[each.host_name] for each in told)
-    first = told[0]
-    several = 1 < len(found) < len(told)
-    return tuple(found), Ranks(
-        places,
-        first.transport,
-        several and first.shares_windows,
-        first.links,
-        first.algorithm,
-        first.is_deterministic,
-    )

@@ -1,15 +1,21 @@
-"""What each rank of `horovodrun --topology` tells."""
+"""What each rank of `horovodrun --topology` tells, and the hosts and ranks that follow from it."""
 
 from __future__ import annotations
 
 import socket
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from horovod import _native as native
 from horovod.common.basics import basics
-from horovod.topology.facts import Host, Links
+from horovod.runner import launchers
+from horovod.runner.errors import LaunchError
+from horovod.topology import job
+from horovod.topology.facts import Host, Links, Ranks
 from horovod.topology.probe import probe
-from horovod.topology.routes import links_of
+from horovod.topology.routes import links_of, one_host
 
 
 @dataclass(frozen=True)
@@ -22,7 +28,7 @@ class Told:
     links: Links
     algorithm: str
     is_deterministic: bool
-    shares_windows: bool  # unless --transport mpi rules them out
+    shares_windows: bool  # unless HOROVOD_TRANSPORT=mpi rules them out
 
 
 def tell() -> Told:
@@ -42,3 +48,36 @@ def tell() -> Told:
         )
     finally:
         basics.shutdown()
+
+
+def topology_of(options: Mapping[str, Any]) -> tuple[tuple[Host, ...], Ranks, str]:
+    """Hosts, ranks, and a remark. Without MPI it is this host alone, and links are not measured.
+
+    RuntimeError when a rank or the job fails; LaunchError when the options name what cannot be.
+    """
+    try:
+        launchers.installed_mpirun()
+    except LaunchError as error:
+        if options.get("hosts") is not None or options.get("hostfile") is not None:
+            raise
+        return (probe(),), one_host(options["np"]), f"Nothing is measured: {error}"
+    return (*_joined(job.ask(options, tell)), "")
+
+
+def _joined(told: Sequence[Told]) -> tuple[tuple[Host, ...], Ranks]:
+    found = [each.host for each in told if each.host is not None]
+    numbers = {host.name: number for number, host in enumerate(found)}
+    if len(numbers) != len(found):
+        twice = next(name for name, count in Counter(host.name for host in found).items() if count > 1)
+        raise RuntimeError(f"two hosts have the name {twice}; give each its own (hostnamectl hostname NAME)")
+    places = tuple(numbers[each.host_name] for each in told)
+    first = told[0]
+    several = 1 < len(found) < len(told)
+    return tuple(found), Ranks(
+        places,
+        first.transport,
+        several and first.shares_windows,
+        first.links,
+        first.algorithm,
+        first.is_deterministic,
+    )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from horovod.topology import words
 from horovod.topology.canvas import LARGE, LINE, NORMAL, SMALL, Canvas, cut, width_of, wrapped
 from horovod.topology.facts import Host, Ranks
-from horovod.topology.routes import Route
 from horovod.topology.svg_host import HostDrawing
+
+if TYPE_CHECKING:  # a drawing without routes needs no native core
+    from horovod.topology.routes import Route
 
 WIDTH = 480.0
 MARGIN = 24.0  # beside the hosts: for cables

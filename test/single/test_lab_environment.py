@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,6 +46,13 @@ def test_this_host() -> None:
     torch = environment.value("software", "pytorch")
     assert torch is not None and torch.startswith(importlib.metadata.version("torch").partition("+")[0])
     assert environment.value("software", "kernel") == f"Linux {platform.release()}"
+
+
+def test_collecting_loads_neither_torch_nor_the_core() -> None:
+    code = "import sys, horovod.lab.environment as e, horovod.topology.svg as s; e.collect(); s.drawing(()); "
+    code += "print({'torch', 'numpy', 'horovod._native'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
 
 
 def test_rows_are_those_that_reports_know() -> None:

@@ -88,14 +88,14 @@ def told(name: str, first: bool, **more: object) -> rank.Told:
 
 
 def test_what_ranks_told_is_joined() -> None:
-    hosts, ranks = job._joined([told("a", True), told("a", False), told("b", True)])
+    hosts, ranks = rank._joined([told("a", True), told("a", False), told("b", True)])
     assert [host.name for host in hosts] == ["a", "b"]
     assert (ranks.hosts, ranks.has_host_windows, ranks.links) == ((0, 0, 1), True, made.MEASURED)
-    assert not job._joined([told("a", True), told("b", True)])[1].has_host_windows
+    assert not rank._joined([told("a", True), told("b", True)])[1].has_host_windows
     mpi = [told(*place, shares_windows=False) for place in (("a", True), ("a", False), ("b", True))]
-    assert not job._joined(mpi)[1].has_host_windows
+    assert not rank._joined(mpi)[1].has_host_windows
     with pytest.raises(RuntimeError, match="two hosts have the name a; give each its own"):
-        job._joined([told("a", True), told("a", True)])
+        rank._joined([told("a", True), told("a", True)])
 
 
 def test_without_mpi(
@@ -104,7 +104,7 @@ def test_without_mpi(
     def none() -> str:
         raise LaunchError("this installation has no MPI")
 
-    monkeypatch.setattr(job.launchers, "installed_mpirun", none)
+    monkeypatch.setattr(rank.launchers, "installed_mpirun", none)
     file = tmp_path / "topology.svg"
     assert command.main(["-np", "4", "--topology-file", str(file)]) == 0
     shown = capsys.readouterr().out
@@ -122,7 +122,7 @@ def test_a_job_that_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         raise RuntimeError("rank 1 was lost")
 
     monkeypatch.setattr(job, "ask", fail)
-    monkeypatch.setattr(job.launchers, "installed_mpirun", lambda: "mpirun")
+    monkeypatch.setattr(rank.launchers, "installed_mpirun", lambda: "mpirun")
     assert command.main(["-np", "2"]) == 1
     assert capsys.readouterr().err == "horovodrun: rank 1 was lost\n"
 
@@ -131,7 +131,7 @@ def test_gpus_that_are_not_served_are_said_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = ((made.gpu_box(),), routes.one_host(8), "")
-    monkeypatch.setattr(job, "topology_of", lambda options: answer)
+    monkeypatch.setattr(rank, "topology_of", lambda options: answer)
     monkeypatch.setattr(command.basics, "cuda_built", lambda: False)
     assert command.main(["-np", "8"]) == 0
     assert "This build serves no tensors on GPUs" in capsys.readouterr().out

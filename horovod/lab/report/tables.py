@@ -159,7 +159,7 @@ def hosts_table(hosts: Sequence[Host], words: Words) -> Table:
     body = [
         (
             Cell(host.name),
-            Cell(words.listed(list(dict.fromkeys(socket.model for socket in host.sockets))) or absent),
+            Cell(words.listed(list(dict.fromkeys(s.model for s in host.sockets if s.model))) or absent),
             Cell(str(host.usable_cores)),
             Cell(numbers.gibibytes(host.memory_bytes) or absent),
             Cell(words.listed([gpu.model for gpu in host.gpus]) or absent),
