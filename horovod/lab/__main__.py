@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shlex
 import signal
 import sys
@@ -14,9 +13,11 @@ from horovod.lab import folders
 from horovod.lab.command_line import Chosen, parse
 from horovod.lab.conduct import conduct, words_of
 from horovod.lab.logs import LogError, read
+from horovod.lab.places import made_place
 from horovod.lab.progress import display
 from horovod.lab.results import table
-from horovod.lab.runs import Plan
+from horovod.lab.runs import THIS_HOST, Plan
+from horovod.runner.errors import LaunchError
 
 ENVIRONMENT = "environment.json"
 REPORTS = ("report.html", "report.md")
@@ -31,21 +32,20 @@ class Stopped(BaseException):
 
 def main(words: Sequence[str]) -> int:
     chosen = parse(words)
+    command = shlex.join(["python", "-m", "horovod.lab", *words])
     if chosen.only_list:
         return _list(chosen)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)
     try:
         with folders.only_one_lab(chosen.out):
-            return _do(chosen)
+            return _do(chosen, command)
     except folders.FolderInUse as error:
         _complain(str(error))
         return 2
     except Stopped as stopped:
-        _complain(
-            f"stopped by {signal.Signals(stopped.number).name}; the same command goes on where it was: "
-            f"python -m horovod.lab {shlex.join(words)}"
-        )
+        name = signal.Signals(stopped.number).name
+        _complain(f"stopped by {name}; the same command goes on where it was: {command}")
         return 128 + stopped.number
 
 
@@ -66,7 +66,7 @@ def _list(chosen: Chosen) -> int:
     return 0
 
 
-def _do(chosen: Chosen) -> int:
+def _do(chosen: Chosen, command: str) -> int:
     shown = display()
     if not all(folders.is_finished(chosen.out, plan) for plan in chosen.plans):
         for name in REPORTS:  # of an earlier experiment: none is to be taken for this one's
@@ -79,25 +79,39 @@ def _do(chosen: Chosen) -> int:
         )
         return 1
     try:
-        for path in write_report(chosen.out, chosen.plans, chosen.language):
-            shown.say(str(path))
-    except (LogError, ValueError) as error:
+        written = write_report(chosen.out, chosen.plans, chosen.language, command)
+    except (LogError, ValueError, LaunchError, RuntimeError) as error:
         _complain(f"no report: {error}")
         return 1
+    for path in written:
+        if path.name in REPORTS:
+            shown.say(str(path))
     return 0
 
 
-def write_report(out: Path, plans: Sequence[Plan], language: str) -> list[Path]:
-    """The report of finished runs. LogError or ValueError when a log is not right, or runs do not compare."""
+def write_report(out: Path, plans: Sequence[Plan], language: str, command: str) -> list[Path]:
+    """The report of finished runs. command: what asked for them.
+
+    LogError or ValueError when a log is not right, or runs do not compare; LaunchError or RuntimeError when
+    the hosts cannot be asked what they are.
+    """
     runs = [read(folders.folder_of(out, plan)) for plan in plans]
     rows = table(runs)
     # Here, because matplotlib takes a second, which nobody has to wait for before the first run.
-    environment = importlib.import_module("horovod.lab.environment")
-    report = importlib.import_module("horovod.lab.report")
-    found = environment.collect()
-    (out / ENVIRONMENT).write_text(environment.to_json(found) + "\n")
-    written: list[Path] = report.write(out, runs, rows, found, language)
-    return written
+    from horovod.lab.environment import collect, to_json
+    from horovod.lab.report import write
+
+    environment = collect(_hosts_of(plans))
+    (out / ENVIRONMENT).write_text(to_json(environment) + "\n")
+    return write(out, runs, rows, environment, language, command)
+
+
+def _hosts_of(plans: Sequence[Plan]) -> list[str]:
+    """What horovodrun is to be told to reach the hosts that were trained on; nothing for those made here."""
+    for plan in plans:
+        if plan.place != THIS_HOST and made_place(plan.place) is None:
+            return ["-np", str(max(each.ranks for each in plans)), "-H", plan.place]
+    return []
 
 
 if __name__ == "__main__":

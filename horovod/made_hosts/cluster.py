@@ -32,10 +32,15 @@ SUBNET = "10.77.0"
 class MadeHosts:
     """A cluster of `count` hosts, h1, h2, ... with addresses 10.77.0.1, 10.77.0.2, ...
 
-    count: 1 to 250. rate: limit of each cable in each direction, as tc takes it ("1gbit"), or "none".
-    name: of the cluster; the default is a name that no other cluster has. prefix: of the hosts' names.
-    keep: the hosts outlive this process; otherwise the next who makes hosts removes what this one has left.
-    Nothing is made before `up`. Methods raise HostsError; none is meant for several threads at once.
+    Nothing is made before `up`, or before the block of a `with`. Methods raise HostsError; none is meant for
+    several threads at once.
+
+    Args:
+        count: 1 to 250.
+        rate: limit of each cable in each direction, as tc takes it ("1gbit"), or "none".
+        name: of the cluster; the default is a name that no other cluster has.
+        prefix: of the hosts' names.
+        keep: the hosts outlive this process; otherwise the next who makes hosts removes what this one left.
     """
 
     def __init__(

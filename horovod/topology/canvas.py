@@ -27,8 +27,8 @@ COLOURS = {
     "gpu-edge": ("#2f8f46", "#3fae5a"),
     "nic": ("#e1ecfb", "#152f50"),
     "nic-edge": ("#2f6fc4", "#5b9bea"),
-    "rank": ("#7a4fc9", "#8458d4"),
-    "on-rank": ("#ffffff", "#ffffff"),
+    "rank": ("#ebe2fb", "#3a2766"),
+    "rank-edge": ("#7a4fc9", "#a988f0"),
 }
 
 
@@ -117,7 +117,8 @@ class Canvas:
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="{self.prefix}" role="img" '
             f'viewBox="0 0 {self.width:g} {height:g}" font-family="{escape(_FONT)}" '
-            f'style="width:100%;max-width:{self.width * 1.5:g}px;height:auto" aria-label="{name}">\n'
+            f'width="{self.width * 1.5:g}" height="{height * 1.5:g}" style="max-width:100%;height:auto" '
+            f'aria-label="{name}">\n'
             f"<style>{self._style()}</style>\n" + "\n".join(self.elements) + "\n</svg>\n"
         )
 
@@ -133,6 +134,7 @@ class Canvas:
             *(f"{own}-{name}{{stroke:var(--edge)}}" for name in ("card", "socket")),
             f"{own}-gpu{{stroke:var(--gpu-edge)}}",
             f"{own}-nic{{stroke:var(--nic-edge)}}",
+            f"{own}-rank{{stroke:var(--rank-edge)}}",
             f"{own}-pcie{{stroke:var(--wire);stroke-width:1.5;fill:none}}",
             f"{own}-between{{stroke:var(--wire);stroke-width:4;fill:none}}",
             f"{own}-nvlink{{stroke:var(--gpu-edge);stroke-width:5;fill:none;stroke-linecap:round}}",

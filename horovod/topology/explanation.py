@@ -27,7 +27,9 @@ def links_lines(ranks: Ranks) -> list[str]:
     how = "measured when the job started" if links.is_measured else "assumed, as nothing was measured"
     lines = [f"Links between {words.number_of(len(ranks.hosts), 'rank')} ({how}):"]
     latency, speed = links.memory_latency * 1e6, 1e-9 / links.memory_byte
-    lines.append(f"  memory   {speed:.1f} GB/s; another rank of the host notices after about {latency:.0f} us")
+    lines.append(
+        f"  memory   {speed:.1f} GB/s; another rank of the host notices after about {latency:.0f} us"
+    )
     if len(set(ranks.hosts)) > 1:
         latency, bits = links.network_latency * 1e6, 8 / links.network_byte
         lines.append(

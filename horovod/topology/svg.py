@@ -102,12 +102,12 @@ def _ranks(canvas: Canvas, group: words.Group, right: float, y: float) -> float:
         text = group.rank_text()
         wide = width_of(text, SMALL, True) + 20
         canvas.box(right - wide, y - 11, wide, 22, "rank", 11)
-        canvas.text(right - wide / 2, y + 4.5, text, "on-rank-bold", SMALL, "middle")
+        canvas.text(right - wide / 2, y + 4.5, text, "ink-bold", SMALL, "middle")
         return right - wide
     x = right - 11
     for rank in reversed(ranks):
         canvas.circle(x, y, 11, "rank")
-        canvas.text(x, y + 4.5, str(rank), "on-rank-bold", SMALL, "middle")
+        canvas.text(x, y + 4.5, str(rank), "ink-bold", SMALL, "middle")
         x -= 25
     label = "rank" if len(ranks) == 1 else "ranks"
     canvas.text(x + 8, y + 4.5, label, "quiet", SMALL, "end")

@@ -162,7 +162,7 @@ def DistributedOptimizer(
             Without this argument the variable HOROVOD_COMPRESSION decides, and without that there is none.
         backward_passes_per_step: backward passes whose gradients are summed before they are reduced.
         op: Average, Sum, Min, Max or Product; with Adasum and more than one rank the steps that ranks would
-            make are combined, instead of their gradients (see adasum_optimizer.py).
+            make are combined, instead of their gradients (docs/optimizer.md).
         gradient_predivide_factor: with Average, divide by this before the sum and by size() / this after it.
         num_groups: deprecated, write ``groups``.
         groups: reduce gradients together: a number of groups of even length, or lists of parameters.

@@ -16,14 +16,13 @@ def grid(
     drawing.words(x + 14 + 2 * CELL_WIDTH, y - 12, title, size=SMALL)
     for rank in range(RANKS):
         drawing.words(x + 8, y + (rank + 0.5) * CELL_HEIGHT, str(rank), colour="quiet", size=SMALL)
-        for piece in range(RANKS):
-            count = len(parts[rank][piece])
-            left, top = x + 16 + piece * CELL_WIDTH, y + rank * CELL_HEIGHT
-            drawing.cell(left, top, CELL_WIDTH, CELL_HEIGHT, str(count), f"part{count}")
-    for rank, piece in sorted(arrived):  # after all others, so that no neighbour covers an edge
+    cells = [(rank, piece) for rank in range(RANKS) for piece in range(RANKS)]
+    # What has arrived after all others, so that no neighbour covers its edge.
+    for rank, piece in sorted(cells, key=lambda cell: cell in arrived):
         count = len(parts[rank][piece])
         left, top = x + 16 + piece * CELL_WIDTH, y + rank * CELL_HEIGHT
-        drawing.cell(left, top, CELL_WIDTH, CELL_HEIGHT, str(count), f"part{count}", marked=True)
+        is_new = (rank, piece) in arrived
+        drawing.cell(left, top, CELL_WIDTH, CELL_HEIGHT, str(count), f"part{count}", marked=is_new)
 
 
 def beginning() -> Parts:

@@ -33,8 +33,8 @@ def float8_bits() -> Drawing:
         drawing.words(x + 20, 293, name, anchor="start", size=SMALL)
     drawing.heading(328, "a block of bit8: 129 bytes for 128 elements")
     drawing.cell(14, 346, 84, 32, "scale 2ᵏ", "rank2")
-    for element, label in enumerate(("code 0", "code 1", "code 2", "…", "code 127")):
-        drawing.cell(110 + element * 55, 346, 55, 32, label, "plain")
+    for element, label in enumerate(("code 0", "code 1", "…", "code 127")):
+        drawing.cell(110 + element * 69, 346, 69, 32, label, "plain")
     drawing.words(56, 396, "one byte\n(E8M0)", colour="quiet", size=SMALL)
     drawing.words(
         247, 396, "a byte (E4M3) for each element:\nvalue = code's value · 2ᵏ", colour="quiet", size=SMALL

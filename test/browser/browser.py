@@ -1,14 +1,19 @@
 """Pages in headless Chromium, and what a reader would call broken: overlaps, cut text, pale text.
 
-Shared by the tests of the report and of the documentation site. `conftest.py` has the fixture that opens pages.
+Shared by the tests of the report and of the documentation site; conftest.py has the fixture that opens pages.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from PIL import Image  # which matplotlib brings
+
+PageAt = Callable[..., Any]  # the fixture page_at
+Page = Any  # of Playwright, with `requests` and `complaints`, which page_at adds
 
 CHROMIUM = Path(os.environ.get("HOROVOD_CHROMIUM", "/usr/bin/chromium"))
 FLAGS = [  # as root, in a container, without a network: Chromium then looks for nothing outside
@@ -16,6 +21,7 @@ FLAGS = [  # as root, in a container, without a network: Chromium then looks for
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
 TEXT_CONTRAST = 4.5  # WCAG 2.2, success criterion 1.4.3, level AA
+COLOURS = 96
 SCREENSHOTS = "HOROVOD_KEEP_SCREENSHOTS"
 
 
@@ -30,7 +36,7 @@ def missing() -> str:
     return ""
 
 
-# Boxes of text as they are drawn: one rectangle for each line of each text node, cut to what scrolling boxes show.
+# Boxes of text as they are drawn: a rectangle for each line of a text node, cut to what scrolling boxes show.
 TEXT_BOXES = """
 () => {
   const boxes = [];
@@ -75,12 +81,15 @@ CLIPPED = """
     if (!element.checkVisibility() || style.clipPath !== 'none' || element.closest('svg')) continue;
     if (element.matches('.scroll') && ['auto', 'scroll'].includes(style.overflowX)) continue;
     const cuts = style.overflowX !== 'visible' || style.overflowY !== 'visible';
-    if (cuts && (element.scrollWidth > element.clientWidth + 1 || element.scrollHeight > element.clientHeight + 1))
+    const wide = element.scrollWidth - element.clientWidth;
+    const high = element.scrollHeight - element.clientHeight;
+    if (cuts && (wide > 1 || high > 1))
       found.push(`${element.tagName} is cut: ${element.textContent.trim().slice(0, 60)}`);
   }
   for (const text of document.body.querySelectorAll('svg text')) {
     const [t, s] = [text.getBoundingClientRect(), text.ownerSVGElement.getBoundingClientRect()];
-    if (t.width && (t.left < s.left - 1 || t.right > s.right + 1 || t.top < s.top - 1 || t.bottom > s.bottom + 1))
+    const outside = Math.max(s.left - t.left, t.right - s.right, s.top - t.top, t.bottom - s.bottom);
+    if (t.width && outside > 1)
       found.push(`a picture cuts its text: ${text.textContent.trim()}`);
   }
   return found;
@@ -97,7 +106,8 @@ PALE = """
     return Array.from(canvas.getImageData(0, 0, 1, 1).data);
   };
   const luminance = ([r, g, b]) => {
-    const [x, y, z] = [r, g, b].map((c) => ((c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+    const linear = (c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    const [x, y, z] = [r, g, b].map((c) => linear(c / 255));
     return 0.2126 * x + 0.7152 * y + 0.0722 * z;
   };
   const behind = (element) => {
@@ -112,7 +122,8 @@ PALE = """
     const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
     if (!own || !element.checkVisibility() || element.closest('title, desc, style, script')) continue;
     const style = getComputedStyle(element);
-    const [a, b] = [luminance(rgba(element.closest('svg') ? style.fill : style.color)), luminance(behind(element))];
+    const ink = rgba(element.closest('svg') ? style.fill : style.color);
+    const [a, b] = [luminance(ink), luminance(behind(element))];
     const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
     if (contrast < limit) found.add(`${contrast.toFixed(2)}: ${element.textContent.trim().slice(0, 60)}`);
   }
@@ -122,7 +133,7 @@ PALE = """
 
 
 def overlaps(page: Any) -> list[str]:
-    """Pairs of visible texts that lie upon each other; those in boxes that stay while others scroll are let be."""
+    """Pairs of visible texts that lie upon each other; boxes that stay while others scroll are let be."""
     boxes = sorted(page.evaluate(TEXT_BOXES), key=lambda box: box["top"])
     found = []
     for number, one in enumerate(boxes):
@@ -149,8 +160,13 @@ def pale(page: Any, limit: float = TEXT_CONTRAST) -> list[str]:
 
 
 def keep(picture: Path) -> None:
-    """Copies a screenshot into the folder that HOROVOD_KEEP_SCREENSHOTS names, if it names one."""
+    """Puts a screenshot into the folder that HOROVOD_KEEP_SCREENSHOTS names, if it names one.
+
+    With 96 colours, which these pages do with and which make a quarter of the bytes.
+    """
     folder = os.environ.get(SCREENSHOTS)
     if folder:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        shutil.copy(picture, Path(folder) / picture.name)
+        with Image.open(picture) as image:
+            few = image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+        few.save(Path(folder) / picture.name, optimize=True)

@@ -64,7 +64,7 @@ def start(folder: Path, *words: str, mark: str = "lab") -> subprocess.Popen[str]
     )
 
 
-def done(folder: Path, *words: str, code: int = 0, limit: float = 100) -> str:
+def done(folder: Path, *words: str, code: int = 0, limit: float = 280) -> str:
     """What a lab that runs to its end says."""
     process = start(folder, *words)
     try:
@@ -83,7 +83,7 @@ def logs(out: Path) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def until(what: Callable[[], bool], limit: float = 60) -> None:
+def until(what: Callable[[], bool], limit: float = 120) -> None:
     deadline = time.monotonic() + limit
     while not what():
         assert time.monotonic() < deadline, "it did not come to pass"

@@ -55,6 +55,10 @@ def check_log(path: Path, ranks: int, compression: str, epochs: int = 2, steps: 
     assert all(record["seconds"] > 0 for record in found if record["event"] != "epoch")
     assert all(record["loss"] > 0 and 0 <= record["accuracy"] <= 1 for record in found)
     assert found[-1]["identical"] is True and len(found[-1]["checksum"]) == 64
+    for record in found:
+        if record["event"] == "step":
+            assert record["steps"] == steps
+            assert 0 <= record["wait_seconds"] <= record["seconds"]
 
 
 def test_serial_and_both_logs(mnist_of_stripes: Path, tmp_path: Path) -> None:
@@ -128,7 +132,27 @@ def test_compress(compression: str, mnist_of_stripes: Path, tmp_path: Path) -> N
     script = ["pytorch_mnist_compress.py", *flags, *STEPS, "--log-file", log]
     run_example("horovodrun", *script, data=mnist_of_stripes)
     check_log(Path(log), ranks=2, compression=compression)
-    assert records(Path(log))[-1]["bytes_sent"] == pytest.approx(6 * BYTES_SENT[compression], rel=0.01)
+    final = records(Path(log))[-1]
+    assert final["bytes_sent"] == pytest.approx(6 * BYTES_SENT[compression], rel=0.01)
+    assert final["tensor_bytes"] == 6 * 46_730 * (2 if compression == "fp16" else 4)
+    waits = [record["wait_seconds"] for record in records(Path(log)) if record["event"] == "step"]
+    assert all(waits)  # no step can do without the other rank
+
+
+def test_compression_by_horovodrun_and_the_larger_network(mnist_of_stripes: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    text = "int4:rotation=hadamard"
+    script = ["pytorch_mnist_compress.py", "--no-cuda", "--model", "mlp", *STEPS, "--log-file", str(log)]
+    ended = run(
+        ["horovodrun", "-np", "2", "--compression", text, "python", *script],
+        MNIST_DATA_DIR=str(mnist_of_stripes),
+        OMP_NUM_THREADS="1",
+    )
+    assert f"compression    {text}, 2 rank(s)" in ended.stdout
+    check_log(log, ranks=2, compression=text)
+    final = records(log)[-1]
+    assert final["tensor_bytes"] == 6 * 1_863_690 * 4
+    assert 7 < final["tensor_bytes"] / final["bytes_sent"] < 8
 
 
 def test_compress_alone(mnist_of_stripes: Path, tmp_path: Path) -> None:

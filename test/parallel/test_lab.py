@@ -15,7 +15,7 @@ import launching
 import pytest
 from lab_runs import done, logs, start, until, write_script
 
-pytestmark = pytest.mark.timeout(110)
+pytestmark = pytest.mark.timeout(300)
 TWO = ("--np", "1", "2", "--compression", "none", "--epochs", "1", "--out", "out", "--script")
 RUN = re.compile(r"^run \d+ of \d+: ([\w-]+)$", re.MULTILINE)
 
@@ -39,6 +39,8 @@ def test_all_runs_and_a_report(tmp_path: Path) -> None:
         assert (tmp_path / "out" / name).stat().st_size > 0
     output = next((tmp_path / "out").glob("runs/np2*/output.txt")).read_text()
     assert re.match(r"\$ \S+ -m horovod.runner -np 2 --compression none .*--log-file", output)
+
+    assert f"python -m horovod.lab {' '.join(TWO)} {script}" in (tmp_path / "out" / "report.md").read_text()
 
     said = done(tmp_path, *TWO, str(script), "--seeds", "2")  # again: nothing but the report
     assert started(said) == [] and "4 of 4 runs are done already" in said

@@ -30,7 +30,7 @@ RUNS = {  # of each of the page's commands that plans runs; the one of the page'
     "python -m horovod.lab --np 1 2 --made-hosts 2 --rates none 1gbit --epochs 1 --seeds 1": 10,
 }
 
-pytestmark = pytest.mark.timeout(110)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def typed(command: str, folder: Path) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=280,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -102,10 +102,12 @@ def test_the_script_without_the_lab(folder: Path) -> None:
 @pytest.mark.skipif(real_mnist() is None, reason="no real MNIST: neither $MNIST_DATA_DIR nor ../shared")
 @pytest.mark.parametrize("command", ["make lab", 'make lab LAB="--lang zh --np 1 2"'])
 def test_make_lab(command: str, tmp_path: Path) -> None:
-    """In a folder of virtual environments whose programs are this one's; with few steps, and no long runs."""
+    """In a virtual environment that is this one under another name, where nothing is left to install."""
     made = tmp_path / "venv"
-    made.mkdir()
-    (made / "bin").symlink_to(Path(sys.executable).parent)
+    python = made / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
     for stamp in (".made", ".torch", ".package", ".examples", ".lab"):
         (made / stamp).touch()
     short = f"--np 1 2 --compression bit8 --out {tmp_path}/out -- --max-steps 3"
@@ -113,7 +115,7 @@ def test_make_lab(command: str, tmp_path: Path) -> None:
     options = f"{more[1]} {short}" if more else short
     typed(f"make lab VENV={made} LAB={shlex.quote(options)}", ROOT)
     records = logs(tmp_path / "out")
-    assert sorted(records) == sorted({name: None for name in records if "seed1-epochs1" in name})
+    assert all("-seed1-epochs1" in name for name in records)
     assert [found[0]["ranks"] for found in records.values()] == [2, 1]
     plan = json.loads(next((tmp_path / "out").glob("runs/np2*/plan.json")).read_text())
     assert plan["script"] == str((EXAMPLES / "pytorch_mnist_compress.py").relative_to(ROOT))
@@ -147,5 +149,5 @@ def test_the_options_are_those_of_the_command_line(capsys: pytest.CaptureFixture
     flags = set(FLAG.findall(helped))
     table = re.search(r"^\| option \|.*?\n\n", (ROOT / PAGE).read_text(), re.MULTILINE | re.DOTALL)
     assert table
-    first = " ".join(row.split("|")[1] for row in table[0].splitlines())
+    first = " ".join(row.split("|")[1] for row in table[0].strip().splitlines())
     assert set(FLAG.findall(first)) == flags - {"-h", "--help", "-m"}

@@ -16,7 +16,7 @@ BY_OTHERS = {  # command -> the test that runs it, or what does
     "make mnist": "test/setup/test_fresh_machine.py",
     "make test": ".ci/run",
     "make check": "Makefile",  # make test begins with it
-    "make docs": "test/single/test_site.py",  # the same command, into another folder
+    "make docs": "test/single/test_site_build.py",  # the same command, into another folder
     "pip install .": "test/setup/test_install.py",
     "HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITHOUT_GLOO=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITH_PYTORCH=1 "
     "python setup.py build": "test/setup/test_build.py",

@@ -18,7 +18,9 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
     "runner": ("horovod.common.build_info", "yaml", "psutil", "cloudpickle"),
     "lab": (
         *("horovod.runner", "horovod.made_hosts", "rich"),
-        *("horovod.common.basics", "horovod.torch", "torch"),  # for record.py, inside a training script
+        *("horovod.torch", "torch"),  # for record.py, inside a training script
+        *("horovod.common", "horovod.topology", "numpy"),  # for environment/ and report/, as the next
+        *("jinja2", "markupsafe", "matplotlib"),
     ),
 }
 

@@ -68,7 +68,7 @@ def commands(answers: Mapping[Sequence[str], Answer | str]):
 
     def run(words: Sequence[str]) -> Answer:
         for begin, answer in answers.items():
-            if all(word.startswith(start) for word, start in zip(words, begin, strict=False)):
+            if list(map(str.startswith, words, begin)) == [True] * len(begin):
                 return Answer(0, answer) if isinstance(answer, str) else answer
         return Answer(None)
 

@@ -1,8 +1,8 @@
 """The experiment report: report.html, report.md and plots/*.svg, in English or Chinese.
 
-A report is composed as a `Document` in which every text is finished (compose.py), and then written twice. The page
-holds its style and its pictures, needs neither network nor scripts, and follows light and dark; the Markdown
-names the pictures beside it.
+A report is composed as a `Document` in which every text is finished (compose.py), and then written twice. The
+page holds its style and its pictures, needs neither network nor scripts, and follows light and dark; the
+Markdown names the pictures beside it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from horovod.lab.environment import Environment
 from horovod.lab.report import html, markdown
-from horovod.lab.report.compose import compose, hosts_picture
+from horovod.lab.report.compose import compose
 from horovod.lab.report.words import LANGUAGES, Words
 from horovod.lab.results import Row
 from horovod.lab.runs import Run
@@ -27,19 +27,18 @@ def write(
     rows: Sequence[Row],
     environment: Environment,
     language: str = "en",
-    topology: str = "",
     command: str = "",
 ) -> list[Path]:
     """Writes the report into `folder`, whose plots/ it clears of older plots; returns what it wrote.
 
-    rows: of `horovod.lab.results.table`, made of the runs; topology: an SVG of the hosts, if there is one; command: what asks for
-    the same runs again. ValueError when there are no rows or the language is unknown.
+    rows: of `horovod.lab.results.table`, made of the runs; command: what asks for the same runs again.
+    ValueError when there are no rows or the language is unknown.
     """
     if not rows:
         raise ValueError("there are no finished runs to report on; start the lab again")
     words = Words(language)
     document = compose(runs, rows, environment, folder, words)
-    document = replace(document, topology=hosts_picture(topology, words), command=command)
+    document = replace(document, command=command)
     plots = folder / "plots"
     plots.mkdir(parents=True, exist_ok=True)
     pictures = [*document.topology, *document.pictures]

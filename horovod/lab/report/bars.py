@@ -23,10 +23,10 @@ BAR_HEIGHT = 0.27
 def draw_steps(rows: Sequence[Row], names: Names, words: Words) -> Figure:
     """The median step, of which the median wait is drawn at its end."""
     figure, axes = empty_figure(rows, names, words("step_axis"))
-    for at, row in enumerate(rows):
+    for at, row in zip(heights(rows), rows, strict=True):
         step = 1e3 * row.step_seconds.mean
         wait = 1e3 * row.wait_seconds.mean if row.wait_seconds else 0.0
-        first = at == 0
+        first = row is rows[0]
         colour = shade(row.algorithm, names)
         axes.barh(at, step - wait, color=colour, height=0.66, label=words("computing") if first else None)
         axes.barh(
@@ -50,7 +50,7 @@ def draw_times(rows: Sequence[Row], names: Names, words: Words) -> Figure:
     figure, axes = empty_figure(rows, names, words("training_axis"))
     draw_bars(axes, rows, [row.training_seconds for row in rows], names)
     axes.set_xlim(0, 1.17 * max(upper(row.training_seconds) for row in rows))
-    for at, row in enumerate(rows):
+    for at, row in zip(heights(rows), rows, strict=True):
         write_at_end(axes, at, upper(row.training_seconds), numbers.plain(row.training_seconds.mean))
     return figure
 
@@ -58,7 +58,7 @@ def draw_times(rows: Sequence[Row], names: Names, words: Words) -> Figure:
 def draw_accuracies(rows: Sequence[Row], names: Names, words: Words) -> Figure:
     """Points and not bars: their differences are small, and a bar would have to begin at 0."""
     figure, axes = empty_figure(rows, names, words("accuracy_axis"))
-    for at, row in enumerate(rows):
+    for at, row in zip(heights(rows), rows, strict=True):
         spread = row.accuracy.spread
         axes.errorbar(
             100 * row.accuracy.mean,
@@ -68,6 +68,8 @@ def draw_accuracies(rows: Sequence[Row], names: Names, words: Words) -> Figure:
             color=shade(row.algorithm, names),
             capsize=3,
         )
+        if len(row.runs) == 1:
+            continue
         axes.plot(
             [100 * run.accuracy for run in row.runs],
             [at + 0.24] * len(row.runs),
@@ -83,7 +85,7 @@ def draw_accuracies(rows: Sequence[Row], names: Names, words: Words) -> Figure:
 
 
 def draw_bars(axes: Axes, rows: Sequence[Row], statistics: Sequence[Statistic], names: Names) -> None:
-    for at, (row, statistic) in enumerate(zip(rows, statistics, strict=True)):
+    for at, row, statistic in zip(heights(rows), rows, statistics, strict=True):
         axes.barh(
             at,
             statistic.mean,
@@ -103,15 +105,28 @@ def write_at_end(axes: Axes, at: int, end: float, text: str) -> None:
     axes.annotate(text, (end, at), xytext=(4, 0), textcoords="offset points", va="center", size=9)
 
 
+def heights(rows: Sequence[Row]) -> list[int]:
+    """Where each row's bar lies, counted from above; before the first of a place is room for its heading."""
+    places = list(dict.fromkeys(row.place for row in rows))
+    headings = len(places) > 1
+    return [number + headings * (1 + places.index(row.place)) for number, row in enumerate(rows)]
+
+
 def empty_figure(rows: Sequence[Row], names: Names, across: str) -> tuple[Figure, Axes]:
-    """A place for each row, the first on top, with its name."""
-    figure = Figure(figsize=(WIDTH, 1.1 + BAR_HEIGHT * max(5, len(rows))), layout="constrained")
+    """A line for each row, with its name, the first on top; a heading for each of several places."""
+    lines = heights(rows)
+    figure = Figure(figsize=(WIDTH, 1.1 + BAR_HEIGHT * max(5, lines[-1] + 1)), layout="constrained")
     axes = figure.add_subplot()
-    axes.set_yticks(range(len(rows)), labels=[names.row(row) for row in rows])
-    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_yticks(lines, labels=[names.series(row) for row in rows])
+    axes.set_ylim(lines[-1] + 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(across)
+    if lines[0] > 0:
+        for line, row in zip(lines, rows, strict=True):
+            if line - 1 not in lines:
+                at = axes.get_yaxis_transform()
+                axes.text(0.012, line - 1, names.place(row.place), transform=at, va="center", size=9)
     return figure, axes
 
 

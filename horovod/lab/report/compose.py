@@ -13,13 +13,17 @@ from horovod.lab.report.names import Names
 from horovod.lab.report.words import Words
 from horovod.lab.results import Row
 from horovod.lab.runs import Run
+from horovod.topology.facts import Host
+from horovod.topology.svg import drawing
 
-__all__ = ["compose", "hosts_picture"]
+__all__ = ["compose"]
 
 
 def compose(
     runs: Sequence[Run], rows: Sequence[Row], environment: Environment, folder: Path, words: Words
 ) -> Document:
+    places = list(dict.fromkeys(row.place for row in rows))
+    rows = sorted(rows, key=lambda row: places.index(row.place))  # a place's rows stand together
     names = Names(rows, words)
     errors = codec_errors(names.algorithms)
     return Document(
@@ -29,15 +33,16 @@ def compose(
         summary=tuple(summary.sentences(rows, environment, names, words)),
         method=tuple(method.description(runs, names, words)),
         environment=tuple(tables.environment_tables(environment, words)),
-        results=tables.results_table(rows, folder, names, words),
+        topology=hosts_picture(environment.hosts, words),
+        results=tuple(tables.results_tables(rows, folder, names, words)),
         pictures=tuple(plots.pictures(rows, errors, names, words)),
         explanation=tuple(explanation.sections(rows, environment, errors, names, words)),
         runs=tables.runs_table(runs, folder, names, words),
     )
 
 
-def hosts_picture(svg: str, words: Words) -> tuple[Picture, ...]:
-    """The drawing of the hosts, if there is one."""
-    if not svg:
+def hosts_picture(hosts: Sequence[Host], words: Words) -> tuple[Picture, ...]:
+    """The drawing of the hosts, if any is known."""
+    if not hosts:
         return ()
-    return (Picture("topology", words("topology_title"), words("topology_caption"), svg),)
+    return (Picture("topology", words("topology_title"), words("topology_caption"), drawing(hosts)),)

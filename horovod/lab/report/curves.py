@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from statistics import mean
 
 from matplotlib.axes import Axes
@@ -17,7 +17,7 @@ from horovod.lab.runs import SERIAL, Run
 
 __all__ = ["DRAWN", "POINTS", "loss_curve"]
 
-POINTS = 60  # of a curve of losses: each is the mean of the steps since the last
+POINTS = 40  # of a curve of losses: each is the mean of the steps since the last
 SIZE = (4.9, 3.7)  # inches
 Curve = tuple[list[float], list[float]]
 
@@ -29,7 +29,7 @@ def loss_curve(run: Run, is_by_time: bool) -> Curve:
     times = [0.0, *accumulate(run.step_seconds)]
     per_epoch = steps / run.plan.epochs
     across, up = [], []
-    for first, last in zip(edges, edges[1:], strict=False):
+    for first, last in pairwise(edges):
         middle = (times[first] + times[last]) / 2 if is_by_time else (first + last) / 2 / per_epoch
         across.append(middle)
         up.append(mean(run.step_losses[first:last]))
@@ -74,8 +74,8 @@ def draw_accuracy(rows: Sequence[Row], names: Names, words: Words, is_by_time: b
     if is_by_time:
         axes.set_xlim(left=0)
     else:
-        axes.xaxis.get_major_locator().set_params(integer=True)
         last = max(run.plan.epochs for row in rows for run in row.runs)
+        axes.set_xticks(range(1, last + 1, -(-last // 10)))  # ten at most
         axes.set_xlim(0.5, last + 0.5)
     return with_legend(figure, axes)
 
@@ -95,8 +95,15 @@ def empty_figure(up: str, across: str) -> tuple[Figure, Axes]:
 
 
 def with_legend(figure: Figure, axes: Axes) -> Figure:
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=legend_columns(labels))
     return figure
+
+
+def legend_columns(labels: Sequence[str]) -> int:
+    """As many as fit, four at most: matplotlib would let the rest stand outside the figure."""
+    points = 34 + 5.6 * max(map(len, labels))
+    return max(1, min(4, int(72 * SIZE[0] / points)))
 
 
 def by_epoch(draw: Callable[..., Figure]) -> Callable[[Sequence[Row], Names, Words], Figure]:

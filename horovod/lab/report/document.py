@@ -11,6 +11,7 @@ __all__ = ["Cell", "Document", "Link", "Note", "Picture", "Section", "Table"]
 class Link:
     text: str
     target: str  # relative to the report's folder
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,9 @@ class Document:
     summary: tuple[str, ...]
     method: tuple[tuple[str, str], ...]  # what, and how it was
     environment: tuple[Table, ...]
-    results: Table
+    topology: tuple[Picture, ...]
+    results: tuple[Table, ...]  # one for each place
     pictures: tuple[Picture, ...]
     explanation: tuple[Section, ...]
     runs: Table
-    topology: tuple[Picture, ...] = ()
     command: str = ""  # that asks for the same runs again; "" if it is not known

@@ -42,11 +42,10 @@ def speed(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
     said = steps_taken(serial, max(parallel, key=lambda row: row.ranks), names, words)
     best = max(judged, key=lambda pair: pair[0])[1]
     worst = min(judged, key=lambda pair: pair[0])[1]
-    said.append(words("speed_best", **speed_words(best, names)))
-    said.append(words(speed_verdict(best)))
+    said.append(words.together(words("speed_best", **speed_words(best, names)), words(speed_verdict(best))))
     if worst is not best:
-        said.append(words("speed_worst", **speed_words(worst, names)))
-        said.append(words(speed_verdict(worst)))
+        found = words("speed_worst", **speed_words(worst, names))
+        said.append(words.together(found, words(speed_verdict(worst))))
     return said
 
 
@@ -85,7 +84,8 @@ def limits(rows: Sequence[Row], environment: Environment, names: Names, words: W
     """For each place, where a step of its largest uncompressed run goes."""
     serial, said = serial_row(rows), []
     for place in names.places:
-        parallel = [row for row in rows if row.place == place and row.algorithm != SERIAL and row.wait_seconds]
+        here = [row for row in rows if row.place == place and row.algorithm != SERIAL]
+        parallel = [row for row in here if row.wait_seconds]
         if not parallel:
             continue
         row = max(parallel, key=lambda row: (row.ranks, row.algorithm == "none"))
@@ -142,17 +142,18 @@ def pair_sentence(pair: Pair, names: Names, words: Words) -> str:
         "row": names.row(row),
         "time": numbers.seconds(row.training_seconds),
         "plain": numbers.seconds(plain.training_seconds, words("s")),
-        "share": numbers.plain(100 * abs(pair.saved_time), None, "%"),
+        "share": numbers.change(pair.saved_time),
     }
     key = "pair_faster" if pair.is_faster else "pair_slower" if pair.is_slower else "pair_same"
     sentence = words(key, **values)
     if row.compression_ratio and row.wait_seconds and plain.wait_seconds:
-        sentence += words(
+        waiting = words(
             waiting_verdict(row.wait_seconds, plain.wait_seconds),
-            ratio=numbers.factor(row.compression_ratio),
+            ratio=numbers.plain(row.compression_ratio.mean, decimals=2),
             wait=numbers.milliseconds(row.wait_seconds),
             plain=numbers.milliseconds(plain.wait_seconds, words("ms")),
         )
+        return words.together(sentence, waiting)
     return sentence
 
 
@@ -182,9 +183,7 @@ def between_places(rows: Sequence[Row], names: Names, words: Words) -> list[str]
     return said
 
 
-def learning(
-    rows: Sequence[Row], errors: Sequence[CodecError], names: Names, words: Words
-) -> list[str]:
+def learning(rows: Sequence[Row], errors: Sequence[CodecError], names: Names, words: Words) -> list[str]:
     """Accuracy with and without compression, and with fewer and larger steps."""
     found = pairs(rows)
     said = []
@@ -200,7 +199,11 @@ def learning(
         else:
             said.append(words("seeds_unknown"))
     said += [
-        words("codec_loses", codec=names.algorithm(error.compression), share=f"{100 * error.nmse:.2g} %")
+        words(
+            "codec_loses",
+            codec=names.algorithm(error.compression),
+            share=f"{numbers.small(100 * error.nmse)} %",
+        )
         for error in errors
     ]
     serial = serial_row(rows)

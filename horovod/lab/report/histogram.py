@@ -8,7 +8,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from horovod.lab.report.codec_errors import CodecError
+from horovod.lab.report.curves import legend_columns
 from horovod.lab.report.names import Names
+from horovod.lab.report.numbers import small, superscript
 from horovod.lab.report.palette import DASHES, shade
 from horovod.lab.report.words import Words
 
@@ -30,19 +32,15 @@ def draw_errors(errors: Sequence[CodecError], names: Names, words: Words) -> Fig
             color=shade(error.compression, names),
             linestyle=DASHES[number % len(DASHES)],
             linewidth=1.6,
-            label=f"{names.algorithm(error.compression)}: NMSE {error.nmse:.1e}",
+            label=f"{names.algorithm(error.compression)}: NMSE {small(error.nmse)}",
         )
     axes.set_xscale("log")
     ticks = range(SMALLEST, LARGEST, 2)
-    axes.set_xticks([10.0**power for power in ticks], labels=[power_of_ten(power) for power in ticks])
+    axes.set_xticks([10.0**power for power in ticks], labels=[f"10{superscript(power)}" for power in ticks])
     axes.minorticks_off()
     axes.set_ylim(bottom=0)
     axes.set_title(words("share_axis"))
     axes.set_xlabel(words("relative_error_axis"))
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=legend_columns(labels))
     return figure
-
-
-def power_of_ten(power: int) -> str:
-    digits = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-    return f"10{str(power).translate(digits)}"

@@ -15,7 +15,7 @@ __all__ = ["escaped", "page"]
 
 def page(document: Document, words: Words) -> str:
     """The page; its tables have the cells of the HTML page's."""
-    blocks = [f"# {escaped(document.title)}", escaped(" ".join(document.summary))]
+    blocks = [f"# {escaped(document.title)}", escaped(words.together(*document.summary))]
     if document.warnings:
         lines = [f"**{escaped(words('warnings_heading'))}**", *map(escaped, document.warnings)]
         blocks.append("> [!WARNING]\n" + "\n>\n".join(f"> {line}" for line in lines))
@@ -30,9 +30,11 @@ def page(document: Document, words: Words) -> str:
     if document.topology:
         blocks.append(heading(words("topology_heading")))
         blocks += [picture(each) for each in document.topology]
-    blocks += [heading(words("results_heading")), escaped(document.results.caption), table(document.results)]
-    if document.results.notes:
-        blocks.append(bullets(f"<sup>{note.mark}</sup> {escaped(note.text)}" for note in document.results.notes))
+    blocks.append(heading(words("results_heading")))
+    for each in document.results:
+        blocks += [escaped(each.caption), table(each)]
+        if each.notes:
+            blocks.append(bullets(f"<sup>{note.mark}</sup> {escaped(note.text)}" for note in each.notes))
     blocks.append(heading(words("plots_heading")))
     blocks += [picture(each) for each in document.pictures]
     blocks.append(heading(words("explanation_heading")))
@@ -59,7 +61,8 @@ def fenced(code: str) -> str:
 
 
 def table(table: Table) -> str:
-    alignment = ["---"] * table.names + ["--:" if table.is_numeric else "---"] * (len(table.head) - table.names)
+    numeric = "--:" if table.is_numeric else "---"
+    alignment = ["---"] * table.names + [numeric] * (len(table.head) - table.names)
     rows = [[escaped(name) for name in table.head], alignment]
     rows += [[cell_text(cell) for cell in row] for row in table.rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)

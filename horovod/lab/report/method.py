@@ -35,20 +35,23 @@ def unique(values: Iterable[str]) -> list[str]:
 
 def warnings(runs: Sequence[Run], rows: Sequence[Row], words: Words) -> list[str]:
     """What makes rows hard to compare, or a result doubtful. None, where all is as it should be."""
-    said = [
-        words(key, values=words.listed(values))
-        for key, values in (
-            ("warn_datasets", sorted({run.dataset for run in runs})),
-            ("warn_scripts", sorted({run.plan.script for run in runs if run.plan.ranks > 1})),
-            ("warn_arguments", sorted({shlex.join(run.plan.arguments) or "–" for run in runs})),
-            ("warn_epochs", [str(n) for n in sorted({run.plan.epochs for run in runs})]),
-        )
-        if len(values) > 1
-    ]
-    seeds = {frozenset(run.plan.seed for run in row.runs) for row in rows}
-    if len(seeds) > 1:
+    said = unlike(runs, words)
+    if len({frozenset(run.plan.seed for run in row.runs) for row in rows}) > 1:
         said.append(words("warn_seeds"))
-    apart: list[Run] = [run for run in runs if not run.identical]
+    apart = [run.folder.name for run in runs if not run.identical]
     if apart:
-        said.append(words("warn_not_identical", runs=words.listed([run.folder.name for run in apart])))
+        said.append(words("warn_not_identical", runs=words.listed(apart)))
     return said
+
+
+def unlike(runs: Sequence[Run], words: Words) -> list[str]:
+    """What all runs should have in common and have not. The serial run may be of a script without Horovod."""
+    found = {
+        "warn_datasets": {run.dataset for run in runs},
+        "warn_scripts": {run.plan.script for run in runs if run.plan.ranks > 1},
+        "warn_arguments": {shlex.join(run.plan.arguments) or "–" for run in runs},
+        "warn_epochs": {str(run.plan.epochs) for run in runs},
+    }
+    return [
+        words(key, values=words.listed(sorted(values))) for key, values in found.items() if len(values) > 1
+    ]

@@ -19,7 +19,8 @@ MADE_HOSTS = re.compile(r"(\d+) hosts (?:at (\S+)|unlimited)")
 class Names:
     """Names of all rows of a report.
 
-    A long compression, such as int4:rotation=hadamard,levels=lloyd, becomes "int4 (a)"; `shortened` says which.
+    A long compression, such as int4:rotation=hadamard,levels=lloyd, becomes "int4 (a)"; `shortened` says
+    which is which.
     """
 
     def __init__(self, rows: Sequence[Row], words: Words) -> None:

@@ -1,27 +1,42 @@
-"""How numbers are written: here and nowhere else, so that the page, the Markdown and the text always agree."""
+"""How numbers are written: here and nowhere else, so that page, Markdown and sentences always agree."""
 
 from __future__ import annotations
 
 import math
 
+from horovod.lab.report.words import NO_BREAK
 from horovod.lab.results import Figure
 
-__all__ = ["MISSING", "accuracy", "byte_count", "factor", "milliseconds", "percent", "plain", "seconds"]
+__all__ = [
+    *(
+        "MISSING",
+        "accuracy",
+        "byte_count",
+        "change",
+        "factor",
+        "gibibytes",
+        "milliseconds",
+        "percent",
+        "plain",
+        "seconds",
+    ),
+    *("small", "superscript"),
+]
 
 MISSING = "–"
 DIGITS = 3  # significant ones
 
 
 def plain(mean: float, spread: float | None = None, unit: str = "", decimals: int | None = None) -> str:
-    """`12.3`, or `12.3 ± 0.4 ms`. Decimals follow from the mean, and are more where the spread would be 0."""
+    """`12.3`, or `12.3 ± 0.4 ms`. Decimals follow from the mean, with one more where the spread needs it."""
     if decimals is None:
         decimals = decimals_of(mean, DIGITS)
     if spread:
-        decimals = min(max(decimals, decimals_of(spread, 1)), decimals + 3)
+        decimals = min(max(decimals, decimals_of(spread, 1)), decimals + 1)
     text = f"{mean:.{decimals}f}"
     if spread is not None:
         text += f" ± {spread:.{decimals}f}"
-    return f"{text} {unit}" if unit else text
+    return f"{text}{NO_BREAK}{unit}" if unit else text
 
 
 def decimals_of(value: float, digits: int) -> int:
@@ -39,8 +54,8 @@ def milliseconds(figure: Figure, unit: str = "") -> str:
     return scaled(figure, 1e3, unit)
 
 
-def percent(figure: Figure, unit: str = "", decimals: int = 0) -> str:
-    return scaled(figure, 100, unit, decimals)
+def percent(figure: Figure, unit: str = "") -> str:
+    return scaled(figure, 100, unit, 1)
 
 
 def accuracy(figure: Figure, unit: str = "") -> str:
@@ -55,6 +70,28 @@ def factor(figure: Figure, unit: str = "") -> str:
 def byte_count(figure: Figure, unit: str = "") -> str:
     """In kilobytes of 1000 bytes."""
     return scaled(figure, 1e-3, unit)
+
+
+def change(share: float) -> str:
+    """How much larger or smaller something is, without the sign: 3.4 %, 27 %."""
+    return plain(100 * abs(share), None, "%", 1 if abs(share) < 0.1 else 0)
+
+
+def small(value: float) -> str:
+    """Two digits: 0.071, and 4.3 × 10⁻⁶ where zeros would have to be counted."""
+    if value == 0 or value >= 0.001:
+        return f"{value:.2g}"
+    digits, power = f"{value:.1e}".split("e")
+    return f"{digits} × 10{superscript(int(power))}"
+
+
+def superscript(number: int) -> str:
+    return str(number).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def gibibytes(number: int | None) -> str:
+    """Of memory; "" where it is not known."""
+    return "" if number is None else plain(number / 2**30, None, "GiB")
 
 
 def scaled(figure: Figure, by: float, unit: str, decimals: int | None = None) -> str:

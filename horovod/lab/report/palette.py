@@ -1,7 +1,8 @@
 """Colours, dashes and markers of plots: told apart by the colour-blind, and on grey paper.
 
-The colours are those of Okabe and Ito ("Color Universal Design", 2008), the pale ones darkened until they stand
-out on white by 3 to 1. A page shows each in a light and a dark variant (style.css); here are the light ones.
+The colours are those of Okabe and Ito ("Color Universal Design", 2008), the pale ones darkened until they
+stand out on white by 3 to 1. A page shows each in a light and a dark variant (style.css); here are the light
+ones.
 """
 
 from __future__ import annotations

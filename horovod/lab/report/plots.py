@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
@@ -21,7 +22,7 @@ from horovod.lab.runs import SERIAL
 
 __all__ = ["pictures"]
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "horovod.lab",  # the same data, the same bytes
     "text.parse_math": False,  # a dollar sign in a script's name is no formula

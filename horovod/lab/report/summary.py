@@ -9,7 +9,7 @@ from horovod.lab.report import numbers
 from horovod.lab.report.comparison import crowded_rows, pairs, serial_row, usable_cores
 from horovod.lab.report.names import Names
 from horovod.lab.report.words import Words
-from horovod.lab.results import Figure, Row
+from horovod.lab.results import Row
 
 __all__ = ["sentences"]
 
@@ -81,16 +81,18 @@ def compression(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
     said = []
     shrunk = [pair for pair in found if pair.compressed.compression_ratio is not None]
     if shrunk:
-        most = max(shrunk, key=lambda pair: ratio_of(pair.compressed).mean)
-        ratio = ratio_of(most.compressed)
-        said.append(words("bytes_saved", row=names.row(most.compressed), ratio=numbers.factor(ratio)))
+        most = max(shrunk, key=lambda pair: ratio_of(pair.compressed))
+        ratio = numbers.plain(ratio_of(most.compressed), decimals=2)
+        said.append(words("bytes_saved", row=names.row(most.compressed), ratio=ratio))
     best = max(found, key=lambda pair: pair.saved_time)
-    row, share = names.row(best.compressed), numbers.plain(100 * abs(best.saved_time), None, "%")
+    row, share = names.row(best.compressed), numbers.change(best.saved_time)
     faster = [pair for pair in found if pair.is_faster]
     slower = [pair for pair in found if pair.is_slower]
     if faster:
         key = "compression_paid" if not slower else "compression_paid_and_cost"
-        said.append(words(key, row=row, share=share, faster=len(faster), slower=len(slower), cases=len(found)))
+        said.append(
+            words(key, row=row, share=share, faster=len(faster), slower=len(slower), cases=len(found))
+        )
     elif best.is_slower:
         said.append(words("compression_cost", row=row, share=share))
     else:
@@ -98,10 +100,10 @@ def compression(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
     return said
 
 
-def ratio_of(row: Row) -> Figure:
+def ratio_of(row: Row) -> float:
     if row.compression_ratio is None:
         raise ValueError(f"{row.algorithm} with {row.ranks} ranks has no compression ratio")
-    return row.compression_ratio
+    return row.compression_ratio.mean
 
 
 def crowded(rows: Sequence[Row], environment: Environment, words: Words) -> list[str]:
@@ -109,4 +111,10 @@ def crowded(rows: Sequence[Row], environment: Environment, words: Words) -> list
     if not found:
         return []
     most = max(found, key=lambda row: row.ranks)
-    return [words("crowded", ranks=most.ranks, cores=words.count("cores", usable_cores(most.place, environment) or 0))]
+    return [
+        words(
+            "crowded",
+            ranks=most.ranks,
+            cores=words.count("cores", usable_cores(most.place, environment) or 0),
+        )
+    ]

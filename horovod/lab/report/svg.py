@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable
 from xml.etree import ElementTree
 
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from horovod.lab.report.palette import VARIABLES
@@ -16,15 +15,17 @@ from horovod.lab.report.palette import VARIABLES
 __all__ = ["FONTS", "inline", "standalone"]
 
 # The reader's own fonts; without the CJK ones a browser would choose by itself, and not always a Chinese one.
-FONTS = "system-ui, 'Noto Sans', 'DejaVu Sans', 'Noto Sans CJK SC', 'PingFang SC', 'Microsoft YaHei', sans-serif"
+FONTS = (
+    "system-ui, 'Noto Sans', 'DejaVu Sans', 'Noto Sans CJK SC', 'PingFang SC', 'Microsoft YaHei', sans-serif"
+)
 PAPER = "#ffffff"
 
 
 def standalone(figure: Figure, name: str, title: str, description: str) -> str:
-    """A file of its own: plain colours on white paper, which every viewer shows. The same figure, the same bytes."""
+    """A file of its own: plain colours on white paper, which every viewer shows."""
     stream = io.StringIO()
     without_date = {"Date": None, "Creator": None, "Format": None, "Type": None}
-    FigureCanvasSVG(figure).print_svg(stream, metadata=without_date)
+    figure.savefig(stream, format="svg", metadata=without_date)
     drawn = re.sub(r"<metadata>.*?</metadata>\s*", "", stream.getvalue(), flags=re.DOTALL)
     width, height = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawn)[0]
     body = drawn[drawn.index(">", drawn.index("<svg")) + 1 :]
@@ -43,9 +44,7 @@ def standalone(figure: Figure, name: str, title: str, description: str) -> str:
 
 def with_prefix(body: str, name: str) -> str:
     """Ids that no other figure of the page has."""
-    return in_tags(
-        body, r'( id="|href="#|url\(#)', lambda found: f"{found[1]}{name}-"
-    )
+    return in_tags(body, r'( id="|href="#|url\(#)', lambda found: f"{found[1]}{name}-")
 
 
 def with_reader_fonts(body: str) -> str:

@@ -15,14 +15,14 @@ from horovod.lab.report.names import Names
 from horovod.lab.report.words import Words
 from horovod.lab.results import Figure, Row
 from horovod.lab.runs import SERIAL, Run
-from horovod.topology.facts import Host
+from horovod.topology.facts import Host, Nic
 
-__all__ = ["COLUMNS", "environment_tables", "results_table", "runs_table"]
+__all__ = ["COLUMNS", "environment_tables", "results_tables", "runs_table"]
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of numbers: a statistic of Row, how it is written, and the text keys of why it can be missing."""
+    """A column of numbers: a statistic of Row, how it is written, and the keys of why it can be missing."""
 
     statistic: str
     written: Callable[[Figure], str]
@@ -58,26 +58,38 @@ class Notes:
         return tuple(Note(mark, text) for text, mark in self._marks.items())
 
 
-def results_table(rows: Sequence[Row], folder: Path, names: Names, words: Words) -> Table:
-    """Algorithm and ranks, with the place where there are several; then `COLUMNS`; then the runs."""
+def results_tables(rows: Sequence[Row], folder: Path, names: Names, words: Words) -> list[Table]:
+    """A table for each place; the serial run stands in the first."""
+    tables = []
+    for number, place in enumerate(names.places, 1):
+        here = [row for row in rows if row.place == place or (number == 1 and row.algorithm == SERIAL)]
+        name = "results" if len(names.places) == 1 else f"results-{number}"
+        tables.append(results_table(name, place, here, folder, names, words))
+    return tables
+
+
+def results_table(
+    name: str, place: str, rows: Sequence[Row], folder: Path, names: Names, words: Words
+) -> Table:
+    """Algorithm and ranks, then `COLUMNS`, then the runs."""
     notes = Notes()
-    several = len({row.place for row in rows}) > 1
     body = []
     for row in rows:
-        cells = [Cell(names.place(row.place))] if several else []
-        cells += [Cell(names.algorithm(row.algorithm)), Cell(str(row.ranks))]
+        cells = [Cell(names.algorithm(row.algorithm)), Cell(str(row.ranks))]
         cells += [number_cell(row, column, notes, words) for column in COLUMNS]
-        cells.append(Cell("", links=tuple(link(run, folder) for run in row.runs)))
+        seeds = [link(run, folder, str(run.plan.seed)) for run in row.runs]
+        cells.append(Cell("", links=tuple(seeds)))
         body.append(tuple(cells))
-    head = [words("place")] if several else []
-    head += [words("algorithm"), words("ranks"), *(words(column.statistic) for column in COLUMNS), words("runs")]
-    seeds = max(len(row.runs) for row in rows)
-    caption = words("results_caption_spread", seeds=seeds) if seeds > 1 else words("results_caption")
-    if not several:
-        caption += " " + words("results_place", place=names.place(names.places[0]))
+    head = [
+        words(key)
+        for key in ("algorithm", "ranks", *(column.statistic for column in COLUMNS), "runs_by_seed")
+    ]
+    most = max(len(row.runs) for row in rows)
+    caption = words("results_caption_spread", seeds=most) if most > 1 else words("results_caption")
+    caption = words.together(words("results_place", place=names.place(place)), caption)
     if names.legend():
-        caption += " " + names.legend()
-    return Table("results", caption, tuple(head), tuple(body), notes.all(), 2 + several, is_numeric=True)
+        caption = words.together(caption, names.legend())
+    return Table(name, caption, tuple(head), tuple(body), notes.all(), 2, is_numeric=True)
 
 
 def number_cell(row: Row, column: Column, notes: Notes, words: Words) -> Cell:
@@ -87,15 +99,15 @@ def number_cell(row: Row, column: Column, notes: Notes, words: Words) -> Cell:
     return Cell(numbers.MISSING, notes.mark(words(column.why_missing(row))))
 
 
-def link(run: Run, folder: Path) -> Link:
+def link(run: Run, folder: Path, text: str) -> Link:
     """To the run's folder, from the report's; always with slashes, as in addresses."""
-    return Link(run.folder.name, Path(os.path.relpath(run.folder, folder)).as_posix() + "/")
+    return Link(text, Path(os.path.relpath(run.folder, folder)).as_posix() + "/", run.folder.name)
 
 
 def runs_table(runs: Sequence[Run], folder: Path, names: Names, words: Words) -> Table:
     body = [
         (
-            Cell("", links=(link(run, folder),)),
+            Cell("", links=(link(run, folder, run.folder.name),)),
             Cell(names.row(run.plan)),
             Cell(str(run.plan.seed)),
             Cell(str(len(run.step_seconds))),
@@ -137,6 +149,11 @@ def named(key: str, name: str, words: Words) -> str:
     return words(key) if key in words else name
 
 
+def named_nic(nic: Nic) -> str:
+    model = nic.model or nic.driver
+    return f"{nic.name} ({model})" if model else nic.name
+
+
 def hosts_table(hosts: Sequence[Host], words: Words) -> Table:
     absent = words("absent")
     body = [
@@ -144,9 +161,9 @@ def hosts_table(hosts: Sequence[Host], words: Words) -> Table:
             Cell(host.name),
             Cell(words.listed(list(dict.fromkeys(socket.model for socket in host.sockets))) or absent),
             Cell(str(host.usable_cores)),
-            Cell(numbers.plain(host.memory_bytes / 2**30, None, "GiB")),
+            Cell(numbers.gibibytes(host.memory_bytes) or absent),
             Cell(words.listed([gpu.model for gpu in host.gpus]) or absent),
-            Cell(words.listed([f"{nic.name} ({nic.model or nic.driver or '?'})" for nic in host.nics]) or absent),
+            Cell(words.listed([named_nic(nic) for nic in host.nics]) or absent),
         )
         for host in hosts
     ]

@@ -5,9 +5,12 @@ from __future__ import annotations
 from horovod.lab.report.words_en import WORDS as ENGLISH
 from horovod.lab.report.words_zh import WORDS as CHINESE
 
-__all__ = ["LANGUAGES", "Words"]
+__all__ = ["LANGUAGES", "NO_BREAK", "Words"]
 
 LANGUAGES = {"en": ENGLISH, "zh": CHINESE}
+
+
+NO_BREAK = "\N{NO-BREAK SPACE}"  # a number and its unit stay on one line
 
 
 class Words:
@@ -20,7 +23,10 @@ class Words:
         self._texts = LANGUAGES[language]
 
     def __call__(self, key: str, **values: object) -> str:
-        return self._texts[key].format(**values)
+        text = self._texts[key].format(**values)
+        if self.language == "zh":
+            text = text.replace("） ", "）")  # a full-width mark has its space in itself
+        return text.replace(" %", f"{NO_BREAK}%")
 
     def __contains__(self, key: str) -> bool:
         return key in self._texts
@@ -28,6 +34,9 @@ class Words:
     def count(self, key: str, number: int) -> str:
         """`number` of something: "1 seed", "3 seeds"."""
         return self(f"{key}_{'one' if number == 1 else 'many'}", number=number)
+
+    def together(self, *sentences: str) -> str:
+        return self("gap").join(sentences)
 
     def listed(self, items: list[str]) -> str:
         return self("comma").join(items)

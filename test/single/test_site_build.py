@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
-import subprocess
-import sys
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import built_site
 import pytest
 import yaml
+from built_site import ROOT
 
 import horovod.common.exceptions
 import horovod.made_hosts
 import horovod.torch
 
-pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install 'horovod[docs]'")
-pytest.importorskip("material", reason="mkdocs-material is not installed: pip install 'horovod[docs]'")
-pytest.importorskip("mkdocstrings", reason="mkdocstrings is not installed: pip install 'horovod[docs]'")
-
-ROOT = Path(__file__).resolve().parents[2]
 SOURCE_OF = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src"}
 
 
@@ -59,14 +53,7 @@ class Parsed(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    more = {"NO_MKDOCS_2_WARNING": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | more, capture_output=True, text=True, timeout=110, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+    return built_site.build(tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture(scope="module")

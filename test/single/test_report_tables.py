@@ -1,0 +1,168 @@
+"""The tables of a report, read back from HTML and Markdown and compared with figures taken from the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean, median, stdev
+
+import pytest
+from lab_samples import MADE_HOSTS, sample_environment, sample_host, sample_runs, with_plan
+from report_pages import TableReader, markdown_tables
+
+from horovod.lab.environment import Entry
+from horovod.lab.report import write
+from horovod.lab.results import Row, table
+from horovod.lab.runs import Run
+
+HOSTILE = '<script>alert(1)</script> & | "both\' `quotes` \\ $x$ [a](b) *c* _d_ {e} #0072b2 id="f"'
+
+
+def written(folder: Path, runs: Sequence[Run], language: str = "en") -> tuple[TableReader, str]:
+    write(folder, runs, table(runs), sample_environment(), language)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    return TableReader(page), (folder / "report.md").read_text(encoding="utf-8")
+
+
+def is_rounded(cell: str, value: float) -> bool:
+    """Whether the cell has the value, to the last digit that it shows."""
+    shown = cell.split(" ± ")[0]
+    decimals = len(shown.partition(".")[2])
+    assert decimals > 0 or abs(value) >= 100
+    return abs(float(shown) - value) <= 0.5001 * 10.0**-decimals
+
+
+def group(runs: Sequence[Run], algorithm: str, ranks: int) -> list[Run]:
+    return [run for run in runs if (run.plan.algorithm, run.plan.ranks) == (algorithm, ranks)]
+
+
+def expected(runs: Sequence[Run], algorithm: str, ranks: int) -> list[float]:
+    """The figures of a parallel row, in the units and the order of the table."""
+    mine, serial = group(runs, algorithm, ranks), group(runs, "serial", 1)
+    time = mean(sum(run.step_seconds) for run in mine)
+    speed_up = mean(sum(run.step_seconds) for run in serial) / time
+    sent = mean(run.bytes_sent / len(run.step_seconds) for run in mine)
+    plain = mean(run.bytes_sent / len(run.step_seconds) for run in group(runs, "none", ranks))
+    return [
+        time,
+        1e3 * mean(median(run.step_seconds) for run in mine),
+        1e3 * mean(median(run.step_waits) for run in mine),
+        100 * mean(run.epochs[-1].accuracy for run in mine),
+        speed_up,
+        100 * speed_up / ranks,
+        sent / 1e3,
+        plain / sent,
+    ]
+
+
+@pytest.mark.parametrize(("seeds", "language"), [(1, "en"), (3, "zh")])
+def test_the_results_are_those_of_the_runs(tmp_path: Path, seeds: int, language: str) -> None:
+    runs = sample_runs(tmp_path, seeds=seeds)
+    page, _ = written(tmp_path, runs, language)
+    head, serial, *rows = page.tables["results"]
+    assert len(rows) == 6
+    assert len(head) == len(serial) == 11
+    for row in rows:
+        for cell, value in zip(row[2:10], expected(runs, row[0], int(row[1])), strict=True):
+            assert is_rounded(cell, value), (row, cell, value)
+            assert (" ± " in cell) == (seeds > 1)
+    assert is_rounded(serial[2], mean(sum(run.step_seconds) for run in group(runs, "serial", 1)))
+
+
+def test_the_spread_is_the_sample_standard_deviation(tmp_path: Path) -> None:
+    runs = sample_runs(tmp_path, seeds=4)
+    page, _ = written(tmp_path, runs)
+    row = next(row for row in page.tables["results"] if row[:2] == ["bit8", "4"])
+    accuracies = [100 * run.accuracy for run in group(runs, "bit8", 4)]
+    assert row[5] == f"{mean(accuracies):.2f} ± {stdev(accuracies):.2f}"
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_markdown_has_the_cells_of_the_page(tmp_path: Path, language: str) -> None:
+    runs = sample_runs(tmp_path, compressions=("none", "int4:rotation=hadamard,levels=lloyd"), seeds=2)
+    runs += sample_runs(tmp_path, ("none", "bit8"), ranks=(2,), seeds=2, places=(MADE_HOSTS,))
+    page, text = written(tmp_path, runs, language)
+    assert list(page.tables) == ["hardware", "software", "results-1", "results-2", "runs"]
+    assert markdown_tables(text) == list(page.tables.values())
+
+
+def test_rows_name_their_runs_by_folders_that_can_be_opened(tmp_path: Path) -> None:
+    runs = sample_runs(tmp_path, seeds=2)
+    for run in runs:
+        run.folder.mkdir(parents=True)
+    page, text = written(tmp_path, runs)
+    folders = [link for link in page.links if not link.startswith("#")]
+    assert sorted(folders) == sorted(2 * [f"runs/{run.folder.name}/" for run in runs])  # results, and runs
+    assert all((tmp_path / link).is_dir() for link in folders)
+    assert all(f"[{run.plan.seed}](runs/{run.folder.name}/)" in text for run in runs)
+    checksums = {row[0]: row[-1] for row in page.tables["runs"][1:]}
+    assert checksums == {run.folder.name: run.checksum[:16] for run in runs}
+
+
+def test_what_has_no_meaning_is_a_dash_with_the_reason(tmp_path: Path) -> None:
+    runs = [run for run in sample_runs(tmp_path) if run.plan.compression != "none"]
+    page, text = written(tmp_path, runs)
+    first = page.tables["results"][1]
+    assert [cell[0] for cell in first[6:8]] == ["–", "–"]
+    assert first[9][0] == "–"
+    for reason in ("no serial run with as many epochs", "no run without compression with as many devices"):
+        assert reason in page.text
+        assert reason in text
+    notes = {link[1:] for link in page.links if link.startswith("#")}
+    assert notes
+    assert notes <= set(page.ids)
+
+
+def test_absent_things_are_named_absent(tmp_path: Path) -> None:
+    for language, absent in (("en", "none found"), ("zh", "未发现")):
+        page, _ = written(tmp_path, sample_runs(tmp_path), language)
+        for name in ("hardware", "software"):
+            rows = page.tables[name][1:]
+            assert all(cell for row in rows for cell in row)
+            assert absent in [row[1] for row in rows]
+
+
+def test_several_hosts_have_a_row_each(tmp_path: Path) -> None:
+    runs = sample_runs(tmp_path)
+    hosts = (sample_host("node1", 4), sample_host("node2.a-very-long-domain.example.org", 8))
+    write(tmp_path, runs, table(runs), sample_environment(*hosts), "en")
+    page = TableReader((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert [row[0] for row in page.tables["hosts"][1:]] == [host.name for host in hosts]
+    assert [row[2] for row in page.tables["hosts"][1:]] == ["4", "8"]
+
+
+def test_hostile_texts_are_shown_and_do_nothing(tmp_path: Path) -> None:
+    plain = sample_runs(tmp_path)
+    elements = set(written(tmp_path, plain)[0].elements)
+    runs = [
+        with_plan(replace(run, dataset=HOSTILE), script=HOSTILE, place=HOSTILE, arguments=(HOSTILE,))
+        for run in plain
+    ]
+    runs = [with_plan(run, compression=HOSTILE) if run.plan.compression == "bit8" else run for run in runs]
+    environment = sample_environment(sample_host(HOSTILE), sample_host())
+    environment = replace(
+        environment, entries=(Entry("hardware", "cpu", HOSTILE), Entry(HOSTILE, HOSTILE, None))
+    )
+    write(tmp_path, runs, table(runs), environment, "en", command=HOSTILE)
+    html, text = ((tmp_path / name).read_text(encoding="utf-8") for name in ("report.html", "report.md"))
+    page = TableReader(html)
+    assert set(page.elements) == elements | {"pre", "code"}  # of the command
+    assert page.tables["hardware"][1][1] == HOSTILE
+    assert page.tables["hosts"][1][0] == HOSTILE
+    assert markdown_tables(text)[0][1][1] == HOSTILE
+    assert "<script" not in text.replace(f"```sh\n{HOSTILE}", "")  # a block of code means itself
+
+
+def test_old_plots_go(tmp_path: Path) -> None:
+    (tmp_path / "plots").mkdir()
+    (tmp_path / "plots" / "older.svg").write_text("<svg/>")
+    runs = sample_runs(tmp_path)
+    paths = write(tmp_path, runs, table(runs), sample_environment(), "en")
+    assert sorted(paths) == sorted(path for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_no_runs_are_refused(tmp_path: Path) -> None:
+    rows: list[Row] = []
+    with pytest.raises(ValueError, match="no finished runs"):
+        write(tmp_path, [], rows, sample_environment(), "en")
