@@ -10,7 +10,7 @@ import commands
 import pytest
 from image import ROOT, Container, Image
 
-pytestmark = pytest.mark.timeout(2400)  # the first test builds the image
+pytestmark = pytest.mark.timeout(5400)  # the first test builds the image
 
 WORKPLACE = ROOT.parent / "shared" / "data" / "mnist"
 
