@@ -142,18 +142,28 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     return markdown if is_copy(place) else with_links_in_site(markdown, origin_of(place))
 
 
+def unbroken(code: re.Match[str]) -> str:
+    """Code within text: no line ends after the -- of a flag. Blocks of code stay as they are."""
+    if code[1] is None:
+        return code[0]
+    return "<code>" + re.sub(r"(?<!\S)--?\w+", r'<span class="unbroken">\g<0></span>', code[1]) + "</code>"
+
+
 def breakable(cell: re.Match[str]) -> str:
-    """The code in a table's cell: a line may end after an underscore or a dot, but not after a flag's --."""
+    """A table's cell: lines may end after an underscore or a dot of a name."""
+    return re.sub(r"(?<=<code>)[^<]*", lambda name: re.sub(r"(?<=\w[._])(?=\w)", "<wbr>", name[0]), cell[0])
 
-    def name(code: re.Match[str]) -> str:
-        parts = re.sub(r"(?<=\w[._])(?=\w)", "<wbr>", code[1])
-        return "<code>" + re.sub(r"^--?\w+", r'<span class="unbroken">\g<0></span>', parts) + "</code>"
 
-    return re.sub(r"<code>([^<]*)</code>", name, cell[0])
+def output(block: re.Match[str]) -> str:
+    """A block of text: its lines may be broken, unless they are a drawing or columns."""
+    is_drawn = re.search(r"[\u2500-\u259f]|\S {2,}\S", re.sub(r"<.*?>", "", block[0]))
+    return block[0] if is_drawn else block[0].replace("language-text", "language-text broken-lines", 1)
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    return re.sub(r"<td\b.*?</td>", breakable, html)
+    html = re.sub(r'<div class="language-text highlight">.*?</div>', output, html, flags=re.DOTALL)
+    html = re.sub(r"<td\b.*?</td>", breakable, html, flags=re.DOTALL)
+    return re.sub(r"<pre.*?</pre>|<code>((?:[^<]|<wbr>)*)</code>", unbroken, html, flags=re.DOTALL)
 
 
 def on_post_page(output: str, page: Page, **_: Any) -> str:

@@ -18,6 +18,7 @@ import horovod.common.exceptions
 import horovod.made_hosts
 import horovod.torch
 
+pytestmark = pytest.mark.timeout(300)  # the first test builds the site
 SOURCE_OF = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src"}
 
 

@@ -96,9 +96,30 @@ def test_descriptions(markdown: str, described: str) -> None:
     assert site_sources.description(markdown) == described
 
 
-def test_flags_in_tables_are_not_broken_after_their_hyphens() -> None:
-    html = "<td><code>--log-level</code>, <code>a_b.c</code></td><p><code>a_b</code></p>"
+@pytest.mark.parametrize(
+    ("text", "is_broken"),
+    [
+        ("a long message", True),
+        ("size  time\n1 KB  3 us", False),
+        ("\u250c\u2500 h1", False),
+        ("  indented", True),
+    ],
+)
+def test_only_text_that_is_no_drawing_may_be_broken(text: str, is_broken: bool) -> None:
+    html = f'<div class="language-text highlight"><pre><span></span><code>{text}\n</code></pre></div>'
+    assert ("broken-lines" in site_sources.on_page_content(html)) == is_broken
+
+
+def test_names_in_tables_may_be_broken_but_not_flags_after_their_hyphens() -> None:
+    html = "<td><code>--log-level</code>, <code>a_b.c</code> <a href='a_b'>x</a></td><p><code>a_b</code></p>"
     assert site_sources.on_page_content(html) == (
-        '<td><code><span class="unbroken">--log</span>-level</code>, <code>a_<wbr>b.<wbr>c</code></td>'
-        "<p><code>a_b</code></p>"
+        '<td><code><span class="unbroken">--log</span>-level</code>, <code>a_<wbr>b.<wbr>c</code> '
+        "<a href='a_b'>x</a></td><p><code>a_b</code></p>"
+    )
+
+
+def test_flags_in_text_are_kept_whole_and_blocks_as_they_are() -> None:
+    html = "<p><code>run --np 2</code></p><pre><code>run --np 2</code></pre>"
+    assert site_sources.on_page_content(html) == (
+        '<p><code>run <span class="unbroken">--np</span> 2</code></p><pre><code>run --np 2</code></pre>'
     )
