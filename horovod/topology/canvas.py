@@ -128,7 +128,7 @@ class Canvas:
         dark = "".join(f"--{name}:{pair[1]};" for name, pair in COLOURS.items())
         rules = [
             f"{own}{{{light}background:var(--paper)}}",
-            f"@media (prefers-color-scheme:dark){{{own}{{{dark}}}}}",
+            f"@media screen and (prefers-color-scheme:dark){{{own}{{{dark}}}}}",
             f"{own} text{{stroke:none}}",
             *(f"{own}-{name}{{fill:var(--{name})}}" for name in COLOURS),
             *(f"{own}-{name}{{stroke:var(--edge)}}" for name in ("card", "socket")),

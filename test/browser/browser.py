@@ -21,7 +21,7 @@ FLAGS = [  # as root, in a container, without a network: Chromium then looks for
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
 TEXT_CONTRAST = 4.5  # WCAG 2.2, success criterion 1.4.3, level AA
-COLOURS = 96
+COLOURS = 256
 SCREENSHOTS = "HOROVOD_KEEP_SCREENSHOTS"
 
 
@@ -162,7 +162,7 @@ def pale(page: Any, limit: float = TEXT_CONTRAST) -> list[str]:
 def keep(picture: Path) -> None:
     """Puts a screenshot into the folder that HOROVOD_KEEP_SCREENSHOTS names, if it names one.
 
-    With 96 colours, which these pages do with and which make a quarter of the bytes.
+    With 256 colours, which these pages do with and which make half of the bytes.
     """
     folder = os.environ.get(SCREENSHOTS)
     if folder:

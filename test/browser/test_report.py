@@ -49,6 +49,10 @@ def test_nothing_is_broken(report: Path, page_at: PageAt, width: int, scheme: st
     page.screenshot(path=picture, full_page=True)
     if language == "en" or (width, scheme) == (1280, "light"):
         browser.keep(picture)
+    wide = (
+        "[...document.querySelectorAll('.scroll')].filter((box) => box.scrollWidth > box.clientWidth).length"
+    )
+    assert width < 1000 or page.evaluate(wide) == 0  # a wide screen shows whole tables
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(247, 248, 249)") == (scheme == "light")
 

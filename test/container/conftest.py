@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 from image import Container, Image, why_not
 
+SAID: list[str] = []  # shown at the end, whatever was captured
+
 
 @pytest.fixture(scope="session")
 def image() -> Iterator[Image]:
@@ -17,11 +19,16 @@ def image() -> Iterator[Image]:
     with Image() as built:
         began = time.monotonic()
         built.build(["--build-arg", "VERSION=1.2.3", "--build-arg", "REVISION=abc"])
-        seconds = time.monotonic() - began
-        print(f"\nthe image took {seconds:.0f} s to build, and has {built.size() / 1e6:.0f} MB")
+        SAID.append(f"built in {time.monotonic() - began:.0f} s, {built.size() / 1e6:.0f} MB")
         yield built
+        SAID.append(f"removed {time.monotonic() - began:.0f} s after that began")
 
 
 @pytest.fixture(scope="session")
 def container(image: Image) -> Container:
     return image.container()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if SAID:
+        terminalreporter.write_line(f"the image of the Dockerfile: {', '.join(SAID)}")

@@ -28,7 +28,7 @@ BASE = "localhost/debian-made-here"
 IMAGE = "localhost/horovod"
 # What Debian's "slim" images leave out too.
 NOT_IN_SLIM = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
-BUILD_LIMIT = 1500  # seconds
+BUILD_LIMIT = 3600  # seconds, on a machine with much else to do
 ISOLATION = ("--isolation", "chroot", "--network", "host")
 
 

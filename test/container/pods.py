@@ -123,14 +123,15 @@ class Pods:
     def start(self, pod: int, words: Sequence[str], **variables: str) -> subprocess.Popen[str]:
         """Start a command in a pod (0 is the launcher), as the image's user and in the image's folder."""
         user = self.container("Worker" if pod else "Launcher")["securityContext"]["runAsUser"]
-        given = {"HOME": "/home/mpiuser", **variables}
+        # This machine may be busy, with pods that would be machines.
+        given = {"HOME": "/home/mpiuser", "HOROVOD_START_TIMEOUT": "120", **variables}
         words_of_env = [*self.variables, *(f"{name}={text}" for name, text in given.items())]
         inside = ["env", "-i", *words_of_env, "bash", "-c", 'cd && exec "$@"', "pod", *words]
         command = ["chroot", f"--userspec={user}:{user}", str(self.root), *inside]
         return self.hosts.start(self.hosts.names[pod], command, os.environ)
 
     def run(
-        self, pod: int, words: Sequence[str], limit: float = 100, **variables: str
+        self, pod: int, words: Sequence[str], limit: float = 300, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         process = self.start(pod, words, **variables)
         try:

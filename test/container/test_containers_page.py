@@ -20,7 +20,7 @@ from pods import Pods
 
 from horovod import made_hosts
 
-pytestmark = pytest.mark.timeout(2400)
+pytestmark = pytest.mark.timeout(5400)
 
 PAGE = (ROOT / "docs" / "containers.md").read_text()
 LINES = [

@@ -12,7 +12,7 @@ from pods import Pods, operator_variables
 
 from horovod import made_hosts
 
-pytestmark = [pytest.mark.timeout(2400), pytest.mark.cluster]
+pytestmark = [pytest.mark.timeout(5400), pytest.mark.cluster]
 
 MANIFEST = yaml.safe_load((ROOT / "deploy" / "kubeflow" / "mpijob.yaml").read_text())
 

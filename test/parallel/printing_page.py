@@ -92,4 +92,4 @@ def run_alone(path: Path) -> CompletedProcess[str]:
 
 def run_with_two_ranks(path: Path) -> CompletedProcess[str]:
     """The script on two ranks; a warning is an error."""
-    return run_ranks(2, [sys.executable, "-W", "error", str(path)], timeout=100)
+    return run_ranks(2, [sys.executable, "-W", "error", str(path)], timeout=250)

@@ -23,6 +23,13 @@ BY_OTHERS = {  # command -> the test that runs it
     "make mnist": "test/setup/test_fresh_machine.py",
     "source .venv/bin/activate": "test/setup/test_fresh_machine.py",
     "make lab": "test/parallel/test_lab.py",
+    # For one epoch, and with what they must reach.
+    "horovodrun -np 2 python examples/pytorch_mnist_horovod.py --epochs 3": (
+        "test/parallel/test_examples_mnist.py"
+    ),
+    "horovodrun -np 2 python examples/pytorch_mnist_compress.py --bit8-allreduce --epochs 3": (
+        "test/parallel/test_examples_mnist.py"
+    ),
 }
 LAB = "python -m horovod.lab "
 QUICK = {  # what the command begins with -> what makes it quick; later options count

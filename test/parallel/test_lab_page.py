@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -100,6 +101,7 @@ def test_the_script_without_the_lab(folder: Path) -> None:
 
 
 @pytest.mark.skipif(real_mnist() is None, reason="no real MNIST: neither $MNIST_DATA_DIR nor ../shared")
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 @pytest.mark.parametrize("command", ["make lab", 'make lab LAB="--lang zh --np 1 2"'])
 def test_make_lab(command: str, tmp_path: Path) -> None:
     """In a virtual environment that is this one under another name, where nothing is left to install."""

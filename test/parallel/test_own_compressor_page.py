@@ -16,7 +16,7 @@ from test_readme import blocks as commands_of
 pytestmark = pytest.mark.timeout(300)
 PAGE = "docs/own_compressor.md"
 OF_THE_MODULE = 4  # the first blocks, which are saved as my_compressors.py
-TOLERANCE = 0.5  # what a training has left after 300 steps, and signs decide by the last bit
+TOLERANCE = 0.5  # what a training has left after 100 steps, and signs decide by the last bit
 TRAINS, COMPARES = (block.strip() for block in commands_of(PAGE, "sh"))
 
 

@@ -20,6 +20,8 @@ BY_OTHERS = {  # command -> the test that runs it, or what does
     "pip install .": "test/setup/test_install.py",
     "HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITHOUT_GLOO=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITH_PYTORCH=1 "
     "python setup.py build": "test/setup/test_build.py",
+    "HOROVOD_KEEP_SCREENSHOTS=docs/screenshots "
+    "pytest test/browser/test_report.py": "test/browser/test_report.py",
     "horovodrun -np 4 -H node1:2,node2:2 python train.py": "test/cluster/test_running_on_hosts.py",
 }
 

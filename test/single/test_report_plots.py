@@ -93,7 +93,7 @@ def test_each_place_has_curves_of_its_own(tmp_path: Path) -> None:
     assert "none × 4" in found["loss_by_time_1"]
     assert "none × 4" not in found["loss_by_time_2"]
     assert "serial" in found["loss_by_time_2"]
-    assert "2 hosts at 1gbit" in found["steps"]
+    assert "2 hosts at 1 Gbit/s" in found["steps"]
 
 
 def test_a_curve_is_the_mean_of_its_pieces(tmp_path: Path) -> None:

@@ -151,13 +151,21 @@ def test_a_rate_limited_place_is_compared_with_memory() -> None:
     runs = sample_runs(HERE) + sample_runs(HERE, ranks=(2, 4), places=(MADE_HOSTS,))
     sections = explained(runs)
     assert "the same training with bit8 × 2" in sections["Does compression pay?"].lower()
-    assert "2 hosts at 1gbit" in sections["What limits it"]
+    assert "none × 4 on 2 hosts at 1 Gbit/s takes" in sections["What limits it"]
     rows: list[Row] = table(runs)
     slow = next(row for row in rows if (row.place, row.algorithm, row.ranks) == (MADE_HOSTS, "none", 2))
     assert (
-        f"{1e3 * slow.step_seconds.mean:.1f}\N{NO-BREAK SPACE}ms (2 hosts at 1gbit)"
+        f"{1e3 * slow.step_seconds.mean:.1f}\N{NO-BREAK SPACE}ms (2 hosts at 1 Gbit/s)"
         in (sections["Does compression pay?"])
     )
+
+
+def test_places_are_compared_by_checksums() -> None:
+    runs = sample_runs(HERE, ranks=(2,), places=("memory", MADE_HOSTS))
+    assert "are not all equal" in explained(runs)["One model on all ranks"]
+    same = [replace(run, checksum=run.plan.compression) for run in runs]
+    assert "changed nothing" in explained(same)["One model on all ranks"]
+    assert "checksums" not in explained(sample_runs(HERE))["One model on all ranks"]
 
 
 def test_ranks_that_drifted_apart_are_a_warning_and_no_praise() -> None:

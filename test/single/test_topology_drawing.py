@@ -234,7 +234,7 @@ def test_several_drawings_on_a_page() -> None:
     assert {name.split("-")[0] for name in re.findall(r'class="([^"]+)"', drawing)} == {"second"}
     (style,) = elements(drawing, "style")
     selectors = re.findall(
-        r"([^{}]+)\{(?!\.)", (style.text or "").replace("@media (prefers-color-scheme:dark){", "")
+        r"([^{}]+)\{(?!\.)", (style.text or "").replace("@media screen and (prefers-color-scheme:dark){", "")
     )
     assert selectors and all(selector.strip().startswith(".second") for selector in selectors)
     assert " id=" not in drawing and "http" not in drawing.replace("http://www.w3.org/2000/svg", "")

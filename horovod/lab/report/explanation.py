@@ -12,7 +12,7 @@ from horovod.lab.report.document import Section
 from horovod.lab.report.names import Names
 from horovod.lab.report.words import Words
 from horovod.lab.results import Figure, Row
-from horovod.lab.runs import SERIAL
+from horovod.lab.runs import SERIAL, Run
 
 __all__ = ["sections"]
 
@@ -89,7 +89,8 @@ def limits(rows: Sequence[Row], environment: Environment, names: Names, words: W
         if not parallel:
             continue
         row = max(parallel, key=lambda row: (row.ranks, row.algorithm == "none"))
-        said += where_a_step_goes(row, serial, usable_cores(place, environment), names, words)
+        parts = where_a_step_goes(row, serial, usable_cores(place, environment), names, words)
+        said.append(words.together(*parts))
     return said
 
 
@@ -175,7 +176,7 @@ def between_places(rows: Sequence[Row], names: Names, words: Words) -> list[str]
                 row=names.series(row),
                 here=names.place(first.place),
                 there=names.place(row.place),
-                first=numbers.milliseconds(first.step_seconds),
+                first=numbers.milliseconds(first.step_seconds, words("ms")),
                 second=numbers.milliseconds(row.step_seconds, words("ms")),
                 factor=numbers.plain(row.step_seconds.mean / first.step_seconds.mean, decimals=2),
             )
@@ -228,4 +229,18 @@ def same_model(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
     apart = [f"{names.row(row)} ({run.folder.name})" for row, run in parallel if not run.identical]
     if not parallel:
         return []
-    return [words("not_identical", runs=words.listed(apart))] if apart else [words("identical")]
+    said = words("not_identical", runs=words.listed(apart)) if apart else words("identical")
+    return [said, *beside_places([run for _, run in parallel], words)]
+
+
+def beside_places(runs: Sequence[Run], words: Words) -> list[str]:
+    """Whether the same training ended with the same parameters wherever it ran."""
+    found: dict[tuple[str, int, int], dict[str, str]] = {}
+    for run in runs:
+        plan = run.plan
+        found.setdefault((plan.algorithm, plan.ranks, plan.seed), {})[plan.place] = run.checksum
+    several = [checksums for checksums in found.values() if len(checksums) > 1]
+    if not several:
+        return []
+    is_same = all(len(set(checksums.values())) == 1 for checksums in several)
+    return [words("places_same" if is_same else "places_apart")]

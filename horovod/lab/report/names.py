@@ -15,6 +15,13 @@ __all__ = ["Names"]
 LONGEST = 14  # characters of an algorithm that are still a short name
 MADE_HOSTS = re.compile(r"(\d+) hosts (?:at (\S+)|unlimited)")
 
+RATE = re.compile(r"([\d.]+)([kmgt]?)bit", re.IGNORECASE)
+
+
+def rate_in_words(found: re.Match[str]) -> str:
+    """1gbit, as tc takes it, for readers."""
+    return f"{found[1]} {found[2].upper().replace('K', 'k')}bit/s"
+
 
 class Names:
     """Names of all rows of a report.
@@ -47,7 +54,7 @@ class Names:
             return place
         if made[2] is None:
             return self._words("place_unlimited", hosts=made[1])
-        return self._words("place_made", hosts=made[1], rate=made[2])
+        return self._words("place_made", hosts=made[1], rate=RATE.sub(rate_in_words, made[2]))
 
     def series(self, row: Row | Plan) -> str:
         """The row, or that of a plan, among those of its place."""

@@ -32,7 +32,7 @@ WORDS = {
     "place_memory": "this host",
     "place_made": "{hosts} hosts at {rate}",
     "place_unlimited": "{hosts} hosts, unlimited cables",
-    "row_at": "{row}, {place}",
+    "row_at": "{row} on {place}",
     "shortened": "Short names: {names}.",
     "title_at": "{title}: {place}",
     # Summary
@@ -128,7 +128,7 @@ WORDS = {
     "host": "Host",
     "usable_cores": "Usable cores",
     "topology_title": "Hosts and their links",
-    "topology_caption": "The hosts, as they were found when the experiment began.",
+    "topology_caption": "The hosts, as they were when this report was written.",
     # Results
     "algorithm": "Algorithm",
     "ranks": "Devices",
@@ -183,8 +183,7 @@ WORDS = {
     ),
     "accuracies_title": "Accuracy by algorithm",
     "accuracies_caption": (
-        "After the last epoch. Dots: means; small strokes: single runs, where there are several. The axis "
-        "does not begin at 0."
+        "After the last epoch. Dots: means; strokes: single runs of several. The axis does not begin at 0."
     ),
     "codecs_title": "Errors of the codecs",
     "codecs_caption": (
@@ -272,11 +271,14 @@ WORDS = {
         "lower ({points} percentage points)."
     ),
     "same_model_title": "One model on all ranks",
-    "identical": "In every parallel run all ranks ended with the same parameters, bit for bit.",
-    "not_identical": (
-        "Ranks ended with different parameters in {runs}; they drifted apart, and accuracy is that of rank "
-        "0 alone."
+    "places_same": (
+        "Where the ranks run changed nothing: the same training ended with the same checksum everywhere."
     ),
+    "places_apart": (
+        "The checksums of different places are not all equal; sums may be split differently there."
+    ),
+    "identical": "In every parallel run all ranks ended with the same parameters, bit for bit.",
+    "not_identical": "In {runs} the ranks drifted apart; the accuracy is that of rank 0 alone.",
     # Runs
     "runs_caption": (
         "Each folder holds plan.json (what was asked for), log.jsonl (every step) and output.txt (what the "

@@ -118,7 +118,7 @@ WORDS = {
     "host": "主机名",
     "usable_cores": "可用核心数",
     "topology_title": "主机与互连",
-    "topology_caption": "实验开始时检测到的主机及其连接。",
+    "topology_caption": "生成本报告时检测到的主机及其连接。",
     # 结果
     "algorithm": "算法",
     "ranks": "设备数",
@@ -233,8 +233,10 @@ WORDS = {
         "{row} 更新模型 {steps} 次，串行训练更新 {alone} 次，最终准确率并不更低（相差 {points} 个百分点）。"
     ),
     "same_model_title": "各进程的模型一致",
+    "places_same": "运行位置没有影响训练结果：同样的训练在各个位置得到相同的校验和。",
+    "places_apart": "不同位置的校验和并不完全一致：各处求和的划分方式可能不同。",
     "identical": "每次并行运行结束时，所有进程的模型参数逐比特相同。",
-    "not_identical": "以下运行结束时，各进程的参数不同：{runs}；副本之间已经出现偏差，准确率只代表 rank 0。",
+    "not_identical": "{runs} 中各进程的副本出现了偏差，准确率只代表 rank 0。",
     # 运行
     "runs_caption": (
         "每个目录包含 plan.json（运行计划）、log.jsonl（每一步的记录）和 output.txt（各进程的输出）。校验和"
