@@ -126,6 +126,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
         ("api/made_hosts.html", horovod.made_hosts.__all__),
         ("api/exceptions.html", horovod.common.exceptions.__all__),
         ("api/run.html", ["run"]),
+        ("api/lab.html", ["Recorder"]),
     ],
 )
 def test_every_public_name_is_in_the_reference(page: str, names: list[str], pages: dict[str, Parsed]) -> None:
