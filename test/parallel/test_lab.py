@@ -89,7 +89,8 @@ def test_a_run_that_fails(tmp_path: Path) -> None:
     said = done(tmp_path, *TWO, str(script), "--seeds", "3", "--", *ways, code=1)
     assert started(said) == [f"{kind}-seed{seed}" for kind in ("serial", "np2-none") for seed in (1, 2, 3)]
     assert re.search(r"np2-none-seed1-\S+ FAILED. .*: it ended with exit code 3\. The end", said)
-    assert "the data is gone" in said and re.search("rank [01] on host", said)  # the script's last words, and horovodrun's
+    # The script's last words, and horovodrun's.
+    assert "the data is gone" in said and re.search("rank [01] on host", said)
     assert re.search(r"serial-seed2-\S+ FAILED. .*log.jsonl, line 1: ranks is 7, but the plan", said)
     assert re.search(r"np2-none-seed2-\S+ FAILED. .*line 5: the final record is missing", said)
     assert "no report: 3 of 6 runs failed" in said
