@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 from example_runs import ROOT, real_mnist
-from launching import environment, fresh_mark
 from printing_page import blocks as python_blocks
+from typed import run
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -62,17 +61,8 @@ def clone(tmp_path: Path) -> Path:
 
 
 def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    settings = environment(fresh_mark(), OMP_NUM_THREADS="1", MNIST_DATA_DIR=str(real_mnist() or ""))
-    settings["PYTHONPATH"] += f"{os.pathsep}{folder}"
-    return subprocess.run(
-        ["bash", "-c", command],
-        cwd=folder,
-        env=settings,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=250,
-    )
+    data = str(real_mnist() or "")
+    return run(command, folder, limit=250, imports_from_it=True, MNIST_DATA_DIR=data)
 
 
 @pytest.mark.parametrize("command", commands(ENGLISH))

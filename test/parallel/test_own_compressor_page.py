@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 from example_runs import real_mnist
-from launching import environment, fresh_mark
 from printing_page import ROOT, blocks, check_page, run_with_two_ranks
 from test_readme import blocks as commands_of
+from typed import run
 
 pytestmark = pytest.mark.timeout(300)
 PAGE = "docs/own_compressor.md"
@@ -38,17 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def shell(command: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    settings = environment(fresh_mark(), OMP_NUM_THREADS="1", **more)
-    settings["PYTHONPATH"] += f"{os.pathsep}{folder}"
-    return subprocess.run(
-        ["bash", "-c", command],
-        cwd=folder,
-        env=settings,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=250,
-    )
+    return run(command, folder, limit=250, imports_from_it=True, **more)
 
 
 def test_a_script_that_imports_it_is_given_it_by_name(folder: Path) -> None:

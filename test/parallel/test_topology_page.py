@@ -4,48 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-import launching
 import pytest
+import typed
 from test_readme import ROOT, blocks
 
 from horovod import made_hosts
-from horovod.runner import launchers
-from horovod.runner.errors import LaunchError
 
-try:
-    launchers.installed_mpirun()
-except LaunchError as error:
-    pytest.skip(f"no mpirun: {error}", allow_module_level=True)
-pytest.importorskip("horovod._native", reason="the native core is not built")
+typed.needs_mpirun()
 
 PAGE = "docs/topology.md"
 
 
 def run(commands: str, folder: Path) -> str:
-    """With `python` and `horovodrun` of this copy of the package, wherever another one is installed."""
-    programs = folder / "bin"
-    programs.mkdir()
-    for name, words in (("python", ""), ("horovodrun", " -m horovod.runner")):
-        (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable}{words} "$@"\n')
-        (programs / name).chmod(0o755)
-    environment = launching.environment("topology", HOME=str(folder), PYTHONIOENCODING="utf-8")
-    environment["PATH"] = f"{programs}{os.pathsep}{environment['PATH']}"
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", commands],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    settings = {"HOME": str(folder), "PYTHONIOENCODING": "utf-8"}
+    return typed.output_of(f"set -eo pipefail; {commands}", folder, **settings)
 
 
 def without_figures(output: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,8 +25,13 @@ def needs_mpirun() -> None:
     pytest.importorskip("horovod._native", reason="the native core is not built")
 
 
-def run(command: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    """A command line, in a folder that has what the page tells to save; horovodrun is on the PATH."""
+def run(
+    command: str, folder: Path, *, limit: float = LIMIT, imports_from_it: bool = False, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """A command line, in a folder that has what the page tells to save; horovodrun is on the PATH.
+
+    imports_from_it: with the folder on PYTHONPATH.
+    """
     program = folder / "bin" / "horovodrun"
     if not program.exists():
         program.parent.mkdir()
@@ -33,6 +39,8 @@ def run(command: str, folder: Path, **more: str) -> subprocess.CompletedProcess[
         program.chmod(0o755)
     environment = launching.environment(launching.fresh_mark(), OMP_NUM_THREADS="1", **more)
     environment["PATH"] = f"{program.parent}:{environment['PATH']}"
+    if imports_from_it:
+        environment["PYTHONPATH"] += f"{os.pathsep}{folder}"
     return subprocess.run(
         ["bash", "-c", command],
         cwd=folder,
@@ -40,7 +48,7 @@ def run(command: str, folder: Path, **more: str) -> subprocess.CompletedProcess[
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=LIMIT,
+        timeout=limit,
         check=False,
     )
 
