@@ -104,17 +104,19 @@ CAUSES = ("cause_transfer", "cause_coding", "cause_not_bytes", "cause_unclear")
         (0.10, 0.05, "cause_not_bytes"),
         (0.05, 0.09, "cause_unclear"),  # faster, and yet it waits more
         (0.15, 0.01, "cause_unclear"),
-        (0.10, 0.09, "cause_unclear"),
-        (0.05, 0.05, "cause_unclear"),
+        (0.10, 0.09, None),  # more waiting and the same time: neither for a cause nor against one
+        (0.05, 0.05, None),
     ],
 )
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_cause_needs_time_and_waiting_to_agree(step: float, wait: float, cause: str, language: str) -> None:
+def test_a_cause_needs_time_and_waiting_to_agree(
+    step: float, wait: float, cause: str | None, language: str
+) -> None:
     words = Words(language)
     for seeds, frame in ((1, "cause_one_seed"), (2, "cause")):
         said = explained(pair(step, wait, seeds), language)
-        assert [key for key in CAUSES if words(key) in said] == [cause]
-        assert cause == "cause_unclear" or words(frame, cause=words(cause)) in said
+        assert [key for key in CAUSES if words(key) in said] == ([cause] if cause else [])
+        assert cause in (None, "cause_unclear") or words(frame, cause=words(cause)) in said
 
 
 @pytest.mark.parametrize(

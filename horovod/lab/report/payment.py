@@ -52,7 +52,10 @@ def time_verdict(pair: Pair) -> str:
 
 
 def causes(pair: Pair, compressed: Figure, plain: Figure, words: Words) -> list[str]:
-    """Why ranks waited as they did: only where bytes were saved, and where time and waiting agree."""
+    """Why ranks waited as they did: only where bytes were saved, and where time and waiting agree.
+
+    Waiting may change and the time hardly, where it is a small part of a step: then nothing follows.
+    """
     if not pair.saves_bytes:
         return []
     waited = (compressed.mean > plain.mean) - (compressed.mean < plain.mean)
@@ -60,7 +63,7 @@ def causes(pair: Pair, compressed: Figure, plain: Figure, words: Words) -> list[
         waited = 0
     took = pair.is_slower - pair.is_faster
     if waited != took:
-        return [words("cause_unclear")]
+        return [words("cause_unclear")] if waited and took else []
     cause = {-1: "cause_transfer", 0: "cause_not_bytes", 1: "cause_coding"}[took]
     return [words("cause" if pair.has_spread else "cause_one_seed", cause=words(cause))]
 

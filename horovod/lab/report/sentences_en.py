@@ -72,11 +72,12 @@ SENTENCES = {
     ),
     "warn_seeds": "Not all rows have the same seeds, as if runs were missing.",
     "warn_examples": (
-        "The ranks did not divide the steps of the serial run in: {rows}. The batches being equal, speed-up "
-        "and efficiency of these rows compare times of unequal numbers of examples."
+        "The ranks did not divide the steps of the serial run in: {rows}. If each rank's batch is that "
+        "of the serial run, speed-up and efficiency of these rows compare times of unequal numbers of "
+        "examples."
     ),
     "warn_diverged": (
-        "The training diverged in: {runs}. Its loss became infinite or no number; plots leave such losses "
+        "The training diverged in: {runs}. A loss became infinite or not a number; plots leave such losses "
         "out."
     ),
     "warn_not_identical": (
