@@ -35,12 +35,14 @@ def main(words: Sequence[str]) -> int:
     command = shlex.join(["python", "-m", "horovod.lab", *words])
     if chosen.only_list:
         return _list(chosen)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup sets it
+        signal.signal(signal.SIGHUP, _stop)
     try:
         with folders.only_one_lab(chosen.out):
             return _do(chosen, command)
-    except folders.FolderInUse as error:
+    except (folders.FolderInUse, OSError) as error:  # OSError: a full disk, a folder that is a file, ...
         _complain(str(error))
         return 2
     except Stopped as stopped:
@@ -62,15 +64,15 @@ def _list(chosen: Chosen) -> int:
     for plan in chosen.plans:
         folder = folders.folder_of(chosen.out, plan)
         done = "done   " if folders.is_finished(chosen.out, plan) else "missing"
-        print(f"{done}  {folder.name}: {shlex.join(words_of(plan, folder / folders.LOG))}")
+        command = shlex.join(["env", f"OMP_NUM_THREADS={plan.threads}", *words_of(plan, None)])
+        print(f"{done}  {folder.name}: {command}")
     return 0
 
 
 def _do(chosen: Chosen, command: str) -> int:
     shown = display()
-    if not all(folders.is_finished(chosen.out, plan) for plan in chosen.plans):
-        for name in REPORTS:  # of an earlier experiment: none is to be taken for this one's
-            (chosen.out / name).unlink(missing_ok=True)
+    for name in REPORTS:  # of an earlier experiment: none is to be taken for this one's
+        (chosen.out / name).unlink(missing_ok=True)
     failed = conduct(chosen.out, chosen.plans, shown)
     if failed:
         _complain(

@@ -126,7 +126,7 @@ def _places(given: argparse.Namespace) -> list[str]:
         raise ValueError(f"--made-hosts: {reason}")
     if given.made_hosts < 2:
         raise ValueError("--made-hosts 1: give 2 or more, one host has nobody to exchange with")
-    rates = list(dict.fromkeys(given.rates or RATES))
+    rates = list(dict.fromkeys(rate.lower() for rate in given.rates or RATES))
     for rate in rates:
         check_rate(rate)
     return [THIS_HOST, *(MadePlace(given.made_hosts, rate).name for rate in rates)]

@@ -31,10 +31,10 @@ class RunFailed(RuntimeError):
     """A run did not end as it should; the message has its folder, what happened and the end of its output."""
 
 
-def words_of(plan: Plan, log: Path) -> list[str]:
-    """The command of a run: it can be typed by hand as well."""
+def words_of(plan: Plan, log: Path | None) -> list[str]:
+    """The command of a run, with or without its log."""
     script = [sys.executable, plan.script, "--epochs", str(plan.epochs), "--seed", str(plan.seed)]
-    script += ["--log-file", str(log), *plan.arguments]
+    script += [*(["--log-file", str(log)] if log else []), *plan.arguments]
     if plan.ranks == 1:
         return script
     hosts = hosts_of(plan.place, plan.ranks)

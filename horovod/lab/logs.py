@@ -12,6 +12,7 @@ from horovod.lab import folders
 from horovod.lab.runs import Epoch, Plan, Run
 
 _Check = Callable[[Any], bool]
+CLOCKS = 0.01  # seconds by which the two clocks of a step may differ
 
 
 class LogError(ValueError):
@@ -19,7 +20,14 @@ class LogError(ValueError):
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return _is_number(value) and math.isfinite(value)
+    except OverflowError:  # an integer beyond any float
+        return False
 
 
 def _is_count(value: Any) -> bool:
@@ -30,10 +38,11 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
-_NUMBER = (_is_number, "a finite number")
-_SECONDS = (lambda value: _is_number(value) and value >= 0, "a number of seconds")
+# Not finite in a training that has diverged, which is a result like others.
+_LOSS = (lambda value: _is_number(value) and (_is_finite(value) or isinstance(value, float)), "a number")
+_SECONDS = (lambda value: _is_finite(value) and value >= 0, "a number of seconds")
 _COUNT = (_is_count, "a whole number of 0 or more")
-_SHARE = (lambda value: _is_number(value) and 0 <= value <= 1, "a number from 0 to 1")
+_SHARE = (lambda value: _is_finite(value) and 0 <= value <= 1, "a number from 0 to 1")
 _TEXT = (_is_text, "a text")
 _TRUTH = (lambda value: isinstance(value, bool), "true or false")
 COMMON: dict[str, tuple[_Check, str]] = {
@@ -44,11 +53,11 @@ COMMON: dict[str, tuple[_Check, str]] = {
     "epoch": _COUNT,
 }
 FIELDS: dict[str, dict[str, tuple[_Check, str]]] = {
-    "step": {"step": _COUNT, "steps": _COUNT, "seconds": _SECONDS, "wait_seconds": _SECONDS, "loss": _NUMBER},
-    "epoch": {"loss": _NUMBER, "accuracy": _SHARE},
+    "step": {"step": _COUNT, "steps": _COUNT, "seconds": _SECONDS, "wait_seconds": _SECONDS, "loss": _LOSS},
+    "epoch": {"loss": _LOSS, "accuracy": _SHARE},
     "final": {"checksum": _TEXT, "identical": _TRUTH},
 }
-TRAFFIC = {"bytes_sent": _COUNT, "tensor_bytes": _COUNT}  # in "final", but of a run without Horovod
+TRAFFIC = {"bytes_sent": _COUNT}  # in "final", but of a run without Horovod
 
 
 def read(folder: Path) -> Run:
@@ -98,7 +107,6 @@ class _Reader:
             step_losses=tuple(self._losses),
             epochs=tuple(self._epochs),
             bytes_sent=final.get("bytes_sent", 0),
-            tensor_bytes=final.get("tensor_bytes", 0),
             checksum=final["checksum"],
             identical=final["identical"],
         )
@@ -149,6 +157,9 @@ class _Reader:
             self._fail(f"steps is {record['steps']}, and was {self._steps} before")
         if record["step"] > record["steps"]:
             self._fail(f"step {record['step']} of an epoch of {record['steps']}")
+        if record["wait_seconds"] > record["seconds"] + CLOCKS:
+            seconds = record["seconds"]
+            self._fail(f"wait_seconds is {record['wait_seconds']}, more than the step's {seconds} seconds")
         self._steps, self._step = record["steps"], record["step"]
         self._seconds.append(float(record["seconds"]))
         self._waits.append(float(record["wait_seconds"]))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from horovod.lab.digest import digest
 from horovod.lab.places import check_ranks
 from horovod.lab.runs import SERIAL, THIS_HOST, Plan
 
@@ -80,7 +81,7 @@ class Experiment:
 
     def _digest(self, script: str) -> str:
         if script not in self._digests:
-            self._digests[script] = hashlib.sha256(Path(script).read_bytes()).hexdigest()[:16]
+            self._digests[script] = digest(script)
         return self._digests[script]
 
 

@@ -21,8 +21,8 @@ from typing import Any, TextIO
 from horovod.common.basics import basics
 
 # Which part of a step or of the run each counter of hvd.metrics() is told as.
-_WAITED, _SENT, _GIVEN = "blocked_microseconds", "wire_bytes", "tensor_bytes"
-_NOTHING = {_WAITED: 0, _SENT: 0, _GIVEN: 0}
+_WAITED, _SENT = "blocked_microseconds", "wire_bytes"
+_NOTHING = {_WAITED: 0, _SENT: 0}
 
 
 class Recorder:
@@ -62,7 +62,7 @@ class Recorder:
 
     def step(self, loss: Any) -> None:
         """A step is over. loss: this rank's, a number or a tensor of one."""
-        value = float(loss)  # on a GPU this waits until the step is computed
+        value = float(loss.detach() if hasattr(loss, "detach") else loss)  # on a GPU this waits for the step
         seconds, now = time.perf_counter() - self._began, self._counters()
         spent = {name: now[name] - self._before[name] for name in now}
         self._traffic = {name: self._traffic[name] + spent[name] for name in spent}
@@ -94,7 +94,6 @@ class Recorder:
             checksum=checksums[0],
             identical=len(set(checksums)) == 1,
             bytes_sent=self._traffic[_SENT],
-            tensor_bytes=self._traffic[_GIVEN],
         )
         if self._log is not None:
             self._log.close()
@@ -106,11 +105,14 @@ class Recorder:
 
 
 def _checksum(model: Any) -> str:
-    """SHA-256 over all parameters and buffers, bit by bit."""
+    """SHA-256 over all parameters, bit by bit.
+
+    Buffers are left out: running statistics of batch normalisation are each rank's own.
+    """
     import torch
 
     digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
+    for name, tensor in model.named_parameters():
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

@@ -33,7 +33,8 @@ class Row:
     speed_up: Figure | None  # against serial; None without it
     efficiency: Figure | None  # speed_up / ranks
     bytes_per_step: Figure | None  # sent by rank 0; None when serial
-    compression_ratio: Figure | None  # against "none" of the same ranks and place; None without it
+    # Bytes per step of "none" with the same ranks at the same place, by this; None without it, or of nothing.
+    compression_ratio: Figure | None
 
 
 def table(runs: Sequence[Run]) -> list[Row]:
@@ -95,16 +96,12 @@ def _row(
         speed_up=speed_up,
         efficiency=_scaled(speed_up, 1 / ranks) if speed_up else None,
         bytes_per_step=_figure(runs, _bytes_per_step) if ranks > 1 else None,
-        compression_ratio=_quotient(plain, runs, _bytes_per_tensor_byte) if plain else None,
+        compression_ratio=_quotient(plain, runs, _bytes_per_step) if plain else None,
     )
 
 
 def _bytes_per_step(run: Run) -> float:
     return run.bytes_sent / len(run.step_seconds)
-
-
-def _bytes_per_tensor_byte(run: Run) -> float:
-    return run.bytes_sent / run.tensor_bytes if run.tensor_bytes else 0.0
 
 
 def _figure(runs: Sequence[Run], value: Callable[[Run], float]) -> Figure:

@@ -21,7 +21,7 @@ class Plan:
     place: str = THIS_HOST  # THIS_HOST, hosts as "node1:2,node2:2", or made hosts as "2 hosts at 1gbit"
     arguments: tuple[str, ...] = ()  # further ones of the script
     threads: int = 1  # that each rank computes with
-    digest: str = ""  # of the script's text: an edited script is another one
+    digest: str = ""  # of the script and all else that decides a run: horovod/lab/digest.py
 
     @property
     def algorithm(self) -> str:
@@ -52,7 +52,6 @@ class Run:
     step_losses: tuple[float, ...]
     epochs: tuple[Epoch, ...]
     bytes_sent: int  # by rank 0, for gradients, in the whole run; 0 when serial
-    tensor_bytes: int  # of the gradients that rank 0 gave to be reduced, before compression; 0 when serial
     checksum: str  # SHA-256 of the parameters of rank 0
     identical: bool  # whether all ranks ended with the same parameters, bit for bit
 

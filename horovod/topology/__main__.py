@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RuntimeError as error:
         say(str(error))
         return 1
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `--topology | head` is no error
     chosen = routes.routes(ranks)
     remarks = [f"{line}\n\n" for line in (remark, note, _about_gpus(hosts)) if line]
     whole = "".join(remarks) + text.drawing(hosts, ranks) + "\n" + explanation.explanation(ranks, chosen)

@@ -89,7 +89,8 @@ def test_a_run_that_fails(tmp_path: Path) -> None:
     said = done(tmp_path, *TWO, str(script), "--seeds", "3", "--", *ways, code=1)
     assert started(said) == [f"{kind}-seed{seed}" for kind in ("serial", "np2-none") for seed in (1, 2, 3)]
     assert re.search(r"np2-none-seed1-\S+ FAILED. .*: it ended with exit code 3\. The end", said)
-    assert "the data is gone" in said and "rank 0" in said  # the script's last words, and horovodrun's
+    # The script's last words, and horovodrun's.
+    assert "the data is gone" in said and re.search("rank [01] on host", said)
     assert re.search(r"serial-seed2-\S+ FAILED. .*log.jsonl, line 1: ranks is 7, but the plan", said)
     assert re.search(r"np2-none-seed2-\S+ FAILED. .*line 5: the final record is missing", said)
     assert "no report: 3 of 6 runs failed" in said
@@ -107,6 +108,27 @@ def test_a_log_that_was_spoiled_later(tmp_path: Path) -> None:
     log.write_text("".join(lines[:1] + lines[2:]))
     said = done(tmp_path, *words, code=1)
     assert re.search(r"no report: \S+/log.jsonl, line 2: step 3 of epoch 1 where step 2", said)
+    assert not list(tmp_path.glob("out/report.*")), "the earlier report is not to be taken for this one's"
+
+
+def test_a_hang_up_ends_it_unless_it_is_told_not_to(tmp_path: Path) -> None:
+    script = write_script(tmp_path)
+    words = [*TWO, str(script), "--seeds", "1", "--np", "1", "--", "--pause", "1"]
+    for before, code in ((["env"], 129), (["nohup"], 0)):
+        folder = tmp_path / before[0]
+        folder.mkdir()
+        process = start(folder, *words, before=before)
+        until(lambda folder=folder: list(folder.glob("out/runs/*/log.jsonl")))
+        process.send_signal(signal.SIGHUP)
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == code, said
+
+
+def test_a_folder_that_is_none(tmp_path: Path) -> None:
+    script = write_script(tmp_path)
+    (tmp_path / "out").write_text("a file")
+    said = done(tmp_path, *TWO, str(script), code=2)
+    assert said.startswith("lab: ") and "out" in said and len(said.splitlines()) == 1
 
 
 def test_one_lab_in_a_folder(tmp_path: Path) -> None:

@@ -88,7 +88,6 @@ def test_the_script_of_the_page(folder: Path) -> None:
         next(records[-1] for name, records in found.items() if name.startswith(f"np2-{kind}"))
         for kind in ("none", "bit8")
     )
-    assert none["tensor_bytes"] == bit8["tensor_bytes"] == 160 / 2 * 4 * (2 * 2048 + 2048 + 2 * 2048 + 2)
     # The 8192 weights travel in 8 bits, and the 2050 biases as they are.
     assert none["bytes_sent"] / bit8["bytes_sent"] == pytest.approx(4 * 10242 / (8192 + 4 * 2050), rel=0.02)
     assert (folder / "lab-results" / "report.html").exists()

@@ -30,7 +30,7 @@ def records(of: Plan, steps: int = 3, seconds: float = 0.5, bytes_sent: int = 12
         found.append({"event": "epoch", **facts, "epoch": epoch, **tested})
     ending = {"checksum": "c0ffee", "identical": True}
     if of.ranks > 1:
-        ending |= {"bytes_sent": bytes_sent, "tensor_bytes": 4800}
+        ending |= {"bytes_sent": bytes_sent}
     return [*found, {"event": "final", **facts, "epoch": of.epochs, **ending}]
 
 

@@ -13,6 +13,7 @@ from horovod import made_hosts
 from horovod.lab import command_line, folders
 from horovod.lab.command_line import KNOWN, parse
 from horovod.lab.conduct import environment_of, words_of
+from horovod.lab.digest import digest, sources
 from horovod.lab.plan import PARALLEL_EXAMPLE, SERIAL_EXAMPLE, folder_name
 from horovod.lab.runs import THIS_HOST, Plan
 
@@ -162,3 +163,27 @@ def test_what_is_not_installed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     with pytest.raises(SystemExit):
         parse([])
     assert "not installed: no_such_library (pip install no_such_library)" in capsys.readouterr().err
+
+
+def test_what_decides_a_run_besides_its_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script, model, layer = tmp_path / "train.py", tmp_path / "model.py", tmp_path / "parts" / "layer.py"
+    layer.parent.mkdir()
+    script.write_text("import os, model")
+    model.write_text("from parts import layer")
+    layer.write_text("import train")
+    (tmp_path / "other.py").write_text("")
+    assert sources(script) == {script, model, layer}
+    found = [digest(str(script))]
+    assert digest(str(script)) == found[0]
+    (tmp_path / "other.py").write_text("changed = True")
+    monkeypatch.setenv("HOROVOD_COMPRESSION", "bit8")
+    assert digest(str(script)) == found[0], "what no run depends on, and what every run has of its own"
+    layer.write_text("import train as t")
+    found.append(digest(str(script)))
+    monkeypatch.setenv("HOROVOD_FUSION_THRESHOLD", "0")
+    found.append(digest(str(script)))
+    assert len(set(found)) == 3
+
+
+def test_a_rate_is_one_rate_however_it_is_written() -> None:
+    assert len(names("--np", "2", "--seeds", "1", "--made-hosts", "2", "--rates", "1gbit", "1Gbit")) == 6

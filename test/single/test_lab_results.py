@@ -89,6 +89,14 @@ def test_every_number(tmp_path: Path) -> None:
         assert row.compression_ratio.mean == pytest.approx(plain.mean / sent.mean)
 
 
+def test_the_ratio_is_of_what_is_sent(tmp_path: Path) -> None:
+    """Of fp16, topk and powersgd too, whose tensors are smaller before the core counts them."""
+    runs = []
+    for each, sent in ((plan(2, "none"), 4800), (plan(2, "topk"), 48)):
+        runs.append(read(written(tmp_path, each, records(each, bytes_sent=sent))))
+    assert [row.compression_ratio for row in table(runs)] == [Figure(1.0, None), Figure(100.0, None)]
+
+
 def test_what_has_no_meaning_is_none(tmp_path: Path) -> None:
     (row,) = table([read(written(tmp_path, plan(), records(plan())))])
     assert row.speed_up is row.efficiency is row.compression_ratio is None

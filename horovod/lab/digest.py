@@ -1,0 +1,76 @@
+"""What decides a run besides its options, as one short text: where it differs, runs are not the same."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib.metadata
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+import horovod
+from horovod.runner.options import OPTIONS
+
+PACKAGE = Path(horovod.__file__).parent
+NOT_OF_A_RUN = (PACKAGE / "lab" / "report", PACKAGE / "lab" / "environment", PACKAGE / "topology")
+
+
+def digest(script: str) -> str:
+    """Of a script and the modules beside it that it imports, this package, PyTorch, Python, the machine's
+    name, and the variables that this package reads.
+    """
+    found = hashlib.sha256()
+    for path in sorted(sources(Path(script))):
+        found.update(path.name.encode() + b"\0" + path.read_bytes())
+    found.update(_surroundings().encode())
+    for name in sorted({option.variable for option in OPTIONS if option.variable} & set(os.environ)):
+        if name != "HOROVOD_COMPRESSION":  # which is each run's own
+            found.update(f"{name}={os.environ[name]}\0".encode())
+    return found.hexdigest()[:16]
+
+
+def sources(script: Path) -> set[Path]:
+    """The script and the modules in its folder that it imports, directly or through each other."""
+    found: set[Path] = set()
+    waiting = [script]
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        found.add(path)
+        for name in _imported(path):
+            parts = name.split(".")
+            for end in range(1, len(parts) + 1):
+                place = script.parent.joinpath(*parts[:end])
+                waiting += [p for p in (place.with_suffix(".py"), place / "__init__.py") if p.is_file()]
+    return found
+
+
+def _imported(path: Path) -> Iterator[str]:
+    try:
+        tree = ast.parse(path.read_bytes())
+    except SyntaxError:  # its run will say so
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@functools.cache
+def _surroundings() -> str:
+    """This package's files, for somebody may be at work on it, and what it runs on."""
+    found = hashlib.sha256()
+    for path in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.glob("*.so")]):
+        if not any(path.is_relative_to(folder) for folder in NOT_OF_A_RUN):
+            found.update(str(path.relative_to(PACKAGE)).encode() + path.read_bytes())
+    try:
+        torch = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        torch = "none"
+    return f"{found.hexdigest()} {torch} {platform.python_version()} {platform.node()}"
