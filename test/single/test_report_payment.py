@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lab_samples import sample_environment, sample_host, sample_runs
+from lab_samples import PARAMETERS, sample_environment, sample_host, sample_runs
 
 from horovod.lab.report import explanation, summary
 from horovod.lab.report.names import Names
@@ -48,8 +48,8 @@ def pair(
 
 
 def sending(times: float) -> Callable[[Run], Run]:
-    """As many bytes as the uncompressed sample sends, `times` over."""
-    return lambda run: replace(run, bytes_sent=round(times * run.tensor_bytes))
+    """As many bytes as two uncompressed ranks of the sample send, `times` over."""
+    return lambda run: replace(run, bytes_sent=round(times * 4 * PARAMETERS * len(run.step_seconds)))
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
