@@ -143,3 +143,10 @@ def test_bytes_are_called_saved_where_they_were(seeds: int, language: str) -> No
     assert "1.00" not in said.replace("1.00 times as fast", "").replace("1.00 倍", "")
     said = summarised(pair(0.10, 0.05, seeds), language)
     assert words(f"compression_did_not_pay{ending}") in said
+
+
+def test_bytes_beside_none_at_all_have_no_ratio() -> None:
+    runs = [replace(run, bytes_sent=0) if run.plan.compression == "none" else run for run in pair(0.05, 0.01)]
+    said = explained(runs)
+    assert "less time." in said
+    assert "bytes" not in said

@@ -34,6 +34,8 @@ def pair_sentence(pair: Pair, names: Names, words: Words) -> str:
     )
     if not row.compression_ratio or not row.wait_seconds or not plain.wait_seconds:
         return sentence
+    if pair.ratio == 0:  # nothing was sent without compression
+        return sentence
     sending = words(
         "sends_fewer" if pair.saves_bytes else "sends_more" if pair.adds_bytes else "sends_alike",
         ratio=numbers.plain(1 / pair.ratio if pair.adds_bytes else pair.ratio, decimals=2),
