@@ -101,6 +101,20 @@ def with_plan(run: Run, **changes: object) -> Run:
     return replace(run, plan=replace(run.plan, **changes))  # type: ignore[arg-type]
 
 
+def diverged(run: Run, share: float) -> Run:
+    """The run, as if after this share of it its losses had become infinite, and then no numbers."""
+    steps = len(run.step_losses)
+    whole = round(share * steps)
+    bad = [math.inf] + [math.nan] * (steps - whole - 1)
+    epochs = tuple(
+        replace(epoch, train_loss=math.nan, test_loss=math.inf)
+        if epoch.number > share * run.plan.epochs
+        else epoch
+        for epoch in run.epochs
+    )
+    return replace(run, step_losses=(*run.step_losses[:whole], *bad), epochs=epochs)
+
+
 def sample_host(name: str = "lab-pc", cores: int = 2) -> Host:
     return Host(
         name=name,

@@ -35,6 +35,11 @@ def explained(runs: Sequence[Run], environment: Environment = ROOMY) -> dict[str
     return {section.title: " ".join(section.sentences) for section in found}
 
 
+def warned(runs: Sequence[Run], rows: Sequence[Row] = ()) -> list[str]:
+    rows = rows or table(runs)
+    return method.warnings(runs, rows, Names(rows, WORDS), WORDS)
+
+
 def timed(run: Run, step: float, wait: float = 0.0) -> Run:
     """The run with steps of one length, in seconds."""
     steps = len(run.step_seconds)
@@ -89,8 +94,9 @@ def test_when_nothing_beats_the_serial_run_it_says_so() -> None:
     ],
 )
 def test_whether_compression_paid(steps: dict[str, float], sentence: str) -> None:
-    runs = changed(lambda run: timed(run, steps[run.plan.compression]), ranks=(1, 2))
+    runs = changed(lambda run: timed(run, steps[run.plan.compression]), ranks=(1, 2), seeds=2)
     assert sentence in summarised(runs)
+    assert "one seed" not in summarised(runs).lower()
 
 
 def test_without_compressed_runs_nothing_is_said_of_compression() -> None:
@@ -170,10 +176,10 @@ def test_places_are_compared_by_checksums() -> None:
 
 def test_ranks_that_drifted_apart_are_a_warning_and_no_praise() -> None:
     runs = sample_runs(HERE)
-    assert method.warnings(runs, table(runs), WORDS) == []
+    assert warned(runs) == []
     assert "bit for bit" in explained(runs)["One model on all ranks"]
     runs[-1] = replace(runs[-1], identical=False)
-    (warning,) = method.warnings(runs, table(runs), WORDS)
+    (warning,) = warned(runs)
     assert runs[-1].folder.name in warning
     assert "drifted apart" in explained(runs)["One model on all ranks"]
 
@@ -182,12 +188,12 @@ def test_what_cannot_be_compared_is_a_warning() -> None:
     runs = sample_runs(HERE, seeds=2)
     rows = table(runs)
     other = [replace(run, dataset="digits") if run.plan.ranks == 4 else run for run in runs]
-    assert any("digits, mnist" in text for text in method.warnings(other, rows, WORDS))
+    assert any("digits, mnist" in text for text in warned(other, rows))
     fewer = runs[:-1]
-    assert method.warnings(fewer, table(fewer), WORDS) == [WORDS("warn_seeds")]
+    assert warned(fewer) == [WORDS("warn_seeds")]
     for field, value in (("script", "mine.py"), ("arguments", ("--lr", "1"))):
         last = replace(runs[-1], plan=replace(runs[-1].plan, **{field: value}))
-        assert len(method.warnings([*fewer, last], rows, WORDS)) == 1
+        assert len(warned([*fewer, last], rows)) == 1
 
 
 def test_long_compressions_get_short_names_that_are_explained() -> None:

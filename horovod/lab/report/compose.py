@@ -29,7 +29,7 @@ def compose(
     return Document(
         language=words.language,
         title=words("title"),
-        warnings=tuple(method.warnings(runs, rows, words)),
+        warnings=tuple(method.warnings(runs, rows, names, words)),
         summary=tuple(summary.sentences(rows, environment, names, words)),
         method=tuple(method.description(runs, names, words)),
         environment=tuple(tables.environment_tables(environment, words)),

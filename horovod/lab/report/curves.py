@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from statistics import mean
@@ -42,9 +43,14 @@ def accuracy_curve(run: Run, is_by_time: bool) -> Curve:
 
 
 def mean_curve(curves: Sequence[Curve]) -> Curve:
-    """Point by point, over seeds; those of a row are of one length unless a run had other data."""
+    """Point by point, over seeds; those of a row are of one length unless a run had other data.
+
+    Points that are not finite are left out: a training that diverged has them, in one seed or all.
+    """
     columns = [list(zip(*parts, strict=False)) for parts in zip(*curves, strict=True)]
-    return [mean(column) for column in columns[0]], [mean(column) for column in columns[1]]
+    points = zip(map(mean, columns[0]), map(mean, columns[1]), strict=True)
+    finite = [(across, up) for across, up in points if math.isfinite(up)]
+    return [across for across, _ in finite], [up for _, up in finite]
 
 
 def draw_loss(rows: Sequence[Row], names: Names, words: Words, is_by_time: bool) -> Figure:

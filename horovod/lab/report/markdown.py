@@ -37,7 +37,8 @@ def page(document: Document, words: Words) -> str:
             blocks.append(bullets(f"<sup>{note.mark}</sup> {escaped(note.text)}" for note in each.notes))
     blocks.append(heading(words("plots_heading")))
     blocks += [picture(each) for each in document.pictures]
-    blocks.append(heading(words("explanation_heading")))
+    if document.explanation:
+        blocks.append(heading(words("explanation_heading")))
     for section in document.explanation:
         blocks += [f"### {escaped(section.title)}", bullets(map(escaped, section.sentences))]
     blocks += [heading(words("runs_heading")), escaped(document.runs.caption), table(document.runs)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable, Sequence
 
+from horovod.lab.report.comparison import undivided_rows
 from horovod.lab.report.names import Names
 from horovod.lab.report.words import Words
 from horovod.lab.results import Row
@@ -33,15 +35,28 @@ def unique(values: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(values))
 
 
-def warnings(runs: Sequence[Run], rows: Sequence[Row], words: Words) -> list[str]:
+def warnings(runs: Sequence[Run], rows: Sequence[Row], names: Names, words: Words) -> list[str]:
     """What makes rows hard to compare, or a result doubtful. None, where all is as it should be."""
     said = unlike(runs, words)
     if len({frozenset(run.plan.seed for run in row.runs) for row in rows}) > 1:
         said.append(words("warn_seeds"))
+    undivided = [names.row(row) for row in undivided_rows(rows)]
+    if undivided:
+        said.append(words("warn_examples", rows=words.listed(undivided)))
+    diverged = [run.folder.name for run in runs if not all(map(math.isfinite, losses(run)))]
+    if diverged:
+        said.append(words("warn_diverged", runs=words.listed(diverged)))
     apart = [run.folder.name for run in runs if not run.identical]
     if apart:
         said.append(words("warn_not_identical", runs=words.listed(apart)))
     return said
+
+
+def losses(run: Run) -> Iterable[float]:
+    """All of the run: of its steps, and of its epochs."""
+    yield from run.step_losses
+    for epoch in run.epochs:
+        yield from (epoch.train_loss, epoch.test_loss)
 
 
 def unlike(runs: Sequence[Run], words: Words) -> list[str]:

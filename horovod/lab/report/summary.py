@@ -6,10 +6,18 @@ from collections.abc import Sequence
 
 from horovod.lab.environment import Environment
 from horovod.lab.report import numbers
-from horovod.lab.report.comparison import crowded_rows, pairs, serial_row, usable_cores
+from horovod.lab.report.comparison import (
+    CLEAR,
+    Pair,
+    crowded_rows,
+    pairs,
+    serial_row,
+    undivided_rows,
+    usable_cores,
+)
 from horovod.lab.report.names import Names
 from horovod.lab.report.words import Words
-from horovod.lab.results import Row
+from horovod.lab.results import Figure, Row
 
 __all__ = ["sentences"]
 
@@ -18,6 +26,7 @@ def sentences(rows: Sequence[Row], environment: Environment, names: Names, words
     return [
         *scope(rows, words),
         *fastest(rows, names, words),
+        *([words("times_of_unequal_work")] if undivided_rows(rows) else []),
         *most_accurate(rows, names, words),
         *compression(rows, names, words),
         *crowded(rows, environment, words),
@@ -65,6 +74,10 @@ def most_accurate(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
     found = {"high": numbers.accuracy(high.accuracy, "%"), "best": names.row(high)}
     if len(rows) == 1:
         return [words("accuracy_of_one", **found)]
+    if numbers.accuracy(Figure(low.accuracy.mean, None)) == numbers.accuracy(
+        Figure(high.accuracy.mean, None)
+    ):
+        return [words("accuracy_equal", high=numbers.accuracy(Figure(high.accuracy.mean, None), "%"))]
     found |= {"low": numbers.accuracy(low.accuracy, "%"), "worst": names.row(low)}
     spreads = [row.accuracy.spread for row in rows]
     known = [spread for spread in spreads if spread is not None]
@@ -79,31 +92,33 @@ def compression(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
     if not found:
         return []
     said = []
-    shrunk = [pair for pair in found if pair.compressed.compression_ratio is not None]
-    if shrunk:
-        most = max(shrunk, key=lambda pair: ratio_of(pair.compressed))
-        ratio = numbers.plain(ratio_of(most.compressed), decimals=2)
+    most = max(found, key=lambda pair: pair.ratio)
+    if most.saves_bytes:
+        ratio = numbers.plain(most.ratio, decimals=2)
         said.append(words("bytes_saved", row=names.row(most.compressed), ratio=ratio))
-    best = max(found, key=lambda pair: pair.saved_time)
-    row, share = names.row(best.compressed), numbers.change(best.saved_time)
-    faster = [pair for pair in found if pair.is_faster]
-    slower = [pair for pair in found if pair.is_slower]
-    if faster:
-        key = "compression_paid" if not slower else "compression_paid_and_cost"
-        said.append(
-            words(key, row=row, share=share, faster=len(faster), slower=len(slower), cases=len(found))
-        )
-    elif best.is_slower:
-        said.append(words("compression_cost", row=row, share=share))
-    else:
-        said.append(words("compression_did_not_pay"))
-    return said
+    best = max([pair for pair in found if pair.is_faster] or found, key=lambda pair: pair.saved_time)
+    key = payment_verdict(found)
+    values: dict[str, object] = {
+        "row": names.row(best.compressed),
+        "share": numbers.change(best.saved_time),
+        "faster": sum(pair.is_faster for pair in found),
+        "slower": sum(pair.is_slower for pair in found),
+        "cases": len(found),
+        "least": f"{100 * CLEAR:.0f} %",
+    }
+    if all(pair.has_spread for pair in found):
+        return [*said, words(key, **values)]
+    return [*said, words(f"{key}_one_seed", **values), words("times_one_seed")]
 
 
-def ratio_of(row: Row) -> float:
-    if row.compression_ratio is None:
-        raise ValueError(f"{row.algorithm} with {row.ranks} ranks has no compression ratio")
-    return row.compression_ratio.mean
+def payment_verdict(found: Sequence[Pair]) -> str:
+    """The key of what is said of time; where a pair is of one seed, it has a form that claims less."""
+    if any(pair.is_faster for pair in found):
+        return "compression_paid_and_cost" if any(pair.is_slower for pair in found) else "compression_paid"
+    if max(found, key=lambda pair: pair.saved_time).is_slower:
+        return "compression_cost"
+    is_smaller = any(pair.saves_bytes for pair in found)
+    return "compression_did_not_pay" if is_smaller else "compression_saved_nothing"
 
 
 def crowded(rows: Sequence[Row], environment: Environment, words: Words) -> list[str]:

@@ -28,9 +28,13 @@ class Column:
     written: Callable[[Figure], str]
     missing: str
     missing_serial: str = ""
+    missing_unsent: str = ""  # where a run of the row sent nothing
 
     def why_missing(self, row: Row) -> str:
-        return self.missing_serial if self.missing_serial and row.algorithm == SERIAL else self.missing
+        if self.missing_serial and row.algorithm == SERIAL:
+            return self.missing_serial
+        is_unsent = any(run.bytes_sent == 0 for run in row.runs)
+        return self.missing_unsent if self.missing_unsent and is_unsent else self.missing
 
 
 COLUMNS = (
@@ -41,7 +45,7 @@ COLUMNS = (
     Column("speed_up", numbers.factor, "why_no_serial"),
     Column("efficiency", numbers.percent, "why_no_serial"),
     Column("bytes_per_step", numbers.byte_count, "why_no_log", "why_no_bytes"),
-    Column("compression_ratio", numbers.factor, "why_no_uncompressed", "why_no_bytes"),
+    Column("compression_ratio", numbers.factor, "why_no_uncompressed", "why_no_bytes", "why_nothing_sent"),
 )
 
 

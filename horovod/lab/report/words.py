@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from horovod.lab.report.sentences_en import SENTENCES as ENGLISH_SENTENCES
+from horovod.lab.report.sentences_zh import SENTENCES as CHINESE_SENTENCES
 from horovod.lab.report.words_en import WORDS as ENGLISH
 from horovod.lab.report.words_zh import WORDS as CHINESE
 
 __all__ = ["LANGUAGES", "NO_BREAK", "Words"]
 
-LANGUAGES = {"en": ENGLISH, "zh": CHINESE}
-
+LANGUAGES = {"en": ENGLISH | ENGLISH_SENTENCES, "zh": CHINESE | CHINESE_SENTENCES}
 
 NO_BREAK = "\N{NO-BREAK SPACE}"  # a number and its unit stay on one line
 

@@ -1,4 +1,7 @@
-"""English. Keys and placeholders are those of words_zh.py; a test holds the two together."""
+"""English headings, names and labels; the sentences on the numbers are in sentences_en.py.
+
+Keys and placeholders are those of words_zh.py; a test holds the two together.
+"""
 
 WORDS = {
     "comma": ", ",
@@ -35,43 +38,6 @@ WORDS = {
     "row_at": "{row} on {place}",
     "shortened": "Short names: {names}.",
     "title_at": "{title}: {place}",
-    # Summary
-    "scope": "{runs} of {script} on the dataset {dataset}, with {epochs} each, from {seeds}.",
-    "only_row": "There is one kind of run, {row}: it trained for {time}.",
-    "fastest": "The fastest was {row}: {time} of training, {speed_up} times as fast as the serial run.",
-    "fastest_is_serial": "Nothing was faster than training serially ({time}); {row} came next with {other}.",
-    "fastest_without_serial": "The fastest was {row}: {time} of training.",
-    "accuracy_of_one": "It reached {high} accuracy on the test data.",
-    "accuracy_same": (
-        "All reached the same accuracy on the test data, as far as the spread between seeds can tell: from "
-        "{low} ({worst}) to {high} ({best})."
-    ),
-    "accuracy_differs": (
-        "The most accurate was {best} with {high}, the least accurate {worst} with {low}; that is more than "
-        "the spread between seeds."
-    ),
-    "accuracy_one_seed": (
-        "The most accurate was {best} with {high}, the least accurate {worst} with {low}; one seed cannot "
-        "tell whether that is more than chance."
-    ),
-    "bytes_saved": "{row} sent {ratio} times fewer bytes than training without compression.",
-    "compression_paid": (
-        "Compression paid: {row} took {share} less time than the same without compression (clearly faster "
-        "in {faster} of {cases} comparisons)."
-    ),
-    "compression_paid_and_cost": (
-        "Compression paid in places: {row} took {share} less time than the same without compression, but of "
-        "{cases} comparisons {faster} came out clearly faster and {slower} clearly slower."
-    ),
-    "compression_cost": (
-        "Compression did not pay here: even the best case, {row}, took {share} more time than the same "
-        "without compression."
-    ),
-    "compression_did_not_pay": "Compression saved bytes and no clear amount of time here.",
-    "crowded": (
-        "Up to {ranks} ranks shared {cores}, so part of what looks like the cost of parallel training is "
-        "the cost of waiting for a core."
-    ),
     # Method
     "script": "Script",
     "arguments": "Its arguments",
@@ -86,17 +52,6 @@ WORDS = {
         "Time is that of training on rank 0, tests of the model left out. Time per step is the median over "
         "all steps; the waiting in it is how long the training thread stood still until the other ranks' "
         "gradients had come. Accuracy is that on the test data after the last epoch."
-    ),
-    # Warnings
-    "warn_datasets": "The runs used different datasets ({values}); their rows cannot be compared.",
-    "warn_scripts": "The parallel runs are of different scripts ({values}); their rows cannot be compared.",
-    "warn_arguments": "The runs were given different arguments ({values}).",
-    "warn_epochs": (
-        "The runs had different numbers of epochs ({values}); times and accuracies cannot be compared."
-    ),
-    "warn_seeds": "Not all rows have the same seeds, as if runs were missing.",
-    "warn_not_identical": (
-        "The ranks did not end with the same parameters in: {runs}. These results are not to be trusted."
     ),
     # Environment
     "part": "Part",
@@ -151,6 +106,7 @@ WORDS = {
     "why_no_uncompressed": (
         "There is no run without compression with as many devices at this place to compare with."
     ),
+    "why_nothing_sent": "Nothing was sent, so there is nothing to compare.",
     # Plots
     "loss_axis": "loss",
     "accuracy_axis": "accuracy on the test data, %",
@@ -191,94 +147,6 @@ WORDS = {
         "(10⁰) means that an element became 0, and the left end holds all that came back exactly. NMSE is "
         "|restored − x|² / |x|² of all."
     ),
-    # Explanation
-    "speed_title": "Speed-up",
-    "no_serial": "There is no serial run, so no speed-up can be computed. Add 1 to --np.",
-    "steps_divided": (
-        "For one epoch {row} took {steps} steps where the serial run took {serial_steps}: each rank trains "
-        "on its own part of the data, and one step of all ranks uses {ranks} times as many examples."
-    ),
-    "steps_same": "{row} took as many steps for an epoch as the serial run ({steps} and {serial_steps}).",
-    "steps_other": "For one epoch {row} took {steps} steps, the serial run {serial_steps}.",
-    "speed_best": (
-        "Ideal is a speed-up equal to the number of devices. The most efficient row is {row}: speed-up "
-        "{speed_up} with {ranks} devices, an efficiency of {efficiency}."
-    ),
-    "speed_worst": (
-        "The least efficient is {row}: speed-up {speed_up} with {ranks} devices, an efficiency of "
-        "{efficiency}."
-    ),
-    "slower_than_serial": "That is slower than one device alone.",
-    "near_ideal": "That is close to the ideal.",
-    "part_of_ideal": "That is more than half of the ideal.",
-    "far_from_ideal": "That is less than half of the ideal.",
-    "limits_title": "What limits it",
-    "wait_share": "A step of {row} takes {step} ms, {wait} ms of them ({share} %) waiting for other ranks.",
-    "compute_beside_serial": "The other {compute} ms are {factor} times the serial step of {alone} ms.",
-    "limit_none": "Neither adds a tenth of a serial step.",
-    "limit_waiting": "So waiting is what keeps it from the ideal most.",
-    "limit_cores": (
-        "So slower computation keeps it from the ideal most: there are more ranks than cores, and they take "
-        "turns."
-    ),
-    "limit_unknown": (
-        "So slower computation keeps it from the ideal most. How many cores the ranks shared is not known."
-    ),
-    "limit_compute": (
-        "So slower computation keeps it from the ideal most. There is a core for each rank; what else they "
-        "share, such as memory, caches and the engine's own threads, is not measured here."
-    ),
-    "pay_title": "Does compression pay?",
-    "pair_faster": "{row}: {time} rather than {plain}, {share} faster.",
-    "pair_slower": "{row}: {time} rather than {plain}, {share} slower.",
-    "pair_same": "{row}: {time} and {plain}, no clear difference ({share}).",
-    "waiting_less": (
-        "It sends {ratio} times fewer bytes and waits {wait} rather than {plain} per step: the transfer was "
-        "part of what ranks waited for."
-    ),
-    "waiting_more": (
-        "It sends {ratio} times fewer bytes, yet waits {wait} rather than {plain} per step: most likely, "
-        "encoding and decoding took longer than the shorter transfer saved."
-    ),
-    "waiting_same": (
-        "It sends {ratio} times fewer bytes and waits about as long ({wait} and {plain} per step): bytes "
-        "are not what ranks waited for."
-    ),
-    "rule": (
-        "A difference counts as clear when it is more than {share} and more than twice the larger spread."
-    ),
-    "between_places": (
-        "The same training with {row}: {first} per step ({here}) and {second} ({there}), {factor} times as "
-        "long."
-    ),
-    "learning_title": "Accuracy",
-    "accuracy_change": "Compression changed accuracy most in {row}: by {points} percentage points.",
-    "within_seeds": (
-        "That is no more than twice the spread between seeds ({spread}), so the data show no effect."
-    ),
-    "beyond_seeds": (
-        "That is more than twice the spread between seeds ({spread}), so it is probably an effect."
-    ),
-    "seeds_unknown": "With one seed it cannot be said how much chance alone changes; --seeds 3 would tell.",
-    "codec_loses": "One encoding by {codec} loses {share} of the energy of normally distributed numbers.",
-    "fewer_updates_lower": (
-        "{row} updated the model {steps} times where the serial run did {alone} times, and ended {points} "
-        "percentage points lower: fewer and larger steps can cost accuracy when the number of epochs is "
-        "kept."
-    ),
-    "fewer_updates_not_lower": (
-        "{row} updated the model {steps} times where the serial run did {alone} times, and did not end "
-        "lower ({points} percentage points)."
-    ),
-    "same_model_title": "One model on all ranks",
-    "places_same": (
-        "Where the ranks run changed nothing: the same training ended with the same checksum everywhere."
-    ),
-    "places_apart": (
-        "The checksums of different places are not all equal; sums may be split differently there."
-    ),
-    "identical": "In every parallel run all ranks ended with the same parameters, bit for bit.",
-    "not_identical": "In {runs} the ranks drifted apart; the accuracy is that of rank 0 alone.",
     # Runs
     "runs_caption": (
         "Each folder holds plan.json (what was asked for), log.jsonl (every step) and output.txt (what the "

@@ -1,0 +1,121 @@
+"""What a report says where there is little to say: few runs, equal figures, diverged training."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from lab_samples import diverged, sample_environment, sample_host, sample_runs
+from report_pages import TableReader
+
+from horovod.lab.report import curves, explanation, method, plots, summary, write
+from horovod.lab.report.names import Names
+from horovod.lab.report.words import LANGUAGES, Words
+from horovod.lab.results import table
+from horovod.lab.runs import Run
+
+HERE = Path("/lab")
+
+
+@pytest.fixture
+def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take seconds."""
+    monkeypatch.setattr(plots, "pictures", lambda *_: [])
+
+
+def pages(folder: Path, runs: Sequence[Run], language: str) -> tuple[str, str]:
+    """HTML and Markdown."""
+    write(folder, runs, table(runs), sample_environment(), language)
+    html, text = ((folder / name).read_text(encoding="utf-8") for name in ("report.html", "report.md"))
+    return html, text
+
+
+def learned(runs: Sequence[Run], language: str) -> tuple[str, str]:
+    """Summary, and the sentences on accuracy."""
+    rows, words = table(runs), Words(language)
+    names, environment = Names(rows, words), sample_environment(sample_host(cores=64))
+    found = explanation.sections(rows, environment, [], names, words)
+    accuracy = next(" ".join(each.sentences) for each in found if each.title == words("learning_title"))
+    return " ".join(summary.sentences(rows, environment, names, words)), accuracy
+
+
+@pytest.mark.usefixtures("without_plots")
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_serial_run_alone_has_no_empty_heading(tmp_path: Path, language: str) -> None:
+    heading = Words(language)("explanation_heading")
+    for page in pages(tmp_path, sample_runs(tmp_path, ranks=(1,)), language):
+        assert heading not in page
+        assert "explanation-heading" not in page
+    for page in pages(tmp_path, sample_runs(tmp_path), language):
+        assert heading in page
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_equal_accuracies_are_called_equal(seeds: int, language: str) -> None:
+    words = Words(language)
+    runs = [
+        replace(run, epochs=(*run.epochs[:-1], replace(run.epochs[-1], accuracy=0.97)))
+        for run in sample_runs(HERE, seeds=seeds)
+    ]
+    summarised, accuracy = learned(runs, language)
+    assert words("accuracy_equal", high="97.00\N{NO-BREAK SPACE}%") in summarised
+    assert words("accuracy_unchanged") in accuracy
+    assert words("seeds_unknown") not in accuracy
+    assert words("fewer_updates_equal", row="none × 4", steps=117, alone=470) in accuracy
+    assert "0.00" not in accuracy
+
+
+@pytest.mark.usefixtures("without_plots")
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_ratio_of_nothing_sent_says_so(tmp_path: Path, language: str) -> None:
+    words = Words(language)
+    runs = [replace(run, bytes_sent=0) for run in sample_runs(tmp_path)]
+    html, text = pages(tmp_path, runs, language)
+    assert TableReader(html).tables["results"][2][9][0] == "–"
+    for page in (html, text):
+        assert words("why_nothing_sent") in page
+        assert words("why_no_uncompressed") not in page
+    only = [run for run in sample_runs(tmp_path) if run.plan.compression != "none" or run.plan.ranks == 1]
+    for page in pages(tmp_path, only, language):
+        assert words("why_nothing_sent") not in page
+        assert words("why_no_uncompressed") in page
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+@pytest.mark.parametrize("part", ["step_losses", "train_loss", "test_loss"])
+def test_a_training_that_diverged_is_a_warning(part: str, value: float) -> None:
+    runs = sample_runs(HERE)
+    last = runs[-1]
+    if part == "step_losses":
+        runs[-1] = replace(last, step_losses=(*last.step_losses[:-1], value))
+    else:
+        runs[-1] = replace(last, epochs=(replace(last.epochs[0], **{part: value}),))
+    for language in LANGUAGES:
+        rows, words = table(runs), Words(language)
+        found = method.warnings(runs, rows, Names(rows, words), words)
+        assert found == [words("warn_diverged", runs=last.folder.name)]
+
+
+@pytest.mark.parametrize("share", [0.5, 0.0])
+def test_plots_leave_losses_out_that_are_not_finite(tmp_path: Path, share: float) -> None:
+    """Half of each run, or all of it."""
+    runs = [diverged(run, share) for run in sample_runs(tmp_path, ("none",), (1, 2), epochs=2)]
+    write(tmp_path, runs, table(runs), sample_environment(), "en")
+    for path in (tmp_path / "plots").glob("*.svg"):
+        source = path.read_text(encoding="utf-8")
+        assert not re.search(r' d="[^"]*(?:nan|inf)', source), path.name
+        assert len(source) < 200_000
+    assert "The training diverged in" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_what_stays_of_a_curve_is_what_was_finite(tmp_path: Path) -> None:
+    run = sample_runs(tmp_path, ranks=(1,))[0]
+    whole = curves.loss_curve(run, is_by_time=False)
+    across, up = curves.mean_curve([curves.loss_curve(diverged(run, 0.5), is_by_time=False)])
+    half = curves.POINTS // 2
+    assert (across, up) == (whole[0][:half], whole[1][:half])
