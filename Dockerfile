@@ -26,13 +26,15 @@ COPY scripts/install_torch.sh scripts/
 RUN TORCH_VERSION="${TORCH_VERSION}" TORCH_INDEX="${TORCH_INDEX}" CUDA="${CUDA}" \
     bash scripts/install_torch.sh /opt/horovod/bin/python
 
-# The wheel. It is installed below /package, to be laid over the environment.
+# The wheel. It is installed below /package, to be laid over the environment. Its files are compiled with the hashes of
+# their sources, because times may change by a second on the way from one stage into another.
 FROM builder AS wheel
 COPY setup.py pyproject.toml CMakeLists.txt MANIFEST.in LICENSE README.md ./
 COPY build_support build_support
 COPY horovod horovod
 RUN /opt/horovod/bin/pip wheel --quiet --no-deps --wheel-dir /wheels . \
-    && /opt/horovod/bin/pip install --quiet --no-deps --root /package /wheels/*.whl
+    && /opt/horovod/bin/pip install --quiet --no-deps --no-compile --root /package /wheels/*.whl \
+    && /opt/horovod/bin/python -m compileall -q --invalidation-mode checked-hash -s /package -p / /package
 ARG EXTRAS=examples,lab,test
 COPY scripts/requirements_of.py scripts/
 RUN /opt/horovod/bin/pip install --quiet packaging \

@@ -114,7 +114,7 @@ def test_a_log_that_was_spoiled_later(tmp_path: Path) -> None:
 def test_a_hang_up_ends_it_unless_it_is_told_not_to(tmp_path: Path) -> None:
     script = write_script(tmp_path)
     words = [*TWO, str(script), "--seeds", "1", "--np", "1", "--", "--pause", "1"]
-    for before, code in ((["env"], 129), (["nohup"], 0)):
+    for before, code in ((["env", "--default-signal=HUP"], 129), (["nohup"], 0)):
         folder = tmp_path / before[0]
         folder.mkdir()
         process = start(folder, *words, before=before)

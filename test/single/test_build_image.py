@@ -61,6 +61,6 @@ def test_nobody_builds(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_make_image_calls_it() -> None:
     shown = subprocess.run(
-        ["make", "-n", "image"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "-n", "--no-print-directory", "image"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     assert shown.strip() == "bash scripts/build_image.sh horovod"
