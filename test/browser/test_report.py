@@ -52,7 +52,8 @@ def test_nothing_is_broken(report: Path, page_at: PageAt, width: int, scheme: st
     wide = (
         "[...document.querySelectorAll('.scroll')].filter((box) => box.scrollWidth > box.clientWidth).length"
     )
-    assert page.evaluate(wide) == (0 if width > 1000 else 1)  # tables are whole; on a phone the command scrolls
+    # Tables are whole; on a phone the command scrolls.
+    assert page.evaluate(wide) == (0 if width > 1000 else 1)
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(247, 248, 249)") == (scheme == "light")
 

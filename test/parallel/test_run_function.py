@@ -141,7 +141,8 @@ def test_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 SCRIPT = """
 import horovod, os, signal, threading, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has its children ignore it
+# A shell in the background has its children ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 threading.Timer({delay}, lambda: os.kill(os.getpid(), signal.{name})).start()
 horovod.run(lambda: print("up", flush=True) or time.sleep(300), num_proc=2)
 """
