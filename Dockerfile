@@ -42,10 +42,12 @@ RUN /opt/horovod/bin/pip install --quiet packaging \
        /opt/horovod/bin/python scripts/requirements_of.py --always $(echo "${EXTRAS}" | tr , ' ') \
        | grep -v '^playwright' > /requirements.txt  # it drives a browser, and there is none here
 
-# Everything but this package: made anew only when PyTorch or the list of requirements changes.
+# Everything but this package: made anew only when PyTorch or the list of requirements changes. Compiled with hashes, too;
+# as with pip, a file that is written for a later Python is left as it is.
 FROM environment AS packages
 COPY --from=wheel /requirements.txt /
-RUN /opt/horovod/bin/pip install --quiet --requirement /requirements.txt
+RUN /opt/horovod/bin/pip install --quiet --requirement /requirements.txt \
+    && (/opt/horovod/bin/python -m compileall -q -f -j 0 --invalidation-mode checked-hash /opt/horovod/lib || true)
 
 # What is shipped: Python, its environment, ssh, and nothing that compiles.
 FROM ${BASE}
