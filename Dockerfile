@@ -47,7 +47,7 @@ RUN /opt/horovod/bin/pip install --quiet packaging \
 FROM environment AS packages
 COPY --from=wheel /requirements.txt /
 RUN /opt/horovod/bin/pip install --quiet --requirement /requirements.txt \
-    && (/opt/horovod/bin/python -m compileall -q -f -j 0 --invalidation-mode checked-hash /opt/horovod/lib || true)
+    && (/opt/horovod/bin/python -m compileall -q -f --invalidation-mode checked-hash /opt/horovod/lib || true)
 
 # What is shipped: Python, its environment, ssh, and nothing that compiles.
 FROM ${BASE}
