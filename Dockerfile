@@ -14,8 +14,10 @@ RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends g++ make python3-dev python3-venv \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
+# With SOURCE_DATE_EPOCH, compiled Python files hold hashes of their sources instead of times, which are rounded on the way
+# from one stage into another: a rank would compile again what seems to have changed. Which second it names does not matter.
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 SOURCE_DATE_EPOCH=1767225600
 RUN python3 -m venv /opt/horovod
-ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
 # PyTorch before the sources, which change more often.
 FROM builder AS environment
@@ -26,15 +28,13 @@ COPY scripts/install_torch.sh scripts/
 RUN TORCH_VERSION="${TORCH_VERSION}" TORCH_INDEX="${TORCH_INDEX}" CUDA="${CUDA}" \
     bash scripts/install_torch.sh /opt/horovod/bin/python
 
-# The wheel. It is installed below /package, to be laid over the environment. Its files are compiled with the hashes of
-# their sources, because times may change by a second on the way from one stage into another.
+# The wheel. It is installed below /package, to be laid over the environment.
 FROM builder AS wheel
 COPY setup.py pyproject.toml CMakeLists.txt MANIFEST.in LICENSE README.md ./
 COPY build_support build_support
 COPY horovod horovod
 RUN /opt/horovod/bin/pip wheel --quiet --no-deps --wheel-dir /wheels . \
-    && /opt/horovod/bin/pip install --quiet --no-deps --no-compile --root /package /wheels/*.whl \
-    && /opt/horovod/bin/python -m compileall -q --invalidation-mode checked-hash -s /package -p / /package
+    && /opt/horovod/bin/pip install --quiet --no-deps --root /package /wheels/*.whl
 ARG EXTRAS=examples,lab,test
 COPY scripts/requirements_of.py scripts/
 RUN /opt/horovod/bin/pip install --quiet packaging \
@@ -42,12 +42,10 @@ RUN /opt/horovod/bin/pip install --quiet packaging \
        /opt/horovod/bin/python scripts/requirements_of.py --always $(echo "${EXTRAS}" | tr , ' ') \
        | grep -v '^playwright' > /requirements.txt  # it drives a browser, and there is none here
 
-# Everything but this package: made anew only when PyTorch or the list of requirements changes. Compiled with hashes, too;
-# as with pip, a file that is written for a later Python is left as it is.
+# Everything but this package: made anew only when PyTorch or the list of requirements changes.
 FROM environment AS packages
 COPY --from=wheel /requirements.txt /
-RUN /opt/horovod/bin/pip install --quiet --requirement /requirements.txt \
-    && (/opt/horovod/bin/python -m compileall -q -f --invalidation-mode checked-hash /opt/horovod/lib || true)
+RUN /opt/horovod/bin/pip install --quiet --requirement /requirements.txt
 
 # What is shipped: Python, its environment, ssh, and nothing that compiles.
 FROM ${BASE}
