@@ -45,6 +45,7 @@ check: $(VENV)/.tests ## style, types, size budget, layers
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/python scripts/check_budget.py
+	@$(BIN)/python scripts/check_cuda.py
 	@$(BIN)/pytest -q test/single/test_layers.py
 
 bench: $(VENV)/.tests ## codecs, allreduce and the engine beside memcpy, MPI and gloo
@@ -78,7 +79,7 @@ $(VENV)/.torch: $(VENV)/.made
 
 $(VENV)/.package: $(VENV)/.torch $(BUILD_INPUTS)
 	@bash scripts/check_prerequisites.sh $(PYTHON)
-	@echo "building and installing horovod (about a minute)"
+	@echo "building and installing horovod (about a minute; two more where CUDA is found)"
 	@$(PIP) --editable .
 	@touch $@
 
@@ -94,5 +95,6 @@ $(VENV)/.tests: $(VENV)/.lab
 	@echo "installing what the checks and tests need"
 	@$(PIP) $$($(BIN)/python scripts/requirements_of.py test) $$($(BIN)/python scripts/requirements_of.py check) \
 		$$($(BIN)/python scripts/requirements_of.py docs) \
+		$$($(BIN)/python scripts/requirements_of.py friends) \
 		$$($(BIN)/python -m build_support.requirements)
 	@touch $@

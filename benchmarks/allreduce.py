@@ -2,6 +2,7 @@
 
     python benchmarks/allreduce.py                        # 2 and 4 ranks, 1 KB to 100 MB, about two minutes
     python benchmarks/allreduce.py --np 2 --sizes 25e6 --only MPI gloo none bit8 --out allreduce.json
+    python benchmarks/allreduce.py --device cuda          # of tensors on GPUs, beside NCCL if it can be
 
 Starts mpirun of its own environment once per number of ranks. docs/benchmarks.md defines every column.
 """
@@ -15,15 +16,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import report
+from on_gpus import allreduce as gpu_allreduce
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 25_000_000, 100_000_000)
 RIVALS = ("MPI", "gloo")
 YARDSTICK = "memcpy"  # of all ranks at the same moment: the limit of what goes through memory
 NAMES = (*RIVALS, YARDSTICK, "none", "fp16", "bf16", "bit16", "bit8")
+GPU_NAMES = ("NCCL", "gloo", YARDSTICK, "none", "bit16", "bit8", "int8")
 RESULT_VARIABLE = "ALLREDUCE_BENCHMARK_RESULT"  # tells the ranks where rank 0 writes its records
 
 
@@ -49,11 +53,16 @@ def command(ranks: int, words: list[str]) -> list[str]:
     return [mpirun(), "-np", str(ranks), *settings, "-x", RESULT_VARIABLE, sys.executable, __file__, *words]
 
 
-def launch(ranks: int, words: list[str], limit: float) -> dict[str, Any]:
-    """Run the ranks and return rank 0's document, whose existence, not mpirun's exit code, proves success."""
+def launch(
+    ranks: int, words: list[str], limit: float, settings: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Run the ranks and return rank 0's document, whose existence, not mpirun's exit code, proves success.
+
+    settings: environment variables for the ranks.
+    """
     with tempfile.TemporaryDirectory(prefix="allreduce-") as folder:
         result = Path(folder) / "result.json"
-        environment = os.environ | {RESULT_VARIABLE: str(result)}
+        environment = os.environ | {RESULT_VARIABLE: str(result), **(settings or {})}
         process = subprocess.Popen(command(ranks, words), env=environment)
         try:
             code = process.wait(timeout=limit)
@@ -145,7 +154,11 @@ def arguments(words: list[str]) -> argparse.Namespace:
     option = parser.add_argument
     option("--np", type=int, nargs="+", default=[2, 4], metavar="N", help="numbers of ranks (default 2 4)")
     option("--sizes", type=float, nargs="+", default=list(SIZES), metavar="BYTES", help="bytes per rank")
-    option("--only", nargs="+", choices=NAMES, default=list(NAMES), help="contenders (default: all)")
+    option("--device", choices=["cpu", "cuda"], default="cpu", help="where the tensors are (default cpu)")
+    everybody = sorted({*NAMES, *GPU_NAMES})
+    option("--only", nargs="+", choices=everybody, help="contenders (default: all)")
+    transports = ["auto", "nccl", "host"]
+    option("--transports", nargs="+", choices=transports, help="with --device cuda: HOROVOD_GPU_TRANSPORT")
     option("--seconds", type=float, default=8.0, help="time to spend on each size (default 8)")
     option("--rounds", type=int, nargs=2, default=[11, 301], metavar=("FEWEST", "MOST"), help="per size")
     option("--limit", type=float, default=600.0, help="seconds after which a run is ended (default 600)")
@@ -154,6 +167,13 @@ def arguments(words: list[str]) -> argparse.Namespace:
     chosen = parser.parse_args(words)
     if chosen.quick:
         chosen.sizes, chosen.rounds = [1_000, 100_000], [2, 2]
+    possible = GPU_NAMES if chosen.device == "cuda" else NAMES
+    chosen.only = chosen.only or list(possible)
+    strangers = [name for name in chosen.only if name not in possible]
+    if strangers:
+        parser.error(f"--only: {', '.join(strangers)} cannot be had with --device {chosen.device}")
+    if chosen.transports and chosen.device == "cpu":
+        parser.error("--transports goes with --device cuda")
     chosen.sizes = [int(size) for size in chosen.sizes]
     if any(size < 4 or size % 4 for size in chosen.sizes):
         parser.error("--sizes are bytes of float32: multiples of 4, at least 4")
@@ -168,8 +188,11 @@ def main(words: list[str]) -> int:
         import allreduce_worker
 
         limits = (chosen.rounds[0], chosen.rounds[1])
-        allreduce_worker.run(chosen.only, chosen.sizes, chosen.seconds, limits, os.environ[RESULT_VARIABLE])
+        plan = allreduce_worker.Plan(chosen.only, chosen.sizes, chosen.seconds, limits, chosen.device)
+        allreduce_worker.run(plan, os.environ[RESULT_VARIABLE])
         return 0
+    if chosen.device == "cuda":
+        return gpu_allreduce.main(chosen, words)
     facts = report.machine()
     print("Allreduce of N(0,1) float32 on one host, contenders interleaved; time = slowest rank, median;")
     print("algbw = bytes per rank / time in GB/s; x best = speed-up over the better of MPI and gloo;")

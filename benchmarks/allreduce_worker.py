@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -12,6 +13,8 @@ import report
 import torch
 from contenders import COMPRESSIONS, YARDSTICK, Bound, Contender, Tensors, open_contenders
 from mpi4py import MPI
+from on_gpus.place import CPU, Place, open_place
+from on_gpus.stages import stages_of
 
 MODES = ("in_place", "out_of_place")
 WARM_UP = 3  # calls of each kind before timing: pages, response cache, gloo's connections
@@ -38,9 +41,17 @@ def integers(count: int, rank: int, size: int) -> torch.Tensor:
     return torch.from_numpy(pattern.astype(np.float32))
 
 
-def make_tensors(count: int) -> Tensors:
+def tolerance(name: str, size: int) -> float:
+    """How far a sum of `integers` may be off. int8's steps are of 1/127 of a block's largest element.
+
+    Each contribution, and the sum, loses half a step at most. Other sums are off by 1 where they are wrong.
+    """
+    return 2 * size * max(1, min(2, 16 // size)) / 127 if name == "int8" else 0.0
+
+
+def make_tensors(count: int, place: Place) -> Tensors:
     # fill_ writes every page, so that no contender pays for the first touch.
-    return Tensors(*(torch.empty(count).fill_(0.0) for _ in range(3)))
+    return Tensors(*(torch.empty(count, device=place.device).fill_(0.0) for _ in range(3)))
 
 
 def normal(count: int, rank: int) -> torch.Tensor:
@@ -59,8 +70,8 @@ def check(contender: Contender, bound: Bound, tensors: Tensors, comm: MPI.Comm) 
     for mode in MODES:
         tensors.work.copy_(tensors.source)
         tensors.target.zero_()
-        result = getattr(bound, mode)()
-        wrong = torch.nonzero(result != expected)
+        result = getattr(bound, mode)().cpu()
+        wrong = torch.nonzero((result - expected).abs() > tolerance(contender.name, comm.size))
         report_here = ""
         if len(wrong):
             at = int(wrong[0])
@@ -75,10 +86,10 @@ def check(contender: Contender, bound: Bound, tensors: Tensors, comm: MPI.Comm) 
 
 def error(bound: Bound, tensors: Tensors, comm: MPI.Comm) -> float:
     """NMSE of the sum of N(0,1) data against the float64 sum; raises unless all ranks hold the same bytes."""
-    exact = tensors.source.numpy().astype(np.float64)
+    exact = tensors.source.cpu().numpy().astype(np.float64)
     comm.Allreduce(MPI.IN_PLACE, exact, MPI.SUM)
     tensors.work.copy_(tensors.source)
-    result = bound.in_place().numpy()
+    result = bound.in_place().cpu().numpy()
     first = comm.bcast(result.tobytes())
     differing = [rank for rank, same in enumerate(comm.allgather(result.tobytes() == first)) if not same]
     if differing:
@@ -86,7 +97,7 @@ def error(bound: Bound, tensors: Tensors, comm: MPI.Comm) -> float:
     return float(np.square(result - exact).sum() / np.square(exact).sum())
 
 
-def once(bound: Bound, mode: str, tensors: Tensors, comm: MPI.Comm) -> float:
+def once(bound: Bound, mode: str, tensors: Tensors, comm: MPI.Comm, place: Place) -> float:
     """Seconds per call on this rank, in a burst of calls after fresh data, an untimed call and a barrier.
 
     As in nccl-tests, small sizes are timed in bursts: what the previous contender left behind, and a barrier
@@ -96,10 +107,12 @@ def once(bound: Bound, mode: str, tensors: Tensors, comm: MPI.Comm) -> float:
     result = call()
     tensors.work.copy_(tensors.source)
     calls = calls_per_burst(4 * tensors.work.numel())
+    place.synchronize()
     comm.Barrier()
     begin = time.perf_counter()
     for _ in range(calls):
         result = call()
+    place.synchronize()
     elapsed = time.perf_counter() - begin
     del result
     return elapsed / calls
@@ -109,14 +122,16 @@ def calls_per_burst(size: int) -> int:
     return max(1, min(MOST_CALLS, BURST_BYTES // max(size, 1)))
 
 
-def measure(bounds: list[Bound], tensors: Tensors, comm: MPI.Comm, rounds: int) -> np.ndarray[Any, Any]:
+def measure(
+    bounds: list[Bound], tensors: Tensors, comm: MPI.Comm, place: Place, rounds: int
+) -> np.ndarray[Any, Any]:
     """Seconds by [contender, mode, round], the slowest rank's. All run once per round, in a turning order."""
     seconds = np.zeros((len(bounds), len(MODES), rounds))
     for number in range(rounds):
-        for place in range(len(bounds)):
-            which = (place + number) % len(bounds)
+        for turn in range(len(bounds)):
+            which = (turn + number) % len(bounds)
             for column, mode in enumerate(MODES):
-                seconds[which, column, number] = once(bounds[which], mode, tensors, comm)
+                seconds[which, column, number] = once(bounds[which], mode, tensors, comm, place)
     comm.Allreduce(MPI.IN_PLACE, seconds, MPI.MAX)
     return seconds
 
@@ -128,11 +143,11 @@ def rounds_for(round_seconds: float, budget: float, limits: tuple[int, int]) -> 
 
 
 def measure_size(
-    size: int, contenders: list[Contender], comm: MPI.Comm, budget: float, limits: tuple[int, int]
+    size: int, contenders: list[Contender], comm: MPI.Comm, plan: Plan, place: Place
 ) -> list[dict[str, Any]]:
     """Check, warm up and time all on `size` bytes of float32 per rank; a record per contender and mode."""
     count = size // 4
-    tensors = make_tensors(count)
+    tensors = make_tensors(count, place)
     bounds = [contender.bind(tensors) for contender in contenders]
     for contender, bound in zip(contenders, bounds, strict=True):
         if contender.name != YARDSTICK:
@@ -142,10 +157,11 @@ def measure_size(
         0.0 if contender.name == YARDSTICK else error(bound, tensors, comm)
         for contender, bound in zip(contenders, bounds, strict=True)
     ]
-    warm = measure(bounds, tensors, comm, WARM_UP)
+    warm = measure(bounds, tensors, comm, place, WARM_UP)
     calls = 1 + calls_per_burst(size)
-    rounds = rounds_for(calls * float(warm[:, :, -1].sum()), budget, limits)
-    seconds = measure(bounds, tensors, comm, rounds)
+    rounds = rounds_for(calls * float(warm[:, :, -1].sum()), plan.budget, plan.limits)
+    seconds = measure(bounds, tensors, comm, place, rounds)
+    stages = stages_of(contenders, bounds, comm, place) if place.is_gpu else {}
     records = []
     for which, contender in enumerate(contenders):
         for column, mode in enumerate(MODES):
@@ -163,6 +179,7 @@ def measure_size(
                     "rounds": rounds,
                     "algbw_gb_per_s": size / typical / report.GIGA,
                     "nmse": errors[which],
+                    "stages": stages.get(contender.name),
                 }
             )
     return records
@@ -177,26 +194,39 @@ def idle_share(comm: MPI.Comm) -> float:
     return float(comm.allreduce(share, MPI.MAX))
 
 
-def run(names: list[str], sizes: list[int], budget: float, limits: tuple[int, int], result_path: str) -> None:
+@dataclass(frozen=True)
+class Plan:
+    """What is measured, for how many seconds each size, and in how many rounds."""
+
+    names: list[str]
+    sizes: list[int]
+    budget: float
+    limits: tuple[int, int]
+    device: str = "cpu"
+
+
+def run(plan: Plan, result_path: str) -> None:
     """What every rank executes. Rank 0 writes the records to `result_path`; the launcher makes the tables."""
     comm = MPI.COMM_WORLD.Dup()
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
-    ours = [name for name in names if name in COMPRESSIONS]
+    ours = [name for name in plan.names if name in COMPRESSIONS]
     try:
+        local_rank = comm.Split_type(MPI.COMM_TYPE_SHARED).rank
+        place = open_place(comm.rank, local_rank) if plan.device == "cuda" else CPU
         if ours:
             import horovod.torch as hvd
 
             hvd.init()
-        contenders = open_contenders(names, comm)
+        contenders = open_contenders(plan.names, comm)
         idle = idle_share(comm)
         records: list[dict[str, Any]] = []
-        for size in sizes:
-            records += measure_size(size, contenders, comm, budget, limits)
+        for size in plan.sizes:
+            records += measure_size(size, contenders, comm, plan, place)
         if comm.rank == 0:
             library = MPI.Get_library_version().split(",")[0].strip("\x00 \n")
             facts = {"torch": torch.__version__, "mpi": library, "idle processor share": f"{idle:.1%}"}
-            report.write_json(result_path, {"facts": facts, "rows": records})
+            report.write_json(result_path, {"facts": facts | place.facts, "rows": records})
         for contender in contenders:
             contender.close()
         if ours:

@@ -4,6 +4,7 @@
     python benchmarks/codec.py --codecs bit8/128 int8/128
     python benchmarks/codec.py --level scalar       # the defining twin instead of this machine's best kernel
     python benchmarks/codec.py --out codec.json
+    python benchmarks/codec.py --device cuda        # a GPU's kernels, beside its own copies
 
 GB/s counts the float32 side of a call (count * 4 bytes), whatever the encoded size: all rows compare.
 Every contender runs once per round, in an order that moves on by one each round; figures are medians.
@@ -24,15 +25,29 @@ import ml_dtypes
 import numpy as np
 import report
 import torch
+from on_gpus import codec as gpu_codec
 
 from horovod import _native
 
 FLOAT32 = 6  # the core's number for float32
 CODECS = (
-    "bit8/128", "bit8/32", "bit8/256", "bit8/128/e5m2", "bit8/256/e3m4", "bit8/128/stochastic",
-    "int8/128", "int8/32", "int8/128/stochastic",
-    "int4/128", "int4/32", "int4/128/stochastic", "int4/128/hadamard", "int4/128/stochastic/hadamard",
-    "int4/128/hadamard/lloyd", "int4/1024/hadamard/lloyd", "bit16",
+    "bit8/128",
+    "bit8/32",
+    "bit8/256",
+    "bit8/128/e5m2",
+    "bit8/256/e3m4",
+    "bit8/128/stochastic",
+    "int8/128",
+    "int8/32",
+    "int8/128/stochastic",
+    "int4/128",
+    "int4/32",
+    "int4/128/stochastic",
+    "int4/128/hadamard",
+    "int4/128/stochastic/hadamard",
+    "int4/128/hadamard/lloyd",
+    "int4/1024/hadamard/lloyd",
+    "bit16",
 )
 OUTSIDE = "ml_dtypes.float8_e4m3fn"  # the outside implementation that encode speed is compared with
 
@@ -209,7 +224,9 @@ def arguments(words: list[str]) -> argparse.Namespace:
         description="Codec speed, error and size beside memcpy, torch and ml_dtypes."
     )
     option = parser.add_argument
-    option("--size-mb", type=float, default=100.0, help="float32 input in MB of 10^6 bytes (default 100)")
+    option("--device", choices=["cpu", "cuda"], default="cpu", help="whose codecs (default cpu)")
+    option("--size-mb", type=float, nargs="+", help="MB of 10^6 bytes (default 100; cuda 16 to 1024)")
+    option("--dtype", choices=["float32", "float16", "bfloat16"], default="float32", help="of cuda's input")
     option("--rounds", type=int, default=11, help="timed rounds over all contenders (default 11)")
     option("--codecs", nargs="+", default=CODECS, metavar="NAME", help="like bit8/128/e5m2 (default: many)")
     option("--level", default="", help="scalar, baseline, x86-64-v3, x86-64-v4 (default: the best here)")
@@ -217,20 +234,28 @@ def arguments(words: list[str]) -> argparse.Namespace:
     option("--out", default="", help="also write the figures to this JSON file")
     option("--quick", action="store_true", help="1 MB and 2 rounds: shows that it runs, measures nothing")
     chosen = parser.parse_args(words)
+    on_gpu = chosen.device == "cuda"
+    chosen.size_mb = chosen.size_mb or (list(gpu_codec.SIZES_MB) if on_gpu else [100.0])
     if chosen.quick:
-        chosen.size_mb, chosen.rounds = 1.0, 2
+        chosen.size_mb, chosen.rounds = [0.1 if on_gpu else 1.0], 2
     levels = _native.simd_levels()
     if chosen.level and chosen.level not in levels:
         parser.error(f"--level {chosen.level}: this machine and build run {', '.join(levels)}")
-    if chosen.rounds < 1 or chosen.size_mb * report.MEGA < 4:
+    if chosen.rounds < 1 or min(chosen.size_mb) * report.MEGA < 4:
         parser.error("--rounds must be at least 1 and --size-mb at least one element")
+    if not on_gpu and (len(chosen.size_mb) > 1 or chosen.dtype != "float32"):
+        parser.error("several sizes and other dtypes than float32 need --device cuda")
+    if on_gpu and chosen.level:
+        parser.error("--level is about processors: leave it out with --device cuda")
     return chosen
 
 
 def main(words: list[str]) -> int:
     chosen = arguments(words)
     torch.set_num_threads(1)
-    count = int(chosen.size_mb * report.MEGA) // 4
+    if chosen.device == "cuda":
+        return gpu_codec.main(chosen)
+    count = int(chosen.size_mb[0] * report.MEGA) // 4
     level = chosen.level or _native.simd_level()
     facts = report.machine() | {"torch": torch.__version__, "simd": level}
     print(f"{report.size_text(count * 4)} of N(0,1) float32, one thread, median of {chosen.rounds} rounds,")

@@ -1,4 +1,4 @@
-"""Everyone who sums a float32 tensor over ranks: MPI, gloo, and Horovod under each compression.
+"""Everyone who sums a float32 tensor over ranks: MPI, gloo, NCCL, and Horovod under each compression.
 
 Beside them memcpy, which sums nothing: every rank copies its tensor, all at the same moment. That is as fast
 as an allreduce through memory could be if everything between reading and writing stayed in the caches.
@@ -19,9 +19,9 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-RIVALS = ("MPI", "gloo")
+RIVALS = ("MPI", "gloo", "NCCL")  # NCCL: torch.distributed's, on GPUs
 YARDSTICK = "memcpy"
-COMPRESSIONS = ("none", "fp16", "bf16", "bit16", "bit8")
+COMPRESSIONS = ("none", "fp16", "bf16", "bit16", "bit8", "int8")
 EVERYONE = (*RIVALS, YARDSTICK, *COMPRESSIONS)
 
 
@@ -72,31 +72,38 @@ class MpiContender:
         """MPI itself ends with mpi4py, at exit."""
 
 
-class GlooContender:
-    """torch.distributed's gloo over loopback. It works in place: out of place is a copy before it."""
+class TorchContender:
+    """torch.distributed's gloo, over loopback, or NCCL. Both work in place: out of place is a copy before."""
 
-    name = "gloo"
-
-    def __init__(self, comm: MPI.Comm) -> None:
+    def __init__(self, name: str, comm: MPI.Comm) -> None:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-        self.comm = comm
-        self.folder = comm.bcast(tempfile.mkdtemp(prefix="gloo-") if comm.rank == 0 else None)
+        self.name, self.comm = name, comm
+        self.folder, self.group = "", None  # None: the group of all
+        if dist.is_initialized():
+            self.group = dist.new_group(backend=name.lower())
+            return
+        self.folder = comm.bcast(tempfile.mkdtemp(prefix="torch-") if comm.rank == 0 else None)
         meeting = f"file://{self.folder}/store"
-        dist.init_process_group("gloo", init_method=meeting, rank=comm.rank, world_size=comm.size)
+        dist.init_process_group(name.lower(), init_method=meeting, rank=comm.rank, world_size=comm.size)
 
     def bind(self, tensors: Tensors) -> Bound:
+        group = self.group
+
         def in_place() -> torch.Tensor:
-            dist.all_reduce(tensors.work)
+            dist.all_reduce(tensors.work, group=group)
             return tensors.work
 
         def out_of_place() -> torch.Tensor:
             tensors.target.copy_(tensors.source)
-            dist.all_reduce(tensors.target)
+            dist.all_reduce(tensors.target, group=group)
             return tensors.target
 
         return Bound(in_place, out_of_place)
 
     def close(self) -> None:
+        """Whoever has opened torch.distributed ends it, groups and all."""
+        if not self.folder:
+            return
         dist.destroy_process_group()
         self.comm.Barrier()
         if self.comm.rank == 0:
@@ -148,7 +155,7 @@ class CopyContender:
         """Nothing was opened."""
 
 
-Contender = MpiContender | GlooContender | CopyContender | HorovodContender
+Contender = MpiContender | TorchContender | CopyContender | HorovodContender
 
 
 def open_contenders(names: list[str], comm: MPI.Comm) -> list[Contender]:
@@ -159,8 +166,8 @@ def open_contenders(names: list[str], comm: MPI.Comm) -> list[Contender]:
             continue
         if name == "MPI":
             chosen.append(MpiContender(comm))
-        elif name == "gloo":
-            chosen.append(GlooContender(comm))
+        elif name in RIVALS:
+            chosen.append(TorchContender(name, comm))
         elif name == YARDSTICK:
             chosen.append(CopyContender())
         else:

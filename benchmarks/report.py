@@ -66,6 +66,14 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def available_memory() -> int:
+    """Bytes that can be taken without swapping, as the kernel estimates it."""
+    for row in Path("/proc/meminfo").read_text().splitlines():
+        if row.startswith("MemAvailable:"):
+            return int(row.split()[1]) * 1024
+    raise OSError("/proc/meminfo has no MemAvailable")
+
+
 def machine() -> dict[str, Any]:
     """Where and on what the figures were measured; load is the one-minute average when the run began."""
     return {

@@ -15,11 +15,13 @@ from setuptools.command.build_py import build_py
 from setuptools.errors import SetupError
 
 from build_support import requirements
+from build_support.cuda import Cuda, chosen_cuda
 from build_support.mpi import Mpi, chosen_mpi
 from build_support.requirements import BuildError
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = "libhorovod_mpi.so"
+CUDA_PLUGIN = "libhorovod_cuda.so"
 BUILD_INFO = "build_info.json"
 
 
@@ -33,14 +35,18 @@ class BuildPackage(build_py):  # type: ignore[misc]
 
 
 class BuildNative(build_ext):  # type: ignore[misc]
-    """Builds horovod/_native.*.so and, with MPI, libhorovod_mpi.so; records the facts in build_info.json."""
+    """Builds horovod/_native.*.so and the libraries for MPI and CUDA; writes build_info.json."""
+
+    cuda: Cuda | None = None
 
     def run(self) -> None:
         try:
             requirements.check_requested_features()
             requirements.check_pip_requirements([*requirements.ALWAYS, *requirements.needed_from_pip()])
             requirements.check_python_headers()
-            self._build(chosen_mpi(), requirements.compiler())
+            compiler = requirements.compiler()
+            self.cuda = chosen_cuda(compiler)
+            self._build(chosen_mpi(), compiler)
         except BuildError as error:
             raise SetupError(f"horovod: {error}") from None
 
@@ -53,8 +59,9 @@ class BuildNative(build_ext):  # type: ignore[misc]
         return {output: str(ROOT / "horovod" / Path(output).name) for output in self.get_outputs()}
 
     def _file_names(self) -> list[str]:
-        plugin = [] if requirements.switched_on("HOROVOD_WITHOUT_MPI") else [PLUGIN]
-        return [Path(self.get_ext_filename("horovod._native")).name, *plugin, BUILD_INFO]
+        plugins = [] if requirements.switched_on("HOROVOD_WITHOUT_MPI") else [PLUGIN]
+        plugins += [] if self.cuda is None else [CUDA_PLUGIN]
+        return [Path(self.get_ext_filename("horovod._native")).name, *plugins, BUILD_INFO]
 
     def _build(self, mpi: Mpi, compiler: list[str]) -> None:
         build = self._build_folder()
@@ -63,14 +70,15 @@ class BuildNative(build_ext):  # type: ignore[misc]
         self._cmake("--build", str(build), "--parallel", jobs)
         target = Path(self.get_ext_fullpath("horovod._native")).resolve().parent
         target.mkdir(parents=True, exist_ok=True)
-        (target / PLUGIN).unlink(missing_ok=True)
+        for plugin in (PLUGIN, CUDA_PLUGIN):
+            (target / plugin).unlink(missing_ok=True)
         facts = json.loads((build / "facts.json").read_text())
         record = {
             "version": self.distribution.get_version(),
             "mpi": mpi.record(),
             **facts,
-            "cuda": None,
-            "nccl": None,
+            "cuda": None if self.cuda is None else self.cuda.record(),
+            "nccl": None if self.cuda is None else self.cuda.nccl_record(),
         }
         (build / "out" / BUILD_INFO).write_text(json.dumps(record, indent=2) + "\n")
         for name in self._file_names():
@@ -91,7 +99,8 @@ class BuildNative(build_ext):  # type: ignore[misc]
         generator = "Ninja" if requirements.find_tool("ninja") else "Unix Makefiles"
         sanitize = os.environ.get("HOROVOD_SANITIZE", "")
         # CMake cannot change these in an existing build folder.
-        identity = " ".join([generator, sanitize, sys.executable, *compiler])
+        nvcc = "" if self.cuda is None else self.cuda.nvcc
+        identity = " ".join([generator, sanitize, sys.executable, nvcc, *compiler])
         stamp = build / "identity"
         if not stamp.exists() or stamp.read_text() != identity:
             shutil.rmtree(build, ignore_errors=True)
@@ -110,6 +119,8 @@ class BuildNative(build_ext):  # type: ignore[misc]
             "HOROVOD_MPI_INCLUDE": ";".join(mpi.include_directories),
             "HOROVOD_MPI_LINK": ";".join(mpi.link),
             "HOROVOD_MPI_RPATH": ";".join(mpi.library_directories),
+            "HOROVOD_CUDA_COMPILER": nvcc,
+            "HOROVOD_CUDA_ARCHITECTURES": "" if self.cuda is None else self.cuda.cmake_architectures(),
         }
         arguments = [f"-D{name}={value}" for name, value in settings.items()]
         self._cmake("-S", str(ROOT), "-B", str(build), "-G", generator, *arguments)

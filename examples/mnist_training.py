@@ -110,7 +110,7 @@ def train_epoch(
     model.train()
     started, waited_before = time.perf_counter(), waited()
     for images, labels in islice(loader, report.steps_per_epoch):
-        images, labels = images.to(device), labels.to(device)
+        images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
         optimizer.zero_grad()
         logits = model(images)
         loss = functional.cross_entropy(logits, labels)

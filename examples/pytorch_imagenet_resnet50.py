@@ -3,7 +3,8 @@
     horovodrun -np 2 python pytorch_imagenet_resnet50.py --model resnet18 --image-size 64 --epochs 3
 
 Without --train-dir it trains on generated images. Started again with the same arguments, it goes on after the
-last epoch that has a checkpoint and ends with the same model, bit for bit, as a run that was never ended.
+last epoch that has a checkpoint and ends with the same model, bit for bit, as a run that was never ended. (On
+a GPU too: it is why cuDNN is asked for kernels that repeat themselves.)
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import imagenet_data
 import resnet
 import torch
-from ranks import Ranks, checksum, parameters_text, positive, prepare
+from ranks import Ranks, checksum, on_gpu, parameters_text, positive, prepare
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
 
@@ -79,14 +80,18 @@ def load_data(args: argparse.Namespace) -> tuple[Dataset[Any], Dataset[Any]]:
 
 
 class Totals:
-    """Loss and right answers, over this rank's images until they are summed over all ranks'."""
+    """Loss and right answers, over this rank's images until they are summed over all ranks'.
 
-    def __init__(self) -> None:
-        self._counts = torch.zeros(3, dtype=torch.float64)
+    They are counted where the model is, so that nobody waits for a GPU before the end.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._counts = torch.zeros(3, dtype=torch.float64, device=device)
 
     def add(self, logits: torch.Tensor, labels: torch.Tensor, mean_loss: torch.Tensor) -> None:
-        correct = int((logits.argmax(dim=1) == labels).sum())
-        self._counts += torch.tensor([mean_loss.item() * len(labels), correct, len(labels)])
+        self._counts[0] += mean_loss.detach().double() * len(labels)
+        self._counts[1] += (logits.argmax(dim=1) == labels).sum()
+        self._counts[2] += len(labels)
 
     def of_all_ranks(self, name: str) -> str:
         """Sums, not averages of averages: ranks need not have equally many images."""
@@ -100,14 +105,17 @@ class Training:
     def __init__(self, args: argparse.Namespace, ranks: Ranks) -> None:
         self.args, self.ranks = args, ranks
         self.device = prepare(args, ranks, serves_cuda=hvd.cuda_built())
+        torch.backends.cudnn.deterministic = True
+        pin = on_gpu(self.device)
         train, validation = load_data(args)
         self.sampler: DistributedSampler[Any] = DistributedSampler(
             train, ranks.size, ranks.rank, seed=args.seed
         )
         # One batch of the loader is what is trained on between two allreduces.
-        self.loader = DataLoader(train, args.batch_size * args.batches_per_allreduce, sampler=self.sampler)
+        batch = args.batch_size * args.batches_per_allreduce
+        self.loader = DataLoader(train, batch, sampler=self.sampler, pin_memory=pin)
         own = range(ranks.rank, len(validation), ranks.size)  # type: ignore[arg-type]
-        self.validation = DataLoader(Subset(validation, own), args.val_batch_size)
+        self.validation = DataLoader(Subset(validation, own), args.val_batch_size, pin_memory=pin)
 
         self.model: torch.nn.Module = resnet.build(args.model, args.classes).to(self.device)
         if args.sync_batch_norm:
@@ -162,7 +170,7 @@ class Training:
 
     def train_epoch(self, epoch: int) -> str:
         """Epoch number `epoch`, counted from 1; returns what to say about it."""
-        totals = Totals()
+        totals = Totals(self.device)
         self.model.train()
         self.sampler.set_epoch(epoch)
         torch.manual_seed(self.args.seed + epoch * self.ranks.size + self.ranks.rank)
@@ -171,7 +179,8 @@ class Training:
                 entry["lr"] = self.learning_rate(epoch - 1 + step / len(self.loader))
             self.optimizer.zero_grad()
             for part in torch.split(torch.arange(len(images)), self.args.batch_size):
-                x, y = flipped(images[part]).to(self.device), labels[part].to(self.device)
+                x = flipped(images[part]).to(self.device, non_blocking=True)
+                y = labels[part].to(self.device, non_blocking=True)
                 logits = self.model(x)
                 loss = functional.cross_entropy(logits, y, label_smoothing=self.args.label_smoothing)
                 totals.add(logits, y, loss)
@@ -184,11 +193,11 @@ class Training:
         # Each rank has seen other images; with the average, all ranks hold the model that rank 0 saves.
         buffers = [buffer for buffer in self.model.buffers() if buffer.is_floating_point()]
         hvd.grouped_allreduce_(buffers, name="running_statistics")
-        totals = Totals()
+        totals = Totals(self.device)
         self.model.eval()
         with torch.no_grad():
             for images, labels in self.validation:
-                x, y = images.to(self.device), labels.to(self.device)
+                x, y = (each.to(self.device, non_blocking=True) for each in (images, labels))
                 logits = self.model(x)
                 totals.add(logits, y, functional.cross_entropy(logits, y))
         return totals.of_all_ranks("validation")

@@ -18,7 +18,7 @@ from mnist_training import (
     train_epoch,
     warm_up_then_decay,
 )
-from ranks import Ranks, checksum, prepare
+from ranks import Ranks, checksum, on_gpu, prepare
 from torch.utils.data import DataLoader
 
 
@@ -28,7 +28,7 @@ def main() -> None:
     device = prepare(args, alone)
 
     data = load_data(args, alone)
-    loader = DataLoader(data.train, batch_size=args.batch_size, shuffle=True)
+    loader = DataLoader(data.train, batch_size=args.batch_size, shuffle=True, pin_memory=on_gpu(device))
     model = MODELS[args.model]().to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
 

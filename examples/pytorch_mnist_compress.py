@@ -33,7 +33,7 @@ from mnist_training import (
     train_epoch,
     warm_up_then_decay,
 )
-from ranks import Ranks, checksum, prepare
+from ranks import Ranks, checksum, on_gpu, prepare
 from torch.utils.data import DataLoader, DistributedSampler
 
 import horovod.torch as hvd
@@ -78,7 +78,7 @@ def main() -> None:
     data = load_data(args, ranks, hvd.allgather_object)
 
     sampler: DistributedSampler[Any] = DistributedSampler(data.train, ranks.size, ranks.rank, seed=args.seed)
-    loader = DataLoader(data.train, batch_size=args.batch_size, sampler=sampler)
+    loader = DataLoader(data.train, batch_size=args.batch_size, sampler=sampler, pin_memory=on_gpu(device))
     model = MODELS[args.model]().to(device)
     optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=args.lr * ranks.size)
     # Parameters are broadcast exactly; compression is about gradients only.

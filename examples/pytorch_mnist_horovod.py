@@ -27,7 +27,7 @@ from mnist_training import (
     truth,
     warm_up_then_decay,
 )
-from ranks import Ranks, checksum, prepare
+from ranks import Ranks, checksum, on_gpu, prepare
 from torch.utils.data import DataLoader, DistributedSampler
 
 import horovod.torch as hvd
@@ -62,7 +62,7 @@ def main() -> None:
 
     # 2. Every rank trains on its own share of the images. The shares are drawn anew in every epoch.
     sampler: DistributedSampler[Any] = DistributedSampler(data.train, ranks.size, ranks.rank, seed=args.seed)
-    loader = DataLoader(data.train, batch_size=args.batch_size, sampler=sampler)
+    loader = DataLoader(data.train, batch_size=args.batch_size, sampler=sampler, pin_memory=on_gpu(device))
     model = MODELS[args.model]().to(device)
     # 3. A step now averages over size times as many images, so it may be that much longer. Adasum adds
     #    gradients that point in different directions, so it needs no other learning rate.

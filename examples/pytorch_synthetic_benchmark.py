@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import resnet
 import torch
-from ranks import Ranks, positive, prepare
+from ranks import Ranks, on_gpu, positive, prepare
 from torch.nn import functional
 
 import horovod.torch as hvd
@@ -75,6 +75,16 @@ def make_step(args: argparse.Namespace, device: torch.device) -> Callable[[], No
     return step
 
 
+def seconds_of(step: Callable[[], None], steps: int, device: torch.device) -> float:
+    """How long so many steps take, until the GPU has done them, too."""
+    begin = timeit.default_timer()
+    for _ in range(steps):
+        step()
+    if on_gpu(device):
+        torch.cuda.synchronize(device)
+    return timeit.default_timer() - begin
+
+
 def say(line: str) -> None:
     if hvd.rank() == 0:
         print(line, flush=True)
@@ -93,11 +103,11 @@ def main() -> None:
     say(f"Number of {kind}s: {ranks.size}")
 
     say("Running warmup...")
-    timeit.timeit(step, number=args.num_warmup_batches)
+    seconds_of(step, args.num_warmup_batches, device)
     say("Running benchmark...")
     rates = []
     for i in range(args.num_iters):
-        seconds = timeit.timeit(step, number=args.num_batches_per_iter)
+        seconds = seconds_of(step, args.num_batches_per_iter, device)
         rates.append(args.batch_size * args.num_batches_per_iter / seconds)
         say(f"Iter #{i}: {rates[-1]:.1f} img/sec per {kind}")
 

@@ -35,6 +35,7 @@ def prepare(args: argparse.Namespace, ranks: Ranks, serves_cuda: bool = True) ->
     """Sets the seed and this rank's share of the cores; returns the device to train on.
 
     $OMP_NUM_THREADS, where it is set, says how many threads instead, as it does to torch itself.
+    A rank trains on the GPU of its local number; where a host has more ranks than GPUs, some share one.
     serves_cuda: whether what combines the ranks' gradients takes them from a GPU.
     """
     torch.manual_seed(args.seed)
@@ -45,11 +46,19 @@ def prepare(args: argparse.Namespace, ranks: Ranks, serves_cuda: bool = True) ->
         return torch.device("cpu")
     if not serves_cuda:
         if ranks.rank == 0:
-            print("training on the CPU: this build of Horovod does not serve tensors on a GPU", flush=True)
+            print(
+                "training on the CPU: this Horovod was built without CUDA; build it with HOROVOD_WITH_CUDA=1",
+                flush=True,
+            )
         return torch.device("cpu")
     device = torch.device("cuda", ranks.local_rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
     return device
+
+
+def on_gpu(device: torch.device) -> bool:
+    """Whether it is one: nobody waits for a copy there from pinned memory (pin_memory, non_blocking)."""
+    return device.type == "cuda"
 
 
 def usable_cores() -> int:

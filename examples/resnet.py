@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn import functional
 
 
-def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
-    return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+def convolution(inputs: int, outputs: int, size: int, stride: int = 1, dilation: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, size, stride, dilation * (size // 2), dilation, bias=False)
 
 
 class BasicBlock(nn.Module):
@@ -21,10 +21,10 @@ class BasicBlock(nn.Module):
 
     expansion = 1
 
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
+    def __init__(self, inputs: int, width: int, stride: int, dilation: int = 1) -> None:
         super().__init__()
-        self.conv1, self.bn1 = convolution(inputs, width, 3, stride), nn.BatchNorm2d(width)
-        self.conv2, self.bn2 = convolution(width, width, 3), nn.BatchNorm2d(width)
+        self.conv1, self.bn1 = convolution(inputs, width, 3, stride, dilation), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = convolution(width, width, 3, 1, dilation), nn.BatchNorm2d(width)
         self.downsample = shortcut(inputs, width, stride)
         nn.init.zeros_(self.bn2.weight)
 
@@ -39,11 +39,11 @@ class Bottleneck(nn.Module):
 
     expansion = 4
 
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
+    def __init__(self, inputs: int, width: int, stride: int, dilation: int = 1) -> None:
         super().__init__()
         outputs = width * self.expansion
         self.conv1, self.bn1 = convolution(inputs, width, 1), nn.BatchNorm2d(width)
-        self.conv2, self.bn2 = convolution(width, width, 3, stride), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = convolution(width, width, 3, stride, dilation), nn.BatchNorm2d(width)
         self.conv3, self.bn3 = convolution(width, outputs, 1), nn.BatchNorm2d(outputs)
         self.downsample = shortcut(inputs, outputs, stride)
         nn.init.zeros_(self.bn3.weight)
@@ -63,18 +63,35 @@ def shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
 
 
 class ResNet(nn.Module):
-    """[n, 3, h, w] of images to [n, classes] of logits; h and w are 224 in the paper, 32 is enough."""
+    """[n, 3, h, w] of images to [n, classes] of logits; h and w are 224 in the paper, 32 is enough.
+
+    output_stride: as many pixels of an image, across, are one of the last stage's: 32, or 16 or 8 for more
+        detail. Then the last stages have no stride, and kernels with gaps that see as far all the same
+        (Chen et al. 2017, arXiv:1706.05587).
+    """
 
     def __init__(
-        self, block: type[BasicBlock] | type[Bottleneck], depths: tuple[int, ...], classes: int = 1000
+        self,
+        block: type[BasicBlock] | type[Bottleneck],
+        depths: tuple[int, ...],
+        classes: int = 1000,
+        output_stride: int = 32,
     ) -> None:
         super().__init__()
         self.conv1, self.bn1 = convolution(3, 64, 7, stride=2), nn.BatchNorm2d(64)
-        inputs = 64
+        inputs, reached, dilation = 64, 4, 1  # the first convolution and the pooling leave a quarter
         for stage, depth in enumerate(depths):
             width, blocks = 64 * 2**stage, []
+            stride, first_dilation = 1, dilation
+            if stage > 0 and reached < output_stride:
+                stride, reached = 2, 2 * reached
+            elif stage > 0:
+                dilation *= 2
             for i in range(depth):
-                blocks.append(block(inputs, width, stride=2 if stage > 0 and i == 0 else 1))
+                is_first = i == 0
+                blocks.append(
+                    block(inputs, width, stride if is_first else 1, first_dilation if is_first else dilation)
+                )
                 inputs = width * block.expansion
             self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
         self.fc = nn.Linear(inputs, classes)
@@ -82,11 +99,15 @@ class ResNet(nn.Module):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
+    def features(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the third and the fourth stage make of the images."""
         x = functional.relu(self.bn1(self.conv1(images)))
         x = functional.max_pool2d(x, kernel_size=3, stride=2, padding=1)
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        logits: torch.Tensor = self.fc(x.mean(dim=(2, 3)))
+        third = self.layer3(self.layer2(self.layer1(x)))
+        return third, self.layer4(third)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.fc(self.features(images)[1].mean(dim=(2, 3)))
         return logits
 
 
@@ -98,7 +119,7 @@ MODELS: dict[str, tuple[type[BasicBlock] | type[Bottleneck], tuple[int, ...]]] =
 }
 
 
-def build(name: str, classes: int = 1000) -> ResNet:
+def build(name: str, classes: int = 1000, output_stride: int = 32) -> ResNet:
     """The model of MODELS called `name`."""
     block, depths = MODELS[name]
-    return ResNet(block, depths, classes)
+    return ResNet(block, depths, classes, output_stride)

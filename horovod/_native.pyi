@@ -1,10 +1,12 @@
 """Typed face of the native core; implemented in horovod/native/bind.
 
 dtypes are ints: uint8 0, int8 1, int16 2, int32 3, int64 4, float16 5, float32 6, float64 7, bool 8, bfloat16
-9. Reduce ops are ints: Average 0, Sum 1, Adasum 2, Min 3, Max 4, Product 5. Addresses are ints and always
-mean contiguous CPU memory that the caller keeps alive.
+9. Reduce ops are ints: Average 0, Sum 1, Adasum 2, Min 3, Max 4, Product 5. Addresses are ints and mean
+contiguous memory that the caller keeps alive, of the CPU unless a GPU is named. Streams are cudaStream_t as
+ints.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 def version() -> str: ...
@@ -25,6 +27,7 @@ class Settings:
     cache_capacity: int
     disable_group_fusion: bool
     transport: str
+    gpu_transport: str
     simd: str
     timeline: str
     timeline_mark_cycles: bool
@@ -93,6 +96,9 @@ def get_codec(
 def codec_named(name: str, *, level: str = "") -> Codec:
     """The codec whose `name` this is, options included; ValueError if there is none."""
 
+def device_codec(name: str) -> tuple[int, bool, int, int]:
+    """What GPUs' kernels are told of that codec: format, whether it is stochastic, block, seed."""
+
 class LinkCosts:
     """What moving bytes costs, in seconds; without measurement, that of today's memory and 10 Gbit/s."""
 
@@ -118,6 +124,67 @@ def choose_route(
     facts: RouteFacts, algorithm: str = "auto", deterministic: bool = False, costs: LinkCosts = ...
 ) -> tuple[str, bool, str]:
     """The route's name, whether the codec is used, and why; ValueError for an unknown algorithm."""
+
+class GpuFacts:
+    """What this process sees of GPUs. Where there is none, or no NCCL, a sentence says why."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def why_none(self) -> str: ...
+    @property
+    def names(self) -> list[str]: ...
+    @property
+    def identities(self) -> list[str]:
+        """The same in every process of the machine, and no other GPU's."""
+    @property
+    def nccl_version(self) -> int:
+        """NCCL's version code, 22809 for 2.28.9; 0: none."""
+    @property
+    def why_no_nccl(self) -> str: ...
+
+def gpu_facts() -> GpuFacts:
+    """Opens the CUDA library, and makes a context on each GPU."""
+
+def nccl_version() -> int:
+    """As in GpuFacts; ValueError if there is no CUDA library or no GPU."""
+
+def use_device_library(path: str) -> None:
+    """Tests: the CUDA library to open instead of the one of this package. Before it is opened."""
+
+def device_library_is_installed() -> bool:
+    """Whether this package was built with CUDA, or use_device_library() named a library that is there."""
+
+class DeviceRouteFacts:
+    """What the route of an allreduce of GPU tensors depends on; the default is one rank."""
+
+    ranks: int
+    hosts: int
+    most_on_a_host: int
+    has_nccl: bool
+    why_no_nccl: str
+    is_encoded: bool
+    dtype: int
+    op: int
+    wire_bytes: int
+
+def choose_device_route(
+    facts: DeviceRouteFacts, algorithm: str = "auto", deterministic: bool = False
+) -> tuple[str, bool, str]:
+    """The route's name, whether the codec is used, and why; ValueError for an unknown algorithm."""
+
+class DevicePeer:
+    """What a rank tells the others about its GPU."""
+
+    rank: int
+    gpu: str
+    nccl_version: int
+    why_no_nccl: str
+    transport: str
+    out_of_reach: str
+
+def agree_on_gpu_transport(peers: list[DevicePeer]) -> tuple[bool, str, str]:
+    """Whether NCCL joins these GPUs, if not why, and what was asked for and cannot be (empty: nothing)."""
 
 class World:
     """This process' place in the job, and its transport."""
@@ -194,7 +261,8 @@ class Tensor:
     """Where a request reads and writes. Destination 0: the core allocates the output.
 
     ``feedback``, for an allreduce of floats with a codec, has as many elements as the tensor, and one
-    operation at a time.
+    operation at a time. ``device`` is the number of the GPU whose memory it is in, or -1; the operation
+    begins when ``stream``, the caller's on that GPU, has done what it was given before the submission.
     """
 
     def __init__(
@@ -204,6 +272,8 @@ class Tensor:
         shape: list[int],
         dtype: int,
         feedback: Feedback | None = None,
+        device: int = -1,
+        stream: int = 0,
     ) -> None: ...
 
 class Reduction:
@@ -225,7 +295,16 @@ class Result:
     def buffer(self) -> Any:
         """allgather, alltoall: the bytes received, tensor by tensor at multiples of 16, owned by the core
         (object with
-        __dlpack__: uint8, 1-D).
+        __dlpack__: uint8, 1-D). ValueError for an operation on a GPU.
+        """
+
+    def order(self, stream: int) -> None:
+        """Has the stream go on only when the operation is done on the GPU; nothing for one of CPU memory."""
+
+    def copy_to(self, offset: int, address: int, nbytes: int, stream: int) -> None:
+        """Some of the bytes received on a GPU, to GPU or pinned memory; the stream does it, after that.
+
+        ValueError for what is not there.
         """
 
 class Engine:
@@ -263,10 +342,13 @@ class Engine:
         """Ranks by id."""
 
     def poll(self, handle: int) -> bool:
-        """ValueError on an unknown handle."""
+        """Whether it is done, on a GPU too; ValueError on an unknown handle."""
+
+    def has_result(self, handle: int) -> bool:
+        """Whether wait() would return at once; ValueError on an unknown handle."""
 
     def wait(self, handle: int) -> Result:
-        """Sleeps until done, then forgets the handle.
+        """Sleeps until done, or given to the GPU in full, then forgets the handle.
 
         Raises HorovodInternalError, or ValueError on an unknown handle.
         """
@@ -283,9 +365,187 @@ class Engine:
         written.
         """
 
-    def stop_timeline(self) -> None: ...
+    def stop_timeline(self) -> None:
+        """When it has been told of what the GPU is still doing."""
+
     @property
     def has_failed(self) -> bool:
         """Whether the engine stopped because something failed, here or on another rank."""
 
     def shutdown(self) -> None: ...
+
+class DrawKeys:
+    """How often each name was reduced so far, by which stochastic codecs draw other numbers each time.
+
+    One for each sequence of reductions that ranks make in the same order, as an engine's process set has.
+    """
+
+    def __init__(self) -> None: ...
+
+class CarriedAllreduce:
+    """An allreduce whose messages the caller carries between ranks; the engine's bits on the same route.
+
+    ``parts``: (reduction, names, tensors), where the tensors of a part have one dtype. Each name draws random
+    numbers as an engine's operation of one tensor does. The tensors' memory and feedback are in use until the
+    last call; results go to the destinations. Call, in this order and once each, with addresses at multiples
+    of 16 bytes:
+
+    gather: ``pack`` one message, give it to all ranks, ``reduce`` the ``size`` messages in rank order.
+    ``is_scattered``: ``pack`` ``size`` messages, give number r to rank r, ``reduce`` what arrives, in rank
+    order, to one result, give it to all ranks, ``unpack`` the ``size`` results, in rank order.
+
+    Messages lie one after the other; a rank alone in its world has messages of 0 bytes. The GIL is
+    released.
+
+    With ``step_elements`` all of this goes in ``steps`` steps, each with messages of its own for about so
+    many elements of a slice (of a gather: of all), rounded up to multiples of 4096 for each part. The calls
+    for a step are in the order above, once each; steps may be under way together, and in any order. Results
+    do not depend on the number of steps.
+
+    With ``device``, the number of a GPU, all memory is that GPU's and in use until ``stream`` has done what
+    the calls gave it: float32, float16 and bfloat16 there, Sum and Average, 64 ranks at most.
+
+    ValueError: no such rank; as many names as tensors, each once, and one dtype in a part; tensors elsewhere
+    than ``device``; feedback of another size, or twice; a codec with integers or with another op than Sum and
+    Average; Adasum; ``step_elements`` below 0; calls in another order; no such step; addresses at other
+    places.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[tuple[Reduction, Sequence[str], Sequence[Tensor]]],
+        rank: int,
+        size: int,
+        is_scattered: bool,
+        keys: DrawKeys,
+        device: int = -1,
+        stream: int = 0,
+        *,
+        step_elements: int = 0,
+    ) -> None: ...
+    @property
+    def steps(self) -> int:
+        """How many there are: the same on all ranks, and 1 or more."""
+    @property
+    def message_bytes(self) -> int:
+        """Of a message: equal on all ranks and in all steps, a multiple of 16; what is not used is zeros."""
+    @property
+    def result_bytes(self) -> int:
+        """Of a result, likewise; 0 unless ``is_scattered``."""
+    @property
+    def saturated(self) -> int:
+        """Finite values that a codec's range cut off; on a GPU 0, as ``Device.take_saturated`` has them."""
+    def pack(self, to: int, step: int = 0) -> None: ...
+    def reduce(self, messages: int, result: int = 0, step: int = 0) -> None: ...
+    def unpack(self, results: int, step: int = 0) -> None: ...
+
+class CarriedReduceScatter:
+    """A reduce-scatter whose messages the caller carries: of ``size`` chunks, number r goes to rank r.
+
+    The tensor's source has ``size * k`` elements, its destination ``k``. As CarriedAllreduce: ``pack``
+    ``size`` messages, give number r to rank r, ``reduce`` what arrives, in rank order. ValueError as there,
+    for feedback, and for a number of elements that ``size`` does not divide.
+    """
+
+    def __init__(
+        self,
+        reduction: Reduction,
+        name: str,
+        tensor: Tensor,
+        rank: int,
+        size: int,
+        keys: DrawKeys,
+        device: int = -1,
+        stream: int = 0,
+    ) -> None: ...
+    @property
+    def message_bytes(self) -> int: ...
+    @property
+    def saturated(self) -> int: ...
+    def pack(self, to: int) -> None: ...
+    def reduce(self, messages: int) -> None: ...
+
+class DeviceMemory:
+    """Of a GPU, or pinned memory of the host; freed with the object, when nothing uses it any more."""
+
+    @property
+    def address(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+
+class DeviceEvent:
+    """A place in a stream."""
+
+class DevicePiece:
+    """A whole tensor for kernels: addresses of the GPU's memory, 0 for those that a kernel does not use.
+
+    ``residual``: float32, what encoding has lost. ``key`` and ``first_number``: random numbers of a
+    stochastic codec.
+    """
+
+    def __init__(
+        self,
+        source: int = 0,
+        destination: int = 0,
+        count: int = 0,
+        residual: int = 0,
+        key: int = 0,
+        first_number: int = 0,
+    ) -> None: ...
+
+class DevicePieces:
+    """Tensors that make one message, each in runs of 4096 elements.
+
+    ``codec``: a Codec's name, or "" for elements as they are.
+    """
+
+    def __init__(
+        self, device: Device, stream: int, codec: str, dtype: int, pieces: list[DevicePiece]
+    ) -> None: ...
+    @property
+    def message_bytes(self) -> int: ...
+
+class DeviceSum:
+    """What ``Device.reduce`` does with the messages of all ranks, in their order.
+
+    The sum over ``divisor`` goes to the destinations, or to a message at ``result``, or to both.
+    """
+
+    def __init__(
+        self,
+        dtype: int,
+        codec: str,
+        result_codec: str,
+        messages: list[int],
+        to_destination: bool = False,
+        result: int = 0,
+        divisor: float = 1.0,
+    ) -> None: ...
+
+class Device:
+    """A GPU by itself, without an engine: for benchmarks and tests. Streams are cudaStream_t as ints.
+
+    Raises ValueError where there is no such GPU, or where the package or the machine serves none.
+    """
+
+    def __init__(self, index: int) -> None: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def identity(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    def make_stream(self, is_urgent: bool = False) -> int: ...
+    def allocate(self, nbytes: int) -> DeviceMemory: ...
+    def allocate_pinned(self, nbytes: int) -> DeviceMemory: ...
+    def copy(self, stream: int, to: int, source: int, nbytes: int) -> None: ...
+    def record(self, stream: int) -> DeviceEvent: ...
+    def synchronize(self, event: DeviceEvent) -> None: ...
+    def milliseconds_between(self, begin: DeviceEvent, end: DeviceEvent) -> float: ...
+    def encode(
+        self, stream: int, codec: str, dtype: int, pieces: DevicePieces, message: int, prescale: float = 1.0
+    ) -> None: ...
+    def decode(self, stream: int, codec: str, dtype: int, pieces: DevicePieces, message: int) -> None: ...
+    def reduce(self, stream: int, pieces: DevicePieces, sum: DeviceSum) -> None: ...
+    def take_saturated(self) -> int:
+        """Finite values that a codec's range cut off since the last call."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from diagrams import allreduces, formats, parallel
+from diagrams import allreduces, formats, gpus, parallel
 from diagrams.drawing import Drawing
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "assets"
@@ -22,6 +22,7 @@ DIAGRAMS: dict[str, Callable[[], Drawing]] = {
     "float8_bits.svg": formats.float8_bits,
     "levels.svg": formats.levels,
     "compressed_gradient.svg": formats.compressed_gradient,
+    "gpu_routes.svg": gpus.routes,
 }
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Jobs of one rank per host, started as each contender's users start theirs, and what their ranks wrote down.
+"""Jobs of ranks, started as each contender's users start theirs, and what their ranks wrote down.
 
 A job is a document (JSON, in a file that all hosts see) that says what the ranks are to do; every rank writes
 one back. The ranks' documents prove that the job succeeded, not a launcher's exit code.
@@ -11,7 +11,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,26 +40,61 @@ def environment() -> dict[str, str]:
     return {**kept, **own}
 
 
-def run(hosts: MadeHosts, count: int, launcher: str, task: Mapping[str, Any], limit: float) -> list[Any]:
-    """Run one rank on each of the first `count` hosts; return the ranks' documents, in their order.
+@dataclass
+class Job:
+    """What a rank's process is to run, and the folder that its document goes to."""
 
-    launcher: one of LAUNCHERS. Raises JobFailed.
-    """
-    with tempfile.TemporaryDirectory(prefix="cluster-benchmark-") as folder:
-        task_file = Path(folder) / "task.json"
-        task_file.write_text(json.dumps({**task, "launcher": launcher, "results": folder}))
-        rank = [sys.executable, str(PROGRAM), "--rank", str(task_file)]
-        names = hosts.names[:count]
-        if launcher == "torch":
-            said = _with_torch(hosts, names, rank, limit)
-        else:
-            words = _horovodrun(names) if launcher == "horovodrun" else _mpirun(names, launcher)
-            said = _on_host(hosts, names[0], [*words, *rank], limit)
-        results = [Path(folder) / f"rank-{number}.json" for number in range(count)]
+    rank: list[str]
+    folder: Path
+
+    def documents(self, count: int, what: str, said: str) -> list[Any]:
+        """The ranks', in their order. Raises JobFailed."""
+        results = [self.folder / f"rank-{number}.json" for number in range(count)]
         missing = [path.stem for path in results if not path.exists()]
         if missing:
-            raise JobFailed(f"{launcher} {dict(task)}: {', '.join(missing)} did not finish:\n{said}")
+            raise JobFailed(f"{what}: {', '.join(missing)} did not finish:\n{said}")
         return [json.loads(path.read_text()) for path in results]
+
+
+@contextmanager
+def described(program: Path, launcher: str, task: Mapping[str, Any]) -> Iterator[Job]:
+    """A job of `program --rank TASK`, whose folder lasts as long as the block."""
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+        task_file = Path(folder) / "task.json"
+        task_file.write_text(json.dumps({**task, "launcher": launcher, "results": folder}))
+        yield Job([sys.executable, str(program), "--rank", str(task_file)], Path(folder))
+
+
+def run(
+    hosts: MadeHosts,
+    count: int,
+    launcher: str,
+    task: Mapping[str, Any],
+    limit: float,
+    program: Path = PROGRAM,
+) -> list[Any]:
+    """Run one rank on each of the first `count` hosts; return the ranks' documents, in their order.
+
+    launcher: one of LAUNCHERS. limit: seconds. Raises JobFailed.
+    """
+    names = hosts.names[:count]
+    with described(program, launcher, task) as job:
+        if launcher == "torch":
+            said = _with_torch(hosts, names, job.rank, limit)
+        else:
+            words = _horovodrun(names) if launcher == "horovodrun" else _mpirun(names, launcher)
+            process = hosts.start(names[0], [*words, *job.rank], environment())
+            said = said_until_end(process, limit)
+        return job.documents(count, f"{launcher} {dict(task)}", said)
+
+
+def run_here(count: int, task: Mapping[str, Any], limit: float, program: Path) -> list[Any]:
+    """Run `count` ranks on this machine, by horovodrun; as `run` otherwise."""
+    with described(program, "horovodrun", task) as job:
+        words = [sys.executable, "-m", "horovod.runner", "-np", str(count), *job.rank]
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(words, env=environment(), text=True, errors="replace", **pipes)
+        return job.documents(count, f"horovodrun {dict(task)}", said_until_end(process, limit))
 
 
 def _horovodrun(names: list[str]) -> list[str]:
@@ -86,27 +123,22 @@ def _with_torch(hosts: MadeHosts, names: list[str], rank: list[str], limit: floa
         own |= {"MASTER_PORT": str(PORT), "GLOO_SOCKET_IFNAME": DEVICE}
         processes.append(hosts.start(name, rank, {**environment(), **own}))
     try:
-        return "".join(_said(process, limit) for process in processes)
+        return "".join(said_until_end(process, limit) for process in processes)
     finally:
         for process in processes:
             process.terminate()
             process.wait()
 
 
-def _on_host(hosts: MadeHosts, name: str, words: list[str], limit: float) -> str:
-    process = hosts.start(name, words, environment())
-    try:
-        return _said(process, limit)
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _said(process: subprocess.Popen[str], limit: float) -> str:
+def said_until_end(process: subprocess.Popen[str], limit: float) -> str:
+    """The end of what it printed. It is ended after `limit` seconds."""
     try:
         out, err = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         process.terminate()
         out, err = process.communicate()
         err += f"ended after {limit:g} s (--limit)"
+    finally:
+        process.terminate()
+        process.wait()
     return (out + err)[-4000:]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
 from horovod.made_hosts import MadeHosts
 
-PORT = 5001
 # Receives one connection and says how many bytes came per second, from the first to the last.
 RECEIVE = """
 import socket, sys, time
-with socket.create_server(("", int(sys.argv[1]))) as server:
-    print("ready", flush=True)
+with socket.create_server(("", 0)) as server:
+    print(server.getsockname()[1], flush=True)
     server.settimeout(30)
     connection = server.accept()[0]
 buffer, count, begin = bytearray(1 << 20), 0, None
@@ -34,18 +35,39 @@ while time.monotonic() < end:
 """
 
 
+Start = Callable[[int, list[str]], "subprocess.Popen[str]"]
+
+
 def payload_rate(hosts: MadeHosts, count: int, seconds: float) -> float:
     """Bytes per second of one TCP connection, all hosts sending to the next at once; the median."""
     names = hosts.names[:count]
-    receivers = [hosts.start(name, [sys.executable, "-c", RECEIVE, str(PORT)]) for name in names]
+    return _rate(lambda number, words: hosts.start(names[number], words), names, seconds)
+
+
+def loopback_rate(count: int, seconds: float) -> float:
+    """The same of `count` processes on this machine, by its loopback."""
+
+    def start(number: int, words: list[str]) -> subprocess.Popen[str]:
+        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    return _rate(start, ["127.0.0.1"] * count, seconds)
+
+
+def _rate(start: Start, addresses: list[str], seconds: float) -> float:
+    """start: what starts a command at the place of this number."""
+    receivers = [start(number, [sys.executable, "-c", RECEIVE]) for number in range(len(addresses))]
     processes: list[Any] = list(receivers)
     try:
+        ports = []
         for receiver in receivers:
-            if receiver.stdout is None or receiver.stdout.readline() != "ready\n":
+            said = receiver.stdout.readline() if receiver.stdout else ""
+            if not said:
                 raise RuntimeError(f"no receiver: {receiver.communicate()[1]}")
-        for number, name in enumerate(names):
-            words = [names[(number + 1) % count], str(PORT), str(seconds)]
-            processes.append(hosts.start(name, [sys.executable, "-c", SEND, *words]))
+            ports.append(said.strip())
+        for number in range(len(addresses)):
+            to = (number + 1) % len(addresses)
+            words = [sys.executable, "-c", SEND, addresses[to], ports[to], str(seconds)]
+            processes.append(start(number, words))
         return median(float(receiver.communicate(timeout=60 + seconds)[0]) for receiver in receivers)
     finally:
         for process in processes:

@@ -1,4 +1,4 @@
-"""Models to train between hosts, in plain torch."""
+"""Models to train between hosts: VGG-16, and a transformer that only takes the time of computing."""
 
 from __future__ import annotations
 
@@ -6,29 +6,8 @@ import time
 from typing import Any
 
 import torch
+import trained_models
 from torch import nn
-
-# Simonyan and Zisserman 2014, configuration D: channels of 3x3 convolutions; "/" halves the picture.
-VGG16 = "64 64 / 128 128 / 256 256 256 / 512 512 512 / 512 512 512 /"
-PICTURE = 224
-CLASSES = 1000
-
-
-def vgg16(divide: int = 1, picture: int = PICTURE) -> nn.Sequential:
-    """VGG-16 with 138 M parameters. divide: every layer has this many times fewer channels."""
-    layers: list[nn.Module] = []
-    before = 3
-    for entry in VGG16.split():
-        if entry == "/":
-            layers.append(nn.MaxPool2d(2))
-        else:
-            channels = int(entry) // divide
-            layers += [nn.Conv2d(before, channels, 3, padding=1), nn.ReLU(inplace=True)]
-            before = channels
-    side, wide = picture // 32, 4096 // divide
-    layers += [nn.Flatten(), nn.Linear(before * side * side, wide), nn.ReLU(inplace=True), nn.Dropout()]
-    layers += [nn.Linear(wide, wide), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(wide, CLASSES)]
-    return nn.Sequential(*layers)
 
 
 class _Accelerator(torch.autograd.Function):
@@ -79,8 +58,5 @@ def make(task: dict[str, Any], rank: int) -> tuple[nn.Module, torch.Tensor, torc
         model = transformer(task["compute"], width)
         torch.manual_seed(2 + rank)
         return model, torch.randn(task["batch"], width, requires_grad=True), None
-    picture = 32 if small else PICTURE
-    model = vgg16(16 if small else 1, picture)
-    torch.manual_seed(2 + rank)
-    inputs = torch.randn(task["batch"], 3, picture, picture)
-    return model, inputs, torch.randint(CLASSES, (task["batch"],))
+    model = trained_models.build("vgg16", small)
+    return model, *trained_models.batch("vgg16", task["batch"], 2 + rank, small)

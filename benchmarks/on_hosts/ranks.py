@@ -10,12 +10,10 @@ import torch
 
 from on_hosts.jobs import DEVICE
 
-COUNTERS = Path("/sys/class/net") / DEVICE / "statistics"
 
-
-def bytes_sent() -> int:
-    """What this host has sent by its cable, headers included."""
-    return int((COUNTERS / "tx_bytes").read_text())
+def bytes_sent(device: str = DEVICE) -> int:
+    """What this host has sent by its cable, or by another network device, headers included."""
+    return int(Path(f"/sys/class/net/{device}/statistics/tx_bytes").read_text())
 
 
 class HorovodRanks:

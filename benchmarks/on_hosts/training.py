@@ -22,8 +22,14 @@ def launcher_of(contender: str) -> str:
     return "torch" if contender == ALONE or contender in RIVALS else "horovodrun"
 
 
-def step_of(contender: str, model: nn.Module) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """What users write for this contender: the module to call, and the optimizer to step."""
+def step_of(
+    contender: str, model: nn.Module, prefix: str = "", bucket_view: bool = False
+) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """What users write for this contender: the module to call, and the optimizer to step.
+
+    prefix: of the names by which Horovod reduces, where one process has several contenders. bucket_view:
+    DDP's gradient_as_bucket_view.
+    """
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     if contender == ALONE:
         return model, optimizer
@@ -32,13 +38,15 @@ def step_of(contender: str, model: nn.Module) -> tuple[nn.Module, torch.optim.Op
         # sums several times for each bucket; over gloo, sums of two buckets meet in different orders on
         # different ranks, and the job fails ("collective mismatch"). So it gets one bucket.
         megabytes = 4096 if contender == "DDP PowerSGD" else None
-        parallel = nn.parallel.DistributedDataParallel(model, init_sync=False, bucket_cap_mb=megabytes)
+        parallel = nn.parallel.DistributedDataParallel(
+            model, init_sync=False, bucket_cap_mb=megabytes, gradient_as_bucket_view=bucket_view
+        )
         add_hook(contender, parallel)
         return parallel, optimizer
     import horovod.torch as hvd
 
-    compression = getattr(hvd.Compression, contender)
-    named = model.named_parameters()
+    compression = hvd.Compression.from_text(contender)
+    named = [(prefix + name, parameter) for name, parameter in model.named_parameters()]
     return model, hvd.DistributedOptimizer(optimizer, named_parameters=named, compression=compression)
 
 
@@ -69,11 +77,16 @@ def run(ranks: Ranks, task: dict[str, Any]) -> dict[str, Any]:
         optimizer.step()
 
     seconds, sent = timed(step, ranks, task["warm_up"], task["steps"])
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return {"seconds": seconds, "sent": sent, "parameters": count, "digest": digest_of(model)}
+
+
+def digest_of(model: nn.Module) -> int:
+    """The same on two ranks whose parameters have the same bytes."""
     digest = 0
     for parameter in model.parameters():
         digest = zlib.crc32(parameter.detach().contiguous().numpy().data, digest)
-    count = sum(parameter.numel() for parameter in model.parameters())
-    return {"seconds": seconds, "sent": sent, "parameters": count, "digest": digest}
+    return digest
 
 
 def timed(step: Callable[[], None], ranks: Ranks, warm_up: int, steps: int) -> tuple[list[float], list[int]]:

@@ -188,8 +188,13 @@ class HorovodBasics:
             disagreed about), saturated (values that a codec's range cut off), residuals_dropped (elements of
             error feedback that other ranks encode now), waiting_microseconds (from submission until all ranks
             agreed, summed over operations), collective_microseconds (communicating),
-            collective_cpu_microseconds; and for all sets engine_cpu_microseconds (processor time of the
-            core's thread) and blocked_microseconds (that callers waited for operations).
+            collective_cpu_microseconds; of tensors on GPUs gpu_operations and gpu_microseconds (on the GPU,
+            waiting for other ranks included), and of allreduces through the host gpu_encode_microseconds,
+            gpu_copy_to_host_microseconds, gpu_reduce_microseconds (on the host),
+            gpu_copy_back_microseconds, gpu_decode_microseconds and gpu_whole_microseconds (first stage to
+            last; they overlap): counted when the GPU has done them; and for all sets
+            engine_cpu_microseconds (processor time of the core's thread) and blocked_microseconds (that
+            callers waited for operations).
 
         ValueError before init(), or for a set that is not registered.
         """
@@ -256,7 +261,7 @@ class HorovodBasics:
         return util.gloo_built()
 
     def nccl_built(self) -> int:
-        """NCCL's version code; 0, as this build has no NCCL."""
+        """The version code of the NCCL found here, 22809 for 2.28.9; 0 where there is none, or no GPU."""
         return util.nccl_built()
 
     def ddl_built(self) -> bool:
@@ -268,11 +273,11 @@ class HorovodBasics:
         return util.ccl_built()
 
     def cuda_built(self) -> bool:
-        """Whether this build serves CUDA tensors: not yet."""
-        return False
+        """Whether this build serves CUDA tensors."""
+        return util.cuda_built()
 
     def rocm_built(self) -> bool:
-        """Whether this build serves ROCm tensors: not yet."""
+        """Always False: GPUs are served through CUDA only."""
         return False
 
 

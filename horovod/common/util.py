@@ -16,11 +16,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from horovod import _native as native
 from horovod.common.build_info import build_info
 from horovod.common.exceptions import HorovodVersionMismatchError
 
 __all__ = [
-    "ccl_built", "check_extension", "check_installed_version", "ddl_built", "env", "extension_available",
+    "ccl_built", "check_extension", "check_installed_version", "cuda_built", "ddl_built",
+    "env", "extension_available",
     "get_average_backwards_compatibility_fun", "get_ext_suffix", "get_extension_full_path", "gloo_built",
     "gpu_available", "is_iterable", "is_on", "is_version_greater_equal_than", "mpi_built", "nccl_built",
     "num_rank_is_power_2", "split_list",
@@ -68,8 +70,21 @@ def _can_be_found(module: str) -> bool:
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether operations on GPU memory are served: not by this build."""
-    return False
+    """Whether operations on GPU memory are served: built with CUDA, and this process sees a GPU.
+
+    Looking starts CUDA in this process.
+    """
+    if not (extension_available(ext_base_name, verbose) and cuda_built()):
+        return False
+    facts = native.gpu_facts()
+    if verbose and facts.why_none:
+        print(f"No GPU: {facts.why_none}.")
+    return facts.count > 0
+
+
+def cuda_built(verbose: bool = False) -> bool:
+    """Whether this build serves CUDA tensors."""
+    return native.device_library_is_installed()
 
 
 def mpi_built(verbose: bool = False) -> bool:
@@ -83,8 +98,13 @@ def gloo_built(verbose: bool = False) -> bool:
 
 
 def nccl_built(verbose: bool = False) -> int:
-    """NCCL's version code, 0 without NCCL."""
-    return 0
+    """NCCL's version code, of the one that is found here, by the system or torch; 0 without one, or a GPU."""
+    if not cuda_built():
+        return 0
+    facts = native.gpu_facts()
+    if verbose and facts.why_no_nccl:
+        print(f"No NCCL: {facts.why_no_nccl}.")
+    return facts.nccl_version
 
 
 def ddl_built(verbose: bool = False) -> bool:

@@ -79,10 +79,10 @@ def advance_all() -> int:
 
 
 def wait(engine: native.Engine, handle: int) -> native.Result:
-    """As ``engine.wait``: sleep until a request is done, and return its result."""
+    """As ``engine.wait``: sleep until a request is done, or given to the GPU, and return its result."""
     with _timed():
         pause = FIRST_PAUSE
-        while advance_all() and not engine.poll(handle):
+        while advance_all() and not engine.has_result(handle):
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
         return engine.wait(handle)

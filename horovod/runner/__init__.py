@@ -4,7 +4,8 @@ Stands apart from the rest: imports neither torch nor the native core. The way o
 `launch` (command line and config file, held by the table in `options`) -> `place` (hosts; `remote_hosts` asks
 them over ssh and chooses networks) -> `launchers` (one command line of mpirun) -> `supervise` (runs it) ->
 `rank` (one small process per rank) -> `output` and `outcome`. `run` does it with a Python function:
-`run_function` -> `function_job` -> the same way -> `function_rank`.
+`run_function` -> `function_job` -> the same way -> `function_rank`. With --ddp, `rendezvous` finds where the
+ranks of torch.distributed meet, and `ddp_rank` tells each its place.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -98,6 +98,17 @@ CORE_OPTIONS: tuple[Option, ...] = (
         part=CORE,
     ),
     Option(
+        "gpu_transport",
+        "what carries the bytes of GPU tensors: nccl, or the host, through its memory; auto is nccl where "
+        "every rank has NCCL and a GPU of its own, and all GPUs of a host reach each other",
+        ("--gpu-transport",),
+        variable="HOROVOD_GPU_TRANSPORT",
+        key="params.gpu_transport",
+        default="auto",
+        choices=("auto", "nccl", "host"),
+        part=CORE,
+    ),
+    Option(
         "simd",
         "instruction set of the codec and reduction loops: auto is the best that the processor has",
         variable="HOROVOD_SIMD",
@@ -202,13 +213,32 @@ CORE_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "compression",
-        "compression of gradients where a script passes none to DistributedOptimizer: a name of "
-        "hvd.Compression, also with options, as int4:rotation=hadamard,levels=lloyd",
+        "compression of gradients where a script passes none to DistributedOptimizer, and of large sums by "
+        'the backend "horovod": a name of hvd.Compression, also with options, as '
+        "int4:rotation=hadamard,levels=lloyd",
         ("--compression",),
         variable="HOROVOD_COMPRESSION",
         key="params.compression",
         default="none",
         form=(r"\w+(:\w+=[^,=\s]+(,\w+=[^,=\s]+)*)?", "a name, or name:option=value,option=value"),
+        part=PYTHON,
+    ),
+    Option(
+        "ddp_compression",
+        "compression of the gradients of torch's DistributedDataParallel, where a script registers no "
+        "communication hook; what --ddp --compression sets",
+        variable="HOROVOD_DDP_COMPRESSION",
+        default="none",
+        form=(r"\w+(:\w+=[^,=\s]+(,\w+=[^,=\s]+)*)?", "a name, or name:option=value,option=value"),
+        part=PYTHON,
+    ),
+    Option(
+        "backend_min_elements",
+        'elements of the smallest sum that the backend "horovod" of torch.distributed compresses, as '
+        "HOROVOD_COMPRESSION says",
+        variable="HOROVOD_BACKEND_MIN_ELEMENTS",
+        type="int",
+        default="16384",
         part=PYTHON,
     ),
     Option(

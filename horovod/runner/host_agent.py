@@ -2,6 +2,7 @@
 
     describe                      which addresses it has
     reach PORT SECONDS ADDRESS..  which of the addresses cannot be reached from it
+    port PORT                     PORT if nobody listens there; for 0 a port that is free; 0 for none
     hold NAME SIZE                keeps SIZE bytes of standard input as a parcel for the ranks here, until
                                   standard input ends
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import random
 import socket
 import sys
 from collections.abc import Sequence
@@ -23,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 MARK = "horovodrun-host "
+_LOWEST_PORT, _PORTS_TRIED = 10_000, 100
 VERSION = 1  # of the answers: remembered ones of another version are not understood
 
 
@@ -59,6 +62,34 @@ def _answers(address: str, port: int, seconds: float) -> bool:
         return connection.connect_ex((address, port)) in (0, errno.ECONNREFUSED)
 
 
+def free_port(wanted: int = 0) -> int:
+    """`wanted` if nobody listens there, 0 otherwise; for 0 some port that is free.
+
+    It is none of those that the system gives to connections, mpirun's among them, so that it stays free until
+    it is used; and a random one, as other jobs may choose at the same time.
+    """
+    highest = _first_port_of_connections() - 1
+    tries = [wanted] if wanted else [random.randint(_LOWEST_PORT, highest) for _ in range(_PORTS_TRIED)]
+    return next((port for port in tries if _is_free(port)), 0)
+
+
+def _first_port_of_connections() -> int:
+    """Linux says it; systems that give connections nearly all ports leave us those of everybody."""
+    try:
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except OSError:
+        first = 0
+    return first if first > 2 * _LOWEST_PORT else 65536
+
+
+def _is_free(port: int) -> bool:
+    try:
+        with socket.create_server(("", port)):
+            return True
+    except OSError:
+        return False
+
+
 def _hold(name: str, size: int) -> None:
     # By its path, as this file: -I leaves out PYTHONPATH, so the package may not be importable here.
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -91,6 +122,8 @@ def main(arguments: Sequence[str]) -> None:
         _answer(describe())
     elif what == "reach":
         _answer(unreachable(int(rest[0]), float(rest[1]), rest[2:]))
+    elif what == "port":
+        _answer(free_port(int(rest[0])))
     else:
         _hold(rest[0], int(rest[1]))
 

@@ -12,7 +12,15 @@ from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import horovod
-from horovod.runner import build_report, command_line, config_file, delivery, launchers, settings
+from horovod.runner import (
+    build_report,
+    command_line,
+    config_file,
+    delivery,
+    launchers,
+    rendezvous,
+    settings,
+)
 from horovod.runner.errors import LaunchError
 from horovod.runner.host_cache import HostCache, default_folder
 from horovod.runner.output import RankOutput
@@ -71,6 +79,7 @@ def _launch(given: Mapping[str, Any], command: list[str]) -> Ending:
         say(f"warning: {warning}")
     if "topology_file" in given:
         raise LaunchError("--topology-file says where --topology draws; give --topology too, or leave it out")
+    rendezvous.refuse_without_ddp(given, values)
     if not command:
         raise LaunchError(f"say which command to start: {command_line.USAGE}")
     return start(values, command, os.environ)
@@ -99,6 +108,13 @@ def start(
         **settings.rank_environment(values),
         **nccl_environment(values, choice, environment),
     }
+    nonce = secrets.token_hex(6)
+    if values.get("ddp"):
+        meeting = rendezvous.of(values, place, prepared)
+        environment |= meeting.variables(nonce)
+        command = [*meeting.start_words(), *command]
+        if warning := rendezvous.compression_warning(environment):
+            say(f"warning: {warning}")
     output = RankOutput(
         place.ranks,
         sys.stdout.buffer,
@@ -112,7 +128,6 @@ def start(
             environment[PARCEL_VARIABLE] = name = fresh_name()
             spare = stack.enter_context(delivery.delivered(name, parcel, place.others(), place.shell))
         session = stack.enter_context(TemporaryDirectory(prefix="horovodrun-", ignore_cleanup_errors=True))
-        nonce = secrets.token_hex(6)
         job = job_of(values, place, choice, command, environment, Run(mpirun, session, os.getcwd(), nonce))
         launch = Launch(
             command=launchers.command(job, flavour),

@@ -32,6 +32,15 @@ class Description:
     def interfaces_in(self, networks: Iterable[IPv4Network]) -> list[str]:
         return [name for name, address in self.addresses if address.network in set(networks)]
 
+    def along(self, ways: Sequence[str]) -> list[tuple[str, str]]:
+        """(interface, address) for each way it has: `ways` are interfaces, or networks as 10.0.0.0/8."""
+        ends = []
+        for way in ways:
+            inside = IPv4Network(way, strict=False) if "/" in way else None
+            found = [(n, str(a.ip)) for n, a in self.addresses if (a.ip in inside if inside else n == way)]
+            ends += found[:1]
+        return ends
+
     def network_of(self, address: IPv4Address | None) -> IPv4Network | None:
         """The network of the interface that has this address."""
         found = (a.network for _, a in self.addresses if a.ip == address and not a.is_loopback)

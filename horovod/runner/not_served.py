@@ -22,7 +22,8 @@ _ROUTES = "allgathers go from every rank to every rank; leave the option out"
 _AUTOTUNE = "not yet: there is no autotuner; set --fusion-threshold-mb and --cycle-time-ms by hand"
 _ELASTIC = "not yet: jobs have a fixed number of ranks; use -np, and save checkpoints to restart from"
 _GLOO = "there is no Gloo here; MPI starts the ranks and is in the installation already: leave the option out"
-_NCCL = "tensors on GPUs are not served yet; leave the option out"
+_NCCL = "a process set has one NCCL communicator, on a stream of its own; leave the option out"
+_ASYNC = "operations on a GPU complete as events anyway, and no thread waits for them; leave the variable out"
 _D2D = "nothing is copied into a fusion buffer, so there are no copies to batch; leave the variable out"
 
 UNSERVED_ROWS: tuple[dict[str, Any], ...] = (
@@ -70,7 +71,7 @@ UNSERVED_ROWS: tuple[dict[str, Any], ...] = (
         key="library_options.num_nccl_streams",
     ),
     _row(_D2D, variable="HOROVOD_BATCH_D2D_MEMCOPIES"),
-    _row(_NCCL, variable="HOROVOD_ENABLE_ASYNC_COMPLETION"),
+    _row(_ASYNC, variable="HOROVOD_ENABLE_ASYNC_COMPLETION"),
     _row(
         "Adasum moves gradients in pieces of its own size; leave the variable out",
         variable="HOROVOD_ADASUM_MPI_CHUNK_SIZE",

@@ -63,6 +63,29 @@ OPTIONS: tuple[Option, ...] = (
         "arguments for mpirun that bind ranks to cores; ranks are not bound otherwise",
         ("--binding-args",),
     ),
+    Option(
+        "ddp",
+        "for scripts of torch.distributed: set MASTER_ADDR, RANK, WORLD_SIZE, LOCAL_RANK and so on, as "
+        "torchrun does; --compression is then about the gradients of DistributedDataParallel",
+        ("--ddp",),
+        key="ddp.enabled",
+        type="bool",
+    ),
+    Option(
+        "master_addr",
+        "with --ddp: address of rank 0's host. Default: its address in the network that connects the hosts",
+        ("--master-addr",),
+        key="ddp.master_addr",
+        form=(r"[^\s]+", "a host name or an address"),
+    ),
+    Option(
+        "master_port",
+        "with --ddp: port at which rank 0 listens. Default: one that is free on its host",
+        ("--master-port",),
+        key="ddp.master_port",
+        type="int",
+        minimum=1,
+    ),
     Option("use_mpi", "accepted: MPI is what starts the ranks", ("--mpi",), type="bool"),
     Option(
         "controller",

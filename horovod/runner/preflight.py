@@ -76,6 +76,11 @@ def unreached(targets: Mapping[str, Sequence[IPv4Address]], shell: Shell) -> dic
     return _on_each(list(targets), ask, f"by {shell}")
 
 
+def free_port(host: str, wanted: int, shell: Shell) -> int:
+    """A port that is free on that host, see `host_agent.free_port`; 0 for none."""
+    return int(_on_each([host], lambda name: _ask(shell, name, ["port", str(wanted)]), f"by {shell}")[host])
+
+
 def agent_command(shell: Shell, host: str, arguments: Sequence[str]) -> list[str]:
     """Runs host_agent there, with the Python that ranks will have."""
     words = ["sh", "-c", _START_AGENT, sys.executable, host_agent.__file__, *arguments]

@@ -17,11 +17,15 @@ HERE = ""  # what this machine is called among the hosts of a job
 
 @dataclass(frozen=True)
 class Prepared:
-    """`cache_keys`: what to forget if the job does not start after all."""
+    """`cache_keys`: what to forget if the job does not start after all.
+
+    `descriptions`: of the hosts, in their order; none where no host was asked.
+    """
 
     choice: Choice
     warning: str = ""
     cache_keys: tuple[str, ...] = ()
+    descriptions: tuple[Description, ...] = ()
 
 
 class Preparation:
@@ -46,7 +50,7 @@ class Preparation:
             choice = _as_wanted(list(here.values()), wanted)
         else:
             choice, warning = self._choose(here, launcher)
-        return Prepared(choice, warning, tuple(self._keys))
+        return Prepared(choice, warning, tuple(self._keys), tuple(here.values()))
 
     def _describe(self, hosts: Sequence[str]) -> dict[str, Description]:
         keys = {host: self._key("describe", host) for host in hosts}

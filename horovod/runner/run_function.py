@@ -65,13 +65,15 @@ def run(
     np: int | None = None,
     min_np: int | None = None,
     max_np: int | None = None,
+    ddp: bool | None = None,
 ) -> list[Any]:
     """Call `func(*args, **kwargs)` on `num_proc` ranks; returns what they returned, by rank.
 
     Function, arguments and results travel by cloudpickle, so lambdas and closures work. What ranks print is
     shown as by horovodrun, whose flags of the same names the other parameters are. `executable`: the Python
     that ranks run, by default this one. `np` and `network_interface` are older names; the elastic parameters
-    (min, max, slots, reset_limit, cooldown_range, host_discovery_script) are not served yet.
+    (min, max, slots, reset_limit, cooldown_range, host_discovery_script) are not served yet. `ddp`: as the
+    flag --ddp, for a function that calls torch.distributed.init_process_group("gloo") or "nccl".
 
     RuntimeError when a rank fails, with its rank, and the traceback if the function raised; ValueError for
     parameters that contradict each other.

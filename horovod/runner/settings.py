@@ -9,6 +9,8 @@ from horovod.runner.config_file import asks_for_something
 from horovod.runner.errors import LaunchError
 from horovod.runner.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED
 
+COMPRESSION, DDP_COMPRESSION = "HOROVOD_COMPRESSION", "HOROVOD_DDP_COMPRESSION"
+
 
 def merged(
     given: Mapping[str, Any], file: Mapping[str, Any], environment: Mapping[str, str]
@@ -29,11 +31,14 @@ def merged(
 
 def rank_environment(values: Mapping[str, Any]) -> dict[str, str]:
     """The variables that flags and file set for ranks; one that is set already stays otherwise."""
-    return {
+    found = {
         option.variable: option.variable_text(values[option.name])
         for option in OPTIONS
         if option.part in (CORE, PYTHON) and option.name in values
     }
+    if values.get("ddp") and COMPRESSION in found:  # of DistributedDataParallel's gradients then
+        found[DDP_COMPRESSION] = found.pop(COMPRESSION)
+    return found
 
 
 def environment_warnings(environment: Mapping[str, str]) -> list[str]:

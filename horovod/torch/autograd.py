@@ -192,8 +192,9 @@ class HorovodAlltoall(torch.autograd.Function):
         ctx: Any, tensor: torch.Tensor, splits: torch.Tensor | None, name: str | None, process_set: ProcessSet
     ) -> Any:
         ctx.process_set, ctx.rows = process_set, tensor.shape[0] if tensor.dim() else 0
-        output, received = synchronize(start_alltoall(tensor, splits, name, process_set))  # type: ignore[misc]
-        ctx.received = received.cpu()
+        sizes: list[int] = []
+        output, received = synchronize(start_alltoall(tensor, splits, name, process_set, sizes))  # type: ignore[misc]
+        ctx.received = torch.tensor(sizes, dtype=torch.int32)  # in host memory, where the way back wants them
         ctx.mark_non_differentiable(received)
         return output, received
 

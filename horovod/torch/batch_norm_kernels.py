@@ -29,7 +29,12 @@ class Statistics:
 
     mean: torch.Tensor
     var: torch.Tensor
-    count: int  # values of a channel
+    count: int | torch.Tensor  # values of a channel; a tensor where the host does not know it: at least 2
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the host knows the count."""
+        return isinstance(self.count, int)
 
 
 def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -113,7 +118,7 @@ def input_gradient(
     invstd = torch.rsqrt(var + eps)
     scale = _as(mean, weight)
     if _on_cuda(x):
-        counts = torch.tensor([count], dtype=torch.int32, device=x.device)
+        counts = torch.as_tensor(count, device=x.device).to(torch.int32).reshape(1)
         return torch.batch_norm_backward_elemt(
             _dense(dy), _dense(x), mean, invstd, scale, sum_dy, sum_dy_xhat / invstd, counts
         )

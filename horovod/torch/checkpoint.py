@@ -1,44 +1,62 @@
-"""What a DistributedOptimizer's checkpoint holds besides the wrapped optimizer's, in state_dict()["horovod"]:
+"""What is saved of compressed training besides model and optimizer. A DistributedOptimizer has it in
+state_dict()["horovod"], a compressed DistributedDataParallel in its CompressionState's state_dict():
 
-    rank, size     whose checkpoint it is, and of how many ranks; both of the optimizer's process set
+    rank, size     whose checkpoint it is, and of how many ranks; places among those that share the work
     residuals      rank -> Residuals.state_dict(): this rank's, or, after ``consolidate``, everybody's
     compressors    parameter -> what its compressor remembers; the same on every rank
 
-Every rank's residuals are its own: a checkpoint that rank 0 alone writes would lose the others'.
+Every rank's residuals are its own: a checkpoint that rank 0 alone writes would lose the others', so that they
+are gathered first. Peers is what that takes.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping
-from typing import Any, cast
+from typing import Any, Protocol
 
-import cloudpickle  # type: ignore[import-untyped]
-import torch
-
-from horovod.common.basics import basics
-from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.compression.memory import Memory
-from horovod.torch.handles import synchronize
-from horovod.torch.requests import start_alltoall
 from horovod.torch.residuals import Residuals
 
-__all__ = ["Checkpoint", "scattered"]
+__all__ = ["Checkpoint", "Peers"]
 
-ROW = 1024  # bytes: pickles travel as rows of so many, since the number of rows is an int32
+
+class Peers(Protocol):
+    """The ranks that share a checkpoint, each with a place among them: 0, 1, ...
+
+    ``owner``: what their script calls, as warnings name it: "optimizer".
+    """
+
+    owner: str
+
+    def places(self) -> list[int] | None:
+        """The ranks of the job in the order of their places; None while they are unknown."""
+        ...
+
+    def place(self) -> int | None:
+        """This rank's; None where it has none, or the job is over."""
+        ...
+
+    def size(self) -> int | None:
+        """How many there are; None where the job is over."""
+        ...
+
+    def gathered(self, own: Any, at: int) -> list[Any] | None:
+        """Collective. Everybody's objects by place, at place ``at``; None elsewhere."""
+        ...
 
 
 class Checkpoint:
-    """Saves and restores what a GradientReducer remembers between steps."""
+    """Saves and restores what a reducer of gradients remembers between steps."""
 
-    def __init__(self, residuals: Residuals, memory: Memory, process_set: ProcessSet) -> None:
-        self._residuals, self._memory, self._process_set = residuals, memory, process_set
-        self._rank, self._size = 0, 1  # in the process set, also when the job is over
+    def __init__(self, residuals: Residuals, memory: Memory, peers: Peers) -> None:
+        self._residuals, self._memory, self._peers = residuals, memory, peers
+        self._rank, self._size = 0, 1  # among the peers, also when the job is over
         # Every rank's residuals as they were gathered or loaded, true until the next reduction.
         self._everybodys: dict[int, Any] | None = None
 
     def _look_around(self) -> None:
-        self._rank, self._size = self._process_set.rank() or 0, self._process_set.size() or 1
+        self._rank, self._size = self._peers.place() or 0, self._peers.size() or 1
 
     def on_reduction(self) -> None:
         """What is known here of other ranks' residuals is no longer true."""
@@ -73,31 +91,30 @@ class Checkpoint:
         if strangers:
             warnings.warn(
                 f"The checkpoint has error feedback of {', '.join(strangers)}, which is no parameter of this "
-                "optimizer: it is left out.",
+                f"{self._peers.owner}: it is left out.",
                 stacklevel=2,
             )
         if residuals and own is None and self._size > 1 and self._residuals.is_kept:
             of = ", ".join(map(str, residuals))
             warnings.warn(
                 f"Error feedback begins anew on rank {self._rank} of {self._size}: the checkpoint has that "
-                f"of rank {of} of {saved['size']}. Call optimizer.consolidate_residuals() on all ranks "
-                "before state_dict() to save everybody's; it fits the same number of ranks only.",
+                f"of rank {of} of {saved['size']}. Call {self._peers.owner}.consolidate_residuals() on all "
+                "ranks before state_dict() to save everybody's; it fits the same number of ranks only.",
                 stacklevel=2,
             )
 
     def consolidate(self, to: int) -> None:
         """Gather every rank's residuals on rank ``to`` of the job: there state_dict() has them until the next
-        reduction. All ranks of the process set make the call; others do nothing.
+        reduction. All peers make the call; others do nothing.
         """
-        ranks = self._process_set.ranks
-        if not self._process_set.included() or ranks is None:
+        ranks = self._peers.places()
+        if ranks is None or self._peers.place() is None:
             return
         if to not in ranks:
-            raise ValueError(f"consolidate_residuals(to={to}): the optimizer's ranks are {ranks}.")
+            raise ValueError(f"consolidate_residuals(to={to}): the {self._peers.owner}'s ranks are {ranks}.")
         self._look_around()
-        own = self._residuals.state_dict()
-        received = _exchanged({ranks.index(to): own}, "residuals", self._process_set)
-        if basics.rank() == to:
+        received = self._peers.gathered(self._residuals.state_dict(), ranks.index(to))
+        if received is not None:
             self._everybodys = dict(enumerate(received))
 
     def parts(self) -> dict[int, Any]:
@@ -108,7 +125,7 @@ class Checkpoint:
         saved = self.state_dict()
         if not saved:
             return {}
-        everybodys, ranks = self._everybodys or {}, self._process_set.ranks or []
+        everybodys, ranks = self._everybodys or {}, self._peers.places() or []
         return {
             rank: {**saved, "residuals": {place: everybodys[place]} if place in everybodys else None}
             for place, rank in enumerate(ranks)
@@ -121,30 +138,7 @@ class Checkpoint:
             warnings.warn(
                 f"Error feedback begins anew on rank {self._rank} of {self._size}: the rank whose state is "
                 "broadcast has none of this rank. Load a checkpoint there that was made after "
-                "optimizer.consolidate_residuals().",
+                f"{self._peers.owner}.consolidate_residuals().",
                 stacklevel=3,
             )
         self.load_state_dict({**part, "residuals": own or {}} if part is not None else None)
-
-
-def scattered(parts: Mapping[int, Any], root: int) -> Any:
-    """``parts[rank]`` of rank ``root``, on each rank of the job; None where there is none."""
-    return _exchanged(parts if basics.rank() == root else {}, "parts", global_process_set)[root]
-
-
-def _exchanged(parts: Mapping[int, Any], name: str, process_set: ProcessSet) -> list[Any]:
-    """Gives each rank of the set the object ``parts`` has for it; returns what every rank gave this one."""
-    pickled = [
-        cloudpickle.dumps(parts[place]) if place in parts else b"" for place in range(process_set.size() or 1)
-    ]
-    rows = [-(-len(each) // ROW) for each in pickled]
-    padded = b"".join(each.ljust(count * ROW, b"\0") for each, count in zip(pickled, rows, strict=True))
-    sent = torch.frombuffer(bytearray(padded), dtype=torch.uint8) if padded else torch.ByteTensor()
-    splits = torch.tensor(rows, dtype=torch.int32)
-    handle = start_alltoall(sent.reshape(-1, ROW), splits, f"DistributedOptimizer.{name}", process_set)
-    received, counts = cast(tuple[torch.Tensor, torch.Tensor], synchronize(handle))
-    # A pickle says where it ends: what fills its last row is not read.
-    return [
-        cloudpickle.loads(each.numpy().tobytes()) if each.numel() else None
-        for each in torch.split(received, counts.tolist())
-    ]

@@ -135,7 +135,7 @@ def join(device: int = -1) -> int:
 
     Until then this rank takes part in allreduces of the others with zeros; an Average divides by all ranks
     all the same. Other operations of the others fail with HorovodInternalError. ``device`` is accepted for
-    Horovod's sake.
+    Horovod's sake: zeros for others' GPUs are on the one this rank has used, or else that of its local rank.
 
     Returns:
         The rank that joined last, the same on all ranks.

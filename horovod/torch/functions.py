@@ -10,9 +10,9 @@ import torch
 
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.torch.checkpoint import scattered
 from horovod.torch.exchange import broadcast_, broadcast_async_
 from horovod.torch.handles import complete_all, synchronize
+from horovod.torch.object_exchange import scattered
 from horovod.torch.requests import start_allgather
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
@@ -49,11 +49,12 @@ def _named_tensors(params: Any) -> list[tuple[str | None, torch.Tensor]]:
 
 
 class _Slot(NamedTuple):
-    """Stands for a tensor in the pickled state, which travels by itself."""
+    """Stands for a tensor in the pickled state, which travels by itself: between GPUs, or in host memory."""
 
     number: int
     shape: torch.Size
     dtype: torch.dtype
+    kind: str
 
 
 def broadcast_optimizer_state(
@@ -86,7 +87,8 @@ def broadcast_optimizer_state(
     slots = [_slot(t, i) for i, t in enumerate(tensors)]
     structure, slots, has_parts = broadcast_object((structure, slots, bool(parts)), root_rank)
     if not is_root:
-        tensors = [torch.empty(slot.shape, dtype=slot.dtype) for slot in slots]
+        own = _devices_of(optimizer)
+        tensors = [torch.empty(s.shape, dtype=s.dtype, device=own.get(s.kind, s.kind)) for s in slots]
     base = type(optimizer).__name__
     complete_all([broadcast_async_(t, root_rank, f"{base}.state.{i}") for i, t in enumerate(tensors)])
     part = scattered(parts, root_rank) if has_parts else None
@@ -108,7 +110,13 @@ def _give_zero_gradients(optimizer: torch.optim.Optimizer, model: torch.nn.Modul
 
 
 def _slot(tensor: torch.Tensor, number: int) -> _Slot:
-    return _Slot(number, tensor.shape, tensor.dtype)
+    return _Slot(number, tensor.shape, tensor.dtype, tensor.device.type)
+
+
+def _devices_of(optimizer: torch.optim.Optimizer) -> dict[str, torch.device]:
+    """By kind ("cuda"), the device of this rank's parameters: root's number may be another's here."""
+    parameters = [p for entry in optimizer.param_groups for p in entry["params"]]
+    return {parameter.device.type: parameter.device for parameter in reversed(parameters)}
 
 
 def _described_state(optimizer: torch.optim.Optimizer, tensors: list[torch.Tensor]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from horovod.torch.residuals import TensorFeedback, compressed_with
 
 __all__ = ["Contribution", "contribution", "reduced"]
 
+LONGEST_HEADER = 1024  # bytes that are read at once; a header that is longer costs one more copy
 ALIGNMENT = 16  # the largest element there is (complex128), so that parts can be viewed without a copy
 
 
@@ -60,11 +61,11 @@ def contribution(
     header = json.dumps({"terms": terms, "codes": [_dtype_name(codes.dtype), list(codes.shape)]}).encode()
     start = _aligned(8 + len(header))
     code_bytes = codes.detach().contiguous().reshape(-1).view(torch.uint8)
-    payload = torch.zeros(start + _aligned(code_bytes.numel()), dtype=torch.uint8)
-    payload[: 8 + len(header)] = torch.frombuffer(
-        bytearray(len(header).to_bytes(8, "little") + header), dtype=torch.uint8
+    head = torch.frombuffer(
+        bytearray((len(header).to_bytes(8, "little") + header).ljust(start, b"\0")), dtype=torch.uint8
     )
-    payload[start : start + code_bytes.numel()] = code_bytes
+    padding = code_bytes.new_zeros(_aligned(code_bytes.numel()) - code_bytes.numel())
+    payload = torch.cat([head.to(codes.device), code_bytes, padding])
     return Contribution(label, payload, terms, ctx, compressor)
 
 
@@ -75,7 +76,7 @@ def reduced(own: Contribution, gathered: torch.Tensor, sizes: Sequence[int]) -> 
 
     Raises HorovodInternalError when ranks disagree, or codes of a rank cannot be decompressed.
     """
-    parts = [_unwrapped(payload) for payload in torch.split(gathered, list(sizes))]
+    parts = _unwrapped(torch.split(gathered, list(sizes)))
     _check_agreement(own.label, [terms for terms, _ in parts])
     dtype = getattr(torch, own.terms["dtype"])
     total = None
@@ -91,7 +92,8 @@ def _added(total: torch.Tensor | None, own: Contribution, codes: torch.Tensor, r
     wide = torch.float64 if own.terms["dtype"] == "float64" else torch.float32
     try:
         if callable(add := getattr(own.compressor, "decompress_add", None)):
-            total = torch.zeros(own.terms["shape"], dtype=wide) if total is None else total
+            if total is None:
+                total = torch.zeros(own.terms["shape"], dtype=wide, device=codes.device)
             add(codes, own.ctx, total)
             return total
         values: torch.Tensor = own.compressor.decompress(codes, own.ctx).to(wide)
@@ -109,14 +111,35 @@ def _added(total: torch.Tensor | None, own: Contribution, codes: torch.Tensor, r
     return values.clone() if total is None else total.add_(values)
 
 
-def _unwrapped(payload: torch.Tensor) -> tuple[dict[str, Any], torch.Tensor]:
-    length = int.from_bytes(payload[:8].numpy().tobytes(), "little")
-    header = json.loads(payload[8 : 8 + length].numpy().tobytes())
-    dtype_name, shape = header["codes"]
-    dtype = getattr(torch, dtype_name)
-    count = torch.Size(shape).numel() * dtype.itemsize
-    start = _aligned(8 + length)
-    return header["terms"], payload[start : start + count].view(dtype).reshape(shape)
+def _unwrapped(payloads: Sequence[torch.Tensor]) -> list[tuple[dict[str, Any], torch.Tensor]]:
+    parts = []
+    for payload, header in zip(payloads, _headers(payloads), strict=True):
+        length = int.from_bytes(header[:8], "little")
+        said = json.loads(header[8 : 8 + length])
+        dtype_name, shape = said["codes"]
+        dtype = getattr(torch, dtype_name)
+        count = torch.Size(shape).numel() * dtype.itemsize
+        start = _aligned(8 + length)
+        parts.append((said["terms"], payload[start : start + count].view(dtype).reshape(shape)))
+    return parts
+
+
+def _headers(payloads: Sequence[torch.Tensor]) -> list[bytes]:
+    """The first bytes of each payload, its header among them.
+
+    From a GPU they come in one copy, for which the host waits: only it can see how large the others' codes
+    are, and whether ranks agree. That is the price of a compressor which the core does not know.
+    """
+    firsts = torch.cat([payload[:LONGEST_HEADER] for payload in payloads]).cpu().numpy().tobytes()
+    headers, begin = [], 0
+    for payload in payloads:
+        header = firsts[begin : begin + LONGEST_HEADER]
+        begin += min(LONGEST_HEADER, payload.numel())
+        length = int.from_bytes(header[:8], "little")
+        if 8 + length > LONGEST_HEADER:
+            header = payload[: 8 + length].cpu().numpy().tobytes()
+        headers.append(header)
+    return headers
 
 
 def _check_agreement(label: str, terms_by_rank: list[dict[str, Any]]) -> None:

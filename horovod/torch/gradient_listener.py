@@ -18,6 +18,7 @@ import torch
 
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet
+from horovod.torch import devices
 from horovod.torch.functions import broadcast_object
 from horovod.torch.gradients import GradientReducer, Wait, wait_for_all
 from horovod.torch.parameters import Groups, checked_passes, default_name, group_members
@@ -36,6 +37,7 @@ class GradientListener(torch.optim.Optimizer):
         _allreduce_delay: by parameter, the backward passes left until it is due.
         _handles: by parameter that has a new gradient, (what waits for its reduction or None, a context).
         _groups: the groups as the caller gave them, or None.
+        _streams: by parameter of a group that is not complete, the GPU's stream that made its new gradient.
     """
 
     op: int
@@ -51,6 +53,7 @@ class GradientListener(torch.optim.Optimizer):
     _allreduce_delay: dict[torch.Tensor, int]
     _handles: dict[torch.Tensor, tuple[Wait | None, Any]]
     _hooks: dict[torch.Tensor, Any]
+    _streams: dict[torch.Tensor, int]
     _lost: list[str]
     _active: bool
     _origin: weakref.ref[torch.optim.Optimizer]
@@ -65,7 +68,7 @@ class GradientListener(torch.optim.Optimizer):
     def _begin(self) -> None:
         """Start to listen to gradients, if there is anybody to share them with. ValueError before init."""
         self._group_of, self._requires_update, self._handles, self._hooks = {}, set(), {}, {}
-        self._lost = []
+        self._lost, self._streams = [], {}
         self._allreduce_delay = dict.fromkeys(self._all_parameters(), self.backward_passes_per_step)
         is_shared = basics.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"
         self._active = is_shared and bool(self.process_set.included())
@@ -132,8 +135,21 @@ class GradientListener(torch.optim.Optimizer):
         self._allreduce_delay[parameter] -= 1
         self._handles.setdefault(parameter, (None, None))
         members = self._members(parameter)
+        self._note_stream(parameter, members)
         if all(self._allreduce_delay[member] == 0 for member in members):
-            self._start(members)
+            self._start_after_streams(members)
+
+    def _note_stream(self, parameter: torch.Tensor, members: list[torch.Tensor]) -> None:
+        device = devices.device_of(parameter)
+        if len(members) > 1 and device != devices.CPU:
+            self._streams[parameter] = devices.current_stream(device)
+
+    def _start_after_streams(self, members: list[torch.Tensor]) -> None:
+        """In the last hook of a group: its stream is but one of those that made the gradients."""
+        streams = {self._streams.pop(member) for member in members if member in self._streams}
+        if streams:
+            devices.follow(devices.device_of(members[0]), streams)
+        self._start(members)
 
     def _members(self, parameter: torch.Tensor) -> list[torch.Tensor]:
         """What is reduced together with a parameter, itself included."""
@@ -162,6 +178,7 @@ class GradientListener(torch.optim.Optimizer):
     def _wait(self) -> None:
         waits = {id(wait): wait for wait, _ in self._handles.values() if wait is not None}
         self._handles.clear()
+        self._streams.clear()
         self._count_anew()
         wait_for_all(list(waits.values()))
 
@@ -221,7 +238,8 @@ class GradientListener(torch.optim.Optimizer):
     def set_loss_scale(self, scale: Any) -> None:
         """Say by what the loss is multiplied before backward: a number, or the GradScaler that knows.
 
-        Residuals change with it at the next reduction. ValueError unless it is finite and above 0.
+        Residuals change with it at the next reduction. ValueError unless it is finite and above 0. A scaler
+        that works on a GPU has its scale there: the host waits for it in every step, as in scaler.step().
         """
         self._reducer.residuals.follow(scale)
 

@@ -16,6 +16,7 @@ from horovod.torch.compression.memory import Memory
 from horovod.torch.exchange import sparse_allreduce_async
 from horovod.torch.gathered import compressor_name
 from horovod.torch.handles import synchronize
+from horovod.torch.object_exchange import ProcessSetPeers
 from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, ReduceArguments, Sum, reduce_arguments
 from horovod.torch.residuals import Residuals
 from horovod.torch.submission import Kept, start_allreduce
@@ -55,7 +56,7 @@ class GradientReducer:
         self.rules = Rules(compression)
         self.memory = Memory()
         self.residuals = Residuals(any(getattr(c, "error_feedback", False) for c in self.rules.compressors))
-        self.checkpoint = Checkpoint(self.residuals, self.memory, process_set)
+        self.checkpoint = Checkpoint(self.residuals, self.memory, ProcessSetPeers(process_set))
         self.in_flight: set[int] = set()
         self._process_set = process_set
         self._has_sparse_gradients = has_sparse_gradients
@@ -72,17 +73,6 @@ class GradientReducer:
         if remembered:
             self.checkpoint.load_state_dict(copy.deepcopy(remembered))
 
-    def compressor_for(self, name: str, parameter: torch.Tensor) -> Any:
-        """Compression of a parameter's gradient: none for vectors and for what is too small to be worth it.
-
-        Norms and biases are a fraction of a percent of the bytes, and most of the damage quantisation does.
-        """
-        compressor = self.rules.compressor_for(name)
-        smallest = getattr(compressor, "min_elements", None)
-        if smallest is not None and (parameter.dim() < 2 or parameter.numel() < smallest):
-            return Compression.none
-        return compressor
-
     def fill_missing(self, parameter: torch.Tensor) -> None:
         """Give a parameter without gradient a zero one, so that this rank can take part in reducing it."""
         if parameter.grad is not None:
@@ -91,13 +81,16 @@ class GradientReducer:
         if dims is None or self.sparse_as_dense:
             parameter.grad = torch.zeros_like(parameter)
         else:
-            nothing = torch.empty(0, *parameter.shape[dims:], dtype=parameter.dtype)
-            parameter.grad = torch.sparse_coo_tensor(
-                torch.empty(dims, 0), nothing, parameter.shape, check_invariants=False
-            )
+            nothing = parameter.detach().new_empty(0, *parameter.shape[dims:])
+            nowhere = torch.empty(dims, 0, dtype=torch.int64, device=parameter.device)
+            shape = parameter.shape
+            parameter.grad = torch.sparse_coo_tensor(nowhere, nothing, shape, check_invariants=False)
 
     def is_zero(self, parameter: torch.Tensor) -> bool:
-        """Whether the parameter has a gradient without any element other than zero."""
+        """Whether the parameter has a gradient without any element other than zero.
+
+        The host has to know, and waits for the GPU. It is asked of frozen parameters only.
+        """
         gradient = parameter.grad
         assert gradient is not None
         values = gradient._values() if gradient.is_sparse else gradient
@@ -132,7 +125,7 @@ class GradientReducer:
         waits: list[Wait] = []
         alike: dict[int, list[Entry]] = {}
         for number, entry in enumerate(entries):
-            compressor = self.compressor_for(*entry[:2])
+            compressor = self.rules.gradient_compressor(*entry[:2])
             alike.setdefault(id(compressor) if grouped else number, []).append(entry)
         with waiting_on_failure(waits):
             for members in alike.values():
@@ -142,7 +135,7 @@ class GradientReducer:
     def _start_alike(self, entries: Sequence[Entry], grouped: bool) -> Wait:
         names, parameters, tensors = zip(*entries, strict=True)
         name = f"group.{names[0]}" if grouped else names[0]
-        compressor = self.compressor_for(names[0], parameters[0])
+        compressor = self.rules.gradient_compressor(names[0], parameters[0])
         if not self.in_flight:
             self.checkpoint.on_reduction()
             self.residuals.rescale()
@@ -155,7 +148,10 @@ class GradientReducer:
             in_place=True,
             grouped=grouped,
             kept=[
-                Kept(self.memory.of(each, compressor), self.residuals.of(each, tensor, compressor))
+                Kept(
+                    self.memory.of(each, compressor, tensor.device),
+                    self.residuals.of(each, tensor, compressor),
+                )
                 for each, tensor in zip(names, tensors, strict=True)
             ],
         )

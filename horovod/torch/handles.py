@@ -1,6 +1,7 @@
 """Handles: ints that stand for operations in flight, from submission to ``synchronize``.
 
-An entry keeps alive every tensor the core's thread may still read or write.
+An entry keeps alive every tensor the core's thread may still read or write. For those on a GPU that is until
+`synchronize`, although the GPU may be at work on them then: see devices.py for why that is enough.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from horovod import _native as native
 from horovod.common import waiting
 from horovod.common.basics import basics
 from horovod.common.exceptions import HorovodInternalError
+from horovod.torch import devices
 
 __all__ = ["Operation", "Output", "abandon", "complete_all", "poll", "register", "starting", "synchronize"]
 
@@ -27,7 +29,8 @@ Output = torch.Tensor | tuple[torch.Tensor, ...] | None
 class Operation:
     """Requests handed to the engine as one operation, and how their results become its output.
 
-    ``steppers`` are its parts that take several requests, one after the other.
+    ``steppers`` are its parts that take several requests, one after the other; ``origin`` is where it was
+    started.
     """
 
     engine: native.Engine
@@ -36,15 +39,26 @@ class Operation:
     steppers: list[waiting.Stepper] = field(default_factory=list)
     results: list[native.Result] = field(default_factory=list)
     finish: Callable[[list[native.Result]], Output] = lambda results: None
+    origin: devices.Origin = field(default_factory=devices.Origin)
 
     def complete(self) -> Output:
-        """Sleep until all requests are done and return the output; raises the first failure."""
-        while self.waits:
-            self.results.append(waiting.wait(self.engine, self.waits[0]))
-            del self.waits[0]
-        for stepper in self.steppers:
-            waiting.finish(stepper)
-        return self.finish(self.results)
+        """Sleep until all requests are done and return the output; raises the first failure.
+
+        On a GPU a request is done when the core has put all of it on its stream: what the caller's stream
+        does next comes after that.
+        """
+        with self.origin.resumed():
+            while self.waits:
+                result = waiting.wait(self.engine, self.waits[0])
+                del self.waits[0]
+                devices.order(result, self.origin.device)
+                self.results.append(result)
+            for stepper in self.steppers:
+                waiting.finish(stepper)
+            output = self.finish(self.results)
+        given = [] if output is None else [output] if isinstance(output, torch.Tensor) else list(output)
+        self.origin.hand_over([tensor for tensor in given if devices.device_of(tensor) == self.origin.device])
+        return output
 
 
 _lock = threading.Lock()

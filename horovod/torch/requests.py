@@ -16,7 +16,7 @@ from horovod import _native as native
 from horovod.common.basics import basics
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet
-from horovod.torch import handles
+from horovod.torch import devices, handles
 from horovod.torch.handles import Operation, Output
 from horovod.torch.naming import wire_name
 from horovod.torch.reduce_ops import OP_NAMES, Average, ReduceArguments, Sum
@@ -66,8 +66,10 @@ def _start_gather(
 ) -> int:
     member = basics.member()
     process_set_id = member.id_of(process_set)
+    label = f"allgather.{name or 'noname'}"
     for tensor in tensors:
-        check_served(tensor, f"allgather.{name or 'noname'}")
+        check_served(tensor, label)
+    origin = devices.Origin.here(devices.common_device(tensors, label))
     sources = [addressable(tensor) for tensor in tensors]
     wire = wire_name("allgather", name, process_set)
     requested = [described(source) for source in sources]
@@ -81,7 +83,7 @@ def _start_gather(
                 own[:] = results[0].sizes[i * ranks : (i + 1) * ranks]
         return tuple(outputs) if grouped else outputs[0]
 
-    return handles.register(Operation(member.engine, [request], sources, finish=finish))
+    return handles.register(Operation(member.engine, [request], sources, finish=finish, origin=origin))
 
 
 def start_broadcast(
@@ -91,6 +93,7 @@ def start_broadcast(
     member = basics.member()
     process_set_id = member.id_of(process_set)
     check_served(tensor, f"broadcast.{name or 'noname'}")
+    origin = devices.Origin.here(devices.device_of(tensor))
     source = addressable(tensor)
     direct = in_place and is_addressable(tensor)
     output = source if in_place or not is_addressable(tensor) else torch.empty_like(source)
@@ -100,7 +103,8 @@ def start_broadcast(
     def finish(results: list[native.Result]) -> Output:
         return delivered(tensor if direct else output, tensor, in_place)
 
-    return handles.register(Operation(member.engine, [request], [tensor, source, output], finish=finish))
+    used = [tensor, source, output]
+    return handles.register(Operation(member.engine, [request], used, finish=finish, origin=origin))
 
 
 def start_alltoall(
@@ -108,11 +112,16 @@ def start_alltoall(
     splits: torch.Tensor | Sequence[int] | None,
     name: str | None,
     process_set: ProcessSet,
+    sizes: list[int] | None = None,
 ) -> int:
-    """Alltoall of rows; the output is (received rows, number of rows from each rank as int32)."""
+    """Alltoall of rows; the output is (received rows, number of rows from each rank as int32).
+
+    The numbers are where ``splits`` are; ``sizes``, if given, is filled with them.
+    """
     member = basics.member()
     process_set_id = member.id_of(process_set)
     check_served(tensor, f"alltoall.{name or 'noname'}")
+    origin = devices.Origin.here(devices.device_of(tensor))
     rows = _checked_splits(splits, name)
     source = addressable(tensor)
     wire = wire_name("alltoall", name, process_set)
@@ -122,9 +131,11 @@ def start_alltoall(
         received = torch.tensor(results[0].sizes, dtype=torch.int32)
         if isinstance(splits, torch.Tensor):
             received = received.to(splits.device)
+        if sizes is not None:
+            sizes[:] = results[0].sizes
         return from_core(results[0], source), received
 
-    return handles.register(Operation(member.engine, [request], [source], finish=finish))
+    return handles.register(Operation(member.engine, [request], [source], finish=finish, origin=origin))
 
 
 def _checked_splits(splits: Any, name: str | None) -> list[int]:
@@ -165,17 +176,18 @@ def start_reducescatter(
         check_served(tensor, label)
         if tensor.dim() == 0:
             raise ValueError(f"{label}: a tensor without dimensions cannot be scattered; reshape it to (1,).")
+    origin = devices.Origin.here(devices.common_device(tensors, label))
     sources = [addressable(tensor) for tensor in tensors]
+    rows = [_own_rows(len(source), process_set) for source in sources]
     outputs = [
-        torch.empty((_own_rows(source.shape[0], process_set), *source.shape[1:]), dtype=source.dtype)
-        for source in sources
+        source.new_empty((own, *source.shape[1:])) for own, source in zip(rows, sources, strict=True)
     ]
     wire = wire_name("reducescatter", name, process_set)
     requested = [described(source, output) for source, output in zip(sources, outputs, strict=True)]
     floats = any(source.is_floating_point() for source in sources)
     reduction = reduction_of(arguments, codec if floats else None)
     request = member.engine.reducescatter(wire, requested, reduction, process_set_id)
-    operation = Operation(member.engine, [request], [*sources, *outputs])
+    operation = Operation(member.engine, [request], [*sources, *outputs], origin=origin)
     operation.finish = lambda results: tuple(outputs) if grouped else outputs[0]
     return handles.register(operation)
 

@@ -1,7 +1,8 @@
 """Error feedback of one optimizer: what compression has lost of each parameter's gradients on this rank.
 
 Of parameters whose compressor names a native codec the core keeps it (``native.Feedback``), of others a
-TensorFeedback; both hold float32 and are used alike here. Names are the parameters', never a bucket's.
+TensorFeedback; both hold float32 and are used alike here. Both keep it where the gradients are, and give it
+out, for checkpoints, in host memory. Names are the parameters', never a bucket's.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ class TensorFeedback:
     def added_to(self, values: torch.Tensor) -> torch.Tensor:
         """``values`` and what was lost before, as a new tensor of float32 (float64 for float64)."""
         wanted = values.to(torch.promote_types(values.dtype, torch.float32), copy=True)
-        return wanted.add_(self._lost.view(values.shape)) if self._lost.numel() else wanted
+        if self._lost.numel():
+            # The model may have been moved since; this waits for nothing where it has not.
+            self._lost = self._lost.to(values.device)
+            wanted.add_(self._lost.view(values.shape))
+        return wanted
 
     def keep(self, wanted: torch.Tensor, got: torch.Tensor) -> None:
         """Remember what ``got`` lacks, but for what is not finite: an overflow is seen once and does not
@@ -46,7 +51,7 @@ class TensorFeedback:
         self._lost = torch.nan_to_num_(lost, nan=0.0, posinf=0.0, neginf=0.0)
 
     def read(self, stage: str) -> tuple[int, torch.Tensor]:
-        return 0, self._lost.clone() if stage == "sent" else torch.empty(0)
+        return 0, self._lost.to("cpu", copy=True) if stage == "sent" else torch.empty(0)
 
     def restore(self, stage: str, begin: int, values: torch.Tensor) -> None:
         if stage == "sent" and values.numel() in (0, self.count):

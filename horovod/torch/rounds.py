@@ -2,7 +2,8 @@
 
 The first round is under way when the operation has started, under the operation's own name, so that ranks
 which disagree about it hear of each other. Every further one is requested when the last is done and somebody
-waits for, polls or starts any operation (see horovod.common.waiting).
+waits for, polls or starts any operation (see horovod.common.waiting). Whoever that is, and on whatever
+stream of a GPU, the compressor goes on on the one where the operation was started.
 """
 
 from __future__ import annotations
@@ -15,18 +16,73 @@ import torch
 from horovod import _native as native
 from horovod.common import waiting
 from horovod.common.exceptions import HorovodInternalError
+from horovod.torch import devices
 from horovod.torch.compression.contract import Rounds
 from horovod.torch.reduce_ops import Sum
 from horovod.torch.tensors import addressable, check_served, described
 
-__all__ = ["RoundsOperation"]
+__all__ = ["RoundsOperation", "RunningRounds"]
+
+
+class RunningRounds:
+    """The rounds of one tensor or of a group, whose members go on together.
+
+    ``label`` says in errors which operation it is; ``shapes`` are those of the results.
+    """
+
+    def __init__(self, label: str, rounds: Sequence[Rounds], shapes: Sequence[torch.Size]) -> None:
+        self._label = label
+        self._rounds = list(rounds)
+        self._shapes = shapes
+        self._results: list[torch.Tensor | None] = [None] * len(rounds)
+        self._members = list(range(len(rounds)))  # that take part in the round that is under way
+        self._number = 0
+
+    @torch.no_grad()
+    def proceed(self, sums: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
+        """Run every member to its next yield, with the sums of what they have yielded before.
+
+        Returns what those yielded that go on, contiguous; nothing when all are over.
+        """
+        members, sources = [], []
+        for i, member in enumerate(self._members):
+            try:
+                rounds = self._rounds[member]
+                yielded = rounds.send(sums[i]) if self._number else next(rounds)
+            except StopIteration as stop:
+                self._results[member] = self._checked(member, stop.value)
+            else:
+                check_served(yielded, f"{self._label}, round {self._number} of its compressor")
+                members.append(member)
+                sources.append(addressable(yielded))
+        self._members = members
+        self._number += 1
+        return sources
+
+    def results(self) -> list[torch.Tensor]:
+        """What the compressor returned for each member, once all are over."""
+        results = [result for result in self._results if result is not None]
+        assert len(results) == len(self._results)
+        return results
+
+    def close(self) -> None:
+        """They will not go on."""
+        for rounds in self._rounds:
+            rounds.close()
+
+    def _checked(self, member: int, result: object) -> torch.Tensor:
+        shape = self._shapes[member]
+        if not isinstance(result, torch.Tensor) or result.shape != shape:
+            got = f"shape {list(result.shape)}" if isinstance(result, torch.Tensor) else repr(result)
+            raise HorovodInternalError(
+                f"{self._label}: rounds() of its compressor returned {got} instead of a tensor of shape "
+                f"{list(shape)}."
+            )
+        return result
 
 
 class RoundsOperation:
-    """The rounds of one tensor or of a group, whose members' rounds travel together. Thread-safe.
-
-    ``shapes`` are those of the results.
-    """
+    """Rounds whose sums the engine makes. Thread-safe. ``origin`` is the operation's."""
 
     def __init__(
         self,
@@ -35,18 +91,17 @@ class RoundsOperation:
         process_set_id: int,
         rounds: Sequence[Rounds],
         shapes: Sequence[torch.Size],
+        origin: devices.Origin,
     ) -> None:
         self._engine = engine
+        self._origin = origin
         self._wire = wire
         self._process_set_id = process_set_id
-        self._rounds = list(rounds)
-        self._shapes = shapes
-        self._results: list[torch.Tensor | None] = [None] * len(rounds)
+        self._rounds = RunningRounds(wire, rounds, shapes)
         self._failure: BaseException | None = None
         self._lock = threading.Lock()
-        # The round that is under way: members that take part in it, what they have yielded, and its sums.
+        # The round that is under way: what was yielded, and its sums.
         self._number = 0
-        self._members = list(range(len(rounds)))
         self._sources: list[torch.Tensor] = []
         self._sums: list[torch.Tensor] = []
         self._handle: int | None = None
@@ -58,14 +113,15 @@ class RoundsOperation:
         if not self._lock.acquire(blocking=False):
             return False  # another thread is at it
         try:
-            while self._handle is not None and self._engine.poll(self._handle):
+            while self._handle is not None and self._engine.has_result(self._handle):
                 handle, self._handle = self._handle, None
-                self._engine.wait(handle)
-                self._continue()
+                result = self._engine.wait(handle)
+                with self._origin.resumed():
+                    devices.order(result, self._origin.device)
+                    self._continue()
         except Exception as error:  # raised where this operation is waited for, and not some other
             self._failure = error
-            for rounds in self._rounds:
-                rounds.close()
+            self._rounds.close()
         finally:
             self._lock.release()
         return self._handle is None
@@ -74,40 +130,18 @@ class RoundsOperation:
         """What the compressor returned for each member, once it is over. Raises what it has failed with."""
         if self._failure is not None:
             raise self._failure
-        results = [result for result in self._results if result is not None]
-        assert len(results) == len(self._results)
-        return results
+        return self._rounds.results()
 
-    @torch.no_grad()
     def _continue(self) -> None:
-        """Run every member to its next yield, and request the sums of what they have yielded."""
-        members, sources = [], []
-        for i, member in enumerate(self._members):
-            try:
-                rounds = self._rounds[member]
-                yielded = rounds.send(self._sums[i]) if self._number else next(rounds)
-            except StopIteration as stop:
-                self._results[member] = self._checked(member, stop.value)
-            else:
-                check_served(yielded, f"{self._wire}, round {self._number} of its compressor")
-                members.append(member)
-                sources.append(addressable(yielded))
-        self._members, self._sources = members, sources
-        self._sums = [torch.empty_like(source) for source in sources]
-        if members:
+        """Request the sums of what the members yield next."""
+        self._sources = self._rounds.proceed(self._sums)
+        self._sums = [torch.empty_like(source) for source in self._sources]
+        if self._sources:
             name = f"{self._wire}.round{self._number}" if self._number else self._wire
-            requested = [described(source, sum_) for source, sum_ in zip(sources, self._sums, strict=True)]
+            requested = [
+                described(source, sum_) for source, sum_ in zip(self._sources, self._sums, strict=True)
+            ]
             self._number += 1
             self._handle = self._engine.allreduce(
                 name, requested, native.Reduction(Sum), self._process_set_id
             )
-
-    def _checked(self, member: int, result: object) -> torch.Tensor:
-        shape = self._shapes[member]
-        if not isinstance(result, torch.Tensor) or result.shape != shape:
-            got = f"shape {list(result.shape)}" if isinstance(result, torch.Tensor) else repr(result)
-            raise HorovodInternalError(
-                f"{self._wire}: rounds() of its compressor returned {got} instead of a tensor of shape "
-                f"{list(shape)}."
-            )
-        return result

@@ -17,7 +17,7 @@ from horovod.common import waiting
 from horovod.common.basics import basics
 from horovod.common.process_sets import GLOBAL_ID, ProcessSet
 from horovod.common.util import num_rank_is_power_2
-from horovod.torch import gathered, handles
+from horovod.torch import devices, gathered, handles
 from horovod.torch.compression import NoneCompressor, State
 from horovod.torch.compression.memory import Memory
 from horovod.torch.handles import Operation, Output
@@ -76,12 +76,13 @@ def start_allreduce(
     tensor; without it, compressors remember what they do of an operation of that name.
     """
     member = basics.member()
-    operation = Operation(member.engine)
     process_set_id = member.id_of(process_set)
     if arguments.op == Adasum:
         _check_adasum(member.world, process_set_id)
     ranks = process_set.size() or 1
     routes = [_route(tensor, compressor, arguments, name, ranks) for tensor in tensors]
+    device = devices.common_device(tensors, _label(name))
+    operation = Operation(member.engine, origin=devices.Origin.here(device))
     wire = wire_name("allreduce", name, process_set)
     if kept is None:
         is_kept = name is not None and getattr(compressor, "combine", "sum") == "rounds"
@@ -130,6 +131,10 @@ def delivered(result: torch.Tensor, tensor: torch.Tensor, in_place: bool) -> tor
     return tensor
 
 
+def _label(name: str | None) -> str:
+    return f"allreduce.{name or 'noname'}"
+
+
 _Route = Callable[[_Request, list[torch.Tensor]], Finish]
 
 
@@ -137,7 +142,7 @@ def _route(
     tensor: torch.Tensor, compressor: Any, arguments: ReduceArguments, name: str | None, ranks: int
 ) -> _Route:
     """How a tensor travels: decided by its dtype and the arguments, so that all ranks choose the same."""
-    label = f"allreduce.{name or 'noname'}"
+    label = _label(name)
     if compressor is NoneCompressor:
         check_served(tensor, label)
         return _start_exact
@@ -267,6 +272,7 @@ def _start_in_rounds(request: _Request, tensors: list[torch.Tensor]) -> Finish:
         request.process_set_id,
         rounds,
         [tensor.shape for tensor in tensors],
+        request.operation.origin,
     )
     request.operation.steppers.append(running)
     scale = request.arguments.postscale / (request.ranks if request.arguments.op == Average else 1)

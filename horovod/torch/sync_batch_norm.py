@@ -2,7 +2,8 @@
 
 A forward pass in training costs one small allgather (mean, variance and count of each rank), a backward pass
 one small allreduce. Both are blocking, carry float64, and are named after the number of channels; so layers
-must run in the same order on every rank, as the layers of one model do. Their bytes go through host memory.
+must run in the same order on every rank, as the layers of one model do. The host does not wait for a GPU: the
+count of all ranks' values stays there too.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch import devices
 from horovod.torch.autograd import applied
 from horovod.torch.batch_norm_kernels import (
     Statistics,
@@ -87,7 +89,7 @@ class SyncBatchNorm(_BatchNorm):
         if not self.training or not self._has_company():
             return super().forward(input)
         statistics = _statistics_of_all(input.detach(), self.process_set)
-        if statistics.count == 1:
+        if statistics.is_known and statistics.count == 1:
             raise ValueError(
                 "SyncBatchNorm: expected more than 1 value per channel when training, got one on all ranks "
                 f"together; input size here is {tuple(input.shape)}."
@@ -127,7 +129,7 @@ class SyncBatchNorm(_BatchNorm):
             self.num_batches_tracked.add_(1)
             if factor is None:  # all batches count alike
                 factor = 1.0 / float(self.num_batches_tracked)
-        if statistics.count == 0:
+        if statistics.is_known and statistics.count == 0:
             return
         unbiased = statistics.var * (statistics.count / (statistics.count - 1))
         with torch.no_grad():
@@ -219,14 +221,16 @@ class _Normalization(torch.autograd.Function):
 
 def _statistics_of_all(x: torch.Tensor, process_set: ProcessSet) -> Statistics:
     mean, var = moments(x)
-    own = _packed([mean, var, mean.new_tensor([count_of(x)], dtype=torch.float64)])
+    own = _packed([mean, var, mean.new_full((1,), count_of(x), dtype=torch.float64)])
     name = f"sync_batch_norm.forward.{x.shape[1]}"
     handle = allgather_async(own.unsqueeze(0), name=name, process_set=process_set)
     gathered = cast(torch.Tensor, synchronize(handle))
-    return _combined(gathered, statistics_dtype(x.dtype), x.device)
+    # With two values of its own, a rank need not know how many there are: more than the one that is an error.
+    waits = devices.device_of(x) == devices.CPU or count_of(x) < 2
+    return _combined(gathered, statistics_dtype(x.dtype), waits)
 
 
-def _combined(gathered: torch.Tensor, dtype: torch.dtype, device: torch.device) -> Statistics:
+def _combined(gathered: torch.Tensor, dtype: torch.dtype, is_known: bool) -> Statistics:
     """From a row per rank of means, variances and a count; by Chan, Golub and LeVeque 1979."""
     counts = gathered[:, -1:]
     means, variances = gathered[:, :-1].tensor_split(2, dim=1)
@@ -234,7 +238,7 @@ def _combined(gathered: torch.Tensor, dtype: torch.dtype, device: torch.device) 
     shares = counts / total.clamp(min=1)
     mean = (shares * means).sum(0)
     var = (shares * (variances + (means - mean).square())).sum(0)
-    return Statistics(mean.to(device, dtype), var.to(device, dtype), int(total))
+    return Statistics(mean.to(dtype), var.to(dtype), int(total) if is_known else total)
 
 
 def _sums_of_all(
@@ -244,9 +248,9 @@ def _sums_of_all(
     name = f"sync_batch_norm.backward.{len(like)}"
     handle = allreduce_async_(_packed(own), name=name, op=Sum, process_set=process_set)
     summed = cast(torch.Tensor, synchronize(handle))
-    sum_dy, sum_dy_xhat = summed.to(like.device, like.dtype).tensor_split(2)
+    sum_dy, sum_dy_xhat = summed.to(like.dtype).tensor_split(2)
     return sum_dy, sum_dy_xhat
 
 
 def _packed(vectors: Iterable[torch.Tensor]) -> torch.Tensor:
-    return torch.cat([vector.to(torch.float64) for vector in vectors]).cpu()
+    return torch.cat([vector.to(torch.float64) for vector in vectors])

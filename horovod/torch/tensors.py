@@ -8,6 +8,7 @@ import torch
 import torch.utils.dlpack
 
 from horovod import _native as native
+from horovod.torch import devices
 
 __all__ = [
     "NATIVE_DTYPES", "addressable", "check_served", "described", "from_core", "grouped_from_core",
@@ -41,11 +42,9 @@ def check_served(tensor: torch.Tensor, operation: str) -> None:
         )
     if tensor.dtype not in NATIVE_DTYPES:
         raise ValueError(f"{operation}: Tensor type {_type_name(tensor)} is not supported.")
-    if tensor.device.type != "cpu":
-        raise ValueError(
-            f"{operation}: the tensor is on {tensor.device}, and this release serves tensors in CPU memory "
-            "only: pass tensor.cpu()."
-        )
+    why = devices.why_not_served(tensor)
+    if why is not None:
+        raise ValueError(f"{operation}: the tensor is on {tensor.device}, and {why}.")
 
 
 def _type_name(tensor: torch.Tensor) -> str:
@@ -71,10 +70,15 @@ def described(
     destination: torch.Tensor | None = None,
     feedback: native.Feedback | None = None,
 ) -> native.Tensor:
-    """A request's view of an addressable tensor; without a destination the core allocates the output."""
+    """A request's view of an addressable tensor; without a destination the core allocates the output.
+
+    On a GPU the core reads it after what is on the current stream by now.
+    """
+    device = devices.device_of(source)
     address = 0 if destination is None else destination.data_ptr()
     dtype = NATIVE_DTYPES[source.dtype]
-    return native.Tensor(source.data_ptr(), address, list(source.shape), dtype, feedback)
+    stream = devices.current_stream(device)
+    return native.Tensor(source.data_ptr(), address, list(source.shape), dtype, feedback, device, stream)
 
 
 def from_core(result: native.Result, like: torch.Tensor) -> torch.Tensor:
@@ -83,15 +87,21 @@ def from_core(result: native.Result, like: torch.Tensor) -> torch.Tensor:
 
 
 def grouped_from_core(result: native.Result, likes: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """What the core received for several tensors: as many rows from each rank for each of them."""
+    """What the core received for several tensors: as many rows from each rank for each of them.
+
+    In host memory the outputs are the core's own memory. On a GPU they are torch's, and this copies.
+    """
     ranks = len(result.sizes) // len(likes)
-    received = torch.utils.dlpack.from_dlpack(result.buffer()) if result.nbytes else None
+    on_gpu = any(devices.device_of(like) != devices.CPU for like in likes)
+    received = None if on_gpu or not result.nbytes else torch.utils.dlpack.from_dlpack(result.buffer())
     outputs, start = [], 0
     for i, like in enumerate(likes):
         shape = torch.Size((sum(result.sizes[i * ranks : (i + 1) * ranks]), *like.shape[1:]))
         length = shape.numel() * like.dtype.itemsize
         if received is None or length == 0:
-            outputs.append(torch.empty(shape, dtype=like.dtype))
+            outputs.append(torch.empty(shape, dtype=like.dtype, device=like.device))
+            if length:
+                devices.copy_out(result, start, outputs[-1])
         else:
             outputs.append(received[start : start + length].view(like.dtype).reshape(shape))
         start += -(-length // ALIGNMENT) * ALIGNMENT

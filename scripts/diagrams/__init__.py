@@ -1,1 +1,1 @@
-"""The drawings of docs/concepts.md and docs/compression_explained.md, one function each."""
+"""The drawings of docs/concepts.md, docs/compression_explained.md and docs/gpu.md, one function each."""

@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import commands
@@ -49,6 +50,15 @@ def command_of(line: str) -> str:
 
 def in_pods() -> list[str]:
     return [line for line in of("docker", "run") if "--network host" in line]
+
+
+def test_the_quick_tests_are_there() -> None:
+    words = [word.removeprefix("sources/") for word in shlex.split(commands.QUICK_TESTS)[2:]]
+    collected = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--collect-only", *words],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert collected.returncode == 0, collected.stdout + collected.stderr
 
 
 def test_no_command_is_left_out() -> None:

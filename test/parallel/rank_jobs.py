@@ -4,6 +4,8 @@
     run_test_file(np, file)                                  a pytest file inside every rank
     run_test_files(np, files)                                several, in one job
 
+ddp_jobs.py does the same for ranks that torchrun starts.
+
 Such files live in test/parallel/ranks. They are plain pytest files that use horovod.torch as one
 of two or four ranks; pytest collects them inside a rank only (see conftest.py). To debug one by hand:
 
@@ -54,10 +56,16 @@ def run_ranks(
     """
     mpi = build_info().mpi
     flags = OPEN_MPI_5 if mpi.name == "Open MPI" and mpi.version.startswith("5.") else []
-    command = [mpirun(), *flags, "-np", str(np), *argv]
+    return run_job([mpirun(), *flags, "-np", str(np), *argv], timeout, env)
+
+
+def run_job(
+    command: list[str], timeout: float = TIME_LIMIT, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs the command of any launcher that ends its ranks when it gets a SIGTERM; as run_ranks otherwise."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"} | (env or {})
     with tempfile.TemporaryFile("w+") as output:
-        # A file, not a pipe: a rank that outlives mpirun would keep a pipe open, and the test with it.
+        # A file, not a pipe: a rank that outlives its launcher would keep a pipe open, and the test with it.
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -79,7 +87,7 @@ def run_ranks(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGTERM)  # mpirun passes it on to the ranks
+    process.send_signal(signal.SIGTERM)  # launchers pass it on to the ranks
     try:
         process.wait(10)
     except subprocess.TimeoutExpired:

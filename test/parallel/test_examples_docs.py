@@ -17,6 +17,7 @@ PRINTED = {  # script -> what its output ends with
     "pytorch_synthetic_benchmark.py": r"Total img/sec on 2 CPU\(s\): [\d.]+ \+-[\d.]+",
     "pytorch_imagenet_resnet50.py": r"epoch 3/3 .*\n.*parameters bit-identical on 2 rank\(s\)",
     "pytorch_process_sets.py": r"ranks \[0, 1\]: .*\n.*ranks \[2, 3\]: learning rate 0.01, loss .*, bit-id",
+    "pytorch_ddp.py": r"epoch 1/1 .*\n.*parameters bit-identical on 1 rank\(s\)",
 }
 BY_OTHERS = {  # command -> the test that runs it
     "horovodrun -np 2 python examples/pytorch_mnist_compress.py --bit8-allreduce": "test_examples_mnist.py",
@@ -34,7 +35,7 @@ def test_a_documented_command(command: str, tmp_path: Path) -> None:
         runs_it = Path(__file__).with_name(BY_OTHERS[command])
         assert command in runs_it.read_text(), f"{command} is run by {runs_it} no more"
         return
-    if "mnist" in command and real_mnist() is None:
+    if any(name in command for name in ("mnist", "pytorch_ddp")) and real_mnist() is None:
         pytest.skip("no real MNIST: neither $MNIST_DATA_DIR nor ../shared/data/mnist")
     (tmp_path / "examples").symlink_to(EXAMPLES)  # so that checkpoints are not written into the repository
     printed = run([*shlex.split(command)], cwd=tmp_path, MNIST_DATA_DIR=str(real_mnist() or "")).stdout

@@ -11,6 +11,7 @@ import launching
 import pytest
 from launching import horovodrun
 
+from horovod.common.build_info import build_info
 from horovod.runner import launchers
 from horovod.runner.errors import LaunchError
 
@@ -124,7 +125,7 @@ def test_check_build_and_version() -> None:
     for line in (
         "    [X] MPI",
         "    [ ] Gloo",
-        "    [ ] NCCL",
+        f"    [{'X' if build_info().nccl else ' '}] NCCL",
         "    [ ] TensorFlow",
         "Available Controllers:",
     ):

@@ -15,12 +15,17 @@ INDENTED = re.compile(r"^ +```(?:sh|python)\b", re.MULTILINE)
 TESTS = {
     "CONTRIBUTING.md": ["parallel/test_readme.py"],
     "README.md": ["parallel/test_readme.py"],
-    "docs/benchmarks.md": ["parallel/test_benchmarks.py", "cluster/test_cluster_benchmark.py"],
+    "docs/benchmarks.md": [
+        *("parallel/test_benchmarks.py", "parallel/test_gpu_benchmarks.py"),
+        *("cluster/test_cluster_benchmark.py", "single/test_scaling.py", "parallel/test_scaling_runs.py"),
+    ],
     "docs/compression.md": ["single/test_codec_docs.py"],
     "docs/compression_explained.md": ["parallel/test_compression_explained_page.py"],
     "docs/concepts.md": ["parallel/test_concepts_page.py"],
     "docs/containers.md": ["container/test_containers_page.py"],
+    "docs/ddp.md": ["parallel/test_ddp_page.py"],
     "docs/examples.md": ["parallel/test_examples_docs.py"],
+    "docs/gpu.md": ["parallel/test_gpu_page.py"],
     "docs/index.md": ["parallel/test_index_page.py"],
     "docs/lab.md": ["parallel/test_lab_page.py"],
     "docs/lab_guide.md": ["parallel/test_lab_guide_page.py"],

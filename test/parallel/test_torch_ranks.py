@@ -1,6 +1,6 @@
 """horovod.torch with real ranks: every file of ranks/, with two and four; and by messages, not memory.
 
-The test_api files are a suite as a Horovod user would write it: they run one after the other in one job.
+Files of one subject run one after the other in one job: starting ranks costs more than most of them.
 """
 
 import os
@@ -8,25 +8,27 @@ import sys
 from pathlib import Path
 
 import pytest
-from rank_jobs import TIME_LIMIT, run_ranks, run_test_file, run_test_files
+from rank_jobs import run_ranks, run_test_file, run_test_files
 
 RANKS = Path(__file__).parent / "ranks"
-API = sorted(RANKS.glob("test_api_*.py"))
-FILES = sorted(set(RANKS.glob("test_*.py")) - set(API))
-LIMITS = {"test_long_run": 300.0, "test_random_programs": 300.0}  # seconds
+SUBJECTS = ("api", "compression", "optimizer")
+ALONE = ("test_long_run", "test_random_programs")
+
+
+def jobs() -> dict[str, list[Path]]:
+    by_job: dict[str, list[Path]] = {}
+    for file in sorted(RANKS.glob("test_*.py")):
+        subject = file.stem.split("_")[1]
+        job = subject if subject in SUBJECTS else file.stem if file.stem in ALONE else "others"
+        by_job.setdefault(job, []).append(file)
+    return by_job
 
 
 @pytest.mark.timeout(330)
 @pytest.mark.parametrize("np", [2, 4])
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_in_ranks(file: Path, np: int) -> None:
-    run_test_file(np, file, LIMITS.get(file.stem, TIME_LIMIT))
-
-
-@pytest.mark.timeout(150)
-@pytest.mark.parametrize("np", [2, 4])
-def test_api_in_ranks(np: int) -> None:
-    run_test_files(np, API)
+@pytest.mark.parametrize("job", jobs())
+def test_in_ranks(job: str, np: int) -> None:
+    run_test_files(np, jobs()[job], 300.0)
 
 
 def test_nothing_is_left_in_shared_memory() -> None:

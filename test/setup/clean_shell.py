@@ -14,11 +14,14 @@ TEXTBOOK = (
 
 
 def clean_environment(**changes: str) -> dict[str, str]:
-    """This environment without what steers a build, and with this interpreter as `python`."""
+    """This environment without what steers a build, and with this interpreter as `python`.
+
+    CUDA is left out, wherever nvcc is found: it takes minutes, and test_cuda_library.py builds it once.
+    """
     drop = ("HOROVOD_", "OMPI_", "PMIX_", "PRTE_", "MPICC", "CXX", "PYTHONPATH")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(drop)}
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', os.defpath)}"
-    return kept | {"PATH": path} | changes
+    return kept | {"PATH": path, "HOROVOD_WITH_CUDA": "0"} | changes
 
 
 def run_shell(command: str, cwd: Path, **changes: str) -> "subprocess.CompletedProcess[str]":

@@ -45,6 +45,7 @@ def test_the_textbook_command_builds(textbook_build: tuple[Path, str]) -> None:
         "library": "lib/libmpi.so.40",
     }
     assert "baseline" in facts["simd"]  # type: ignore[operator]
+    assert facts["cuda"] is None and facts["nccl"] is None
 
 
 def test_a_world_of_one_loads_no_mpi(textbook_build: tuple[Path, str], tmp_path: Path) -> None:
@@ -138,7 +139,9 @@ def test_missing_build_requirements_end_with_the_pip_line(sources: Path) -> None
         ("HOROVOD_WITH_MXNET=1", "HOROVOD_WITH_MXNET=1 cannot be honoured"),
         ("HOROVOD_WITH_GLOO=1", "HOROVOD_WITH_GLOO=1 cannot be honoured"),
         ("HOROVOD_WITHOUT_PYTORCH=1", "HOROVOD_WITHOUT_PYTORCH=1 cannot be honoured"),
-        ("HOROVOD_GPU_OPERATIONS=NCCL", "HOROVOD_GPU_OPERATIONS=NCCL cannot be honoured"),
+        ("HOROVOD_GPU_OPERATIONS=DDL", "HOROVOD_GPU_OPERATIONS=DDL cannot be honoured"),
+        ("HOROVOD_GPU_OPERATIONS=NCCL", "HOROVOD_WITH_CUDA=0 contradicts the HOROVOD_GPU settings"),
+        ("HOROVOD_WITH_CUDA=1 CUDA_HOME=/nowhere", "CUDA_HOME=/nowhere has no bin/nvcc"),
         ("HOROVOD_CPU_OPERATIONS=gloo", "HOROVOD_CPU_OPERATIONS=gloo cannot be honoured"),
         (
             "HOROVOD_WITH_MPI=1 HOROVOD_WITHOUT_MPI=1",

@@ -32,6 +32,8 @@ class Tensor:
     shape: list[int]
     dtype: int
     feedback: Any = None
+    device: int = -1
+    stream: int = 0
 
     def values(self) -> torch.Tensor:
         dtype = DTYPES[self.dtype]
@@ -93,6 +95,8 @@ class FakeEngine:
 
     def poll(self, handle: int) -> bool:
         return self.requests[handle].waited or self.polls_are_done
+
+    has_result = poll
 
     has_failed = False
 

@@ -210,7 +210,9 @@ def test_variables_of_the_build(variable: str) -> None:
         with pytest.raises(BuildError, match=variable):
             check_requested_features({variable: "NCCL" if "GPU" in variable else "1"})
     else:
-        check_requested_features({variable: "mpi" if "OPERATIONS" in variable else "1"})
+        of_operations = variable.startswith(("HOROVOD_GPU_", "HOROVOD_CPU_OPERATIONS"))
+        value = "CUDA" if variable == "HOROVOD_GPU" else "mpi" if of_operations else "1"
+        check_requested_features({variable: value})
 
 
 def test_parameters_of_run() -> None:
@@ -228,7 +230,8 @@ def test_signature_of_run() -> None:
     names = (
         "func args kwargs num_proc min_num_proc max_num_proc slots reset_limit cooldown_range hosts hostfile "
         "host_discovery_script start_timeout ssh_port ssh_identity_file disable_cache output_filename "
-        "verbose use_gloo use_mpi mpi_args network_interface network_interfaces executable np min_np max_np"
+        "verbose use_gloo use_mpi mpi_args network_interface network_interfaces executable "
+        "np min_np max_np ddp"
     )
     parameters = inspect.signature(horovod.run).parameters
     assert " ".join(parameters) == names

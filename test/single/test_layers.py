@@ -12,7 +12,10 @@ NATIVE = ROOT / "horovod" / "native"
 ROW = re.compile(r"^\| `horovod/native/(\w+)` \|.*\| (.+?) \|$", re.MULTILINE)
 PYTHON_LAYERS = {  # package -> what it may import beside itself and the standard library
     "common": ("numpy", "horovod._native"),
-    "torch": ("horovod.common", "horovod._native", "torch", "numpy", "cloudpickle", "packaging"),
+    "torch": (
+        *("horovod.common", "horovod._native", "horovod.torch_autoload"),
+        *("torch", "numpy", "cloudpickle", "packaging"),
+    ),
     "made_hosts": (),
     "topology": ("horovod.common", "horovod._native", "horovod.runner", "psutil"),
     "runner": ("horovod.common.build_info", "yaml", "psutil", "cloudpickle"),
@@ -74,6 +77,13 @@ def imported_modules(path: Path) -> set[str]:
             module = ".".join([*parents, *filter(None, [node.module])])
             found |= {f"{module}.{alias.name}" for alias in node.names}
     return found
+
+
+def test_what_import_torch_runs_is_light() -> None:
+    tree = ast.parse((ROOT / "horovod" / "torch_autoload.py").read_text())
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    modules = {node.module if isinstance(node, ast.ImportFrom) else node.names[0].name for node in imports}
+    assert modules <= {"__future__", *sys.stdlib_module_names}, "all else belongs inside its functions"
 
 
 @pytest.mark.parametrize("package", PYTHON_LAYERS)

@@ -102,15 +102,9 @@ def test_operations_before_init() -> None:
 
 
 def test_what_was_built() -> None:
-    assert hvd.nccl_built() == 0 and type(hvd.nccl_built()) is int
-    for query in (
-        hvd.gloo_built,
-        hvd.gloo_enabled,
-        hvd.ddl_built,
-        hvd.ccl_built,
-        hvd.cuda_built,
-        hvd.rocm_built,
-    ):
+    assert type(hvd.nccl_built()) is int and (hvd.cuda_built() or hvd.nccl_built() == 0)
+    assert hvd.cuda_built() is native.device_library_is_installed()
+    for query in (hvd.gloo_built, hvd.gloo_enabled, hvd.ddl_built, hvd.ccl_built, hvd.rocm_built):
         assert query() is False
     assert hvd.mpi_built() is hvd.mpi_enabled() is util.mpi_built()
     assert hvd._MPI_LIB_AVAILABLE is True and hvd._check_has_gpu() == torch.cuda.is_available()

@@ -91,6 +91,7 @@ Settings Settings::from_environment() {
   std::transform(level.begin(), level.end(), level.begin(), [](unsigned char c) { return std::tolower(c); });
   require_one_of("HOROVOD_LOG_LEVEL", level, {"trace", "debug", "info", "warning", "error", "fatal"});
   require_one_of("HOROVOD_TRANSPORT", settings.transport, {"auto", "shared_memory", "mpi"});
+  require_one_of("HOROVOD_GPU_TRANSPORT", settings.gpu_transport, {"auto", "nccl", "host"});
   require_one_of("HOROVOD_SIMD", settings.simd, {"auto", "baseline", "x86-64-v3", "x86-64-v4"});
   require_one_of("HOROVOD_ALLREDUCE_ALGORITHM", settings.allreduce_algorithm, {"auto", "gather", "scatter", "hierarchical"});
   if (settings.hierarchical_allreduce || settings.torus_allreduce) {

@@ -30,6 +30,8 @@ namespace hvd {
     "let no result depend on timing: no measured constants, and routes by the number of ranks alone")              \
   X(HOROVOD_TRANSPORT, transport, std::string, "auto",                                                            \
     "auto, shared_memory (ranks of one host) or mpi: what carries the bytes under MPI")                           \
+  X(HOROVOD_GPU_TRANSPORT, gpu_transport, std::string, "auto",                                                    \
+    "auto, nccl or host: what carries the bytes of GPU tensors; auto is nccl where every rank can, else host")    \
   X(HOROVOD_SIMD, simd, std::string, "auto",                                                                      \
     "auto, baseline, x86-64-v3 or x86-64-v4: instruction set of the codec and reduction loops")                   \
   X(HOROVOD_TIMELINE, timeline, std::string, "",                                                                  \

@@ -11,6 +11,10 @@ void register_codec(nanobind::module_& m);
 void register_feedback(nanobind::module_& m);
 void register_world(nanobind::module_& m);
 void register_route(nanobind::module_& m);
+void register_device_route(nanobind::module_& m);
+void register_device(nanobind::module_& m);
 void register_engine(nanobind::module_& m);
+void register_carried(nanobind::module_& m);
+void register_device_kernels(nanobind::module_& m);
 
 }  // namespace hvd

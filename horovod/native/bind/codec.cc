@@ -2,14 +2,17 @@
 
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 
 #include <algorithm>
+#include <tuple>
 #include <vector>
 
 #include "base/error.h"
 #include "base/settings.h"
 #include "bind/bind.h"
 #include "codec/kernels.h"
+#include "device/device_codec.h"
 
 namespace nb = nanobind;
 
@@ -92,6 +95,10 @@ void register_codec(nb::module_& m) {
       .def("decode_add", decode_add, "source"_a, "count"_a, "accumulator"_a, released());
   m.def("get_codec", get_codec, "name"_a, "block_size"_a = 0, nb::kw_only(), "variant"_a = "",
         "rounding"_a = "nearest", "rotation"_a = "none", "levels"_a = "uniform", "seed"_a = 0, "level"_a = "");
+  m.def("device_codec", [](const std::string& name) {
+    const DeviceCodec codec = device_codec_named(name);
+    return std::make_tuple(static_cast<int>(codec.format), codec.is_stochastic, codec.block, codec.seed);
+  }, "name"_a);
   m.def("codec_named", get_codec_named, "name"_a, nb::kw_only(), "level"_a = "");
 }
 

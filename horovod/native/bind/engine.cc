@@ -21,12 +21,13 @@ DType checked_dtype(int number) {
 }
 
 TensorRef make_tensor(uintptr_t source, uintptr_t destination, Shape shape, int dtype,
-                      std::shared_ptr<Feedback> feedback) {
+                      std::shared_ptr<Feedback> feedback, int device, uintptr_t stream) {
+  if (device < kCpu) throw InvalidArgument("a tensor's device is a GPU's number, or -1, not " + std::to_string(device));
   for (const int64_t extent : shape) {
     if (extent < 0) throw InvalidArgument("a shape cannot be negative: " + to_text(shape));
   }
   return {reinterpret_cast<const void*>(source), reinterpret_cast<void*>(destination), std::move(shape),
-          checked_dtype(dtype), std::move(feedback)};
+          checked_dtype(dtype), std::move(feedback), device, reinterpret_cast<Stream>(stream)};
 }
 
 Reduction make_reduction(int op, double prescale, double postscale, std::shared_ptr<const Codec> codec) {
@@ -38,6 +39,7 @@ Reduction make_reduction(int op, double prescale, double postscale, std::shared_
 
 // The core's bytes as an array that keeps them alive.
 nb::object buffer_of(const Result& result) {
+  if (result.device != nullptr) throw InvalidArgument("the result is on a GPU; copy it out with copy_to()");
   auto* owner = new std::shared_ptr<std::byte[]>(result.data);
   nb::capsule keep(owner, [](void* p) noexcept { delete static_cast<std::shared_ptr<std::byte[]>*>(p); });
   const size_t shape[] = {result.bytes};
@@ -130,10 +132,11 @@ void register_engine(nb::module_& m) {
   nb::class_<TensorRef>(m, "Tensor")
       .def("__init__",
            [](TensorRef* self, uintptr_t source, uintptr_t destination, Shape shape, int dtype,
-              std::shared_ptr<Feedback> feedback) {
-             new (self) TensorRef(make_tensor(source, destination, std::move(shape), dtype, std::move(feedback)));
+              std::shared_ptr<Feedback> feedback, int device, uintptr_t stream) {
+             new (self) TensorRef(make_tensor(source, destination, std::move(shape), dtype, std::move(feedback), device, stream));
            },
-           "source"_a, "destination"_a, "shape"_a, "dtype"_a, "feedback"_a.none() = nb::none());
+           "source"_a, "destination"_a, "shape"_a, "dtype"_a, "feedback"_a.none() = nb::none(), "device"_a = kCpu,
+           "stream"_a = 0);
   nb::class_<Reduction>(m, "Reduction")
       .def("__init__",
            [](Reduction* self, int op, double prescale, double postscale, std::shared_ptr<const Codec> codec) {
@@ -143,12 +146,20 @@ void register_engine(nb::module_& m) {
   nb::class_<Result>(m, "Result")
       .def_prop_ro("sizes", [](const Result& result) { return result.rows; })
       .def_prop_ro("nbytes", [](const Result& result) { return result.bytes; })
-      .def("buffer", buffer_of);
+      .def("buffer", buffer_of)
+      .def("order",
+           [](const Result& result, uintptr_t stream) { result.order(reinterpret_cast<Stream>(stream)); }, "stream"_a)
+      .def("copy_to",
+           [](const Result& result, size_t offset, uintptr_t address, size_t nbytes, uintptr_t stream) {
+             result.copy_to(offset, reinterpret_cast<void*>(address), nbytes, reinterpret_cast<Stream>(stream));
+           },
+           "offset"_a, "address"_a, "nbytes"_a, "stream"_a);
   nb::class_<BoundEngine> engine(m, "Engine");
   engine
       .def(nb::init<World&, const Settings&, bool>(), "world"_a, "settings"_a, "start_thread"_a = true,
            nb::keep_alive<1, 2>())
       .def("poll", [](BoundEngine& self, int64_t handle) { return self.engine.is_done(handle); }, "handle"_a)
+      .def("has_result", [](BoundEngine& self, int64_t handle) { return self.engine.has_result(handle); }, "handle"_a)
       .def("wait", [](BoundEngine& self, int64_t handle) { return wait_serving_signals(self.engine, handle); }, "handle"_a)
       .def_prop_ro("has_failed", [](const BoundEngine& self) { return self.engine.has_failed(); })
       .def("step",
@@ -165,7 +176,7 @@ void register_engine(nb::module_& m) {
              self.engine.observers().start_timeline(path, mark_cycles);
            },
            "path"_a, "mark_cycles"_a = false)
-      .def("stop_timeline", [](BoundEngine& self) { self.engine.observers().stop_timeline(); })
+      .def("stop_timeline", [](BoundEngine& self) { self.engine.stop_timeline(); }, released())
       .def("shutdown", [](BoundEngine& self) { self.engine.shutdown(); }, released());
   bind_collectives(engine);
   bind_process_sets(engine);

@@ -9,7 +9,11 @@ NB_MODULE(_native, m) {
   hvd::register_settings(m);
   hvd::register_codec(m);
   hvd::register_route(m);
+  hvd::register_device_route(m);
+  hvd::register_device(m);
   hvd::register_feedback(m);
   hvd::register_world(m);
   hvd::register_engine(m);
+  hvd::register_carried(m);
+  hvd::register_device_kernels(m);
 }

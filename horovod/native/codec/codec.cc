@@ -107,20 +107,24 @@ bool is_number(std::string_view text, T& number) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
+const Format& format_named(const std::string& name) {
+  std::vector<std::string> known;
+  for (const Format& row : kFormats) {
+    if (name == row.name) return row;
+    known.emplace_back(row.name);
+  }
+  throw InvalidArgument("there is no codec '" + name + "'; choose one of: " + joined(known));
+}
+
 }  // namespace
 
 std::shared_ptr<const Codec> make_codec(const std::string& format, const CodecOptions& options, SimdLevel level) {
-  std::vector<std::string> known;
-  for (const Format& row : kFormats) {
-    known.emplace_back(row.name);
-    if (format != row.name) continue;
-    const CodecOptions settled_options = settled(row, options);
-    return row.make({name_of(row, settled_options), settled_options, level});
-  }
-  throw InvalidArgument("there is no codec '" + format + "'; choose one of: " + joined(known));
+  const Format& row = format_named(format);
+  const CodecOptions settled_options = settled(row, options);
+  return row.make({name_of(row, settled_options), settled_options, level});
 }
 
-std::shared_ptr<const Codec> codec_named(const std::string& name, SimdLevel level) {
+NamedCodec parse_codec_name(const std::string& name) {
   const std::vector<std::string> words = split(name, '/');
   CodecOptions options;
   bool understood = words.size() == 1 || is_number(words[1], options.block_size);
@@ -140,10 +144,16 @@ std::shared_ptr<const Codec> codec_named(const std::string& name, SimdLevel leve
   }
   if (understood) {
     // A name says one thing in one way only: what is repeated, out of order or spelled otherwise is a mistake.
-    std::shared_ptr<const Codec> codec = make_codec(words[0], options, level);
-    if (codec->name() == name) return codec;
+    const Format& format = format_named(words[0]);
+    options = settled(format, options);
+    if (name_of(format, options) == name) return {words[0], options};
   }
   throw InvalidArgument("'" + name + "' is not the name of a codec; names look like bit16, bit8/128 or bit8/128/e5m2");
+}
+
+std::shared_ptr<const Codec> codec_named(const std::string& name, SimdLevel level) {
+  const NamedCodec named = parse_codec_name(name);
+  return make_codec(named.format, named.options, level);
 }
 
 }  // namespace hvd

@@ -47,6 +47,14 @@ struct CodecOptions {
   uint64_t seed = 0;       // of random rounding and of the rotation's signs
 };
 
+// What a name stands for: a format, and its options with every default filled in.
+struct NamedCodec {
+  std::string format;
+  CodecOptions options;
+};
+// Throws InvalidArgument if no codec of this build has that name.
+NamedCodec parse_codec_name(const std::string& name);
+
 // "bit16", "bit8", "int8" or "int4"; at level kScalar the codec is the defining slow twin.
 // Throws InvalidArgument for a format that does not exist, or an option that the format has not.
 std::shared_ptr<const Codec> make_codec(const std::string& format, const CodecOptions& options, SimdLevel level);

@@ -17,7 +17,11 @@
 
 #include <cstdint>
 
+#if defined(__CUDACC__)
+#define HVD_SCALAR __host__ __device__ __forceinline__
+#else
 #define HVD_SCALAR inline __attribute__((always_inline))
+#endif
 
 namespace hvd {
 

@@ -21,6 +21,7 @@
 
 #include "collective/allreduce.h"
 #include "collective/crossing.h"
+#include "collective/hierarchy.h"
 #include "collective/slices.h"
 
 namespace hvd {
@@ -58,24 +59,16 @@ struct Place {
   std::vector<int> parties;  // carriers of this rank's slice, by host
 };
 
-// Halves end at 65504: what a host sends as such is already scaled, so that an average does not overflow where its terms did
-// not. Feedback goes without, as what it keeps is in the units of flat routes; it makes up for what saturates.
-bool scales_sums_of_hosts(std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
-  if (reduction.op != ReduceOp::kSum) return false;
-  if (reduction.codec == nullptr) return reduction.dtype == DType::kFloat16;
-  const bool has_scales = reduction.codec->block() > 1;
-  return !has_scales && std::all_of(tensors.begin(), tensors.end(), [](const BucketTensor& t) { return t.feedback == nullptr; });
-}
-
 class HierarchicalAllreduce {
  public:
   HierarchicalAllreduce(CollectiveContext& context, std::span<const BucketTensor> tensors,
-                        const BucketReduction& reduction, bool gather)
+                        const BucketReduction& reduction, bool gather, HierarchyEnds& ends)
       : context_(context),
+        ends_(ends),
         place_(context.group),
         window_(*context.group.host_window()),
-        deposit_bytes_(window_.area_bytes() / 2 / kDeposits / kAlign * kAlign),
-        landing_bytes_(window_.area_bytes() / 2 / kLandings / kAlign * kAlign),
+        deposit_bytes_(ends.area_bytes() / 2 / kDeposits / kAlign * kAlign),
+        landing_bytes_(ends.area_bytes() / 2 / kLandings / kAlign * kAlign),
         base_(window_.steps),
         gather_(gather) {
     const int64_t elements = elements_per_bucket(reduction);
@@ -94,7 +87,7 @@ class HierarchicalAllreduce {
       if (!is_own) continue;
       BucketReduction over_ranks = reduction;
       if (!scales_first) over_ranks.scale = {};
-      sums_ = buckets_of(part, over_ranks);
+      sums_ = buckets_of(ends_.sums_of(std::move(part)), over_ranks);
     }
   }
 
@@ -110,20 +103,25 @@ class HierarchicalAllreduce {
   }
 
   int64_t run() {
-    std::vector<PipelineStage> stages = {{0, [this](uint32_t step) { deposit(step); }}};
+    ends_.begin(slices_);
+    const uint32_t lag = ends_.lag(), deposited = lag;
+    std::vector<PipelineStage> stages = {{0, [this](uint32_t step) { deposit(step); }},
+                                         {deposited, [this](uint32_t step) { end_deposit(step); }}};
     constexpr uint32_t kLag = Crossing::kLag;
-    uint32_t arrived = 1 + kLag;
+    uint32_t arrived = deposited + 1 + kLag;
     if (place_.carries()) {
       crossing_ = std::make_unique<Crossing>(
           context_, own(), place_.parties, place_.host,
           Crossing::Options{.pack = [this](size_t bucket, Range range, std::byte* message) { pack(bucket, range, message); },
-                            .landing = [this](uint32_t step) { return landing(place_.local_rank, step); }});
-      stages.push_back({1, [this](uint32_t step) { contribute(step); }});
-      if (!gather_) stages.push_back({1 + kLag, [this](uint32_t step) { reduce(step); }});
+                            .landing = [this](uint32_t step) { return landing(place_.local_rank, step); },
+                            .has_destinations = !ends_.is_elsewhere()});
+      stages.push_back({deposited + 1, [this](uint32_t step) { contribute(step); }});
+      if (!gather_) stages.push_back({deposited + 1 + kLag, [this](uint32_t step) { reduce(step); }});
     }
     if (!gather_) arrived += kLag;
     if (place_.carries()) stages.push_back({arrived, [this](uint32_t step) { deliver(step); }});
     stages.push_back({arrived + 1, [this](uint32_t step) { collect(step); }});
+    stages.push_back({arrived + 1 + lag, [this](uint32_t step) { end_collect(step); }});
     run_pipeline(steps_, stages);
     window_.steps += steps_;
     int64_t saturated = place_.carries() ? own().saturated() : 0;
@@ -143,8 +141,8 @@ class HierarchicalAllreduce {
   // Of a step: as many as fit the slots, but no larger messages than are good for the network.
   int64_t elements_per_bucket(const BucketReduction& reduction) const {
     const int64_t buckets = gather_ ? 1 : place_.hosts;
-    const auto element = static_cast<int64_t>(size_of(reduction.dtype));
-    const int64_t by_deposit = static_cast<int64_t>(deposit_bytes_) / element / (place_.carriers * buckets);
+    const int64_t by_deposit =
+        ends_.elements_in(static_cast<int64_t>(deposit_bytes_) / (place_.carriers * buckets), reduction);
     const int64_t by_landing = elements_of(static_cast<int64_t>(landing_bytes_) / place_.hosts, reduction);
     const int64_t by_network = elements_of(message_bytes_among(place_.hosts), reduction);
     // Of the slots an eighth is left for the alignment of messages and for what blocks add to a range.
@@ -162,54 +160,55 @@ class HierarchicalAllreduce {
   }
 
   std::byte* landing(int carrier, uint32_t step) const {
-    return window_.area(carrier) + kDeposits * deposit_bytes_ + (base_ + step) % kLandings * landing_bytes_;
+    return ends_.area(carrier) + kDeposits * deposit_bytes_ + (base_ + step) % kLandings * landing_bytes_;
   }
 
-  // Where the data of a slice is in the deposits of a rank, which makes none for its own.
+  // Whether a rank deposits its data of a slice.
+  bool is_deposited(int slice, int rank) const { return slice != rank || ends_.is_elsewhere(); }
+  // Where the data of a slice is in the deposits of a rank.
   size_t deposit_offset(uint32_t step, int slice, int rank) const {
     size_t offset = 0;
     for (int before = 0; before < slice; ++before) {
-      if (before != rank) offset += aligned(slices_[static_cast<size_t>(before)].element_bytes(step));
+      const Steps& of = slices_[static_cast<size_t>(before)];
+      if (is_deposited(before, rank)) offset += aligned(ends_.offset(of, step, of.buckets()));
     }
     return offset;
   }
   std::byte* deposit(int rank, uint32_t step, int slice) const {
-    return window_.area(rank) + (base_ + step) % kDeposits * deposit_bytes_ + deposit_offset(step, slice, rank);
+    return ends_.area(rank) + (base_ + step) % kDeposits * deposit_bytes_ + deposit_offset(step, slice, rank);
   }
 
   void deposit(uint32_t step) {
     await(place_.carriers, kTaken, target(step) - kDeposits);  // they have done with the slot's previous step
     context_.enter(Phase::kPack);
+    std::vector<std::byte*> data;
     for (int slice = 0; slice < place_.carriers; ++slice) {
-      if (slice == place_.local_rank) continue;
-      const Steps& of = slices_[static_cast<size_t>(slice)];
-      std::byte* data = deposit(place_.local_rank, step, slice);
-      for (size_t i = 0; i < of.buckets(); ++i) {
-        const Range range = of.range(step, i);
-        of.bucket(i).copy(range, data);
-        data += static_cast<size_t>(range.count()) * size_of(of.bucket(i).reduction().dtype);
-      }
+      data.push_back(is_deposited(slice, place_.local_rank) ? deposit(place_.local_rank, step, slice) : nullptr);
     }
+    ends_.deposit(step, data);
+  }
+
+  void end_deposit(uint32_t step) {
+    ends_.await_deposited(step);
     window_.advance(kDeposited);
   }
 
   void contribute(uint32_t step) {
     await(place_.local_size, kDeposited, target(step));
     if (gather_) await_landing(step);
-    data_.clear();
-    for (int r = 0; r < place_.local_size; ++r) {
-      data_.push_back(r == place_.local_rank ? nullptr : deposit(r, step, place_.local_rank));
-    }
+    contributed_ = step;
     crossing_->contribute(step);
     window_.advance(kTaken);
   }
 
-  // Called for one bucket after the other, as their data lies in the deposits.
   void pack(size_t bucket, Range range, std::byte* message) {
-    sums_[bucket]->pack_sum(range, data_, message);
-    for (const std::byte*& data : data_) {
-      if (data) data += static_cast<size_t>(range.count()) * size_of(sums_[bucket]->reduction().dtype);
+    const size_t offset = ends_.offset(own(), contributed_, bucket);
+    std::vector<const std::byte*> data;
+    for (int r = 0; r < place_.local_size; ++r) {
+      const bool is_there = is_deposited(place_.local_rank, r);
+      data.push_back(is_there ? deposit(r, contributed_, place_.local_rank) + offset : nullptr);
     }
+    ends_.sum(*sums_[bucket], range, data, message);
   }
 
   // Everybody has left the slot's previous step.
@@ -217,7 +216,7 @@ class HierarchicalAllreduce {
 
   void reduce(uint32_t step) {
     await_landing(step);
-    crossing_->reduce(step);
+    ends_.reduce(*crossing_, step);
   }
 
   void deliver(uint32_t step) {
@@ -231,13 +230,18 @@ class HierarchicalAllreduce {
       context_.enter(Phase::kCommunicate);
       if (!is_own) window_.await(slice, kDelivered, target(step));
       context_.enter(gather_ ? Phase::kReduce : Phase::kUnpack);
-      slices_[static_cast<size_t>(slice)].collect(step, landing(slice, step), is_own ? crossing_->done() : Steps::kNobody);
+      ends_.collect(step, static_cast<size_t>(slice), landing(slice, step), is_own ? crossing_->done() : Steps::kNobody);
       context_.group.progress();
     }
+  }
+
+  void end_collect(uint32_t step) {
+    ends_.await_collected(step);
     window_.advance(kCollected);
   }
 
   CollectiveContext& context_;
+  HierarchyEnds& ends_;
   const Place place_;
   Window& window_;
   const size_t deposit_bytes_, landing_bytes_;  // of a slot
@@ -247,7 +251,48 @@ class HierarchicalAllreduce {
   uint32_t steps_ = 0;                        // of the longest slice
   std::vector<std::unique_ptr<Bucket>> sums_;  // of the own slice, over the ranks of the host
   std::unique_ptr<Crossing> crossing_;        // of the own slice
-  std::vector<const std::byte*> data_;        // by local rank, of the bucket that is being packed
+  uint32_t contributed_ = 0;                  // the step whose buckets are packed
+};
+
+// Tensors in this memory: they are copied to the window as they are, and every rank reads its own in place.
+class EndsInMemory final : public HierarchyEnds {
+ public:
+  explicit EndsInMemory(Window& window) : window_(window) {}
+
+  std::byte* area(int local_rank) const override { return window_.area(local_rank); }
+  size_t area_bytes() const override { return window_.area_bytes(); }
+  uint32_t lag() const override { return 0; }
+  bool is_elsewhere() const override { return false; }
+  int64_t elements_in(int64_t bytes, const BucketReduction& reduction) const override {
+    return bytes / static_cast<int64_t>(size_of(reduction.dtype));
+  }
+  size_t offset(const Steps& slice, uint32_t step, size_t bucket) const override {
+    int64_t elements = 0;
+    for (size_t before = 0; before < bucket; ++before) elements += slice.range(step, before).count();
+    return static_cast<size_t>(elements) * size_of(slice.bucket(0).reduction().dtype);
+  }
+  std::vector<BucketTensor> sums_of(std::vector<BucketTensor> slice) override { return slice; }
+
+  void begin(const std::vector<Steps>& slices) override { slices_ = &slices; }
+  void deposit(uint32_t step, std::span<std::byte* const> slices) override {
+    for (size_t slice = 0; slice < slices.size(); ++slice) {
+      const Steps& of = (*slices_)[slice];
+      for (size_t i = 0; slices[slice] != nullptr && i < of.buckets(); ++i) {
+        of.bucket(i).copy(of.range(step, i), slices[slice] + offset(of, step, i));
+      }
+    }
+  }
+  void await_deposited(uint32_t) override {}
+  void sum(Bucket& bucket, Range range, Data data, std::byte* message) override { bucket.pack_sum(range, data, message); }
+  void reduce(Crossing& crossing, uint32_t step) override { crossing.reduce(step); }
+  void collect(uint32_t step, size_t slice, const std::byte* messages, int done) override {
+    (*slices_)[slice].collect(step, messages, done);
+  }
+  void await_collected(uint32_t) override {}
+
+ private:
+  Window& window_;
+  const std::vector<Steps>* slices_ = nullptr;
 };
 
 }  // namespace
@@ -260,9 +305,22 @@ int carriers_of(const RankGroup& group) {
 
 int64_t allreduce_by_hierarchy(CollectiveContext& context, std::span<const BucketTensor> tensors,
                                const BucketReduction& reduction, bool gather) {
-  HierarchicalAllreduce allreduce(context, tensors, reduction, gather);
-  // With very many hosts a step is too large for the window whatever is done.
-  if (!allreduce.fits()) return allreduce_by_exchange(context, tensors, reduction, gather);
+  EndsInMemory ends(*context.group.host_window());
+  const std::optional<int64_t> saturated = allreduce_by_hierarchy(context, tensors, reduction, gather, ends);
+  return saturated ? *saturated : allreduce_by_exchange(context, tensors, reduction, gather);
+}
+
+bool scales_sums_of_hosts(std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
+  if (reduction.op != ReduceOp::kSum) return false;
+  if (reduction.codec == nullptr) return reduction.dtype == DType::kFloat16;
+  const bool has_scales = reduction.codec->block() > 1;
+  return !has_scales && std::all_of(tensors.begin(), tensors.end(), [](const BucketTensor& t) { return t.feedback == nullptr; });
+}
+
+std::optional<int64_t> allreduce_by_hierarchy(CollectiveContext& context, std::span<const BucketTensor> tensors,
+                                              const BucketReduction& reduction, bool gather, HierarchyEnds& ends) {
+  HierarchicalAllreduce allreduce(context, tensors, reduction, gather, ends);
+  if (!allreduce.fits()) return std::nullopt;
   return allreduce.run();
 }
 

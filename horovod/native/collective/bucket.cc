@@ -48,6 +48,18 @@ int64_t Bucket::message_bytes(Range range) const {
   return bytes;
 }
 
+std::vector<BucketPiece> Bucket::pieces(Range range) const {
+  std::vector<BucketPiece> all;
+  int64_t bytes = 0;
+  for_each_run(range, [&](size_t tensor, int64_t offset, int64_t count) {
+    const BucketTensor* of = &tensors_[tensor];
+    if (all.empty() || all.back().tensor != of) all.push_back({of, offset, 0, bytes});
+    all.back().count += count;
+    bytes += run_bytes(count);
+  });
+  return all;
+}
+
 const std::byte* Bucket::source_at(size_t tensor, int64_t offset) const {
   return static_cast<const std::byte*>(tensors_[tensor].source) +
          offset * static_cast<int64_t>(size_of(reduction_.dtype));
@@ -161,6 +173,19 @@ void Bucket::pack_sum(Range range, std::span<const std::byte* const> data, std::
     for (const std::byte*& run : runs) {
       if (run) run += static_cast<size_t>(count) * size_of(reduction_.dtype);
     }
+    message += run_bytes(count);
+  });
+}
+
+void Bucket::pack_sum_of_messages(Range range, std::span<const std::byte* const> messages, std::byte* message) {
+  if (reduction_.codec == nullptr) return pack_sum(range, messages, message);
+  std::vector<const std::byte*> runs(messages.begin(), messages.end());
+  for_each_run(range, [&](size_t tensor, int64_t offset, int64_t count) {
+    const BucketTensor& from = tensors_[tensor];
+    reduce_encoded(runs, count, nullptr, true);
+    encode(tiles_.floats, count, 1.0, {from.sent_key, from.offset + offset},
+           from.sent_residual ? from.sent_residual + offset : nullptr, message);
+    for (const std::byte*& run : runs) run += run_bytes(count);
     message += run_bytes(count);
   });
 }

@@ -37,12 +37,17 @@ class Bucket {
   // Bytes of a range's message.
   int64_t message_bytes(Range range) const;
 
+  // The parts of a range in each tensor that has some, in the order of the message.
+  std::vector<BucketPiece> pieces(Range range) const;
+
   // Writes this rank's contribution.
   void pack(Range range, std::byte* message);
   // For ranks that contribute together: their data as it is, and the message of its sum, prescaled and scaled. Null stands
   // for this rank's own, read in place.
   void copy(Range range, std::byte* data) const;
   void pack_sum(Range range, std::span<const std::byte* const> data, std::byte* message);
+  // The same of what each of them has packed, and so prescaled if there is a codec. Null stands for nobody.
+  void pack_sum_of_messages(Range range, std::span<const std::byte* const> messages, std::byte* message);
   // Sums the contributions of all ranks, by rank, and scales the result. A null message stands for this rank's own data,
   // read in place (exact buckets only). The result goes to the destinations, or to `result` as a message, or both; with
   // a codec, the message is what the others will decode.

@@ -33,6 +33,14 @@ struct Range {
   int64_t count() const { return end - begin; }
 };
 
+// What a range of a bucket has of one tensor.
+struct BucketPiece {
+  const BucketTensor* tensor;
+  int64_t begin;           // in the tensor
+  int64_t count;
+  int64_t message_offset;  // of the piece in the range's message
+};
+
 // Memory that buckets compute in, small enough for the L1 cache. Nothing in it outlives a call.
 struct Tiles {
   static constexpr int64_t kRun = 4096;  // elements whose float32 sums stay in the L1 cache; a multiple of every block

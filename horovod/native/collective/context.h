@@ -48,4 +48,15 @@ struct CollectiveContext {
   }
 };
 
+// Nobody watches any more when this goes, however the operation ends.
+class WatchedPhases {
+ public:
+  explicit WatchedPhases(CollectiveContext& context) : context_(context) {}
+  ~WatchedPhases() { context_.on_phase = nullptr; }
+  WatchedPhases(const WatchedPhases&) = delete;
+
+ private:
+  CollectiveContext& context_;
+};
+
 }  // namespace hvd

@@ -1,6 +1,8 @@
 #include "collective/crossing.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 namespace hvd {
 
@@ -15,23 +17,25 @@ Crossing::Crossing(CollectiveContext& context, const Steps& steps, std::vector<i
       parties_(std::move(parties)),
       self_(self),
       options_(std::move(options)),
-      sums_in_place_(!steps.gather() && steps.bucket(0).reduction().codec == nullptr),
-      reads_in_place_(sums_in_place_ && !options_.pack) {
+      sums_in_place_(!steps.gather() && steps.bucket(0).reduction().codec == nullptr && options_.has_destinations),
+      reads_in_place_(sums_in_place_ && !options_.pack && !options_.packed) {
   if (!steps_.gather()) {
-    received_offset_ = steps_.most_bytes();
+    received_offset_ = options_.packed ? 0 : steps_.most_bytes();
     landing_offset_ = received_offset_ + parties_.size() * steps_.largest_message();
   }
   slot_bytes_ = landing_offset_ + (options_.landing || !options_.delivers_results ? 0 : steps_.most_bytes());
   slot_bytes_ = (slot_bytes_ + 63) / 64 * 64;
   slots_ = context_.send.at_least(kSlots * slot_bytes_);
+  memory_ = context_.send.memory();
+  if (options_.keep_alive) memory_ = std::make_shared<std::array<std::shared_ptr<void>, 2>>(std::array{memory_, options_.keep_alive});
 }
 
 std::byte* Crossing::received(uint32_t step, int party) const {
-  return sent(step) + received_offset_ + static_cast<size_t>(party) * steps_.bytes(step, self_);
+  return slot(step) + received_offset_ + static_cast<size_t>(party) * steps_.bytes(step, self_);
 }
 
 std::byte* Crossing::landing(uint32_t step) const {
-  return options_.landing ? options_.landing(step) : sent(step) + landing_offset_;
+  return options_.landing ? options_.landing(step) : slot(step) + landing_offset_;
 }
 
 void Crossing::pack(size_t bucket, Range range, std::byte* message) const {
@@ -46,12 +50,12 @@ void Crossing::pack(size_t bucket, Range range, std::byte* message) const {
 
 Ticket Crossing::start(const std::vector<Outgoing>& outgoing, const std::vector<Incoming>& incoming) {
   for (const Outgoing& out : outgoing) context_.wire_bytes += static_cast<int64_t>(out.bytes);
-  return context_.group.start(outgoing, incoming, context_.send.memory());
+  return context_.group.start(outgoing, incoming, memory_);
 }
 
-void Crossing::finish(Ticket ticket) {
+void Crossing::finish(std::optional<Ticket>& ticket) {
   context_.enter(Phase::kCommunicate);
-  context_.group.finish(ticket);
+  if (ticket) context_.group.finish(*std::exchange(ticket, std::nullopt));
 }
 
 void Crossing::contribute(uint32_t step) {
@@ -61,7 +65,7 @@ void Crossing::contribute(uint32_t step) {
   if (steps_.gather()) pack(0, steps_.range(step, 0), to + steps_.offset(step, self_));
   for (int party = 0; party < steps_.parties(); ++party) {
     const auto i = static_cast<size_t>(party);
-    if (!steps_.gather() && !(party == self_ && reads_in_place_)) {
+    if (!steps_.gather() && !options_.packed && !(party == self_ && reads_in_place_)) {
       pack(i, steps_.range(step, i), to + steps_.offset(step, party));
     }
     if (party == self_) continue;
@@ -77,8 +81,10 @@ void Crossing::contribute(uint32_t step) {
   contributed_[step % kSlots] = start(outgoing, incoming);
 }
 
+void Crossing::await_contributions(uint32_t step) { finish(contributed_[step % kSlots]); }
+
 void Crossing::reduce(uint32_t step) {
-  finish(contributed_[step % kSlots]);
+  await_contributions(step);
   context_.enter(Phase::kReduce);
   const auto own = static_cast<size_t>(self_);
   std::vector<const std::byte*> contributions;

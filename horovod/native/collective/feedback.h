@@ -10,12 +10,19 @@
 // sent counts 1/n, and so does what was lost of it and goes along the next time. It is also why both multiply by the same
 // factor when the loss is scaled otherwise. Where codes are gathered and summed by everybody, only kSent is in use.
 //
-// Not thread-safe: an operation that was given a Feedback uses it until the operation is done.
+// An operation on a GPU claims residuals there: they live in the GPU's memory while one operation after the other claims
+// them, and come home as soon as they are asked for here, which waits for the operations on their stream.
+//
+// Not thread-safe: an operation that was given a Feedback uses it until the operation is done; on a GPU, until everything
+// of it has been enqueued.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
+
+#include "device/attention.h"
+#include "device/device.h"
 
 namespace hvd {
 
@@ -33,16 +40,19 @@ class Feedback : public std::enable_shared_from_this<Feedback> {
   explicit Feedback(int64_t count);
 
   int64_t count() const { return count_; }
-  int64_t bytes() const;  // held now
+  int64_t bytes() const;  // held now, here and on a GPU
 
   // The residuals of these elements, which the stage holds from now on. Of others it held, those that are not zero are
   // dropped and counted: some other rank encodes these elements now. (But what was sent stays owed when this operation's
   // route has the rank carry a part only: the next one may carry all again.) InvalidArgument outside of [0, count()).
   float* claim(Stage stage, int64_t begin, int64_t count);
+  // The same in memory of the GPU, for what is enqueued on the stream from now on. Null for no elements. Both outlive this.
+  // Residuals that come from elsewhere wait for the streams, and call `attend` meanwhile.
+  float* claim_on(Device& device, Stream stream, Stage stage, int64_t begin, int64_t count, const Attention& attend);
   // How many were dropped since the last call.
   int64_t take_dropped();
 
-  const Residual& at(Stage stage) const { return stages_[static_cast<int>(stage)]; }
+  const Residual& at(Stage stage) const { return home(stage); }
   void restore(Stage stage, Residual residual);
   // Every residual times a finite factor: gradients are in other units from now on.
   void scale(float factor);
@@ -52,9 +62,21 @@ class Feedback : public std::enable_shared_from_this<Feedback> {
   uint64_t uses = 0;
 
  private:
+  // Residuals of a stage while a GPU has them.
+  struct Away {
+    Device* device = nullptr;
+    Stream stream = nullptr;
+    int64_t begin = 0, count = 0;
+    DeviceMemory memory;  // null: they are at home
+  };
+
+  void check(int64_t begin, int64_t count) const;
+  Residual& home(Stage stage) const;  // nobody sees where they are: const
+
   const int64_t count_;
   int64_t dropped_ = 0;
-  Residual stages_[2];
+  mutable Residual stages_[2];
+  mutable Away away_[2];
 };
 
 }  // namespace hvd

@@ -3,53 +3,11 @@
 #include <limits>
 #include <type_traits>
 
-#include "codec/minifloat.h"
+#include "codec/arithmetic.h"
 #include "collective/reduce.h"
 
 namespace hvd::HVD_SIMD_NAMESPACE {
 namespace {
-
-// How each storage type is summed: in itself, but for the 16-bit floats.
-template <typename T>
-struct Arithmetic {
-  using Sum = T;
-  static HVD_SCALAR Sum widen(T x) { return x; }
-  static HVD_SCALAR T narrow(Sum x) { return x; }
-};
-template <>
-struct Arithmetic<Float16> {
-  using Sum = float;
-  static HVD_SCALAR float widen(Float16 x) { return float_from_half(x.bits); }
-  static HVD_SCALAR Float16 narrow(float x) { return {half_from_float(x)}; }
-};
-template <>
-struct Arithmetic<BFloat16> {
-  using Sum = float;
-  static HVD_SCALAR float widen(BFloat16 x) { return float_from_bfloat16(x.bits); }
-  static HVD_SCALAR BFloat16 narrow(float x) { return {bfloat16_from_float(x)}; }
-};
-
-// Truncates towards zero; what does not fit becomes the nearest number that does, NaN becomes 0.
-template <typename S>
-HVD_SCALAR S integer_from_double(double x) {
-  constexpr S kLowest = std::numeric_limits<S>::lowest(), kLargest = std::numeric_limits<S>::max();
-  if (!(x > static_cast<double>(kLowest))) return x != x ? S{0} : kLowest;
-  return x >= static_cast<double>(kLargest) ? kLargest : static_cast<S>(x);
-}
-
-template <typename S>
-HVD_SCALAR S times(S x, double factor) {
-  if constexpr (std::is_integral_v<S>) return integer_from_double<S>(static_cast<double>(x) * factor);
-  return static_cast<S>(static_cast<double>(x) * factor);
-}
-template <>
-HVD_SCALAR float times(float x, double factor) {
-  return x * static_cast<float>(factor);
-}
-template <>
-HVD_SCALAR bool times(bool x, double factor) {
-  return x && factor != 0.0;
-}
 
 // Integers wrap: their sums and products are made unsigned, where that is defined.
 template <typename S>

@@ -17,7 +17,7 @@ int64_t reducescatter(CollectiveContext& context, std::vector<std::unique_ptr<Bu
   std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
   Crossing crossing(context, steps, std::move(ranks), context.group.rank(),
-                    {.pack = {}, .landing = {}, .delivers_results = false});
+                    {.delivers_results = false});
   run_pipeline(steps.count(), {{0, [&](uint32_t step) { crossing.contribute(step); }},
                              {Crossing::kLag, [&](uint32_t step) { crossing.reduce(step); }}});
   return steps.saturated();

@@ -31,7 +31,9 @@ std::vector<std::unique_ptr<Bucket>> slices_of(std::span<const BucketTensor> ten
     if (tensor.feedback == nullptr || reduction.codec == nullptr) return nullptr;
     return tensor.feedback->claim(stage, tensor.offset, tensor.count);
   };
-  for (BucketTensor& tensor : claimed) tensor.sent_residual = claim(tensor, Stage::kSent);
+  for (BucketTensor& tensor : claimed) {
+    if (tensor.sent_residual == nullptr) tensor.sent_residual = claim(tensor, Stage::kSent);
+  }
   std::vector<std::unique_ptr<Bucket>> slices;
   for (int part = 0; part < parts; ++part) {
     std::vector<BucketTensor> members = slice_of(claimed, reduction, part, parts);

@@ -45,12 +45,6 @@ size_t Steps::offset(uint32_t step, int party) const {
   return offset;
 }
 
-size_t Steps::element_bytes(uint32_t step) const {
-  int64_t elements = 0;
-  for (size_t i = 0; i < buckets_.size(); ++i) elements += range(step, i).count();
-  return static_cast<size_t>(elements) * size_of(buckets_.front()->reduction().dtype);
-}
-
 void Steps::collect(uint32_t step, const std::byte* messages, int done) const {
   if (gather_) {
     std::vector<const std::byte*> contributions;

@@ -41,8 +41,6 @@ class Steps {
   // Of all parties' messages in the largest step, and of the largest message.
   size_t most_bytes() const { return most_bytes_; }
   size_t largest_message() const { return largest_message_; }
-  // Bytes of the elements of a step, over all buckets.
-  size_t element_bytes(uint32_t step) const;
 
   // Takes what has arrived to the destinations: sums contributions, or unpacks results, but for those of party `done`.
   void collect(uint32_t step, const std::byte* messages, int done) const;

@@ -18,6 +18,14 @@ namespace hvd {
   X(saturated, "finite values that a codec's range cut off on this rank")                                \
   X(residuals_dropped, "elements of error feedback that this rank dropped, because others encode these elements now") \
   X(waiting_microseconds, "time from submission until all ranks agreed, summed over operations")         \
+  X(gpu_operations, "those of operations that were on a GPU")                                             \
+  X(gpu_microseconds, "time that these took on the GPU, waiting for other ranks included; known when they are done") \
+  X(gpu_encode_microseconds, "of their allreduces through the host, stages that overlap: encoding, on the GPU") \
+  X(gpu_copy_to_host_microseconds, "copies from the GPU to the host")                                     \
+  X(gpu_reduce_microseconds, "reducing, on the host")                                                     \
+  X(gpu_copy_back_microseconds, "copies from the host to the GPU")                                        \
+  X(gpu_decode_microseconds, "decoding, on the GPU")                                                      \
+  X(gpu_whole_microseconds, "from before the first stage to after the last")                              \
   X(collective_microseconds, "time spent in collectives")                                                \
   X(collective_cpu_microseconds, "processor time that the engine's thread spent in collectives")
 

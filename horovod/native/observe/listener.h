@@ -1,10 +1,12 @@
 // What the engine tells those who watch it. All calls come from the engine thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace hvd {
 
@@ -13,6 +15,17 @@ struct ObservedOperation {
   std::string_view operation;  // "ALLREDUCE"
   std::string_view dtype;
   std::string shape;
+};
+
+// What a GPU has done of operations that were carried out together.
+struct GpuActivity {
+  std::string name;
+  std::chrono::steady_clock::time_point begin, end;
+};
+struct GpuWork {
+  std::chrono::steady_clock::time_point begin, end;
+  std::vector<GpuActivity> activities;  // one after the other
+  std::string route, reason;            // of an allreduce
 };
 
 class Listener {
@@ -33,6 +46,8 @@ class Listener {
   // In between, of an allreduce: which way it takes, and why.
   virtual void on_route(std::string_view route, const std::string& reason) = 0;
   virtual void on_finish(std::span<const ObservedOperation> operations) = 0;
+  // Instead of all these, of operations on a GPU: what it has done, told when it is past.
+  virtual void on_gpu_work(std::span<const ObservedOperation> operations, const GpuWork& work) = 0;
   // Submissions were gathered and announced.
   virtual void on_round() = 0;
   // The engine has nothing to do for now.

@@ -23,6 +23,12 @@ std::string quoted(std::string_view text) {
   return out + "\"";
 }
 
+// What an operation was: dtype, shape, and of an allreduce which way it took, and why.
+std::string arguments(const ObservedOperation& operation, const std::string& route, const std::string& reason) {
+  const std::string way = route.empty() ? "" : ", \"route\": " + quoted(route) + ", \"reason\": " + quoted(reason);
+  return "{\"dtype\": " + quoted(operation.dtype) + ", \"shape\": " + quoted(operation.shape) + way + "}";
+}
+
 }  // namespace
 
 Timeline::~Timeline() { stop(); }
@@ -39,6 +45,7 @@ void Timeline::start(const std::string& path, bool mark_cycles) {
   mark_cycles_ = mark_cycles;
   start_ = last_write_ = Clock::now();
   processes_.clear();
+  with_gpu_.clear();
   negotiating_.clear();
   active_.clear();
   std::fputs("[\n]\n", file_.get());
@@ -61,11 +68,23 @@ bool Timeline::is_listening() const {
   return file_ != nullptr;
 }
 
-void Timeline::event(int process, char phase, std::string_view name, const std::string& rest) {
+int64_t Timeline::micros_until(Clock::time_point time) const {
+  return std::chrono::duration_cast<std::chrono::microseconds>(time - start_).count();
+}
+
+void Timeline::event(int process, char phase, std::string_view name, const std::string& rest, int thread) {
   if (!file_) return;
-  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start_).count();
+  const int64_t micros = micros_until(Clock::now());
   gathered_ += std::string("{\"ph\": \"") + phase + "\", \"name\": " + quoted(name) + ", \"pid\": " +
-               std::to_string(process) + ", \"tid\": 0, \"ts\": " + std::to_string(micros) + rest + "},\n";
+               std::to_string(process) + ", \"tid\": " + std::to_string(thread) + ", \"ts\": " + std::to_string(micros) + rest + "},\n";
+}
+
+void Timeline::gpu_event(int process, std::string_view name, Clock::time_point begin, Clock::time_point end,
+                         const std::string& rest) {
+  const int64_t micros = micros_until(begin);
+  gathered_ += "{\"ph\": \"X\", \"name\": " + quoted(name) + ", \"pid\": " + std::to_string(process) +
+               ", \"tid\": 1, \"ts\": " + std::to_string(micros) +
+               ", \"dur\": " + std::to_string(micros_until(end) - micros) + rest + "},\n";
 }
 
 // Over the closing bracket.
@@ -131,7 +150,8 @@ void Timeline::on_activity(std::span<const ObservedOperation> operations, std::s
 
 void Timeline::on_route(std::string_view route, const std::string& reason) {
   MutexLock lock(mutex_);
-  route_ = ", \"route\": " + quoted(route) + ", \"reason\": " + quoted(reason);
+  route_ = route;
+  reason_ = reason;
 }
 
 void Timeline::on_finish(std::span<const ObservedOperation> operations) {
@@ -140,10 +160,23 @@ void Timeline::on_finish(std::span<const ObservedOperation> operations) {
   for (const ObservedOperation& o : operations) {
     const int process = process_of(o.name);
     if (active_.erase(o.name) != 0) event(process, 'E', "", "");
-    event(process, 'E', o.operation,
-          ", \"args\": {\"dtype\": " + quoted(o.dtype) + ", \"shape\": " + quoted(o.shape) + route_ + "}");
+    event(process, 'E', o.operation, ", \"args\": " + arguments(o, route_, reason_));
   }
   route_.clear();
+  reason_.clear();
+  write_if_due();
+}
+
+// Complete events: of one name, the next operation begins to be negotiated while the GPU is still busy with the last.
+void Timeline::on_gpu_work(std::span<const ObservedOperation> operations, const GpuWork& work) {
+  MutexLock lock(mutex_);
+  if (!file_ || work.begin < start_) return;  // of before this file
+  for (const ObservedOperation& o : operations) {
+    const int process = process_of(o.name);
+    if (with_gpu_.insert(process).second) event(process, 'M', "thread_name", ", \"args\": {\"name\": \"GPU\"}", 1);
+    gpu_event(process, o.operation, work.begin, work.end, ", \"args\": " + arguments(o, work.route, work.reason));
+    for (const GpuActivity& one : work.activities) gpu_event(process, one.name, one.begin, one.end, "");
+  }
   write_if_due();
 }
 

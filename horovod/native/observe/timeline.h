@@ -1,10 +1,11 @@
 // A Chrome trace of every operation: open it in Perfetto or chrome://tracing.
 //
 //   file  := "[" event ("," event)* "]"     valid JSON after every write: the closing bracket is overwritten by the next
-//   event := process_name metadata | B | E | X | i
+//   event := process_name or thread_name metadata | B | E | X | i
 //
-// One trace "process" for each tensor name; the first event, of process 0, tells when ts 0 was. Written on rank 0. Events
-// are gathered and written when the engine comes to rest, at the latest some milliseconds after they happened.
+// One trace "process" for each tensor name, in it thread 0 for what the engine does and thread 1 for what a GPU has done;
+// the first event, of process 0, tells when ts 0 was. Written on rank 0. Events are gathered and written when the engine
+// comes to rest, at the latest some milliseconds after they happened (a GPU's: after they were heard of).
 #pragma once
 
 #include <chrono>
@@ -37,6 +38,7 @@ class Timeline final : public Listener {
   void on_activity(std::span<const ObservedOperation> operations, std::string_view activity) override EXCLUDES(mutex_);
   void on_route(std::string_view route, const std::string& reason) override EXCLUDES(mutex_);
   void on_finish(std::span<const ObservedOperation> operations) override EXCLUDES(mutex_);
+  void on_gpu_work(std::span<const ObservedOperation> operations, const GpuWork& work) override EXCLUDES(mutex_);
   void on_round() override EXCLUDES(mutex_);
   void on_idle() override EXCLUDES(mutex_);
 
@@ -44,7 +46,11 @@ class Timeline final : public Listener {
   using Clock = std::chrono::steady_clock;
 
   int process_of(const std::string& name) REQUIRES(mutex_);
-  void event(int process, char phase, std::string_view name, const std::string& rest) REQUIRES(mutex_);
+  void event(int process, char phase, std::string_view name, const std::string& rest, int thread = 0)
+      REQUIRES(mutex_);
+  void gpu_event(int process, std::string_view name, Clock::time_point begin, Clock::time_point end,
+                 const std::string& rest) REQUIRES(mutex_);
+  int64_t micros_until(Clock::time_point time) const REQUIRES(mutex_);
   void write() REQUIRES(mutex_);
   void write_if_due() REQUIRES(mutex_);
 
@@ -57,8 +63,9 @@ class Timeline final : public Listener {
   Clock::time_point start_ GUARDED_BY(mutex_);
   Clock::time_point last_write_ GUARDED_BY(mutex_);
   std::string gathered_ GUARDED_BY(mutex_);
-  std::string route_ GUARDED_BY(mutex_);  // of the operations under way, as further args
+  std::string route_ GUARDED_BY(mutex_), reason_ GUARDED_BY(mutex_);  // of the operations under way
   std::unordered_map<std::string, int> processes_ GUARDED_BY(mutex_);
+  std::unordered_set<int> with_gpu_ GUARDED_BY(mutex_);  // processes whose thread 1 has a name
   std::unordered_set<std::string> negotiating_ GUARDED_BY(mutex_);
   std::unordered_set<std::string> active_ GUARDED_BY(mutex_);  // names with an activity that has begun and not ended
 };

@@ -97,6 +97,8 @@ void add_reduction(std::vector<Property>* all) {
 std::vector<Property> properties_of(Operation operation) {
   std::vector<Property> all = {
       {"operation", [](const Request& r) { return std::string(name_of(r.operation)); }, kSameCode},
+      {"place", [](const Request& r) { return std::string(r.on_gpu ? "on a GPU" : "in CPU memory"); },
+       "Move the tensor to a GPU on all ranks, or to CPU memory on all"},
       {"dtype", dtypes_text, "Convert the tensor to one dtype on all ranks"},
       {"number of tensors in the group", [](const Request& r) { return std::to_string(r.shapes.size()); }, kSameCode},
   };

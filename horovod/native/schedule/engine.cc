@@ -20,17 +20,6 @@ constexpr char kShutDown[] =
     "Horovod has been shut down: this rank or another called hvd.shutdown(), or ended. See the other ranks' output for "
     "an exception";
 
-// "'allreduce.x' and 3 others, 1200 bytes, failed on rank 1: ..."
-std::string what_failed(const std::vector<Agreed>& together, int rank, const std::exception& error) {
-  int64_t bytes = 0;
-  for (const Agreed& agreed : together) bytes += agreed.submission.request.bytes();
-  std::string text = "'" + together.front().submission.request.name + "'";
-  if (together.size() > 1) text += " and " + std::to_string(together.size() - 1) + " others";
-  const bool is_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
-  return text + ", " + std::to_string(bytes) + " bytes, failed on rank " + std::to_string(rank) + ": " +
-         (is_memory ? "not enough memory" : error.what()) + ". The job cannot go on";
-}
-
 }  // namespace
 
 Engine::Engine(Transport& transport, const Settings& settings, Drive drive)
@@ -41,7 +30,13 @@ Engine::Engine(Transport& transport, const Settings& settings, Drive drive)
       coordinates_(transport.rank() == 0),
       core_(core_for(settings.thread_affinity, transport.topology().local_rank)),
       observers_(settings, transport.rank(), log_),
-      sets_({transport_, settings_, log_, observers_.listeners(), resolve_simd_level(settings.simd)}) {
+      gpu_(transport.rank(), transport.topology().local_rank, [this] {
+        transport_.attend();
+        if (const std::string failure = in_flight_.failure(); !failure.empty()) throw InternalError(failure);
+      }),
+      in_flight_(transport.rank()),
+      sets_({transport_, settings_, log_, observers_.listeners(), resolve_simd_level(settings.simd), gpu_, in_flight_}),
+      gathered_(settings_) {
   HVD_LOG(log_, kInfo, "rank " << transport.rank() << " of " << transport.size() << " over " << transport.name());
   if (drive_ == Drive::kThread) thread_ = std::thread(&Engine::run, this);
 }
@@ -55,6 +50,7 @@ Engine::TimePoint Engine::now() const { return drive_ == Drive::kThread ? steady
 int64_t Engine::submit(int process_set, Submission submission) {
   int64_t handle;
   bool must_wake;
+  if (submission.request.on_gpu) gpu_.admit(&submission);
   {
     MutexLock lock(mutex_);
     if (!stopped_because_.empty()) throw InternalError(stopped_because_);
@@ -72,13 +68,10 @@ int64_t Engine::submit(int process_set, Submission submission) {
     }
     handle = submission.handle = handles_.open();
     submission.submitted = steady_clock::now();
-    must_wake = queue_.empty();
-    queue_latest_ = now();
-    if (must_wake) queue_since_ = queue_latest_;
-    queue_bytes_ += submission.request.bytes();
+    must_wake = gathered_.is_empty();
     // Nobody does these and goes on with something else.
     if (!is_repeated(submission.request.operation)) somebody_waits_ = true;
-    queue_.push_back({set, std::move(submission)});
+    gathered_.add({set, std::move(submission)}, now());
     // The engine sleeps at most until the cycle ends; only what ends it sooner is worth waking it for.
     must_wake = must_wake || must_announce();
   }
@@ -87,7 +80,7 @@ int64_t Engine::submit(int process_set, Submission submission) {
 }
 
 std::optional<Result> Engine::wait(int64_t handle, microseconds timeout) {
-  if (handles_.is_done(handle)) return handles_.wait(handle, timeout);
+  if (handles_.has_result(handle)) return handles_.wait(handle, timeout);
   caller_is_blocked_ = true;
   if (!somebody_waits_.exchange(true)) transport_.wake();
   return handles_.wait(handle, timeout);
@@ -103,7 +96,15 @@ void Engine::shutdown() {
     transport_.wake();
     thread_.join();
   }
-  if (drive_ == Drive::kManual) stop(kShutDown);
+  if (drive_ == Drive::kManual && !is_stopped_) end("");
+}
+
+void Engine::stop_timeline() {
+  const auto deadline = steady_clock::now() + std::chrono::seconds(10);
+  while (drive_ == Drive::kThread && in_flight_.watched() != 0 && !is_stopped_ && steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(microseconds(500));
+  }
+  observers_.stop_timeline();
 }
 
 bool Engine::step(microseconds elapsed) {
@@ -154,15 +155,13 @@ bool Engine::round() {
     progressed = true;
   }
   if (is_stopped_) return true;
-  progressed |= announce();
-  if (!coordinates_) return progressed;
+  if (const std::string failure = in_flight_.look(); !failure.empty()) throw InternalError(failure);
+  progressed |= obey_orders();
+  // Only with nothing left to obey is this rank's cache what the coordinator takes it for.
+  if (orders_.empty() && !is_stopped_) progressed |= announce();
+  if (!coordinates_ || is_stopped_) return progressed;
   progressed |= issue();
-  while (!orders_.empty() && !is_stopped_) {
-    transport_.flush();  // the others must know before this rank waits for them in a collective
-    const Verdict verdict = std::move(orders_.front());
-    orders_.pop_front();
-    obey(verdict);
-  }
+  progressed |= obey_orders();
   inspect_stalls();
   return progressed;
 }
@@ -171,10 +170,11 @@ void Engine::sleep() {
   microseconds limit = kIdle;
   {
     MutexLock lock(mutex_);
-    if (!queue_.empty()) {
-      limit = std::max(microseconds(0), std::chrono::duration_cast<microseconds>(queue_due() - now()));
+    if (orders_.empty() && !gathered_.is_empty()) {
+      limit = std::max(microseconds(0), std::chrono::duration_cast<microseconds>(gathered_.due(is_unanswered_) - now()));
     }
   }
+  limit = std::min(limit, in_flight_.until_next_look());
   observers_.on_idle();
   // Staying awake for an answer takes a core from the training threads: worth it only where one of them waits, or has just
   // waited and is likely to again.
@@ -187,7 +187,7 @@ void Engine::sleep() {
 
 void Engine::hear(const Message& message) {
   if (!coordinates_) {
-    for (const Verdict& verdict : read_verdicts(message.bytes)) obey(verdict);
+    for (Verdict& verdict : read_verdicts(message.bytes)) orders_.push_back(std::move(verdict));
     return;
   }
   for (const Announcement& announcement : read_announcements(message.bytes)) hear(message.from, announcement);
@@ -204,18 +204,10 @@ void Engine::hear(int from, const Announcement& announcement) {
   transport_.post(from, write({Verdict{announcement.set, VerdictKind::kAskInFull, {}, unknown, ""}}, &writer));
 }
 
-// A cycle after the first submission; while they come in quick succession, when the series ends, but soon. While nothing of
-// what was announced before has been answered another rank is late, and one more announcement would only cost: then later.
-Engine::TimePoint Engine::queue_due() const {
-  const microseconds cycle(static_cast<int64_t>(settings_.cycle_time * 1000));
-  if (is_unanswered_) return queue_since_ + 20 * cycle;
-  return std::max(queue_since_ + cycle, std::min(queue_latest_ + cycle / 4, queue_since_ + 4 * cycle));
-}
-
 bool Engine::must_announce() {
   if (leaving_ && !told_leaving_) return true;
-  if (queue_.empty()) return false;
-  return somebody_waits_ || queue_bytes_ >= settings_.fusion_threshold || now() >= queue_due();
+  if (gathered_.is_empty()) return false;
+  return somebody_waits_ || gathered_.is_enough() || now() >= gathered_.due(is_unanswered_);
 }
 
 bool Engine::announce() {
@@ -224,12 +216,11 @@ bool Engine::announce() {
   {
     MutexLock lock(mutex_);
     if (!must_announce()) {
-      if (queue_.empty()) somebody_waits_ = false;
+      if (gathered_.is_empty()) somebody_waits_ = false;
       return false;
     }
     somebody_waits_ = false;
-    queued.swap(queue_);
-    queue_bytes_ = 0;
+    queued = gathered_.take_all();
     is_leaving = leaving_ && !told_leaving_;
     told_leaving_ = leaving_;
   }
@@ -292,94 +283,12 @@ void Engine::inspect_stalls() {
   obey(verdicts.front());
 }
 
-// Names are free again before their callers can learn that they are done.
-void Engine::release_names(ProcessSet& set, const std::vector<Agreed>& done) {
-  MutexLock lock(mutex_);
-  for (const Agreed& agreed : done) set.names_in_flight.erase(agreed.submission.request.name);
-}
-
-void Engine::run_together(ProcessSet& set, const std::vector<Item>& items) {
-  is_unanswered_ = false;
-  std::vector<Agreed> together;
-  auto fail_all = [&](const std::string& reason) {
-    for (const Agreed& agreed : together) handles_.fail(agreed.submission.handle, reason);
-    throw InternalError(reason);
-  };
-  try {
-    set.take(items, &together);
-  } catch (const std::exception& error) {
-    fail_all(error.what());
-  }
-  try {
-    const Result result = carry_out(set, together);
-    release_names(set, together);
-    for (const Agreed& agreed : together) handles_.complete(agreed.submission.handle, result);
-  } catch (const std::exception& error) {
-    transport_.cancel();  // the tensors' memory goes with their handles
-    fail_all(what_failed(together, transport_.rank(), error));
-  }
-}
-
-Result Engine::carry_out(ProcessSet& set, const std::vector<Agreed>& together) {
-  const Request& request = together.front().submission.request;
-  if (request.operation == Operation::kRemoveProcessSet) remove_set(static_cast<int>(request.set.at(0)));
-  Result result = set.run(together);
-  if (request.operation == Operation::kAddProcessSet) {
-    result.rows = {sets_.add({request.set.begin(), request.set.end()})};
-    if (coordinates_) transport_.serve_while_waiting([this] { serve_others(); });
-    for (const auto& [from, announcement] : std::exchange(early_, {})) hear(from, announcement);
-  }
-  return result;
-}
-
-void Engine::refuse(ProcessSet& set, const Verdict& verdict) {
-  is_unanswered_ = false;
-  const std::vector<Agreed> refused = set.take_present(verdict.items);
-  release_names(set, refused);
-  set.count_refusals(refused.size());
-  for (const Agreed& agreed : refused) handles_.fail(agreed.submission.handle, verdict.error);
-}
-
-void Engine::obey(const Verdict& verdict) {
-  if (verdict.kind == VerdictKind::kShutdown) {
-    has_failed_ = has_failed_ || !verdict.error.empty();
-    return stop(verdict.error.empty() ? kShutDown : verdict.error);
-  }
-  const ProcessSets::Pointer set = sets_.by_serial(verdict.set);
-  if (set == nullptr) return;  // removed meanwhile, on all ranks alike
-  switch (verdict.kind) {
-    case VerdictKind::kRun:
-      return run_together(*set, verdict.items);
-    case VerdictKind::kRefuse:
-      return refuse(*set, verdict);
-    case VerdictKind::kAskInFull: {
-      ByteWriter writer;
-      return transport_.post(0, write({set->announce_in_full(verdict.ids)}, &writer));
-    }
-    case VerdictKind::kForget:
-      return set->forget(verdict.ids);
-    case VerdictKind::kShutdown:
-      return;  // above
-  }
-}
-
-void Engine::remove_set(int id) {
-  const ProcessSets::Pointer set = sets_.remove(id);
-  std::vector<Submission> orphans = set->take_all();
-  {
-    MutexLock lock(mutex_);
-    for (auto one = queue_.begin(); one != queue_.end();) {
-      if (one->set != set) {
-        ++one;
-        continue;
-      }
-      orphans.push_back(std::move(one->submission));
-      one = queue_.erase(one);
-    }
-  }
-  for (const Submission& orphan : orphans) {
-    handles_.fail(orphan.handle, "'" + orphan.request.name + "' was pending when its " + set->to_text() + " was removed");
-  }
+// All ranks have come here, after the same operations; or, with an error, the job cannot go on.
+void Engine::end(const std::string& error) {
+  has_failed_ = has_failed_ || !error.empty();
+  const std::string failure = has_failed_ ? "" : in_flight_.finish();
+  if (!failure.empty()) return give_up(failure);
+  stop(error.empty() ? kShutDown : error);
 }
 
 void Engine::stop(const std::string& reason) {
@@ -387,13 +296,17 @@ void Engine::stop(const std::string& reason) {
   {
     MutexLock lock(mutex_);
     if (stopped_because_.empty()) stopped_because_ = reason;
-    queued.swap(queue_);
+    queued = gathered_.take_all();
   }
+  if (has_failed_) sets_.abort_gpu();  // first: to free memory waits for the GPU, and that perhaps for a peer
+  in_flight_.forget();
   for (const Queued& one : queued) handles_.fail(one.submission.handle, reason);
   for (const auto& [serial, set] : sets_.all()) {
     for (const Submission& submission : set->take_all()) handles_.fail(submission.handle, reason);
   }
   orders_.clear();
+  sets_.close_gpu();
+  gpu_.close();
   is_stopped_ = true;
 }
 

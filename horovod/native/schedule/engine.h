@@ -15,8 +15,10 @@
 #include "base/mutex.h"
 #include "base/settings.h"
 #include "observe/observers.h"
+#include "schedule/gathering.h"
 #include "schedule/handles.h"
-#include "schedule/process_sets.h"
+#include "schedule/in_flight.h"
+#include "schedule/rank_gpu.h"
 
 namespace hvd {
 
@@ -30,11 +32,13 @@ class Engine {
   // Returns a handle. Throws InvalidArgument if there is no such process set, this rank is not in it, or the name is in
   // flight on this rank; InternalError after the end.
   int64_t submit(int process_set, Submission submission) EXCLUDES(mutex_);
-  bool is_done(int64_t handle) { return handles_.is_done(handle); }  // this and wait(): see HandleTable
+  bool is_done(int64_t handle) { return handles_.is_done(handle); }  // these and wait(): see HandleTable
+  bool has_result(int64_t handle) { return handles_.has_result(handle); }
   std::optional<Result> wait(int64_t handle, std::chrono::microseconds timeout);
 
   const ProcessSets& process_sets() const { return sets_; }
   Observers& observers() { return observers_; }
+  void stop_timeline();  // when it has been told of what a GPU is still doing
   // Tells the other ranks, waits until all have stopped, and fails what is pending. May be repeated.
   void shutdown() EXCLUDES(mutex_);
   bool has_failed() const { return has_failed_; }  // stopped because something failed, on this rank or another
@@ -45,30 +49,26 @@ class Engine {
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
-  struct Queued {
-    ProcessSets::Pointer set;
-    Submission submission;
-  };
-
   void run();
   bool round();
+  bool obey_orders();
   void sleep();
   TimePoint now() const;
   void hear(const Message& message);
   void hear(int from, const Announcement& announcement);
   bool announce() EXCLUDES(mutex_);
   bool must_announce() REQUIRES(mutex_);
-  TimePoint queue_due() const REQUIRES(mutex_);
   bool issue();
   void serve_others();
   void inspect_stalls();
   void obey(const Verdict& verdict);
   void run_together(ProcessSet& set, const std::vector<Item>& items);
-  Result carry_out(ProcessSet& set, const std::vector<Agreed>& together);
+  Result carry_out(ProcessSet& set, std::span<Agreed> together);
   void refuse(ProcessSet& set, const Verdict& verdict);
   void remove_set(int id) EXCLUDES(mutex_);
   void release_names(ProcessSet& set, const std::vector<Agreed>& done) EXCLUDES(mutex_);
   void give_up(const std::string& reason) EXCLUDES(mutex_);
+  void end(const std::string& error) EXCLUDES(mutex_);
   void stop(const std::string& reason) EXCLUDES(mutex_);
 
   // Constant after construction.
@@ -79,19 +79,19 @@ class Engine {
   const bool coordinates_;
   const std::optional<int> core_;  // for the thread
   Observers observers_;
+  RankGpu gpu_;
+  InFlight in_flight_;  // the engine's thread only
   ProcessSets sets_;
   HandleTable handles_;
   Mutex mutex_;
-  std::vector<Queued> queue_ GUARDED_BY(mutex_);       // submitted, not yet announced
-  TimePoint queue_since_ GUARDED_BY(mutex_), queue_latest_ GUARDED_BY(mutex_);  // first and last submission in it
-  int64_t queue_bytes_ GUARDED_BY(mutex_) = 0;
+  Gathering gathered_ GUARDED_BY(mutex_);  // submitted, not yet announced
   bool leaving_ GUARDED_BY(mutex_) = false, told_leaving_ GUARDED_BY(mutex_) = false;
   std::string stopped_because_ GUARDED_BY(mutex_);  // not empty: nothing is accepted any more
   std::atomic<bool> somebody_waits_{false}, caller_is_blocked_{false}, is_unanswered_{false};  // the last announcement
   std::atomic<bool> has_failed_{false}, is_stopped_{false};
 
   // Engine thread only, or whoever steps.
-  std::deque<Verdict> orders_;                        // on rank 0: its own part in what it has issued
+  std::deque<Verdict> orders_;                       // verdicts on this rank's operations that it has not obeyed yet
   std::vector<std::pair<int, Announcement>> early_;  // by rank, of sets whose addition is still among the orders
   TimePoint manual_now_{};
   std::thread thread_;  // last: it uses all of the above

@@ -1,60 +1,50 @@
 // Carries out what a process set's ranks have agreed on: chooses the collective, runs it, counts it. Engine thread only.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "base/log.h"
-#include "collective/allreduce.h"
-#include "collective/context.h"
-#include "observe/counters.h"
-#include "observe/listener.h"
-#include "schedule/draw_keys.h"
-#include "schedule/handles.h"
-#include "schedule/submission.h"
+#include "schedule/device_executor.h"
+#include "schedule/operations.h"
+#include "schedule/workbench.h"
 
 namespace hvd {
 
-// An agreed submission and what the verdict says about it.
-struct Agreed {
-  Submission submission;
-  std::vector<int64_t> rows;  // allgather: first dimensions, tensor by tensor and in that by rank; join: the last rank
+// Operations on tensors in CPU memory.
+class CpuOperations final : public Operations {
+ public:
+  using Operations::Operations;
+
+ private:
+  void allreduce(std::span<const Agreed> together, DType dtype) override;
+  void reducescatter(std::span<const Agreed> together, DType dtype) override;
+  void allgather(const void* own, std::span<const size_t> bytes, std::byte* all) override;
+  void broadcast(int root, void* data, size_t bytes) override;
+  void alltoall(const void* source, std::span<const size_t> sent, std::span<const size_t> received,
+                std::byte* destination) override;
+  std::shared_ptr<std::byte[]> allocate(size_t bytes) override;
+  void copy(void* to, const void* from, size_t bytes) override;
 };
 
 class Executor {
  public:
-  // `ranks` are the group's by their number in the job; `label` precedes names shown to listeners.
-  Executor(RankGroup group, std::vector<int> ranks, std::string label, SimdLevel simd, const RouteRules& route_rules,
-           Counters& counters, const Log& log, std::vector<Listener*> listeners);
+  // `ranks` are the set's by their number in the job; `label` precedes names shown to listeners.
+  Executor(const Surroundings& surroundings, std::vector<int> ranks, std::string label, Counters& counters);
 
   // Several are one bucket. What the operation leaves behind is the same for each of them.
-  Result run(std::span<const Agreed> together);
+  Result run(std::span<Agreed> together);
+
+  void abort_gpu();
+  void close_gpu() { device_ = nullptr; }
 
  private:
-  Result carry_out(std::span<const Agreed> together);
-  // An operation's tensors of one dtype, and the place of each among all of its tensors.
-  std::vector<std::pair<BucketTensor, size_t>> tensors_of(const Agreed& agreed, DType dtype);
-  // Of the tensors of one dtype.
-  void allreduce(std::span<const Agreed> together, DType dtype);
-  void reducescatter(std::span<const Agreed> together, DType dtype);
-  Result allgather(const Agreed& agreed);
-  void broadcast(const Agreed& agreed);
-  Result alltoall(const Agreed& agreed);
-  void count_dropped(std::span<const Agreed> together);
-  void count(std::span<const Agreed> together, std::chrono::steady_clock::time_point start,
-             std::chrono::nanoseconds cpu_start);
+  Result run_on_cpu(std::span<const Agreed> together);
 
-  // Constant after construction.
-  const std::vector<int> ranks_;
-  const std::string label_;
-  const RouteRules route_rules_;
-  Counters& counters_;
-  const Log& log_;
-  const std::vector<Listener*> listeners_;
-
-  CollectiveContext context_;
-  DrawKeys draw_keys_;
+  Workbench bench_;
+  CpuOperations on_cpu_;
+  std::unique_ptr<DeviceExecutor> device_;  // made with the first operation on a GPU
 };
 
 }  // namespace hvd

@@ -11,7 +11,7 @@ bool may_fuse(const Request& r, const FusionRules& rules) {
 
 bool match(const Request& a, const Request& b) {
   return a.operation == b.operation && a.dtypes.front() == b.dtypes.front() && a.op == b.op && a.prescale == b.prescale &&
-         a.postscale == b.postscale && a.codec == b.codec;
+         a.postscale == b.postscale && a.codec == b.codec && a.on_gpu == b.on_gpu;
 }
 
 }  // namespace

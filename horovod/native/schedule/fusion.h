@@ -14,9 +14,9 @@ struct FusionRules {
   bool keep_groups_apart = false;
 };
 
-// Indices into `ready`, bucket by bucket. Allreduces (or reduce-scatters) of one dtype, reduction and codec share a bucket up
-// to the threshold, also past others that do not match; everything else stays alone. Order is kept: a bucket runs at its
-// first member's turn.
+// Indices into `ready`, bucket by bucket. Allreduces (or reduce-scatters) of one dtype, reduction and codec, all on GPUs or
+// none, share a bucket up to the threshold, also past others that do not match; everything else stays alone. Order is kept: a
+// bucket runs at its first member's turn.
 std::vector<std::vector<size_t>> fuse(std::span<const Request* const> ready, const FusionRules& rules);
 
 }  // namespace hvd

@@ -34,11 +34,25 @@ void HandleTable::finish(int64_t handle, Entry entry) {
   advance(finished_);
 }
 
-bool HandleTable::is_done(int64_t handle) {
+bool HandleTable::has_result(int64_t handle) {
   MutexLock lock(mutex_);
   const auto found = entries_.find(handle);
   if (found == entries_.end()) refuse(handle);
   return found->second.is_done;
+}
+
+bool HandleTable::is_done(int64_t handle) {
+  Device* device;
+  Event done;
+  {
+    MutexLock lock(mutex_);
+    const auto found = entries_.find(handle);
+    if (found == entries_.end()) refuse(handle);
+    if (!found->second.is_done) return false;
+    device = found->second.result.device;
+    done = found->second.result.done;
+  }
+  return device == nullptr || device->is_done(done);
 }
 
 std::optional<Result> HandleTable::wait(int64_t handle, std::chrono::microseconds timeout) {

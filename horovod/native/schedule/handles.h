@@ -2,27 +2,16 @@
 #pragma once
 
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <vector>
 
 #include "base/futex.h"
 #include "base/mutex.h"
+#include "schedule/result.h"
 
 namespace hvd {
-
-// What an operation leaves behind besides what it wrote into the caller's tensors.
-struct Result {
-  // allgather: first dimensions, tensor by tensor and in that by rank; alltoall: rows received by rank; join: the last
-  // rank; a process set's id where one was added
-  std::vector<int64_t> rows;
-  std::shared_ptr<std::byte[]> data; // allgather, alltoall: what was received, tensor by tensor at multiples of 16 bytes, owned by the core
-  size_t bytes = 0;
-};
 
 class HandleTable {
  public:
@@ -31,9 +20,12 @@ class HandleTable {
   void complete(int64_t handle, Result result) EXCLUDES(mutex_);
   void fail(int64_t handle, const std::string& error) EXCLUDES(mutex_);
 
-  // Both throw InvalidArgument for a handle that does not exist (any more).
+  // These throw InvalidArgument for a handle that does not exist (any more).
+  // Whether wait() would return at once.
+  bool has_result(int64_t handle) EXCLUDES(mutex_);
+  // And on a GPU, whether that is done too.
   bool is_done(int64_t handle) EXCLUDES(mutex_);
-  // Sleeps until the operation is done and forgets the handle, or until `timeout` has passed, and then returns nothing.
+  // Sleeps until the operation is done, or on a GPU given to it, and forgets the handle, or until `timeout` has passed, and then returns nothing.
   // Throws InternalError if the operation failed.
   std::optional<Result> wait(int64_t handle, std::chrono::microseconds timeout) EXCLUDES(mutex_);
 

@@ -10,11 +10,6 @@ namespace {
 // How a set's operations are called in timelines and warnings.
 std::string label_of(int id) { return id == 0 ? "" : "process_set_" + std::to_string(id) + "/"; }
 
-RouteRules route_rules_of(const Surroundings& s) {
-  return {algorithm_named(s.settings.allreduce_algorithm), s.settings.deterministic,
-          s.settings.deterministic ? LinkCosts() : s.transport.links()};
-}
-
 }  // namespace
 
 ProcessSet::ProcessSet(const Surroundings& s, int id, uint32_t serial, std::vector<int> ranks)
@@ -27,9 +22,16 @@ ProcessSet::ProcessSet(const Surroundings& s, int id, uint32_t serial, std::vect
                                                  s.listeners);
   }
   if (std::binary_search(ranks_.begin(), ranks_.end(), rank)) {
-    executor_ = std::make_unique<Executor>(RankGroup(s.transport, ranks_), ranks_, label_of(id), s.simd, route_rules_of(s),
-                                           counters_, s.log, s.listeners);
+    executor_ = std::make_unique<Executor>(s, ranks_, label_of(id), counters_);
   }
+}
+
+void ProcessSet::abort_gpu() {
+  if (executor_ != nullptr) executor_->abort_gpu();
+}
+
+void ProcessSet::close_gpu() {
+  if (executor_ != nullptr) executor_->close_gpu();
 }
 
 std::string ProcessSet::to_text() const {

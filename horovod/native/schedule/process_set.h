@@ -10,22 +10,12 @@
 #include <unordered_set>
 #include <vector>
 
-#include "base/log.h"
-#include "base/settings.h"
 #include "observe/counters.h"
 #include "schedule/coordinator.h"
 #include "schedule/executor.h"
+#include "schedule/surroundings.h"
 
 namespace hvd {
-
-// What all sets of an engine share.
-struct Surroundings {
-  Transport& transport;
-  const Settings& settings;
-  const Log& log;
-  std::vector<Listener*> listeners;
-  SimdLevel simd;
-};
 
 class ProcessSet {
  public:
@@ -54,7 +44,10 @@ class ProcessSet {
   std::vector<Submission> take_all();
   void forget(const std::vector<uint32_t>& ids);
 
-  Result run(std::span<const Agreed> together) { return executor_->run(together); }
+  Result run(std::span<Agreed> together) { return executor_->run(together); }
+  // What this set has on the GPU: has its streams go on after a failure, and gives everything back at the end.
+  void abort_gpu();
+  void close_gpu();
   void count_refusals(size_t count) { counters_.refusals += static_cast<int64_t>(count); }
 
   // On rank 0.

@@ -1,8 +1,11 @@
 #include "schedule/process_sets.h"
 
 #include <numeric>
+#include <thread>
+#include <vector>
 
 #include "base/error.h"
+#include "schedule/rank_gpu.h"
 
 namespace hvd {
 
@@ -44,6 +47,26 @@ ProcessSets::Pointer ProcessSets::remove(int id) {
   by_id_.erase(id);
   by_serial_.erase(set->serial());
   return set;
+}
+
+// All at once: to abort a communicator frees its memory, which waits for the GPU, and so for what another's peer has left there.
+void ProcessSets::abort_gpu() {
+  std::vector<std::thread> threads;
+  for (const auto& entry : by_serial_) {
+    threads.emplace_back([this, set = entry.second] {
+      try {
+        set->abort_gpu();
+      } catch (const std::exception& error) {
+        HVD_LOG(surroundings_.log, kError, "what is under way on the GPU could not be ended: " << error.what());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  surroundings_.gpu.quiesce();  // callers free their tensors when they hear of a failure
+}
+
+void ProcessSets::close_gpu() {
+  for (const auto& [serial, set] : by_serial_) set->close_gpu();
 }
 
 ProcessSets::Pointer ProcessSets::by_serial(uint32_t serial) const {

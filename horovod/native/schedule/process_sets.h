@@ -29,6 +29,9 @@ class ProcessSets {
   Pointer remove(int id) EXCLUDES(mutex_);
   // Engine thread. Null if the set is gone.
   Pointer by_serial(uint32_t serial) const;
+  // Engine thread, after a failure: streams of this rank that wait for operations on its GPU go on.
+  void abort_gpu();
+  void close_gpu();
   bool has_existed(uint32_t serial) const { return serial < next_serial_; }
   const std::map<uint32_t, Pointer>& all() const { return by_serial_; }
 

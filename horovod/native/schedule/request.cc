@@ -12,6 +12,7 @@ void put(const Request& r, ByteWriter* out) {
   out->put(r.prescale);
   out->put(r.postscale);
   out->put(r.root);
+  out->put(r.on_gpu);
   out->put(r.name);
   out->put(r.codec);
   out->put(r.dtypes);
@@ -25,6 +26,7 @@ void get(ByteReader* in, Request* r) {
   in->get(&r->prescale);
   in->get(&r->postscale);
   in->get(&r->root);
+  in->get(&r->on_gpu);
   in->get(&r->name);
   in->get(&r->codec);
   in->get(&r->dtypes);

@@ -3,8 +3,8 @@
 //   rank -> coordinator   Announcement[]
 //   coordinator -> ranks  Verdict[]
 //
-// Both name the process set they are about by its serial number, which, unlike its id, is never used again. An id
-// stands for a request that all ranks have agreed on before (see response_cache.h).
+// Both name the process set they are about by its serial number, which, unlike its id, is never used again. An id stands
+// for a request that all ranks have agreed on before (see response_cache.h).
 #pragma once
 
 #include <optional>
@@ -44,6 +44,7 @@ struct Request {
   double prescale = 1.0;
   double postscale = 1.0;
   int32_t root = -1;           // broadcast: its number in the job
+  bool on_gpu = false;         // where the tensors are; operations without any are nowhere
   std::string name;
   std::string codec;           // "" or Codec::name()
   std::vector<DType> dtypes;   // of each tensor; several are one group
@@ -63,8 +64,6 @@ struct Announcement {
   uint32_t answers = 0;     // `requests` are those of as many ids that the coordinator had forgotten
   std::vector<uint32_t> ids;
   std::vector<Request> requests;
-
-  bool is_empty() const { return !is_leaving && ids.empty() && requests.empty(); }
 };
 
 // One request in a verdict: by id if the ranks know it, else by name, perhaps with the id it gets from now on.

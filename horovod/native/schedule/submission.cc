@@ -60,6 +60,20 @@ std::string listed(const std::vector<int>& ranks) {
   return text;
 }
 
+// "on GPU 1"
+std::string place_text(int device) { return device == kCpu ? "in CPU memory" : "on GPU " + std::to_string(device); }
+
+// Of all tensors of a group.
+int common_device(const std::string& name, const std::vector<TensorRef>& tensors) {
+  const int device = tensors.front().device;
+  for (size_t t = 1; t < tensors.size(); ++t) {
+    if (tensors[t].device == device) continue;
+    refuse(name, "of the group's tensors, number 0 is " + place_text(device) + " and number " + std::to_string(t) + " " +
+                     place_text(tensors[t].device) + "; move all to one GPU, or all to CPU memory");
+  }
+  return device;
+}
+
 Submission submission_of(Operation operation, std::string name, std::vector<TensorRef> tensors) {
   if (tensors.empty()) refuse(name, "a group needs at least one tensor");
   Submission submission;
@@ -68,6 +82,8 @@ Submission submission_of(Operation operation, std::string name, std::vector<Tens
     submission.request.dtypes.push_back(tensor.dtype);
     submission.request.shapes.push_back(tensor.shape);
   }
+  submission.device = common_device(name, tensors);
+  submission.request.on_gpu = submission.device != kCpu;
   submission.request.name = std::move(name);
   submission.tensors = std::move(tensors);
   return submission;
@@ -176,18 +192,27 @@ void settle(Submission* submission, const std::vector<int>& ranks) {
   }
 }
 
+void place(Submission* stand_in, std::byte* memory) {
+  for (size_t t = 0; t < stand_in->tensors.size(); ++t) {
+    stand_in->tensors[t].source = stand_in->tensors[t].destination = memory;
+    memory += padded(static_cast<size_t>(stand_in->request.bytes_of(t)));
+  }
+}
+
 Submission stand_in(const Request& request, SimdLevel level) {
   Submission submission;
   submission.request = request;
   size_t bytes = 0;
-  for (size_t t = 0; t < request.shapes.size(); ++t) bytes += padded(static_cast<size_t>(request.bytes_of(t)));
-  submission.zeros.reset(new std::byte[bytes]());
-  std::byte* at = submission.zeros.get();
   for (size_t t = 0; t < request.shapes.size(); ++t) {
-    submission.tensors.push_back({at, at, request.shapes[t], request.dtypes[t], nullptr});
-    at += padded(static_cast<size_t>(request.bytes_of(t)));
+    bytes += padded(static_cast<size_t>(request.bytes_of(t)));
+    TensorRef& tensor = submission.tensors.emplace_back();
+    tensor.shape = request.shapes[t];
+    tensor.dtype = request.dtypes[t];
   }
   if (!request.codec.empty()) submission.codec = codec_named(request.codec, level);
+  if (request.on_gpu) return submission;
+  submission.zeros.reset(new std::byte[bytes]());
+  place(&submission, submission.zeros.get());
   return submission;
 }
 

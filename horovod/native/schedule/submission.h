@@ -9,17 +9,22 @@
 
 #include "codec/codec.h"
 #include "collective/feedback.h"
+#include "device/stream.h"
 #include "schedule/request.h"
 
 namespace hvd {
 
-// One tensor in CPU memory, contiguous, owned by the caller until the operation is done.
+constexpr int kCpu = -1;  // where a GPU's index could stand
+
+// One tensor, contiguous, owned by the caller until the operation is done.
 struct TensorRef {
   const void* source = nullptr;
   void* destination = nullptr;  // may equal source; null where the core allocates the result
   Shape shape;
   DType dtype = DType::kFloat32;
   std::shared_ptr<Feedback> feedback;  // allreduce with a codec: what quantisation loses is kept; of this operation alone
+  int device = kCpu;        // index of the GPU in whose memory it lies
+  Stream stream = nullptr;  // on a GPU: the caller's, which has been given what the tensor waits for
 };
 
 // Where the core lays out tensors one after the other, each starts at a multiple of 16 bytes, as any element needs.
@@ -37,6 +42,8 @@ struct Submission {
   Request request;
   std::vector<TensorRef> tensors;
   std::shared_ptr<const Codec> codec;
+  int device = kCpu;                   // of all tensors
+  std::vector<Event> ready;            // on a GPU: when they may be read and written
   std::vector<int64_t> splits;         // alltoall: rows for each rank of the set; empty: as many for each
   int64_t handle = 0;                  // 0: nobody waits
   uint32_t announced_id = 0;           // how the coordinator was told; 0 = in full
@@ -58,7 +65,9 @@ Submission remove_process_set_submission(int id);
 // Completes and checks what depends on the ranks (by their number in the job) of the set the operation runs over.
 void settle(Submission* submission, const std::vector<int>& ranks);
 
-// What a rank that has joined takes part with in others' allreduce: zeros.
+// What a rank that has joined takes part with in others' allreduce: zeros. On a GPU, memory is still to be given to it.
 Submission stand_in(const Request& request, SimdLevel level);
+// Has the tensors lie one after the other from there on.
+void place(Submission* stand_in, std::byte* memory);
 
 }  // namespace hvd

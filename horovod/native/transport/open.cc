@@ -54,7 +54,8 @@ std::unique_ptr<Transport> make_mpi_transport(MpiJob& job, bool with_host_window
 // Ranks that send each other different messages would wait for ever.
 void check_agreement(MpiJob& job, const Settings& settings) {
   const std::string chosen = "HOROVOD_ALLREDUCE_ALGORITHM=" + settings.allreduce_algorithm + ", HOROVOD_DETERMINISTIC=" +
-                             (settings.deterministic ? "1" : "0") + ", HOROVOD_TRANSPORT=" + settings.transport;
+                             (settings.deterministic ? "1" : "0") + ", HOROVOD_TRANSPORT=" + settings.transport +
+                             ", HOROVOD_GPU_TRANSPORT=" + settings.gpu_transport;
   uint32_t digest = 0;
   for (const char c : chosen) digest = digest * 31 + static_cast<unsigned char>(c);
   if (job.all_give_the_same(digest)) return;

@@ -19,6 +19,7 @@ class RankGroup {
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(ranks_.size()); }
+  const std::vector<int>& ranks() const { return ranks_; }  // by their numbers in the job
   const char* transport_name() const { return transport_.name(); }
   // Null unless the group is all ranks: a window's counters are advanced by everybody.
   Window* window() const { return is_all_ ? transport_.window() : nullptr; }
@@ -30,6 +31,7 @@ class RankGroup {
   Ticket start(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
                const std::shared_ptr<void>& keep_alive = {}) const;
   void progress() const { transport_.progress(); }
+  void attend() const { transport_.attend(); }
   void finish(Ticket ticket) const { transport_.finish(ticket); }
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) const;
 

@@ -1,15 +1,17 @@
 #include "transport/shared_window.h"
 
+#include <cstdint>
 #include <new>
 
 namespace hvd {
 namespace {
 
 constexpr size_t kCounterBytes = Window::kCounters * sizeof(FutexCounter);
+constexpr size_t kPage = Window::kAreaAlignment;
 
 }  // namespace
 
-size_t SharedWindow::segment_bytes(size_t area_bytes) { return kCounterBytes + area_bytes; }
+size_t SharedWindow::segment_bytes(size_t area_bytes) { return kCounterBytes + kPage + area_bytes; }
 
 void SharedWindow::prepare(std::byte* segment) {
   auto* counters = reinterpret_cast<FutexCounter*>(segment);
@@ -24,7 +26,10 @@ SharedWindow::SharedWindow(int rank, std::vector<std::byte*> segments, size_t ar
       wait_(std::move(wait)),
       keep_alive_(std::move(keep_alive)) {}
 
-std::byte* SharedWindow::area(int rank) { return segments_[static_cast<size_t>(rank)] + kCounterBytes; }
+std::byte* SharedWindow::area(int rank) {
+  std::byte* after_counters = segments_[static_cast<size_t>(rank)] + kCounterBytes;
+  return after_counters + (kPage - reinterpret_cast<uintptr_t>(after_counters) % kPage) % kPage;
+}
 
 FutexCounter& SharedWindow::counter(int rank, int index) const {
   return reinterpret_cast<FutexCounter*>(segments_[static_cast<size_t>(rank)])[index];

@@ -2,7 +2,9 @@
 //
 // Each rank owns one segment, and writes only there:
 //
-//   segment := counter[kCounters] area
+//   segment := counter[kCounters] padding area
+//
+// Wherever processes map a segment, it begins at the same place of a page: so the areas are the same bytes for all.
 #pragma once
 
 #include <chrono>

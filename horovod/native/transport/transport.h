@@ -43,7 +43,6 @@ struct Incoming {
 };
 
 using Ticket = uint64_t;  // names transfers that were started together
-
 // What leaves at once on every transport. For more, MPI over TCP has the two sides agree first, whenever each next looks.
 constexpr size_t kPromptBytes = size_t{48} << 10;
 
@@ -76,12 +75,13 @@ class Transport {
                        const std::shared_ptr<void>& keep_alive = {}) = 0;
   // Moves what can be moved without waiting: for the time between two pieces of work.
   virtual void progress() = 0;
+  // The same for a rank that waits for something of its own, such as a GPU: others are served too.
+  void attend() { progress(), serve_(); }
   // Returns when all transfers of the ticket are complete. Each ticket is finished once, in any order.
   virtual void finish(Ticket ticket) = 0;
-  // After a failure: transfers under way end, and nothing more is written into memory that may go.
-  virtual void cancel() = 0;
+  virtual void cancel() = 0;  // after a failure: transfers under way end, and nothing more is written
   virtual void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) { finish(start(out, in)); }
-  // Has `serve` called while finish() waits. It may post and receive messages.
+  // Has `serve` called while finish() waits, and by attend(). It may post and receive messages.
   void serve_while_waiting(std::function<void()> serve) { serve_ = std::move(serve); }
 
   const LinkCosts& links() const { return links_; }  // the same on all ranks

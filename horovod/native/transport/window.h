@@ -11,8 +11,11 @@ namespace hvd {
 class Window {
  public:
   static constexpr int kCounters = 4;
+  static constexpr size_t kAreaAlignment = 4096;
 
   virtual ~Window() = default;
+  // Both are multiples of kAreaAlignment: whole pages, as GPUs have them pinned. All collectives cut areas alike: a rank
+  // may begin the next one while others still read what the last one has left in its slots.
   virtual std::byte* area(int rank) = 0;
   virtual size_t area_bytes() const = 0;
   // Adds 1 to this rank's counter. What was written to the areas before is visible to whoever awaited the new count.

@@ -49,17 +49,21 @@ class CodecCompressor(ConfiguredCompressor):
 
     @method_on_class_too
     def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:  # type: ignore[override]
-        """Encode a floating-point CPU tensor of any shape to a 1-D uint8 tensor. Others stay as they are."""
+        """Encode a floating-point tensor of any shape to a 1-D uint8 tensor. Others stay as they are.
+
+        Called by hand like this, the codec works in host memory: what is on a GPU is copied there, and its
+        codes back. An allreduce encodes on the GPU.
+        """
         if not tensor.is_floating_point():
             return tensor, None
         check_served(tensor, f"{type(self).__name__}.compress")
-        values = addressable(tensor)
+        values = addressable(tensor).cpu()
         codec = self.native_codec()
         encoded = torch.empty(codec.encoded_bytes(values.numel()), dtype=torch.uint8)
         dtype, count = NATIVE_DTYPES[values.dtype], values.numel()
         codec.encode(values.data_ptr(), dtype, count, encoded.data_ptr(), key=self._draws)
         self._draws += codec.is_stochastic
-        return encoded, (tensor.dtype, tensor.shape)
+        return encoded.to(tensor.device), (tensor.dtype, tensor.shape)
 
     @method_on_class_too
     def decompress(self, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:  # type: ignore[override]
@@ -74,10 +78,10 @@ class CodecCompressor(ConfiguredCompressor):
                 f"{type(self).__name__}.decompress: {tensor.numel()} elements of {tensor.dtype} are no "
                 f"{codec.name} run of {shape.numel()} values, which takes {expected} bytes (torch.uint8)."
             )
-        encoded = addressable(tensor)
+        encoded = addressable(tensor).cpu()
         values = torch.empty(shape, dtype=dtype)
         codec.decode(encoded.data_ptr(), values.numel(), values.data_ptr(), NATIVE_DTYPES[dtype])
-        return values
+        return values.to(tensor.device)
 
 
 class Bit16Compressor(CodecCompressor):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from horovod.torch.compression.contract import State
 
 __all__ = ["Memory"]
@@ -16,9 +18,16 @@ class Memory:
     def __init__(self) -> None:
         self._states: dict[str, dict[str, Any]] = {}
         self._owners: dict[str, Any] = {}
+        self._loaded: set[str] = set()  # names whose states came from a checkpoint, and are in host memory
 
-    def of(self, name: str, compressor: Any) -> State:
-        """The state of a name, which begins anew when its compressor is another one than before."""
+    def of(self, name: str, compressor: Any, device: torch.device | None = None) -> State:
+        """The state of a name, which begins anew when its compressor is another one than before.
+
+        What has come from a checkpoint is brought to ``device``, where what is compressed is.
+        """
+        if name in self._loaded:
+            self._loaded.discard(name)
+            self._states[name] = _moved(self._states[name], device or torch.device("cpu"))
         if self._owners.setdefault(name, compressor) is not compressor:
             self._owners[name] = compressor
             self._states.pop(name, None)
@@ -28,12 +37,20 @@ class Memory:
         """Forget everything."""
         self._states.clear()
         self._owners.clear()
+        self._loaded.clear()
 
     def state_dict(self) -> dict[str, dict[str, Any]]:
-        """Name -> what is remembered of it; names of which nothing is are left out."""
-        return {name: dict(state) for name, state in self._states.items() if state}
+        """Name -> what is remembered of it, tensors in host memory; without names of which nothing is."""
+        return {name: _moved(state, torch.device("cpu")) for name, state in self._states.items() if state}
 
     def load_state_dict(self, states: Mapping[str, Mapping[str, Any]]) -> None:
         """Remember what ``state_dict()`` returned, instead of what is remembered now."""
         self.clear()
         self._states.update((name, dict(state)) for name, state in states.items())
+        self._loaded.update(self._states)
+
+
+def _moved(state: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+    return {
+        key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in state.items()
+    }

@@ -17,6 +17,7 @@ __all__ = ["PowerSGDCompressor", "orthonormal", "product"]
 
 NOTHING_LEFT = 1e-10  # of a column whose largest element was 1, in float64
 CHUNK = 1 << 16  # elements of a product that are computed at a time, to stay in the cache
+GPU_CHUNK = 1 << 24  # there each part is a launch, and takes memory besides
 
 
 class PowerSGDCompressor(ConfiguredCompressor):
@@ -86,10 +87,13 @@ class PowerSGDCompressor(ConfiguredCompressor):
             state["steps"] = steps + 1
         generator = torch.Generator().manual_seed((self.seed + steps) % 2**63)
         shape = (matrix.shape[1], self.rank)
+        # Drawn in host memory, so that ranks on CPU and on any GPU begin with the same numbers.
         fresh = torch.randn(shape, generator=generator, dtype=matrix.dtype)
         last = state.get("q")
         if last is None or last.shape != shape:
-            return fresh
+            return fresh.to(matrix.device)
+        # What is remembered may be of a checkpoint, or from before the model was moved.
+        last, fresh = last.to(matrix.device), fresh.to(matrix.device)
         largest = last.abs().amax(0)
         is_usable = torch.isfinite(largest) & (largest > 0)
         return torch.where(is_usable, last.to(matrix.dtype) / largest, fresh)
@@ -130,10 +134,11 @@ def _column_sums(matrix: torch.Tensor) -> torch.Tensor:
 
 def product(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     """``p @ q.t()`` for (m, r) and (n, r): for each element r products, added in the order of columns."""
-    result = torch.empty(p.shape[0], q.shape[0], dtype=p.dtype)
+    result = p.new_empty(p.shape[0], q.shape[0])
     rows = q.t().contiguous()
-    step = max(1, CHUNK // max(1, q.shape[0]))
-    term = torch.empty(step, q.shape[0], dtype=p.dtype)
+    chunk = CHUNK if p.device.type == "cpu" else GPU_CHUNK
+    step = min(max(1, p.shape[0]), max(1, chunk // max(1, q.shape[0])))
+    term = p.new_empty(step, q.shape[0])
     for begin in range(0, p.shape[0], step):
         left, part = p[begin : begin + step], result[begin : begin + step]
         scratch = term[: part.shape[0]]

@@ -13,6 +13,8 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
+
 from horovod.torch.compression.casts import NoneCompressor
 from horovod.torch.compression.registry import Compression
 from horovod.torch.compression.resolve import resolved
@@ -70,6 +72,11 @@ class Rules:
         """All that are used, in the order of the rules."""
         return [compressor for _, compressor in self._rules]
 
+    @property
+    def has_patterns(self) -> bool:
+        """Whether parameters' names matter: a mapping was passed."""
+        return self._must_match
+
     def check_names(self, names: Iterable[str]) -> None:
         """ValueError when a rule matches none of the parameters' names: it is probably misspelt."""
         names = list(names)
@@ -86,3 +93,14 @@ class Rules:
             matching = (each for pattern, each in self._rules if fnmatch.fnmatchcase(name, pattern))
             self._chosen[name] = next(matching, NoneCompressor)
         return self._chosen[name]
+
+    def gradient_compressor(self, name: str, parameter: torch.Tensor) -> Any:
+        """Compression of a parameter's gradient: none for vectors and for what is too small to be worth it.
+
+        Norms and biases are a fraction of a percent of the bytes, and most of the damage quantisation does.
+        """
+        compressor = self.compressor_for(name)
+        smallest = getattr(compressor, "min_elements", None)
+        if smallest is not None and (parameter.dim() < 2 or parameter.numel() < smallest):
+            return NoneCompressor
+        return compressor

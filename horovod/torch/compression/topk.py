@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from horovod.torch import devices
 from horovod.torch.compression.configured import MIN_ELEMENTS, ConfiguredCompressor, method_on_class_too
 
 __all__ = ["TopKCompressor"]
@@ -73,7 +74,7 @@ class TopKCompressor(ConfiguredCompressor):
         if ctx is None:
             return tensor
         dtype, shape = ctx
-        total = torch.zeros(shape, dtype=_value_dtype(dtype))
+        total = torch.zeros(shape, dtype=_value_dtype(dtype), device=tensor.device)
         self.decompress_add(tensor, ctx, total)
         return total.to(dtype)
 
@@ -95,7 +96,12 @@ class TopKCompressor(ConfiguredCompressor):
         cut = count * value_dtype.itemsize
         values = tensor[:cut].clone().view(value_dtype)
         places = tensor[cut:].clone().view(index_dtype).long()
-        if count and not (int(places.min()) >= 0 and int(places.max()) < shape.numel()):
+        if devices.device_of(tensor) != devices.CPU:
+            # To look would make the host wait for the GPU. A place outside would end every later use of the
+            # GPU: it becomes a NaN instead, which is seen.
+            is_inside = (places >= 0) & (places < shape.numel())
+            values, places = torch.where(is_inside, values, math.nan), torch.where(is_inside, places, 0)
+        elif count and not (int(places.min()) >= 0 and int(places.max()) < shape.numel()):
             raise ValueError(f"TopKCompressor.decompress: a place is outside of {list(shape)}.")
         total.view(-1).index_add_(0, places, values.to(total.dtype))
 
@@ -117,8 +123,20 @@ def _largest(flat: torch.Tensor, count: int) -> torch.Tensor:
     bits = torch.int64 if flat.dtype == torch.float64 else torch.int32
     magnitudes = flat.view(bits).bitwise_and(torch.iinfo(bits).max)
     if count == 0 or count == flat.numel():
-        return torch.arange(count)
+        return torch.arange(count, device=flat.device)
     least = torch.topk(magnitudes, count, sorted=False).values.min()
+    if devices.device_of(flat) != devices.CPU:
+        return _largest_of_known_number(magnitudes, least, count)
     above = torch.nonzero(magnitudes > least).reshape(-1)
     equal = torch.nonzero(magnitudes == least).reshape(-1)[: count - above.numel()]
     return torch.cat([above, equal]).sort().values
+
+
+def _largest_of_known_number(magnitudes: torch.Tensor, least: torch.Tensor, count: int) -> torch.Tensor:
+    """As ``_largest``, without asking the GPU how many are above the least: it tells only when it is done."""
+    above, equal = magnitudes > least, magnitudes == least
+    taken = above | (equal & (equal.cumsum(0) <= count - above.sum()))
+    # The i-th that is taken writes its place to i; all others write to one element behind, which is left out.
+    targets = torch.where(taken, taken.cumsum(0) - 1, count)
+    places = targets.new_empty(count + 1)
+    return places.scatter_(0, targets, torch.arange(len(targets), device=targets.device))[:count]

@@ -146,7 +146,7 @@ class MpiTransport final : public Transport {
   void wait(microseconds timeout, bool eager) override {
     const auto deadline = std::chrono::steady_clock::now() + timeout;
     // With an answer on its way the first looks come quickly; a rank with nothing to do looks once a tick.
-    microseconds pause = eager ? microseconds(10) : microseconds(1000);
+    microseconds pause = std::min(timeout, eager ? microseconds(10) : microseconds(1000));
     while (std::chrono::steady_clock::now() < deadline) {
       int found = 0;
       check(MPI_Iprobe(MPI_ANY_SOURCE, message_tag_, world_, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");

@@ -1,0 +1,121 @@
+"""Who trains: one process alone, torch's ways with several, and each of our compressions by both our ways."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from on_hosts import training
+from torch import nn
+
+SERIAL = "serial"  # one process trains, the others sleep
+ALONE = training.ALONE  # all train at the same moment, each for itself
+DATA_PARALLEL = "DataParallel"
+HOOK, HOROVOD = "ddp.compress", "Horovod"
+MAY_TURN_OFF = ", may turn off"
+COMPRESSIONS = ("bit16", "bit8", "int8", "int4", "topk", "powersgd")
+
+
+def everyone(compressions: list[str]) -> list[str]:
+    """All contenders, in the order of the tables."""
+    ours = [f"{HOOK} {text}" for text in compressions]
+    ours += [f"{HOOK} {text}{MAY_TURN_OFF}" for text in compressions if text == "bit8"]
+    return [SERIAL, DATA_PARALLEL, ALONE, *training.RIVALS, *ours, *(f"{HOROVOD} {t}" for t in compressions)]
+
+
+def in_place(names: list[str], kind: str, count: int) -> list[str]:
+    """Those of `names` that run on `count` "processes" of one host, or "hosts" of one process each.
+
+    One process has nobody to send to; DataParallel uses the devices of one host, and these hosts have one.
+    """
+    if count == 1:
+        return [name for name in names if name in (SERIAL, DATA_PARALLEL)]
+    return [name for name in names if kind == "processes" or name != DATA_PARALLEL]
+
+
+def compression_of(name: str) -> str:
+    """A contender's compression as text; "" of those that are not ours."""
+    way, _, text = name.partition(" ")
+    return text.removesuffix(MAY_TURN_OFF) if way in (HOOK, HOROVOD) else ""
+
+
+def why_not(name: str) -> str:
+    """What is wrong with a contender's name; "" where nothing is."""
+    text = compression_of(name)
+    if not text:
+        known = everyone([])
+        return "" if name in known else f"{name!r} is none of {', '.join(known)}, ddp.compress X, Horovod X"
+    if name.startswith(HOROVOD) and name.endswith(MAY_TURN_OFF):
+        return f"{name!r}: only ddp.compress may turn off"
+    import horovod.torch as hvd
+
+    try:
+        hvd.Compression.from_text(text)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def trains_in_all(name: str) -> bool:
+    """Whether all processes train, and the samples of a step are the batch times their number."""
+    return name not in (SERIAL, DATA_PARALLEL)
+
+
+def must_agree(name: str) -> bool:
+    """Whether all ranks must end with the same parameters."""
+    return trains_in_all(name) and name != ALONE
+
+
+def copies_kept(name: str) -> int:
+    """Between its steps a contender keeps as much memory as this many times the gradients: DDP's buckets,
+    and what those with feedback remember."""
+    remembers = name == "DDP PowerSGD" or compression_of(name).startswith(("topk", "powersgd"))
+    return int(name.startswith(("DDP", HOOK))) + int(remembers)
+
+
+@dataclass
+class Trained:
+    """A module to call and an optimizer to step; `state`: ddp.compress's, which says what it has chosen."""
+
+    module: nn.Module
+    optimizer: torch.optim.Optimizer
+    state: Any = None
+
+
+def opened(name: str, model: nn.Module, bucket_view: bool) -> Trained:
+    """What users of this contender write, for parameters that live in the memory of `model`'s.
+
+    bucket_view: DDP's gradient_as_bucket_view, for all of DDP's.
+    """
+    own = sharing_memory(model)
+    way, _, text = name.partition(" ")
+    if way == HOROVOD:
+        return Trained(*training.step_of(text, own, prefix=f"{name}."))
+    if way == HOOK:
+        from horovod.torch import ddp
+
+        parallel = nn.parallel.DistributedDataParallel(
+            own, init_sync=False, gradient_as_bucket_view=bucket_view
+        )
+        may_turn_off = name.endswith(MAY_TURN_OFF)
+        state = ddp.compress(parallel, compression_of(name), may_turn_off=may_turn_off)
+        return Trained(parallel, sgd(own), state)
+    if name == DATA_PARALLEL:
+        return Trained(nn.DataParallel(own), sgd(own))
+    return Trained(*training.step_of(ALONE if name == SERIAL else name, own, bucket_view=bucket_view))
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=training.LEARNING_RATE)
+
+
+def sharing_memory(model: nn.Module) -> nn.Module:
+    """A model of its own, hooks and gradients too, whose values lie where those of `model` do.
+
+    So that twenty contenders need the memory of twenty gradients, not of twenty models besides.
+    """
+    shared: dict[int, Any] = {id(buffer): buffer for buffer in model.buffers()}
+    shared |= {id(tensor): nn.Parameter(tensor.detach()) for tensor in model.parameters()}
+    return copy.deepcopy(model, shared)

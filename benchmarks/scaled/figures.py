@@ -1,0 +1,116 @@
+"""Arithmetic of benchmarks/scaling.py: from the processes' times to rates, linearity and W/C."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+import report
+
+from scaled import contenders
+
+Record = dict[str, Any]
+PICTURE_STEP = 16  # pixels
+
+
+class WrongResult(Exception):
+    """Ranks ended with different parameters."""
+
+
+def wire_seconds(parameters: int, count: int, bytes_per_second: float) -> float:
+    """W: how long float32 gradients take on the wire at the least, 2(n-1)/n of them from each of n."""
+    return 4 * parameters * 2 * (count - 1) / count / bytes_per_second
+
+
+def linearity(rate: float, alone: float, count: int) -> float:
+    """Samples per second of `count` devices over `count` times those of one."""
+    return rate / alone / count
+
+
+def batch_for(seconds: list[float], unit: int, wire: float, ratio: float) -> tuple[int, float]:
+    """The batch whose W/C is nearest to `ratio`, and that W/C.
+
+    seconds: C at a batch of `unit` and of 2 `unit`; C is a straight line of the batch. unit: what a batch is
+    a multiple of.
+    """
+    once = 2 * seconds[0] - seconds[1]
+    each = max(seconds[1] - seconds[0], 1e-6)
+    near = max(1, int((wire / ratio - once) / each))
+    count, found = min(
+        ((count, wire / max(once + each * count, 1e-9)) for count in (near, near + 1)),
+        key=lambda pair: abs(pair[1] - ratio),
+    )
+    return count * unit, found
+
+
+def picture_for(seconds: list[float], wire: float, ratio: float, picture: int) -> tuple[int, int]:
+    """A batch, and a side of pictures near `picture`, whose W/C would be about `ratio`.
+
+    seconds: C at batches of 1 and 2 with `picture`. Computing a sample takes as long as it has pixels.
+    """
+    once = 2 * seconds[0] - seconds[1]
+    each = max(seconds[1] - seconds[0], 1e-6)
+    pixels = max(wire / ratio - once, 0.0) / each  # of all samples, in those of one with `picture`
+    size = max(1, round(pixels))
+    return size, max(PICTURE_STEP, round(picture * (pixels / size) ** 0.5 / PICTURE_STEP) * PICTURE_STEP)
+
+
+def is_near(task: Record, found: float | None) -> bool:
+    """Whether a W/C is what was asked for; nothing may have been asked."""
+    asked: float | None = task["w_over_c"]
+    return asked is None or (found is not None and abs(found - asked) <= task["within"])
+
+
+def run_of(documents: list[Record], task: Record) -> Record:
+    """One job's figures: the task's, W and C, and a row for each contender.
+
+    documents: the processes', in rank order. Raises WrongResult.
+    """
+    first, count = documents[0], int(task["count"])
+    names = list(first["contenders"])
+    rows = [row_of(name, [document["contenders"][name] for document in documents], task) for name in names]
+    for row in rows:
+        workers = count if row["contender"] != contenders.SERIAL else 1
+        row["choice"] = first["choices"].get(row["contender"], "")
+        row["samples_per_second"] = workers * first["batch"] / row["seconds"]
+    compare(rows, count)
+    by_name = {row["contender"]: row for row in rows}
+    compute = by_name.get(contenders.ALONE, by_name.get(contenders.SERIAL, {"seconds": None}))["seconds"]
+    rate = task["bytes_per_second"]
+    wire = wire_seconds(first["parameters"], count, rate) if rate else 0.0
+    asked = ("kind", "count", "rate", "model", "w_over_c", "within", "bytes_per_second", "bucket_view")
+    about = {name: task[name] for name in asked}
+    found = {name: first[name] for name in ("batch", "parameters", "load")}
+    ratio = wire / compute if compute else None
+    return about | found | {"wire": wire, "compute": compute, "ratio": ratio, "rows": rows}
+
+
+def row_of(name: str, visits: list[Record], task: Record) -> Record:
+    """The slowest process' time of each step, and their middle one."""
+    training_ones = [visit for visit in visits if visit["seconds"]]
+    if contenders.must_agree(name):
+        for digests in zip(*(visit["digests"] for visit in visits), strict=True):
+            if len(set(digests)) != 1:
+                where = f"{task['model']}, {task['count']} {task['kind']}"
+                raise WrongResult(f"{name}, {where}: the ranks ended with different parameters")
+    samples = [max(together) for together in zip(*(v["seconds"] for v in training_ones), strict=True)]
+    sent = [max(together) for together in zip(*(visit["sent"] for visit in visits), strict=True)]
+    return {
+        "contender": name,
+        "samples": samples,
+        "seconds": median(samples),
+        "spread": report.spread(samples),
+        "sent": median(sent),
+    }
+
+
+def compare(rows: list[Record], count: int) -> None:
+    """Add to each row its linearity, and how many times the rate of DDP, and of DDP with the fp16 hook."""
+    rates = {row["contender"]: row["samples_per_second"] for row in rows}
+    for row in rows:
+        own = row["samples_per_second"]
+        used = 1 if row["contender"] == contenders.SERIAL else count
+        one = rates.get(contenders.SERIAL)
+        row["linearity"] = linearity(own, one, used) if one else None
+        row["times_ddp"] = own / rates["DDP"] if "DDP" in rates else None
+        row["times_fp16"] = own / rates["DDP fp16"] if "DDP fp16" in rates else None

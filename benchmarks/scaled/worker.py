@@ -1,0 +1,215 @@
+"""What one process of benchmarks/scaling.py does: train under every contender, in turn with the others."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import trained_models
+from on_hosts import training
+from on_hosts.ranks import bytes_sent, pin
+
+from horovod.runner.rank import RANK_VARIABLES
+from scaled import contenders, figures
+
+Record = dict[str, Any]
+CHOOSING = 25  # steps in which ddp.compress(may_turn_off=True) chooses: it measures the first 24
+
+
+@dataclass
+class Visit:
+    """Times and bytes of one contender's steps, all of its visits; digests: of its parameters after each."""
+
+    seconds: list[float] = field(default_factory=list)
+    sent: list[float] = field(default_factory=list)
+    digests: list[int] = field(default_factory=list)
+
+
+class Process:
+    """One of the `size` processes: its model, its batch, and everyone who trains it."""
+
+    def __init__(self, task: Record, rank: int) -> None:
+        self.task, self.rank, self.size = task, rank, int(task["count"])
+        torch.manual_seed(1)  # the same parameters everywhere
+        self.model = trained_models.build(task["model"], task["small"])
+        self.tensors = [*self.model.parameters(), *self.model.buffers()]
+        self.at_first = [tensor.detach().clone() for tensor in self.tensors]
+        self.parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        self.trained: dict[str, contenders.Trained] = {}
+        self.batch = 0
+
+    def use_batch(self, size: int) -> None:
+        """Every process has other samples; DataParallel has those of all."""
+        self.batch = size
+        self.inputs, self.answers = self._samples(size)
+        if contenders.DATA_PARALLEL in self.task["contenders"] and self.rank == 0:
+            self.all_inputs, self.all_answers = self._samples(size * self.size)
+
+    def _samples(self, size: int) -> trained_models.Batch:
+        seed, small = 2 + self.rank, self.task["small"]
+        return trained_models.batch(self.task["model"], size, seed, small, self.task["picture"])
+
+    def step(self, name: str) -> None:
+        trained = self.trained[name]
+        whole = name == contenders.DATA_PARALLEL
+        inputs, answers = (self.all_inputs, self.all_answers) if whole else (self.inputs, self.answers)
+        trained.optimizer.zero_grad()
+        trained_models.loss_of(self.task["model"], trained.module(inputs), answers).backward()
+        trained.optimizer.step()
+
+    def visit(self, name: str, steps: int) -> Visit:
+        """`steps` steps of a contender, from the first parameters on; the processes begin together."""
+        if name not in self.trained:
+            self.trained[name] = contenders.opened(name, self.model, self.task["bucket_view"])
+        with torch.no_grad():
+            for tensor, first in zip(self.tensors, self.at_first, strict=True):
+                tensor.copy_(first)
+        found = Visit()
+        dist.barrier()
+        before = sent_so_far(self.task)
+        if self.rank == 0 or contenders.trains_in_all(name):
+            whole = name == contenders.DATA_PARALLEL
+            with all_cores(self.size) if whole else nullcontext():
+                for _ in range(steps):
+                    begin = time.perf_counter()
+                    self.step(name)
+                    found.seconds.append(time.perf_counter() - begin)
+        dist.barrier()  # nothing of these steps is under way any more
+        found.sent.append((sent_so_far(self.task) - before) / steps)
+        found.digests.append(training.digest_of(self.model))
+        self.trained[name].optimizer.zero_grad()  # the memory is for the next one
+        return found
+
+    def warm_up(self, name: str) -> None:
+        """Steps off the clock; of those that may turn compression off as many as they need to choose.
+
+        These measure from one step to the next, so nobody else has a turn meanwhile.
+        """
+        self.visit(name, self.task["warm_up"])
+        state = self.trained[name].state
+        if name.endswith(contenders.MAY_TURN_OFF) and state.choice is None:
+            self.visit(name, CHOOSING)
+            if state.choice is None:
+                raise RuntimeError(f"{name}: nothing was chosen within {CHOOSING} steps")
+
+    def choices(self) -> dict[str, str]:
+        """What those that may turn compression off have chosen, and the times that decided."""
+        states = {name: trained.state for name, trained in self.trained.items() if trained.state is not None}
+        return {name: str(state.choice) for name, state in states.items() if state.choice is not None}
+
+    def close(self) -> None:
+        """Ends what contenders have started."""
+        for trained in self.trained.values():
+            if trained.state is not None:
+                trained.state.close()
+
+    def slowest(self, seconds: float) -> float:
+        """Of all processes; the same on all."""
+        everyone: list[float] = [0.0] * self.size
+        dist.all_gather_object(everyone, seconds)
+        return max(everyone)
+
+    def choose_batch(self) -> Record:
+        """The batch that comes nearest to the W/C that was asked for, and what is expected of it."""
+        times, unit = [], trained_models.SMALLEST.get(self.task["model"], 1)
+        for size in (1, 2):
+            self.use_batch(size * unit)
+            self.visit(contenders.ALONE, 1)
+            times.append(self.slowest(median(self.visit(contenders.ALONE, 3).seconds)))
+        wire = figures.wire_seconds(self.parameters, self.size, self.task["bytes_per_second"])
+        size, ratio = figures.batch_for(times, unit, wire, self.task["w_over_c"])
+        self.use_batch(size)
+        found: Record = {"expected": ratio}
+        usual = self.task["picture"] or trained_models.PICTURES.get(self.task["model"])
+        if usual:
+            found["suggested"] = figures.picture_for(times, wire, self.task["w_over_c"], usual)
+        return found
+
+    def measure(self) -> dict[str, Visit]:
+        """All contenders once per round, in a turning order, after steps off the clock.
+
+        No round begins that would probably end after the minutes that the task allows.
+        """
+        names, found = self.task["contenders"], {name: Visit() for name in self.task["contenders"]}
+        begin = time.monotonic()
+        for name in names:
+            self.warm_up(name)
+        rounds = 0
+        while rounds < self.task["rounds"]:
+            round_begin = time.monotonic()
+            shift = rounds % len(names)
+            for name in names[shift:] + names[:shift]:
+                visit, all_visits = self.visit(name, self.task["steps"]), found[name]
+                all_visits.seconds += visit.seconds
+                all_visits.sent += visit.sent
+                all_visits.digests += visit.digests
+            rounds += 1
+            now = time.monotonic()
+            if self.slowest(now - begin + now - round_begin) > 60 * self.task["minutes"]:
+                break
+        return found
+
+
+def sent_so_far(task: Record) -> float:
+    """Bytes that this host has sent; of one host the loopback's and shared memory's, for each process."""
+    sent = bytes_sent(task["device"])
+    if task["kind"] == "hosts":
+        return sent
+    import horovod.torch as hvd
+
+    return sent / task["count"] + (hvd.metrics()["wire_bytes"] if hvd.is_initialized() else 0)
+
+
+@contextmanager
+def all_cores(threads: int) -> Iterator[None]:
+    """As many threads of torch as there are processes otherwise, but no more than cores, on any of these."""
+    pinned, cores = os.sched_getaffinity(0), range(os.cpu_count() or 1)
+    os.sched_setaffinity(0, cores)
+    torch.set_num_threads(min(threads, len(cores)))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(1)
+        os.sched_setaffinity(0, pinned)
+
+
+def run(task: Record) -> Record:
+    """One process, from its start to what it has found."""
+    rank = next(int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ)
+    pin(rank)  # and with it every thread that is started from here on
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = task["device"]
+    size = int(task["count"])
+    dist.init_process_group("gloo", init_method=f"file://{task['results']}/store", rank=rank, world_size=size)
+    with_horovod = any(name.startswith(contenders.HOROVOD) for name in task["contenders"])
+    if with_horovod:
+        import horovod.torch as hvd
+
+        hvd.init()
+    process = Process(task, rank)
+    expected: Record = {}
+    if task["w_over_c"]:
+        expected = process.choose_batch()
+    else:
+        process.use_batch(task["batch"])
+    found = process.measure() if figures.is_near(task, expected.get("expected")) else {}
+    process.close()
+    if with_horovod:
+        hvd.shutdown()
+    dist.destroy_process_group()
+    return {
+        "rank": rank,
+        "batch": process.batch,
+        "parameters": process.parameters,
+        "contenders": {name: vars(visit) for name, visit in found.items()},
+        "choices": process.choices(),
+        "load": os.getloadavg()[0],
+        **expected,
+    }

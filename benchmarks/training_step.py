@@ -1,0 +1,145 @@
+"""Training steps of ResNet-50 and a transformer under every compression: samples/s, and what sums cost.
+
+    python benchmarks/training_step.py                            # 2 ranks on the CPU; some minutes
+    python benchmarks/training_step.py --device cuda --np 4       # ranks share GPUs where there are fewer
+    python benchmarks/training_step.py --models transformer --compressions none bit8 --out step.json
+
+docs/benchmarks.md defines every column.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import report
+
+RESULT_VARIABLE = "TRAINING_STEP_BENCHMARK_RESULT"
+MODELS = ("resnet50", "transformer")
+COMPRESSIONS = ("none", "fp16", "bf16", "bit16", "bit8", "int8", "int4")
+ALONE = "alone"  # each rank for itself: what a step takes without communication
+
+Row = dict[str, Any]
+
+
+def launch(chosen: argparse.Namespace, words: list[str]) -> dict[str, Any]:
+    """Run the ranks under horovodrun, and return what rank 0 wrote."""
+    with tempfile.TemporaryDirectory(prefix="training-step-") as folder:
+        result = Path(folder) / "result.json"
+        settings = {RESULT_VARIABLE: str(result)}
+        if chosen.transport:
+            settings["HOROVOD_GPU_TRANSPORT"] = chosen.transport
+        launcher = [sys.executable, "-m", "horovod.runner", "-np", str(chosen.np)]
+        done = subprocess.run(
+            [*launcher, sys.executable, __file__, *words],
+            env=os.environ | settings,
+            timeout=chosen.limit,
+            check=False,
+        )
+        if done.returncode != 0 or not result.exists():
+            raise SystemExit(f"training_step.py: the ranks failed, exit code {done.returncode}")
+        document: dict[str, Any] = json.loads(result.read_text())
+        return document
+
+
+def table_of(rows: list[Row]) -> str:
+    headings = ["model", "gradients", "batch", "contender", "samples/s", "step", "spread"]
+    headings += ["communication", "hidden", "x none"]
+    plain = {row["model"]: row["seconds"] for row in rows if row["contender"] == "none"}
+    cells = []
+    for row in rows:
+        uncompressed = plain.get(row["model"])
+        is_alone = row["contender"] == ALONE
+        cells.append(
+            [
+                row["model"],
+                f"{row['gradient_bytes'] / report.MEGA:.1f} MB",
+                str(row["batch"]),
+                row["contender"],
+                f"{row['samples_per_second']:.3g}",
+                report.time_text(row["seconds"]),
+                f"{row['spread']:.0%}",
+                "" if is_alone else signed(row["added"]),
+                "" if is_alone or row["hidden"] is None else f"{row['hidden']:.0%}",
+                "" if is_alone or uncompressed is None else f"{uncompressed / row['seconds']:.2f}",
+            ]
+        )
+    return report.table(headings, cells, left=4)
+
+
+def signed(seconds: float) -> str:
+    return ("-" if seconds < 0 else "") + report.time_text(abs(seconds))
+
+
+def add_communication(rows: list[Row]) -> None:
+    """What communication adds to a step, and which part of the time in collectives computing hides."""
+    alone = {row["model"]: row["seconds"] for row in rows if row["contender"] == ALONE}
+    for row in rows:
+        row["added"] = row["seconds"] - alone[row["model"]]
+        collectives = row["collective_seconds"]
+        row["hidden"] = min(1.0, max(0.0, 1 - row["added"] / collectives)) if collectives else None
+
+
+def arguments(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Training steps under every compression.")
+    option = parser.add_argument
+    option("--np", type=int, default=2, metavar="N", help="number of ranks on this host (default 2)")
+    option("--device", choices=["cpu", "cuda"], default="cpu", help="where to train (default cpu)")
+    transports = ["auto", "nccl", "host"]
+    option("--transport", choices=transports, default="", help="HOROVOD_GPU_TRANSPORT, with --device cuda")
+    option("--models", nargs="+", choices=MODELS, default=list(MODELS), help="what to train (default: both)")
+    some = ["none", "bit16", "bit8", "int8"]
+    option("--compressions", nargs="+", choices=COMPRESSIONS, default=some, help=f"default: {' '.join(some)}")
+    option("--batch", type=int, default=8, help="samples per step and rank (default 8)")
+    option("--amp", action="store_true", help="compute in bfloat16 where torch.autocast does")
+    option("--steps", type=int, default=2, help="steps timed as one (default 2)")
+    option("--rounds", type=int, default=7, help="timings of each contender, in turn (default 7)")
+    option("--limit", type=float, default=3600.0, help="seconds after which the run is ended (default 3600)")
+    option("--out", default="", help="also write the figures to this JSON file")
+    option("--quick", action="store_true", help="tiny models, one round: shows that it runs, no more")
+    chosen = parser.parse_args(words)
+    if chosen.quick:
+        chosen.batch, chosen.steps, chosen.rounds = 2, 1, 1
+    if min(chosen.np, chosen.batch, chosen.steps, chosen.rounds) < 1:
+        parser.error("--np, --batch, --steps and --rounds are at least 1")
+    if chosen.transport and chosen.device == "cpu":
+        parser.error("--transport goes with --device cuda")
+    return chosen
+
+
+def main(words: list[str]) -> int:
+    chosen = arguments(words)
+    if RESULT_VARIABLE in os.environ:
+        import training_step_worker
+
+        training_step_worker.run(chosen, os.environ[RESULT_VARIABLE])
+        return 0
+    if chosen.device == "cuda":
+        from on_gpus.place import why_no_gpu
+
+        why = why_no_gpu()
+        if why:
+            raise SystemExit(f"training_step.py: --device cuda has no GPU to train on: {why}")
+    facts = report.machine()
+    print(f"{chosen.np} ranks, contenders in turn; the slowest rank, median of {chosen.rounds} rounds;")
+    print("communication = what it adds to the step of ranks that train each alone; hidden = part of the")
+    print("time in collectives that adds nothing; x none = steps per second over those without compression.")
+    print(report.machine_text(facts), flush=True)
+    document = launch(chosen, words)
+    add_communication(document["rows"])
+    print(report.machine_text(document["facts"]))
+    print(table_of(document["rows"]))
+    if chosen.out:
+        about = {"benchmark": "training step", "machine": facts, "settings": vars(chosen)}
+        report.write_json(chosen.out, about | document)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

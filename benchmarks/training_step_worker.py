@@ -1,0 +1,135 @@
+"""One rank of benchmarks/training_step.py: the same model once for each contender, trained in turn."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import report
+import torch
+import trained_models
+from on_gpus.place import CPU, Place, open_place
+from on_gpus.stages import settled
+from torch import nn
+from torch.nn import functional
+
+import horovod.torch as hvd
+
+ALONE = "alone"
+WARM_UP = 2  # steps of each contender
+
+
+@dataclass
+class Contender:
+    name: str
+    model: nn.Module
+    step: Callable[[], None]
+    seconds: list[float] = field(default_factory=list)
+    collective_seconds: list[float] = field(default_factory=list)
+
+
+def make_contender(
+    name: str, model: nn.Module, batch: trained_models.Batch, amp: bool, place: Place
+) -> Contender:
+    """A step as users write it, of a copy of the model."""
+    own = copy.deepcopy(model).to(place.device)
+    optimizer = torch.optim.SGD(own.parameters(), lr=1e-3, momentum=0.9)
+    if name != ALONE:
+        # Names of its own, so that no contender makes the engine forget another's.
+        named = [(f"{name}.{parameter}", tensor) for parameter, tensor in own.named_parameters()]
+        compression = getattr(hvd.Compression, name)
+        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=named, compression=compression)
+    inputs, answers = (tensor.to(place.device) for tensor in batch)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast(place.device.type, torch.bfloat16, enabled=amp):
+            outputs = own(inputs)
+        loss = functional.cross_entropy(outputs.flatten(0, -2).float(), answers.flatten())
+        loss.backward()
+        optimizer.step()
+
+    return Contender(name, own, step)
+
+
+def collective_microseconds(place: Place) -> int:
+    """What this rank has spent in collectives so far; those of a GPU take their time there."""
+    if place.is_gpu:
+        return settled(place)["gpu_microseconds"]
+    return hvd.metrics()["collective_microseconds"]
+
+
+def measure(contenders: list[Contender], steps: int, rounds: int, place: Place) -> None:
+    """Every contender once per round, in a turning order, after steps off the clock."""
+    for contender in contenders:
+        for _ in range(WARM_UP):
+            contender.step()
+    for number in range(rounds):
+        shift = number % len(contenders)
+        for contender in contenders[shift:] + contenders[:shift]:
+            before = collective_microseconds(place)
+            hvd.barrier()
+            begin = time.perf_counter()
+            for _ in range(steps):
+                contender.step()
+            place.synchronize()
+            contender.seconds.append((time.perf_counter() - begin) / steps)
+            spent = collective_microseconds(place) - before
+            contender.collective_seconds.append(spent / 1e6 / steps)
+
+
+def digest(model: nn.Module) -> int:
+    found = 0
+    for parameter in model.parameters():
+        found = zlib.crc32(parameter.detach().cpu().contiguous().numpy().data, found)
+    return found
+
+
+def rows_of(name: str, chosen: argparse.Namespace, place: Place) -> list[dict[str, Any]]:
+    """A record of each contender. RuntimeError unless all ranks end with the same parameters."""
+    torch.manual_seed(1)  # the same model on all ranks
+    model = trained_models.build(name, chosen.quick)
+    batch = trained_models.batch(name, chosen.batch, 2 + hvd.rank(), chosen.quick)
+    names = [ALONE, *chosen.compressions]
+    contenders = [make_contender(which, model, batch, chosen.amp, place) for which in names]
+    measure(contenders, chosen.steps, chosen.rounds, place)
+    rows = []
+    for contender in contenders:
+        own = (contender.seconds, contender.collective_seconds, digest(contender.model))
+        seconds, collectives, digests = zip(*hvd.allgather_object(own), strict=True)
+        if contender.name != ALONE and len(set(digests)) > 1:
+            raise RuntimeError(f"{name} under {contender.name}: ranks ended with different parameters")
+        slowest = [max(together) for together in zip(*seconds, strict=True)]
+        rows.append(
+            {
+                "model": f"small {name}" if chosen.quick else name,
+                "contender": contender.name,
+                "batch": chosen.batch,
+                "ranks": hvd.size(),
+                "gradient_bytes": sum(parameter.nbytes for parameter in model.parameters()),
+                "seconds": median(slowest),
+                "spread": report.spread(slowest),
+                "samples_per_second": hvd.size() * chosen.batch / median(slowest),
+                "collective_seconds": max(median(samples) for samples in collectives),
+            }
+        )
+    return rows
+
+
+def run(chosen: argparse.Namespace, result: str) -> None:
+    """What every rank executes; rank 0 writes the records to `result`."""
+    hvd.init()
+    if chosen.device == "cpu":
+        torch.set_num_threads(1)
+    place = open_place(hvd.rank(), hvd.local_rank()) if chosen.device == "cuda" else CPU
+    rows = [row for name in chosen.models for row in rows_of(name, chosen, place)]
+    if hvd.rank() == 0:
+        facts = {"torch": torch.__version__} | place.facts
+        report.write_json(result, {"facts": facts, "rows": rows})
+    hvd.shutdown()

@@ -1,0 +1,170 @@
+#include "collective/carried.h"
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "collective/bucket.h"
+#include "collective/slices.h"
+
+namespace hvd {
+namespace {
+
+void check_address(const std::byte* address, size_t bytes, const char* what) {
+  if (bytes == 0) return;
+  const auto number = reinterpret_cast<uintptr_t>(address);
+  if (number != 0 && number % kCarriedAlign == 0) return;
+  throw InvalidArgument(std::string(what) + " at address " + std::to_string(number) +
+                        ": pass memory that begins at a multiple of " + std::to_string(kCarriedAlign) + " bytes");
+}
+
+// By part, and in that by slice.
+using PartBuckets = std::vector<std::vector<std::unique_ptr<Bucket>>>;
+
+CarriedPlan plan_of(const PartBuckets& parts, const CarriedPlace& place, int64_t step_elements) {
+  auto bucket_of = [&](size_t part, size_t slice) -> const Bucket& { return *parts[part][slice]; };
+  return carried_plan(place, parts.size(), step_elements, bucket_of);
+}
+
+class CarriedOnCpu final : public Carried {
+ public:
+  CarriedOnCpu(const CarriedPlace& place, PartBuckets parts, int64_t step_elements, std::unique_ptr<Tiles> tiles)
+      : Carried(place, plan_of(parts, place, step_elements)), tiles_(std::move(tiles)), parts_(std::move(parts)) {}
+
+  int64_t saturated() const override {
+    int64_t sum = 0;
+    for (const auto& slices : parts_) {
+      for (const auto& bucket : slices) sum += bucket->saturated();
+    }
+    return sum;
+  }
+
+ private:
+  void do_pack(size_t step, std::byte* to) override {
+    for (size_t slice = 0; slice < place_.slices(); ++slice, to += message_bytes()) {
+      for (size_t part = 0; part < parts_.size(); ++part) {
+        Bucket& bucket = *parts_[part][slice];
+        bucket.pack(steps_.range(step, part, bucket), to + layout_.offset(step, slice, part));
+      }
+      fill_gaps(step, slice, to);
+    }
+  }
+
+  void do_reduce(size_t step, const std::byte* messages, std::byte* result) override {
+    const bool sends = place_.sends_results();
+    const size_t own = place_.own();
+    for (size_t part = 0; part < parts_.size(); ++part) {
+      Bucket& bucket = *parts_[part][own];
+      bucket.reduce(steps_.range(step, part, bucket), contributions(step, messages, part), !sends,
+                    sends ? result + layout_.offset(step, own, part) : nullptr);
+    }
+    if (sends) fill_gaps(step, own, result);
+  }
+
+  void do_unpack(size_t step, const std::byte* results) override {
+    for (size_t slice = 0; slice < place_.slices(); ++slice, results += message_bytes()) {
+      for (size_t part = 0; part < parts_.size(); ++part) {
+        Bucket& bucket = *parts_[part][slice];
+        bucket.unpack(steps_.range(step, part, bucket), results + layout_.offset(step, slice, part));
+      }
+    }
+  }
+
+  void reduce_alone() override {
+    for (const auto& slices : parts_) slices.front()->reduce_alone();
+  }
+
+  void fill_gaps(size_t step, size_t slice, std::byte* message) const {
+    for (const auto& [offset, bytes] : layout_.gaps(step, slice)) std::memset(message + offset, 0, bytes);
+  }
+
+  const std::unique_ptr<Tiles> tiles_;
+  const PartBuckets parts_;
+};
+
+}  // namespace
+
+Carried::Carried(const CarriedPlace& place, CarriedPlan plan)
+    : place_(place), steps_(std::move(plan.steps)), layout_(std::move(plan.layout)), next_(steps_.count(), Call::kPack) {}
+
+void Carried::enter(size_t step, Call call) {
+  if (step >= steps()) {
+    throw InvalidArgument("there is no step " + std::to_string(step) + ": pass 0 to " + std::to_string(steps() - 1));
+  }
+  if (call != next_[step]) {
+    throw InvalidArgument("pack, reduce and, where results are sent, unpack are called in this order, once each");
+  }
+  if (call == Call::kPack) {
+    next_[step] = Call::kReduce;
+  } else {
+    next_[step] = call == Call::kReduce && place_.sends_results() ? Call::kUnpack : Call::kNone;
+  }
+}
+
+void Carried::pack(size_t step, std::byte* to) {
+  check_address(to, message_bytes(), "messages");
+  enter(step, Call::kPack);
+  if (message_bytes() != 0) do_pack(step, to);
+}
+
+void Carried::reduce(size_t step, const std::byte* messages, std::byte* result) {
+  check_address(messages, message_bytes(), "messages");
+  check_address(result, result_bytes(), "a result");
+  enter(step, Call::kReduce);
+  if (place_.size == 1) return reduce_alone();
+  if (message_bytes() != 0) do_reduce(step, messages, result);
+}
+
+void Carried::unpack(size_t step, const std::byte* results) {
+  check_address(results, result_bytes(), "results");
+  enter(step, Call::kUnpack);
+  if (message_bytes() != 0) do_unpack(step, results);
+}
+
+std::vector<const std::byte*> Carried::contributions(size_t step, const std::byte* messages, size_t part) const {
+  std::vector<const std::byte*> all;
+  messages += layout_.offset(step, place_.own(), part);
+  for (int r = 0; r < place_.size; ++r) all.push_back(messages + static_cast<size_t>(r) * message_bytes());
+  return all;
+}
+
+std::unique_ptr<Carried> carried_allreduce(const std::vector<CarriedPart>& parts, const CarriedPlace& place,
+                                           int64_t step_elements, SimdLevel level) {
+  auto tiles = std::make_unique<Tiles>();
+  const int slices = static_cast<int>(place.slices()), owned = place.sends_results() ? place.rank : kNoPart;
+  PartBuckets buckets;
+  for (const auto& [reduction, tensors] : parts) {
+    if (place.size == 1) {
+      buckets.emplace_back().push_back(std::make_unique<Bucket>(tensors, reduction, level, *tiles));
+    } else {
+      buckets.push_back(slices_of(tensors, reduction, slices, owned, level, *tiles));
+    }
+  }
+  return std::make_unique<CarriedOnCpu>(place, std::move(buckets), step_elements, std::move(tiles));
+}
+
+std::vector<std::vector<BucketTensor>> chunks_of(const BucketTensor& tensor, DType dtype, const CarriedPlace& place) {
+  std::vector<std::vector<BucketTensor>> by_rank(static_cast<size_t>(place.size));
+  for (int r = 0; r < place.size; ++r) {
+    BucketTensor chunk = tensor;
+    chunk.count = tensor.count / place.size;
+    chunk.offset = r * chunk.count;
+    chunk.source = static_cast<const std::byte*>(tensor.source) + chunk.offset * static_cast<int64_t>(size_of(dtype));
+    if (r != place.rank) chunk.destination = nullptr;
+    if (chunk.count != 0) by_rank[static_cast<size_t>(r)].push_back(chunk);
+  }
+  return by_rank;
+}
+
+std::unique_ptr<Carried> carried_reducescatter(const BucketReduction& reduction, const BucketTensor& tensor,
+                                               const CarriedPlace& place, SimdLevel level) {
+  auto tiles = std::make_unique<Tiles>();
+  PartBuckets buckets(1);
+  for (std::vector<BucketTensor>& chunk : chunks_of(tensor, reduction.dtype, place)) {
+    buckets[0].push_back(std::make_unique<Bucket>(std::move(chunk), reduction, level, *tiles));
+  }
+  return std::make_unique<CarriedOnCpu>(place, std::move(buckets), 0, std::move(tiles));
+}
+
+}  // namespace hvd

@@ -1,0 +1,191 @@
+#include "collective/device/host_collectives.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "collective/adasum.h"
+#include "collective/allgather.h"
+#include "collective/alltoall.h"
+#include "collective/broadcast.h"
+#include "collective/reducescatter.h"
+#include "collective/steps.h"
+
+namespace hvd {
+namespace {
+
+constexpr size_t kAlign = 64;
+constexpr size_t kChunkBytes = size_t{4} << 20;  // of a broadcast: copied while others travel
+
+constexpr size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+size_t sum(std::span<const size_t> values) { return std::accumulate(values.begin(), values.end(), size_t{0}); }
+
+}  // namespace
+
+HostRoute::HostRoute(const DeviceWorkspace& workspace, CollectiveContext& context, const RouteRules& rules)
+    : context_(context), rules_(rules), workspace_(workspace, context) {}
+
+HostRoute::~HostRoute() { workspace_.quiesce(); }
+
+void HostRoute::operate(const std::function<void()>& operation) {
+  try {
+    operation();
+    workspace_.end_operation();
+  } catch (...) {
+    // Callers will free their tensors when they hear of it, and the window may go.
+    workspace_.quiesce();
+    throw;
+  }
+}
+
+void HostRoute::copy(void* to, const void* from, size_t bytes) {
+  if (bytes != 0) workspace_.device.copy(workspace_.stream, to, from, bytes);
+}
+
+// The source is copied to where the result is made: host collectives work in place.
+std::vector<BucketTensor> HostRoute::staged(std::span<const BucketTensor> tensors, DType dtype) {
+  size_t bytes = 0;
+  for (const BucketTensor& tensor : tensors) bytes += aligned(static_cast<size_t>(tensor.count) * size_of(dtype));
+  std::byte* memory = workspace_.pinned.take(bytes).get();
+  std::vector<BucketTensor> all(tensors.begin(), tensors.end());
+  for (BucketTensor& tensor : all) {
+    const size_t length = static_cast<size_t>(tensor.count) * size_of(dtype);
+    copy(memory, tensor.source, length);
+    tensor.source = memory;
+    if (tensor.destination) tensor.destination = memory;
+    memory += aligned(length);
+  }
+  return all;
+}
+
+void HostRoute::bring_back(std::span<const BucketTensor> tensors, std::span<const BucketTensor> staged, DType dtype) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const size_t length = static_cast<size_t>(tensors[i].count) * size_of(dtype);
+    if (tensors[i].destination) copy(tensors[i].destination, staged[i].destination, length);
+  }
+}
+
+const PinnedWindow& HostRoute::pinned(Window& window, int ranks) {
+  if (window_ == nullptr) window_ = std::make_unique<PinnedWindow>(workspace_.device, window, ranks);
+  return *window_;
+}
+
+int64_t HostRoute::reduce_alone(std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
+  std::vector<BucketTensor> here = staged(tensors, reduction.dtype);
+  await_stream();
+  Bucket(here, reduction, context_.simd, *context_.tiles).reduce_alone();
+  bring_back(tensors, here, reduction.dtype);
+  return 0;
+}
+
+void HostRoute::allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                          const DeviceChoice& choice) {
+  BucketReduction used = reduction;
+  if (!choice.is_encoded) used.codec = nullptr;
+  const RankGroup& group = context_.group;
+  operate([&] {
+    std::vector<BucketTensor> claimed(tensors.begin(), tensors.end());
+    for (BucketTensor& tensor : claimed) {
+      if (tensor.feedback == nullptr || used.codec == nullptr || group.size() == 1) continue;
+      tensor.sent_residual = tensor.feedback->claim_on(workspace_.device, workspace_.stream, Stage::kSent, tensor.offset,
+                                                       tensor.count, workspace_.attend);
+    }
+    const bool is_flat = rules_.algorithm == Algorithm::kGather || rules_.algorithm == Algorithm::kScatter;
+    if (group.size() == 1) {
+      saturated_ += reduce_alone(claimed, used);
+    } else if (Window* window = group.window()) {
+      saturated_ += host_allreduce_through_window(workspace_, pinned(*window, group.size()), claimed, used);
+    } else if (Window* of_host = is_flat ? nullptr : group.host_window()) {
+      const auto& hosts = group.hosts();
+      const auto own = std::find_if(hosts.begin(), hosts.end(), [&](const std::vector<int>& ranks) {
+        return std::find(ranks.begin(), ranks.end(), group.rank()) != ranks.end();
+      });
+      saturated_ += host_allreduce_by_hierarchy(workspace_, pinned(*of_host, static_cast<int>(own->size())), claimed, used);
+    } else {
+      saturated_ += host_allreduce_by_exchange(workspace_, claimed, used);
+    }
+  });
+}
+
+void HostRoute::adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
+  operate([&] {
+    const std::vector<BucketTensor> here = staged(tensors, reduction.dtype);
+    await_stream();
+    hvd::adasum(context_, here, reduction);
+    bring_back(tensors, here, reduction.dtype);
+  });
+}
+
+void HostRoute::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction) {
+  operate([&] {
+    std::vector<std::vector<BucketTensor>> here;
+    for (const std::vector<BucketTensor>& parts : by_rank) here.push_back(staged(parts, reduction.dtype));
+    await_stream();
+    const auto own = static_cast<size_t>(context_.group.rank());
+    std::vector<std::unique_ptr<Bucket>> slices;
+    for (const std::vector<BucketTensor>& parts : here) {
+      slices.push_back(std::make_unique<Bucket>(parts, reduction, context_.simd, *context_.tiles));
+    }
+    saturated_ += hvd::reducescatter(context_, std::move(slices));
+    bring_back(by_rank[own], here[own], reduction.dtype);
+  });
+}
+
+// The root's GPU copies the next chunk while one travels, the others' the one before.
+void HostRoute::broadcast(int root, void* data, size_t bytes) {
+  operate([&] {
+    constexpr uint32_t kSlots = 3;
+    Device& device = workspace_.device;
+    const bool is_root = context_.group.rank() == root;
+    const DeviceMemory memory = workspace_.pinned.take(std::min(bytes, kSlots * kChunkBytes));
+    Event copied[kSlots];
+    auto slot = [&](uint32_t chunk) { return memory.get() + chunk % kSlots * kChunkBytes; };
+    auto there = [&](uint32_t chunk) { return static_cast<std::byte*>(data) + chunk * kChunkBytes; };
+    auto length = [&](uint32_t chunk) { return std::min(kChunkBytes, bytes - chunk * kChunkBytes); };
+    auto fetch = [&](uint32_t chunk) {
+      if (!is_root) return;
+      copy(slot(chunk), there(chunk), length(chunk));
+      copied[chunk % kSlots] = device.record(workspace_.stream);
+    };
+    auto send = [&](uint32_t chunk) {
+      // The root's copy has filled the slot; another's has left what it had before.
+      if (copied[chunk % kSlots]) workspace_.await(copied[chunk % kSlots]);
+      hvd::broadcast(context_, root, slot(chunk), length(chunk));
+      if (is_root) return;
+      copy(there(chunk), slot(chunk), length(chunk));
+      copied[chunk % kSlots] = device.record(workspace_.stream);
+    };
+    const auto chunks = static_cast<uint32_t>((bytes + kChunkBytes - 1) / kChunkBytes);
+    run_pipeline(chunks, {{0, fetch}, {1, send}});
+  });
+}
+
+void HostRoute::allgather(const void* own, std::span<const size_t> bytes, void* all) {
+  operate([&] {
+    const size_t own_bytes = bytes[static_cast<size_t>(context_.group.rank())], total = sum(bytes);
+    std::byte* sent = workspace_.pinned.take(own_bytes).get();
+    std::byte* received = workspace_.pinned.take(total).get();
+    copy(sent, own, own_bytes);
+    await_stream();
+    hvd::allgather(context_, sent, bytes, received);
+    copy(all, received, total);
+  });
+}
+
+void HostRoute::alltoall(const void* source, std::span<const size_t> sent, std::span<const size_t> received,
+                         void* destination) {
+  operate([&] {
+    const size_t out = sum(sent), in = sum(received);
+    std::byte* from = workspace_.pinned.take(out).get();
+    std::byte* to = workspace_.pinned.take(in).get();
+    copy(from, source, out);
+    await_stream();
+    hvd::alltoall(context_, from, sent, received, to);
+    copy(destination, to, in);
+  });
+}
+
+int64_t HostRoute::take_saturated() { return std::exchange(saturated_, 0); }
+
+}  // namespace hvd

@@ -1,0 +1,49 @@
+#include "collective/device/host_workspace.h"
+
+#include <chrono>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace hvd {
+namespace {
+
+constexpr std::chrono::seconds kLongestQuiescence{5};
+
+}  // namespace
+
+HostTimes HostStopwatch::take() {
+  std::vector<Pending> still;
+  for (Pending& one : pending_) {
+    if (!device_.is_done(one.end)) {
+      still.push_back(std::move(one));
+    } else {
+      times_.*one.stage += std::llround(device_.milliseconds_between(one.begin, one.end) * 1e6);
+    }
+  }
+  pending_ = std::move(still);
+  HostTimes since;
+  for (const Stage stage : {&HostTimes::encode, &HostTimes::copy_to_host, &HostTimes::reduce, &HostTimes::copy_back,
+                            &HostTimes::decode, &HostTimes::whole}) {
+    since.*stage = times_.*stage / 1000;
+    times_.*stage %= 1000;  // the rest is the next one's
+  }
+  return since;
+}
+
+void HostWorkspace::quiesce() {
+  try {
+    // The stream may wait for NCCL, and that for a peer that has gone: whoever catches what has failed aborts it then.
+    await_for_a_while(device, {stream, encoding, to_host, from_host, decoding}, kLongestQuiescence);
+  } catch (const InternalError&) {
+    // A GPU that fails writes nowhere any more.
+  }
+}
+
+void HostWorkspace::end_operation() {
+  const Event end = device.record(stream);
+  pinned.release(end);
+  on_gpu.release(end);
+}
+
+}  // namespace hvd

@@ -1,0 +1,80 @@
+// What the host's route works with: streams for each of its stages, memory that is used again, and a stopwatch.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "collective/context.h"
+#include "collective/device/device_workspace.h"
+#include "collective/device/host_buffers.h"
+#include "collective/device/host_times.h"
+#include "device/device.h"
+
+namespace hvd {
+
+class HostStopwatch {
+ public:
+  using Stage = int64_t HostTimes::*;
+
+  explicit HostStopwatch(Device& device) : device_(device) {}
+
+  // What happens on a GPU's stream between two events.
+  void add(Stage stage, Event begin, Event end) { pending_.push_back({stage, std::move(begin), std::move(end)}); }
+  // What this thread has done since.
+  void add_since(Stage stage, std::chrono::steady_clock::time_point begin) {
+    times_.*stage += std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin).count();
+  }
+  // Since the last call, of what the GPU has done.
+  HostTimes take();
+
+ private:
+  struct Pending {
+    Stage stage;
+    Event begin, end;
+  };
+  Device& device_;
+  std::vector<Pending> pending_;
+  HostTimes times_;  // in nanoseconds: many steps take less than a microsecond
+};
+
+struct HostWorkspace {
+  HostWorkspace(const DeviceWorkspace& ordered, CollectiveContext& collective_context)
+      : device(ordered.device()),
+        context(collective_context),
+        attend(ordered.attention()),
+        stream(ordered.stream()),
+        encoding(device.make_stream(true)),
+        to_host(device.make_stream(true)),
+        from_host(device.make_stream(true)),
+        decoding(device.make_stream(true)),
+        pinned(device, MemoryKind::kPinned),
+        on_gpu(device, MemoryKind::kGpu),
+        uploads(device, stream, attend),
+        stopwatch(device) {}
+  HostWorkspace(const HostWorkspace&) = delete;
+  ~HostWorkspace() {
+    for (const Stream made : {encoding, to_host, from_host, decoding}) device.give_back(made);
+  }
+
+  // Returns when the event has come; transfers go on meanwhile, and others are served.
+  void await(const Event& event) const { hvd::await(device, event, attend); }
+  // Returns when the GPU has done all it was given by the host's route, or does not come to it: after a failure, before
+  // memory goes.
+  void quiesce();
+  // Ends the operation on the stream: its memory is free when the stream has come here.
+  void end_operation();
+
+  // Constant after construction.
+  Device& device;
+  CollectiveContext& context;
+  const Attention attend;
+  const Stream stream;                                // what operations are ordered on
+  const Stream encoding, to_host, from_host, decoding;  // one for each stage, so that all of them overlap
+
+  BufferPool pinned, on_gpu;
+  Uploads uploads;
+  HostStopwatch stopwatch;
+};
+
+}  // namespace hvd

@@ -1,0 +1,50 @@
+// The collectives of GPU tensors over NCCL. All enqueue and return; they begin and end on the workspace's stream.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "collective/bucket_tensor.h"
+#include "collective/context.h"
+#include "collective/device/device_workspace.h"
+#include "device/communicator.h"
+
+namespace hvd {
+
+// What they run with. Belongs to one process set, and to its engine's thread.
+struct NcclContext {
+  CollectiveContext& context;
+  DeviceWorkspace& workspace;
+  Communicator& communicator;  // on the workspace's wire
+
+  int rank() const { return context.group.rank(); }
+  int size() const { return context.group.size(); }
+  // On the wire; counts what goes to others. Transfers of nothing are left out, as they are on the other side.
+  void exchange(std::vector<DeviceTransfer> outgoing, std::vector<DeviceTransfer> incoming) const;
+};
+
+// What NCCL's allreduce makes of a reduction, if it can.
+bool nccl_reduces(DType dtype, ReduceOp op);
+
+// destination = source * prescale * scale.
+void allreduce_alone(DeviceWorkspace& workspace, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
+// By NCCL's own allreduce: of elements, in its order.
+void allreduce_by_nccl(const NcclContext& nccl, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
+// Summed by kernels in the order of ranks: all contributions go to all, or to the slice's owner and its results to all.
+void allreduce_by_nccl_exchange(const NcclContext& nccl, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                                bool gather);
+// Summed inside each host first; codes cross between hosts.
+void allreduce_by_nccl_hierarchy(const NcclContext& nccl, std::span<const BucketTensor> tensors,
+                                 const BucketReduction& reduction);
+// As collective/reducescatter.h, encoded or not: in the order of ranks, and what kernels do not sum by NCCL's allreduce.
+void reducescatter_by_nccl(const NcclContext& nccl, std::vector<std::vector<BucketTensor>> by_rank,
+                           const BucketReduction& reduction);
+void reducescatter_by_sums_of_all(const NcclContext& nccl, std::vector<std::vector<BucketTensor>> by_rank,
+                                  const BucketReduction& reduction);
+
+void broadcast_by_nccl(const NcclContext& nccl, int root, void* data, size_t bytes);
+void allgather_by_nccl(const NcclContext& nccl, const void* own, std::span<const size_t> bytes, std::byte* all);
+void alltoall_by_nccl(const NcclContext& nccl, const void* source, std::span<const size_t> sent,
+                      std::span<const size_t> received, std::byte* destination);
+
+}  // namespace hvd

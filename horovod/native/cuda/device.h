@@ -1,0 +1,71 @@
+// One GPU through the CUDA runtime.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cuda/check.h"
+#include "device/device.h"
+
+namespace hvd {
+
+// The same in every process of the machine, and in NVIDIA's tools: "GPU-8f2c7d1a-...".
+std::string identity_of(const cudaDeviceProp& properties);
+
+// Events that nobody holds, to be recorded again: making one takes longer than recording it. Thread-safe.
+class EventPool {
+ public:
+  ~EventPool();
+  cudaEvent_t take();  // of the current GPU
+  void give_back(cudaEvent_t event);
+
+ private:
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> idle_;  // guarded by mutex_
+};
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(int index);
+
+  int index() const override { return index_; }
+  const std::string& identity() const override { return identity_; }
+  const std::string& name() const override { return name_; }
+  bool reaches(const std::string& identity) const override;
+
+  void adopt_thread() override;
+  Stream make_stream(bool is_urgent) override;
+  void give_back(Stream stream) override;
+  Event record(Stream stream) override;
+  void wait(Stream stream, const Event& event) override;
+  bool is_done(const Event& event) override;
+  void synchronize(const Event& event) override;
+  double milliseconds_between(const Event& begin, const Event& end) override;
+
+  DeviceMemory allocate(size_t bytes) override;
+  DeviceMemory allocate_pinned(size_t bytes) override;
+  std::shared_ptr<void> pin(void* memory, size_t bytes) override;
+  void copy(Stream stream, void* to, const void* from, size_t bytes) override;
+  void fill(Stream stream, void* memory, int byte, size_t bytes) override;
+
+  DeviceKernels& kernels() override;
+
+ private:
+  const int index_;
+  std::string identity_;
+  std::string name_;
+  std::mutex streams_mutex_;
+  std::map<Stream, bool> is_urgent_;  // of every stream; guarded by streams_mutex_
+  std::vector<Stream> idle_streams_;  // that were given back; guarded by streams_mutex_
+  std::shared_ptr<EventPool> events_;  // shared with the events, which may outlive this
+  std::once_flag kernels_made_;
+  std::unique_ptr<DeviceKernels> kernels_;  // made when asked for, as they give the GPU a context
+};
+
+// Those kernels, with this GPU as the thread's current one during each call.
+std::unique_ptr<DeviceKernels> kernels_of_gpu(int index, std::unique_ptr<DeviceKernels> kernels);
+
+}  // namespace hvd

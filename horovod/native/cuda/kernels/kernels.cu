@@ -1,0 +1,163 @@
+#include "cuda/kernels/kernels.h"
+
+#include <cmath>
+#include <string>
+
+#include "base/error.h"
+#include "cuda/check.h"
+#include "cuda/kernels/codec_kernels.cuh"
+#include "cuda/kernels/element_kernels.h"
+
+namespace hvd {
+namespace {
+
+using Format = DeviceCodec::Format;
+
+FormatKernels kernels_for(Format format) {
+  switch (format) {
+    case Format::kBit16:
+      return bit16_kernels();
+    case Format::kE4M3:
+      return e4m3_kernels();
+    case Format::kE5M2:
+      return e5m2_kernels();
+    case Format::kE3M4:
+      return e3m4_kernels();
+    case Format::kInt8:
+      return int8_kernels();
+    case Format::kInt4:
+      return int4_kernels();
+    case Format::kHadamard:
+      return hadamard_kernels();
+    case Format::kLloyd:
+      return lloyd_kernels();
+    case Format::kElements:
+      break;
+  }
+  throw InternalError("elements as they are have no kernels of a codec");
+}
+
+Blocks blocks_of(const DeviceCodec& codec) {
+  int log = 0;
+  while ((1 << log) < codec.block) ++log;
+  if ((1 << log) != codec.block || codec.block > 1024 || (codec.format != Format::kBit16 && codec.block < 32)) {
+    throw InvalidArgument("a GPU's codec cannot have blocks of " + std::to_string(codec.block) +
+                          " elements; choose 32, 64, 128, 256, 512 or 1024");
+  }
+  return {codec.seed, log, codec.is_stochastic};
+}
+
+void check_float(DType dtype, bool may_be_double) {
+  if (is_float(dtype) && (may_be_double || dtype != DType::kFloat64)) return;
+  throw InvalidArgument("the GPU's codecs and sums take float32, float16 and bfloat16, not " + std::string(name_of(dtype)));
+}
+
+uint8_t* bytes_at(std::byte* message) { return reinterpret_cast<uint8_t*>(message); }
+const uint8_t* bytes_at(const std::byte* message) { return reinterpret_cast<const uint8_t*>(message); }
+
+// In memory of the host that GPUs can reach, because reading it must not wait for them. They count on and on, and nobody
+// sets it back: what was new is the difference.
+class SaturationCounter {
+ public:
+  SaturationCounter() {
+    void* memory = nullptr;
+    check(cudaHostAlloc(&memory, sizeof(unsigned long long), cudaHostAllocPortable | cudaHostAllocMapped), "cudaHostAlloc");
+    count_ = static_cast<unsigned long long*>(memory);
+    *count_ = 0;
+  }
+  ~SaturationCounter() { static_cast<void>(cudaFreeHost(count_)); }  // fails when the process is about to end
+  SaturationCounter(const SaturationCounter&) = delete;
+  SaturationCounter& operator=(const SaturationCounter&) = delete;
+
+  unsigned long long* address() { return count_; }
+  int64_t take() {
+    const unsigned long long now = __atomic_load_n(count_, __ATOMIC_RELAXED);
+    return static_cast<int64_t>(now - __atomic_exchange_n(&taken_, now, __ATOMIC_RELAXED));
+  }
+
+ private:
+  unsigned long long* count_ = nullptr;
+  unsigned long long taken_ = 0;
+};
+
+class Kernels final : public DeviceKernels {
+ public:
+  void encode(Stream stream, const DeviceCodec& codec, DType dtype, PieceTable table, double prescale,
+              std::byte* message) override {
+    check_float(dtype, true);
+    if (codec.format == Format::kElements) return pack(stream, dtype, table, prescale, message);
+    if (table.runs == 0) return;
+    launch(kernels_for(codec.format).encode, grid_of(table), kThreads, 0, stream, blocks_of(codec), dtype, table,
+           static_cast<float>(prescale), bytes_at(message), saturated_.address());
+  }
+
+  void decode(Stream stream, const DeviceCodec& codec, DType dtype, PieceTable table, const std::byte* message) override {
+    check_float(dtype, true);
+    if (codec.format == Format::kElements) return unpack(stream, dtype, table, 1.0, 1.0, message);
+    if (table.runs == 0) return;
+    launch(kernels_for(codec.format).decode, grid_of(table), kThreads, 0, stream, blocks_of(codec), dtype, table,
+           bytes_at(message));
+  }
+
+  void reduce(Stream stream, PieceTable table, const DeviceReduction& asked) override {
+    check_float(asked.dtype, false);
+    const Reduction reduction = checked(asked);
+    if (table.runs == 0) return;
+    if (!reduction.sums_codes && !reduction.result_is_codes) {
+      launch(sum_kernel(), grid_of(table), kThreads, 0, stream, table, reduction);
+      return;
+    }
+    const DeviceCodec& codec = reduction.result_is_codes ? asked.out : asked.in;
+    launch(kernels_for(codec.format).reduce, grid_of(table), kThreads, 0, stream, blocks_of(codec), table, reduction,
+           saturated_.address());
+  }
+
+  void pack(Stream stream, DType dtype, PieceTable table, double prescale, std::byte* message) override {
+    if (table.runs == 0) return;
+    launch(move_kernel(dtype), grid_of(table), kMoveThreads, 0, stream, table, ElementScale{prescale, 1}, false, bytes_at(message));
+  }
+
+  void unpack(Stream stream, DType dtype, PieceTable table, double factor, double divisor, const std::byte* message) override {
+    const bool divides = !is_float(dtype) && dtype != DType::kBool && factor == 1.0;
+    const ElementScale scale = divides ? ElementScale{1.0, static_cast<int64_t>(divisor)} : ElementScale{factor / divisor, 1};
+    if (table.runs == 0) return;
+    launch(move_kernel(dtype), grid_of(table), kMoveThreads, 0, stream, table, scale, true, const_cast<uint8_t*>(bytes_at(message)));
+  }
+
+  int64_t take_saturated() override { return saturated_.take(); }
+
+ private:
+  static Reduction checked(const DeviceReduction& asked) {
+    Reduction reduction;
+    reduction.dtype = asked.dtype;
+    reduction.sums_codes = asked.in.format != Format::kElements;
+    reduction.result_is_codes = asked.result != nullptr && asked.out.format != Format::kElements;
+    reduction.to_destination = asked.to_destination;
+    reduction.prescale = static_cast<float>(asked.prescale);
+    reduction.factor = static_cast<float>(asked.factor / asked.divisor);
+    reduction.result = bytes_at(asked.result);
+    reduction.count = static_cast<int>(asked.messages.size());
+    if (asked.messages.empty() || asked.messages.size() > kMostContributions) {
+      throw InvalidArgument("a GPU sums 1 to " + std::to_string(kMostContributions) + " contributions at once, not " +
+                            std::to_string(asked.messages.size()));
+    }
+    if (reduction.sums_codes && reduction.result_is_codes && asked.in != asked.out) {
+      throw InvalidArgument("a GPU does not recode: contributions and result must be of one codec");
+    }
+    for (size_t i = 0; i < asked.messages.size(); ++i) {
+      reduction.messages[i] = bytes_at(asked.messages[i]);
+      if (reduction.sums_codes && reduction.messages[i] == nullptr) {
+        throw InvalidArgument("contribution " + std::to_string(i) + " has no codes");
+      }
+    }
+    return reduction;
+  }
+
+  SaturationCounter saturated_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceKernels> make_device_kernels() { return std::make_unique<Kernels>(); }
+
+}  // namespace hvd

@@ -1,0 +1,83 @@
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <mutex>
+#include <string_view>
+
+#include "base/error.h"
+#include "device/device_library.h"
+
+namespace hvd {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kHowToBuild[] =
+    "reinstall it where CUDA's compiler is found, with HOROVOD_WITH_CUDA=1, which says what is missing (docs/gpu.md)";
+
+// A process has one CUDA, so one library: which it is, and what it gave, is of the process and not of an engine.
+struct Opened {
+  std::mutex mutex;
+  std::string named;  // instead of the library beside this one
+  DeviceLibrary* library = nullptr;
+};
+
+Opened& opened() {
+  static Opened state;
+  return state;
+}
+
+fs::path library_path(const std::string& named) {
+  if (!named.empty()) return named;
+  Dl_info info{};
+  dladdr(reinterpret_cast<void*>(&device_library), &info);
+  return fs::path(info.dli_fname).parent_path() / "libhorovod_cuda.so";
+}
+
+DeviceLibrary* open_library(const fs::path& path) {
+  std::error_code ignored;  // not there is an answer, not an error
+  if (!fs::exists(path, ignored)) {
+    throw InvalidArgument("this horovod was built without CUDA (there is no " + path.string() +
+                          "), so it cannot work on tensors of a GPU; " + kHowToBuild);
+  }
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    throw InvalidArgument(std::string("cannot load the CUDA part of horovod: ") + dlerror() + "; " + kHowToBuild);
+  }
+  const auto* built_from = static_cast<const char*>(dlsym(handle, kDeviceInterface));
+  if (built_from == nullptr || std::string_view(built_from) != HOROVOD_DEVICE_INTERFACE) {
+    throw InvalidArgument(path.string() + " is of another build than the rest of horovod (interface " +
+                          (built_from == nullptr ? "unknown" : built_from) + ", not " + HOROVOD_DEVICE_INTERFACE +
+                          "); " + kHowToBuild);
+  }
+  const auto open = reinterpret_cast<OpenDeviceLibrary>(dlsym(handle, kOpenDeviceLibrary));
+  if (open == nullptr) throw InvalidArgument(path.string() + " is damaged: it lacks " + kOpenDeviceLibrary);
+  std::string error;
+  DeviceLibrary* library = open(&error);
+  if (library == nullptr) throw InvalidArgument("CUDA does not work on this machine: " + error);
+  return library;
+}
+
+}  // namespace
+
+bool device_library_is_installed() {
+  std::lock_guard lock(opened().mutex);
+  std::error_code ignored;
+  return fs::exists(library_path(opened().named), ignored);
+}
+
+DeviceLibrary& device_library() {
+  std::lock_guard lock(opened().mutex);
+  if (opened().library == nullptr) opened().library = open_library(library_path(opened().named));
+  return *opened().library;
+}
+
+void use_device_library(const std::string& path) {
+  std::lock_guard lock(opened().mutex);
+  if (opened().library != nullptr && opened().named != path) {
+    throw InvalidArgument("another CUDA library is in use already; name " + path + " before the first tensor of a GPU");
+  }
+  opened().named = path;
+}
+
+}  // namespace hvd

@@ -1,0 +1,135 @@
+#include "schedule/device_executor.h"
+
+#include <chrono>
+#include <utility>
+
+#include "base/cpu_time.h"
+#include "device/device_library.h"
+#include "schedule/observed.h"
+#include "schedule/rank_gpu.h"
+
+namespace hvd {
+
+DeviceExecutor::DeviceExecutor(Workbench& bench)
+    : Operations(bench),
+      collectives_(make_device_collectives(device_library(), bench.surroundings.gpu.workspace(), bench.context,
+                                           bench.route_rules, bench.surroundings.settings.gpu_transport)) {}
+
+Result DeviceExecutor::run(std::span<Agreed> together) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto cpu_start = cpu_time_of_this_thread();
+  Device& device = collectives_->device();
+  DeviceWork work;
+  const WatchedPhases watched(bench_.context);  // the work that notes them goes, too
+  begin(together, work);
+  Result result = carry_out(together);
+  work.story.route = std::exchange(route_, "");
+  work.story.reason = std::exchange(reason_, "");
+  work.done = device.record(collectives_->stream());
+  if (result.data != nullptr) work.memory.push_back(result.data);
+  result.device = &device;
+  result.done = work.done;
+  result.lent = bench_.surroundings.in_flight.lent();
+  bench_.surroundings.in_flight.add(std::move(work));
+  bench_.count(together, start, cpu_start);
+  for (const Agreed& agreed : together) {
+    bench_.counters.gpu_operations += static_cast<int64_t>(agreed.submission.tensors.size());
+  }
+  return result;
+}
+
+// Everything up to the operation itself: the GPU waits until its tensors are ready.
+void DeviceExecutor::begin(std::span<Agreed> together, DeviceWork& work) {
+  Device& device = collectives_->device();
+  const Stream stream = collectives_->stream();
+  work.description = description_of(together);
+  work.collectives = collectives_.get();
+  work.counters = &bench_.counters;
+  work.listening = bench_.listening();
+  if (!work.listening.empty()) {
+    set_clock();
+    work.operations = observed(together, bench_.label);
+    work.story.begin = std::chrono::steady_clock::now();
+    watch(together.front().submission.request, work);
+  }
+  for (Agreed& agreed : together) {
+    for (const Event& ready : agreed.submission.ready) device.wait(stream, ready);
+    if (agreed.submission.handle == 0) furnish(agreed.submission, work);
+  }
+  work.begun = device.record(stream);
+}
+
+void DeviceExecutor::set_clock() {
+  InFlight& in_flight = bench_.surroundings.in_flight;
+  if (!in_flight.needs_clock()) return;
+  const Event now = collectives_->device().record(collectives_->stream());
+  bench_.surroundings.gpu.workspace()->await(now);  // idle, or this is the first that somebody watches
+  in_flight.set_clock(now);
+}
+
+DeviceMemory DeviceExecutor::allocate(size_t bytes) {
+  return bench_.surroundings.in_flight.lent()->take(collectives_->device(), bytes);
+}
+
+// The zeros with which a rank that has joined takes part.
+void DeviceExecutor::furnish(Submission& stand_in, DeviceWork& work) {
+  size_t bytes = 0;
+  for (size_t t = 0; t < stand_in.tensors.size(); ++t) bytes += padded(static_cast<size_t>(stand_in.request.bytes_of(t)));
+  if (bytes == 0) return;
+  const DeviceMemory zeros = allocate(bytes);
+  collectives_->device().fill(collectives_->stream(), zeros.get(), 0, bytes);
+  place(&stand_in, zeros.get());
+  work.memory.push_back(zeros);
+}
+
+// On NCCL's routes the host does nothing but enqueue. On its own it works on the tensors, phase by phase.
+void DeviceExecutor::watch(const Request& request, DeviceWork& work) {
+  if (bench_.context.group.size() == 1) return;
+  work.story.activities.push_back({activity(Phase::kCommunicate, request, "nccl"), work.story.begin, {}});
+  bench_.context.on_phase = [this, &request, is_first = true, &activities = work.story.activities](Phase phase) mutable {
+    std::string name = activity(phase, request, bench_.context.group.transport_name());
+    if (std::exchange(is_first, false)) activities.clear();
+    if (!activities.empty() && activities.back().name == name) return;
+    activities.push_back({std::move(name), std::chrono::steady_clock::now(), {}});
+  };
+}
+
+void DeviceExecutor::allreduce(std::span<const Agreed> together, DType dtype) {
+  const std::vector<BucketTensor> tensors = bench_.tensors_of(together, dtype);
+  BucketReduction reduction = reduction_of(together.front().submission, dtype, bench_.context.group.size());
+  bench_.counters.buckets += 1;
+  if (reduction.op == ReduceOp::kAdasum) return collectives_->adasum(tensors, reduction);
+  const DeviceChoice choice = collectives_->choose(tensors, reduction);
+  if (!choice.is_encoded) reduction.codec = nullptr;
+  HVD_LOG(bench_.surroundings.log, kDebug,
+          "allreduce of " << tensors.size() << " tensors on GPU " << collectives_->device().index() << ", codec "
+                          << (reduction.codec ? reduction.codec->name() : "none") << ", route " << name_of(choice.route)
+                          << " (" << choice.why << ")");
+  route_ = name_of(choice.route);
+  reason_ = choice.why;
+  collectives_->allreduce(tensors, reduction, choice);
+  bench_.count_dropped(together);
+}
+
+void DeviceExecutor::reducescatter(std::span<const Agreed> together, DType dtype) {
+  const BucketReduction reduction = reduction_of(together.front().submission, dtype, bench_.context.group.size());
+  collectives_->reducescatter(bench_.parts_of(together, dtype), reduction);
+  bench_.counters.buckets += 1;
+}
+
+void DeviceExecutor::allgather(const void* own, std::span<const size_t> bytes, std::byte* all) {
+  collectives_->allgather(own, bytes, all);
+}
+
+void DeviceExecutor::broadcast(int root, void* data, size_t bytes) { collectives_->broadcast(root, data, bytes); }
+
+void DeviceExecutor::alltoall(const void* source, std::span<const size_t> sent, std::span<const size_t> received,
+                              std::byte* destination) {
+  collectives_->alltoall(source, sent, received, destination);
+}
+
+void DeviceExecutor::copy(void* to, const void* from, size_t bytes) {
+  collectives_->device().copy(collectives_->stream(), to, from, bytes);
+}
+
+}  // namespace hvd

@@ -1,0 +1,77 @@
+// What the GPU has been given and has not done: who wants to hear of its end, what memory it uses, and whether something has
+// failed meanwhile. All of it is done in the order in which it was added. Engine thread only.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collective/device/device_collectives.h"
+#include "device/attention.h"
+#include "observe/counters.h"
+#include "observe/listener.h"
+#include "schedule/lent_memory.h"
+
+namespace hvd {
+
+struct DeviceWork {
+  std::string description;  // "'allreduce.x' and 3 others, 1200 bytes"
+  DeviceCollectives* collectives = nullptr;
+  Counters* counters = nullptr;
+  Event begun, done;                           // its tensors are ready, and the work before it is done; and it is
+  std::vector<std::shared_ptr<void>> memory;   // of stand-ins and results
+
+  std::vector<Listener*> listening;  // if there are none, the rest is empty
+  std::vector<ObservedOperation> operations;
+  GpuWork story;  // so far: it begins when it is enqueued, and its activities have not ended
+};
+
+class InFlight {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  // The rank is for errors.
+  explicit InFlight(int rank) : rank_(rank), lent_(std::make_shared<LentMemory>()) {}
+
+  void add(DeviceWork work);
+  // Before the first work that is watched is enqueued on an idle stream: by which the GPU's clock and the host's compare.
+  bool needs_clock() const { return work_.empty() || clock_ == nullptr; }
+  void set_clock(Event now);  // has just come
+  // Forgets what is done, and tells of it. Returns what has failed; empty while all is well.
+  std::string look();
+  // The same without forgetting anything: in the middle of an operation.
+  std::string failure() const;
+  // So much that no more should be added: a host far ahead of its GPU gains nothing, and would have to wait for memory
+  // and room in the GPU's queues without hearing of failures.
+  bool is_full() const { return work_.size() >= kMost || (!work_.empty() && lent_->has_surplus()); }
+  // How long the engine may sleep before it looks again.
+  std::chrono::microseconds until_next_look() const;
+  // Returns when all is done, with an empty string; or what has failed, which it also is when nothing gets done for long.
+  // Meanwhile it calls `attend`.
+  std::string finish(const Attention& attend = [] {});
+  // After a failure: whatever happens to it, nobody wants to know.
+  void forget();
+
+  const std::shared_ptr<LentMemory>& lent() const { return lent_; }
+  int watched() const { return watched_; }  // any thread: how much of it is listened to
+
+ private:
+  static constexpr size_t kMost = 24;
+
+  void end(DeviceWork& work);
+  TimePoint time_of(Device& device, const Event& event) const;
+
+  const int rank_;
+  std::deque<DeviceWork> work_;
+  TimePoint last_added_;
+  std::atomic<int> watched_{0};
+  const std::shared_ptr<LentMemory> lent_;
+  Event clock_;           // came at clock_time_
+  TimePoint clock_time_;
+  TimePoint last_done_;   // end of the last work that was watched
+};
+
+}  // namespace hvd

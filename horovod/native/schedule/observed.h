@@ -1,0 +1,27 @@
+// How operations appear to listeners and in errors.
+#pragma once
+
+#include <exception>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collective/context.h"
+#include "observe/listener.h"
+#include "schedule/workbench.h"
+
+namespace hvd {
+
+// A group's members appear singly, as <name>_<i>of<n>.
+std::vector<ObservedOperation> observed(std::span<const Agreed> together, const std::string& label);
+
+// "'allreduce.x' and 3 others, 1200 bytes", for errors.
+std::string description_of(std::span<const Agreed> together);
+
+// "'allreduce.x' and 3 others, 1200 bytes, failed on rank 1: ..."
+std::string failure_text(const std::string& description, int rank, const std::exception& error);
+
+// What a collective's phase is called, in Horovod's words where it has some; `carrier` moves the bytes: "mpi".
+std::string activity(Phase phase, const Request& request, const char* carrier);
+
+}  // namespace hvd

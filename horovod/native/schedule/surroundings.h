@@ -1,0 +1,27 @@
+// What all process sets of an engine share. The engine owns it, and outlives them.
+#pragma once
+
+#include <vector>
+
+#include "base/log.h"
+#include "base/settings.h"
+#include "base/simd.h"
+#include "observe/listener.h"
+#include "transport/transport.h"
+
+namespace hvd {
+
+class InFlight;
+class RankGpu;
+
+struct Surroundings {
+  Transport& transport;
+  const Settings& settings;
+  const Log& log;
+  std::vector<Listener*> listeners;
+  SimdLevel simd;
+  RankGpu& gpu;
+  InFlight& in_flight;
+};
+
+}  // namespace hvd

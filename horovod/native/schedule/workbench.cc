@@ -1,0 +1,130 @@
+#include "schedule/workbench.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/cpu_time.h"
+
+namespace hvd {
+namespace {
+
+// Rank r's rows of a reduce-scatter: the first `rows % size` ranks have one more.
+Range rows_of(int64_t rows, int r, int size) {
+  const int64_t each = rows / size, longer = rows % size;
+  const int64_t begin = r * each + std::min<int64_t>(r, longer);
+  return {begin, begin + each + (r < longer ? 1 : 0)};
+}
+
+RouteRules route_rules_of(const Surroundings& s) {
+  return {algorithm_named(s.settings.allreduce_algorithm), s.settings.deterministic,
+          s.settings.deterministic ? LinkCosts() : s.transport.links()};
+}
+
+}  // namespace
+
+std::vector<DType> dtypes_in(std::span<const Agreed> together) {
+  std::vector<DType> dtypes;
+  for (const DType dtype : together.front().submission.request.dtypes) {
+    if (std::find(dtypes.begin(), dtypes.end(), dtype) == dtypes.end()) dtypes.push_back(dtype);
+  }
+  return dtypes;
+}
+
+std::vector<size_t> bytes_of(std::span<const int64_t> rows, int64_t bytes_of_a_row) {
+  std::vector<size_t> bytes;
+  for (const int64_t count : rows) bytes.push_back(static_cast<size_t>(count * bytes_of_a_row));
+  return bytes;
+}
+
+size_t sum(const std::vector<size_t>& values) { return std::accumulate(values.begin(), values.end(), size_t{0}); }
+
+GatherLayout gather_layout(const Agreed& agreed, size_t ranks) {
+  const Request& request = agreed.submission.request;
+  GatherLayout layout;
+  for (size_t t = 0; t < request.shapes.size(); ++t) {
+    layout.bytes.push_back(bytes_of({agreed.rows.data() + t * ranks, ranks}, request.row_bytes_of(t)));
+    layout.offsets.push_back(padded(layout.total));
+    layout.total = layout.offsets.back() + sum(layout.bytes.back());
+  }
+  return layout;
+}
+
+Workbench::Workbench(const Surroundings& shared, std::vector<int> members, std::string prefix, Counters& counts)
+    : surroundings(shared),
+      ranks(std::move(members)),
+      label(std::move(prefix)),
+      route_rules(route_rules_of(shared)),
+      counters(counts),
+      context(RankGroup(shared.transport, ranks), shared.simd) {}
+
+std::vector<BucketTensor> Workbench::tensors_of(std::span<const Agreed> together, DType dtype) {
+  std::vector<BucketTensor> tensors;
+  const int rank = context.group.rank();
+  for (const Agreed& agreed : together) {
+    for (const auto& [tensor, t] : bucket_tensors_of(agreed.submission, dtype, rank, draw_keys)) {
+      tensors.push_back(tensor);
+    }
+  }
+  return tensors;
+}
+
+std::vector<std::vector<BucketTensor>> Workbench::parts_of(std::span<const Agreed> together, DType dtype) {
+  const int size = context.group.size(), rank = context.group.rank();
+  std::vector<std::vector<BucketTensor>> by_rank(static_cast<size_t>(size));
+  for (const Agreed& agreed : together) {
+    for (const auto& [tensor, t] : bucket_tensors_of(agreed.submission, dtype, rank, draw_keys)) {
+      const int64_t row = agreed.submission.request.row_bytes_of(t) / static_cast<int64_t>(size_of(dtype));
+      for (int r = 0; r < size; ++r) {
+        const Range rows = rows_of(agreed.submission.tensors[t].shape[0], r, size);
+        BucketTensor part = tensor;
+        part.offset = rows.begin * row;
+        part.count = rows.count() * row;
+        part.source = static_cast<const std::byte*>(tensor.source) + part.offset * static_cast<int64_t>(size_of(dtype));
+        if (r != rank) part.destination = nullptr;
+        by_rank[static_cast<size_t>(r)].push_back(part);
+      }
+    }
+  }
+  return by_rank;
+}
+
+int Workbench::root_of(const Agreed& agreed) const {
+  return static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), agreed.submission.request.root) - ranks.begin());
+}
+
+std::vector<Listener*> Workbench::listening() const {
+  std::vector<Listener*> some;
+  std::copy_if(surroundings.listeners.begin(), surroundings.listeners.end(), std::back_inserter(some),
+               [](const Listener* listener) { return listener->is_listening(); });
+  return some;
+}
+
+void Workbench::count_dropped(std::span<const Agreed> together) {
+  for (const Agreed& agreed : together) {
+    for (const TensorRef& tensor : agreed.submission.tensors) {
+      const int64_t dropped = tensor.feedback ? tensor.feedback->take_dropped() : 0;
+      if (dropped == 0) continue;
+      counters.residuals_dropped += dropped;
+      HVD_LOG(surroundings.log, kInfo, "'" << agreed.submission.request.name << "': error feedback of " << dropped
+                               << " elements begins anew, as other ranks encode them now");
+    }
+  }
+}
+
+void Workbench::count(std::span<const Agreed> together, std::chrono::steady_clock::time_point start,
+                     std::chrono::nanoseconds cpu_start) {
+  using std::chrono::duration_cast, std::chrono::microseconds;
+  counters.collective_microseconds += duration_cast<microseconds>(std::chrono::steady_clock::now() - start).count();
+  counters.collective_cpu_microseconds += duration_cast<microseconds>(cpu_time_of_this_thread() - cpu_start).count();
+  counters.wire_bytes = context.wire_bytes;
+  for (const Agreed& agreed : together) {
+    const Submission& submission = agreed.submission;
+    counters.operations += static_cast<int64_t>(std::max<size_t>(submission.tensors.size(), 1));
+    counters.tensor_bytes += submission.request.bytes();
+    if (submission.handle != 0) {
+      counters.waiting_microseconds += duration_cast<microseconds>(start - submission.submitted).count();
+    }
+  }
+}
+
+}  // namespace hvd

@@ -1,0 +1,65 @@
+// What an executor works with, be the tensors in CPU memory or on a GPU: agreed submissions as collectives take them, and
+// what is counted and told of them. Engine thread only.
+#pragma once
+
+#include <chrono>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collective/bucket_tensor.h"
+#include "collective/context.h"
+#include "collective/route.h"
+#include "observe/counters.h"
+#include "schedule/bucket_tensors.h"
+#include "schedule/draw_keys.h"
+#include "schedule/submission.h"
+#include "schedule/surroundings.h"
+
+namespace hvd {
+
+// An agreed submission and what the verdict says about it.
+struct Agreed {
+  Submission submission;
+  std::vector<int64_t> rows;  // allgather: first dimensions, tensor by tensor and in that by rank; join: the last rank
+};
+
+// The dtypes of a bucket, each once. Fused requests have one in common; only a group alone has several.
+std::vector<DType> dtypes_in(std::span<const Agreed> together);
+std::vector<size_t> bytes_of(std::span<const int64_t> rows, int64_t bytes_of_a_row);
+size_t sum(const std::vector<size_t>& values);
+
+// Where an allgather's tensors lie, each the rows of all ranks, in one piece of memory.
+struct GatherLayout {
+  std::vector<std::vector<size_t>> bytes;  // by tensor, by rank
+  std::vector<size_t> offsets;             // by tensor
+  size_t total = 0;
+};
+GatherLayout gather_layout(const Agreed& agreed, size_t ranks);
+
+struct Workbench {
+  // `ranks` are the set's, by their number in the job; `label` precedes names shown to listeners.
+  Workbench(const Surroundings& surroundings, std::vector<int> ranks, std::string label, Counters& counters);
+
+  // The tensors of one dtype, of all that are carried out together.
+  std::vector<BucketTensor> tensors_of(std::span<const Agreed> together, DType dtype);
+  // Of a reduce-scatter: for each rank the parts that it gets.
+  std::vector<std::vector<BucketTensor>> parts_of(std::span<const Agreed> together, DType dtype);
+  // A broadcast's root as the group numbers it.
+  int root_of(const Agreed& agreed) const;
+
+  std::vector<Listener*> listening() const;
+  void count_dropped(std::span<const Agreed> together);
+  void count(std::span<const Agreed> together, std::chrono::steady_clock::time_point start,
+             std::chrono::nanoseconds cpu_start);
+
+  const Surroundings surroundings;
+  const std::vector<int> ranks;
+  const std::string label;
+  const RouteRules route_rules;
+  Counters& counters;
+  CollectiveContext context;
+  DrawKeys draw_keys;
+};
+
+}  // namespace hvd

@@ -1,0 +1,78 @@
+"""Tells a rank of `horovodrun --ddp` its place, in the variables that torchrun sets, and becomes its command.
+
+Started by its path, as `ddp_rank.py HOSTS COMMAND...`: standard library only. What is the same for all ranks
+(MASTER_ADDR, WORLD_SIZE, ...: see `rendezvous`) is in the environment already.
+
+    HOSTS := host ("/" host)*          in the order in which ranks fill them
+    host  := ranks ":" interfaces      names, comma-separated, for gloo; nothing leaves the choice to it
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from itertools import accumulate
+
+LOCAL_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+
+
+def place_of(hosts: str, rank: int, local_rank: int, local_size: int) -> dict[str, str]:
+    """The variables of this rank. ValueError when the MPI placed it other than host after host."""
+    listed = [host.partition(":") for host in hosts.split("/")]
+    ends = list(accumulate(int(size) for size, _, _ in listed))
+    group = next(number for number, end in enumerate(ends) if rank < end)
+    size, _, interfaces = listed[group]
+    first = ends[group] - int(size)
+    if (local_rank, local_size) != (rank - first, int(size)):
+        raise ValueError(
+            f"rank {rank} is process {local_rank} of {local_size} on its host, and torchrun's order makes it "
+            f"process {rank - first} of {size}. Fill hosts one after the other: leave out what "
+            "--binding-args or --mpi-args say about it (--map-by, --rank-by, a rankfile)"
+        )
+    place = {"RANK": rank, "ROLE_RANK": rank, "LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": local_size}
+    place |= {"GROUP_RANK": group, "NODE_RANK": group}
+    gloo = {"GLOO_SOCKET_IFNAME": interfaces} if interfaces else {}
+    return {**{name: str(number) for name, number in place.items()}, **gloo}
+
+
+def defaults(local_size: int) -> dict[str, str]:
+    """What is set unless the user has set it: a rank starts a thread per core otherwise."""
+    return {"OMP_NUM_THREADS": "1"} if local_size > 1 else {}
+
+
+def main(hosts: str, command: list[str]) -> None:
+    """Become the command. Does not return."""
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    from horovod.runner.rank import NOT_EXECUTABLE, NOT_FOUND, place_among_ranks
+
+    rank, local_size = place_among_ranks()
+    try:
+        place = place_of(hosts, rank, _local_rank(os.environ), local_size)
+    except ValueError as error:
+        sys.exit(f"horovodrun --ddp: {error}")
+    given = {name: os.environ[name] for name in ("GLOO_SOCKET_IFNAME",) if name in os.environ}
+    environment = {**defaults(local_size), **os.environ, **place, **given}
+    try:
+        os.execvpe(command[0], command, environment)
+    except OSError as error:
+        path = (
+            f" (PATH is {environment.get('PATH', 'empty')})" if isinstance(error, FileNotFoundError) else ""
+        )
+        why = f"horovodrun --ddp: the command {command[0]} cannot be started: {error.strerror}{path}"
+        print(why, file=sys.stderr, flush=True)
+        sys.exit(NOT_EXECUTABLE if isinstance(error, PermissionError) else NOT_FOUND)
+
+
+def _local_rank(environment: Mapping[str, str]) -> int:
+    text = next((environment[name] for name in LOCAL_RANK_VARIABLES if name in environment), None)
+    if text is None:
+        raise ValueError(
+            f"this mpirun sets none of {', '.join(LOCAL_RANK_VARIABLES)}, so ranks cannot be numbered within "
+            "their hosts; use Open MPI, MPICH or Intel MPI"
+        )
+    return int(text)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,129 @@
+"""`horovodrun --ddp`: where ranks of torch.distributed meet, and what all of them are told, as by torchrun.
+
+What differs from rank to rank is told by `ddp_rank`, which every rank runs before its command.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any
+
+from horovod.runner import ddp_rank, host_agent, preflight
+from horovod.runner.errors import LaunchError
+from horovod.runner.hosts import is_local
+from horovod.runner.networks import Description
+from horovod.runner.place import Place
+from horovod.runner.remote_hosts import HERE, Prepared
+from horovod.runner.settings import DDP_COMPRESSION
+
+# What torch asks of the packages that are installed when it is imported.
+AUTOLOAD, TORCH_GROUP, PACKAGE = "TORCH_DEVICE_BACKEND_AUTOLOAD", "torch.backends", "horovod"
+LOOPBACK, HIGHEST_PORT = "127.0.0.1", 65535
+OPTIONS_OF_IT = ("master_addr", "master_port")
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """`address` and `port` of rank 0's host, ranks and gloo's interfaces of each host, in order of ranks."""
+
+    address: str
+    port: int
+    hosts: tuple[tuple[int, tuple[str, ...]], ...]
+
+    def start_words(self) -> tuple[str, ...]:
+        """What stands before the command of each rank."""
+        told = "/".join(f"{ranks}:{','.join(interfaces)}" for ranks, interfaces in self.hosts)
+        return (sys.executable, "-I", "-S", ddp_rank.__file__, told)
+
+    def variables(self, run_id: str) -> dict[str, str]:
+        """What all ranks are told. The run's id tells libraries that ask for it that ranks are started."""
+        size = str(sum(ranks for ranks, _ in self.hosts))
+        return {
+            "MASTER_ADDR": self.address,
+            "MASTER_PORT": str(self.port),
+            "WORLD_SIZE": size,
+            "ROLE_WORLD_SIZE": size,
+            "ROLE_NAME": "default",
+            "GROUP_WORLD_SIZE": str(len(self.hosts)),
+            "TORCHELASTIC_RUN_ID": run_id,
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "0",
+            "TORCHELASTIC_USE_AGENT_STORE": "False",
+        }
+
+
+def refuse_without_ddp(given: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """LaunchError for flags that say how --ddp meets where --ddp is not asked for."""
+    for name in OPTIONS_OF_IT:
+        if name in given and not values.get("ddp"):
+            flag = f"--{name.replace('_', '-')}"
+            raise LaunchError(f"{flag} says where the ranks of --ddp meet; give --ddp too, or leave it out")
+
+
+def compression_warning(environment: Mapping[str, str]) -> str:
+    """Why HOROVOD_DDP_COMPRESSION would not count in scripts that say nothing of it; "" where it does."""
+    if environment.get(DDP_COMPRESSION, "none") in ("", "none"):
+        return ""
+    why = ""
+    if environment.get(AUTOLOAD, "1") != "1":
+        why = f"{AUTOLOAD}={environment[AUTOLOAD]} keeps torch from loading it: unset that variable"
+    elif PACKAGE not in {point.name for point in entry_points(group=TORCH_GROUP)}:
+        why = (
+            "this installation of horovod does not announce itself to torch: install it again (pip install .)"
+        )
+    if not why:
+        return ""
+    return f"gradients will not be compressed, as {why}, or start the script by python -m horovod.torch.ddp"
+
+
+def of(values: Mapping[str, Any], place: Place, prepared: Prepared) -> Rendezvous:
+    """Where the ranks of this job meet. LaunchError when the port that the user named is taken there."""
+    described = dict(zip(place.names(), prepared.descriptions, strict=False))
+    ways = prepared.choice.networks
+    along = [_along(described.get(_key(host.name)), ways) for host in place.hosts]
+    address = values.get("master_addr") or _address(place, along[0])
+    port = _port(place, values.get("master_port", 0))
+    interfaces = [tuple(dict.fromkeys(name for name, _ in ends)) for ends in along]
+    if not prepared.descriptions:  # nobody was asked: as the user has it
+        interfaces = [prepared.choice.interfaces] * len(place.hosts)
+    return Rendezvous(address, port, tuple(zip((h.slots for h in place.hosts), interfaces, strict=True)))
+
+
+def _key(name: str) -> str:
+    return HERE if is_local(name) else name
+
+
+def _along(description: Description | None, ways: tuple[str, ...]) -> list[tuple[str, str]]:
+    return description.along(ways) if description is not None else []
+
+
+def _address(place: Place, along: list[tuple[str, str]]) -> str:
+    if len(place.names()) == 1:
+        return LOOPBACK
+    if along:
+        return along[0][1]
+    first = place.hosts[0].name  # no network was found, of which there was a warning
+    return socket.gethostname() if is_local(first) else first
+
+
+def _port(place: Place, wanted: int) -> int:
+    """`wanted`, or else one that is free on rank 0's host (where it cannot be asked: on this one)."""
+    first = place.hosts[0].name
+    if wanted > HIGHEST_PORT:
+        raise LaunchError(f"--master-port {wanted}: ports end at {HIGHEST_PORT}")
+    if is_local(first) or place.shell is None:
+        port = host_agent.free_port(wanted) if is_local(first) or not wanted else wanted
+    else:
+        port = preflight.free_port(first, wanted, place.shell)
+    if port == 0 and wanted:
+        raise LaunchError(
+            f"--master-port {wanted} is in use on {first}, where rank 0 would listen; name another, or "
+            "leave it out: then a free one is chosen"
+        )
+    if port == 0:
+        raise LaunchError(f"{first} has no free port for rank 0 to listen at; name one with --master-port")
+    return port

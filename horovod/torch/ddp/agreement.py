@@ -1,0 +1,61 @@
+"""What ranks must agree about, and what they are told when they do not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+
+__all__ = [
+    "DIGEST_BYTES", "RanksDisagree", "check_agreement", "digest_of", "terms_as_bytes", "terms_from_bytes",
+]
+
+DIGEST_BYTES = 32
+MOST_SAID = 3  # terms about which ranks disagree that are told
+
+
+class RanksDisagree(ValueError):
+    """Ranks were given different things. All ranks raise it, and go on together if they are told to."""
+
+
+def digest_of(terms: Mapping[str, str]) -> bytes:
+    """DIGEST_BYTES bytes that are the same where the terms are."""
+    return hashlib.sha256(terms_as_bytes(terms)).digest()
+
+
+def terms_as_bytes(terms: Mapping[str, str]) -> bytes:
+    return json.dumps(dict(terms)).encode()
+
+
+def terms_from_bytes(text: bytes) -> dict[str, str]:
+    terms: dict[str, str] = json.loads(text)
+    return terms
+
+
+def check_agreement(terms_by_rank: Sequence[Mapping[str, str]]) -> None:
+    """RanksDisagree, the same on all ranks, unless all ranks have the same terms in the same order."""
+    first = terms_by_rank[0]
+    if all(list(terms.items()) == list(first.items()) for terms in terms_by_rank):
+        return
+    names = list(dict.fromkeys(name for terms in terms_by_rank for name in terms))
+    differing = [name for name in names if len({terms.get(name) for terms in terms_by_rank}) > 1]
+    said = [f"{name}: {_by_rank([terms.get(name) for terms in terms_by_rank])}" for name in differing]
+    if not said:
+        said = [f"order: {_by_rank([', '.join(terms) for terms in terms_by_rank])}"]
+    more = [f"and {len(said) - MOST_SAID} more"] if len(said) > MOST_SAID else []
+    raise RanksDisagree(
+        f"ranks disagree about the compression: {'; '.join(said[:MOST_SAID] + more)}. "
+        "Every rank must be given the same."
+    )
+
+
+def _by_rank(values: Sequence[str | None]) -> str:
+    """'rank 0 has bit8, ranks 1, 2 have int8': who has what, by the first rank that has it."""
+    holders: dict[str | None, list[int]] = {}
+    for rank, value in enumerate(values):
+        holders.setdefault(value, []).append(rank)
+    return ", ".join(
+        f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))} "
+        f"{'have' if len(ranks) > 1 else 'has'} {'nothing' if value is None else value}"
+        for value, ranks in holders.items()
+    )

@@ -1,0 +1,147 @@
+"""The c10d backend "horovod": a process group of gloo and NCCL in which large sums travel compressed.
+
+    init_process_group("horovod")  ->  gloo for CPU tensors, NCCL for CUDA tensors (gloo where there is none)
+    all_reduce, SUM or AVG         ->  of large tensors by GroupReducer, as HOROVOD_COMPRESSION says
+
+All else goes to gloo or NCCL by torch's own code, which finds them registered here as in any other group.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from horovod.torch.ddp.callback_thread import CallbackThread
+from horovod.torch.ddp.delegates import register_gloo_and_nccl
+from horovod.torch.ddp.future_work import FutureWork
+from horovod.torch.ddp.large_sums import LargeSums, agree
+from horovod.torch.ddp.reducer import Gradient, GroupReducer
+from horovod.torch.reduce_ops import Average, Sum
+
+__all__ = ["HorovodProcessGroup"]
+
+# What torch's C++ looks for in Python first. Where it finds nothing it goes on with the interpreter locked,
+# and waits for gloo's queue, whose threads may wait for the interpreter to free a tensor. So all are found.
+LOOKED_FOR = (
+    *("allgather", "all_gather_single_coalesced", "allgather_into_tensor_coalesced"),
+    *("all_to_all_single", "alltoall_base", "barrier", "broadcast", "reduce_scatter"),
+    *("reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced", "send", "recv"),
+)
+
+
+class HorovodProcessGroup(dist.ProcessGroup):
+    """What ``init_process_group("horovod")`` and ``new_group(backend="horovod")`` make.
+
+    A collective of the group's ranks: they connect, and compare their settings. ValueError on all of them
+    when these differ, or say nothing that is served.
+
+    Args:
+        options: torch's, of the group: store, ranks, timeout.
+        nccl_options: ``pg_options`` of the caller, for NCCL; or None.
+    """
+
+    def __init__(self, options: Any, nccl_options: Any = None) -> None:
+        rank, size = options.group_rank, options.group_size
+        super().__init__(rank, size)  # type: ignore[call-arg]  # torch's stubs know the form with a store only
+        self._plain: Any = dist.ProcessGroup(rank, size)  # type: ignore[call-arg]  # same gloo, same NCCL
+        self._store = options.store
+        self._reducer: GroupReducer | None = None  # once there is something to compress
+        self._lock = threading.Lock()
+        self._callbacks = CallbackThread()
+        self._is_coalescing = False
+        agree(options.store, rank, size)
+        self._sums = LargeSums()
+        register_gloo_and_nccl([self, self._plain], options, nccl_options)
+
+    # Sums. Arguments are as torch's overloads have them: C++ passes tensors and options.
+
+    def allreduce(self, tensors: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        """Reduce a tensor in place over the ranks, compressed where it is one of the large sums."""
+        listed = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        op = _op(*args, **kwargs)
+        if not listed or not self._compresses(op, listed):
+            return self._plain.allreduce(tensors, *args, **kwargs)
+        return self._start(listed, op)
+
+    def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+        """Reduce tensors in place over the ranks, all compressed if each is one of the large sums."""
+        op = _op(*args, **kwargs)
+        if not tensors or not self._compresses(op, tensors):
+            return self._plain.allreduce_coalesced(tensors, *args, **kwargs)
+        return self._start(tensors, op)
+
+    def _compresses(self, op: Any, tensors: Sequence[torch.Tensor]) -> bool:
+        return (
+            self.size() > 1
+            and not self._is_coalescing
+            and (op == dist.ReduceOp.SUM or op == dist.ReduceOp.AVG)
+            and all(self._sums.include(tensor) for tensor in tensors)
+        )
+
+    def _start(self, tensors: Sequence[torch.Tensor], op: Any) -> dist.Work:
+        with self._lock:  # threads of a script may come with the first sums together
+            self._reducer = self._reducer or GroupReducer(self)
+        gradients = [
+            Gradient(f"sum.{number}", tensor, self._sums.compressor)
+            for number, tensor in enumerate(tensors)
+        ]
+        future = self._reducer.start(gradients, Average if op == dist.ReduceOp.AVG else Sum)
+        elements = sum(tensor.numel() for tensor in tensors)
+        what = f"rank {self.rank()}: compressed allreduce of {elements} elements"
+        return FutureWork(future, tensors, what, self._callbacks)
+
+    # What a subclass in Python has to say by itself.
+
+    def getBackendName(self) -> str:
+        """As it is called in ``init_process_group``."""
+        return "horovod"
+
+    def get_group_store(self) -> Any:
+        """The store in which the ranks have met."""
+        return self._store
+
+    def split_group(self, *args: Any, **kwargs: Any) -> Any:
+        """RuntimeError: there is ``torch.distributed.new_group``."""
+        raise RuntimeError('the backend "horovod" splits no group: use torch.distributed.new_group.')
+
+    def merge_remote_group(self, *args: Any, **kwargs: Any) -> Any:
+        """RuntimeError: there is ``torch.distributed.new_group``."""
+        raise RuntimeError('the backend "horovod" merges no groups: use torch.distributed.new_group.')
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self._plain._start_coalescing(device)
+        self._is_coalescing = True  # what NCCL gathers has one Work, which would not wait for a GroupReducer
+
+    def _end_coalescing(self, device: torch.device) -> Any:
+        self._is_coalescing = False
+        return self._plain._end_coalescing(device)
+
+    def shutdown(self) -> None:
+        """End the connections, after what is under way."""
+        if self._reducer is not None:
+            self._reducer.close()
+        self._callbacks.close()
+        super().shutdown()
+
+
+def _op(first: Any = dist.ReduceOp.SUM, *others: Any, opts: Any = None, op: Any = None, **kwargs: Any) -> Any:
+    """The reduce operation among an overload's arguments: options, or the operation itself."""
+    given = next(each for each in (opts, op, first) if each is not None)
+    return getattr(given, "reduceOp", given)
+
+
+def _forwarding(name: str) -> Callable[..., Any]:
+    def forward(self: HorovodProcessGroup, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._plain, name)(*args, **kwargs)
+
+    forward.__name__ = name
+    return forward
+
+
+for _name in LOOKED_FOR:
+    if hasattr(dist.ProcessGroup, _name):  # it depends on the release of torch
+        setattr(HorovodProcessGroup, _name, _forwarding(_name))

@@ -1,0 +1,66 @@
+"""Where callbacks of a process group's futures run: in a thread of theirs, one after the other.
+
+A callback may wait for another collective, as in torch's PowerSGD hook. In the thread that ends collectives
+it would wait for ever; in a thread for each, those of successive collectives would overtake each other, and
+what they start themselves would meet something else on other ranks.
+"""
+
+from __future__ import annotations
+
+import atexit
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+
+__all__ = ["CallbackThread"]
+
+_EXIT_SECONDS = 10.0
+
+
+class CallbackThread:
+    """Thread-safe. The thread begins with the first callback."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None  # guarded by _lock
+        _running.add(self)
+
+    def call(self, callback: Callable[[], None]) -> None:
+        """Have it called, after those that were given before."""
+        with self._lock:
+            if self._thread is None:
+                arguments = (self._calls,)
+                name = "horovod-ddp-callbacks"
+                self._thread = threading.Thread(target=_run, args=arguments, name=name, daemon=True)
+                self._thread.start()
+        self._calls.put(callback)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is a callback."""
+        return threading.current_thread() is self._thread
+
+    def close(self) -> None:
+        """End the thread after the callbacks it has been given; those of one that waits for long are left."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            self._calls.put(None)
+            if thread is not threading.current_thread():
+                thread.join(_EXIT_SECONDS)
+
+
+_running: weakref.WeakSet[CallbackThread] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_threads() -> None:
+    for each in list(_running):
+        each.close()
+
+
+def _run(calls: queue.SimpleQueue[Callable[[], None] | None]) -> None:
+    while (callback := calls.get()) is not None:
+        callback()

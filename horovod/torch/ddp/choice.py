@@ -1,0 +1,85 @@
+"""Whether compression pays, measured while training: ``may_turn_off=True``.
+
+After WARM_UP steps (DDP rebuilds its buckets after the first), steps with and without compression alternate,
+in the order of MEASURED. A step's time is that from its first bucket to the next step's first one: the whole
+of communication, optimizer, data and forward pass. Of each kind the median counts, and of all ranks the
+slowest one's, so that all choose alike.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+
+__all__ = ["Choice", "Trial"]
+
+WARM_UP = (True, True, False, False)  # whether a step is compressed
+MEASURED = (True, False, False, True) * 5
+
+_log = logging.getLogger("horovod.torch.ddp")
+
+
+class Choice(NamedTuple):
+    """What was chosen, and why: medians of the slowest rank's steps, in seconds."""
+
+    is_compressed: bool
+    compressed_seconds: float
+    plain_seconds: float
+
+    def __str__(self) -> str:
+        chosen = "on" if self.is_compressed else "off"
+        return (
+            f"compression is {chosen}: a step takes {1000 * self.compressed_seconds:.3g} ms with it and "
+            f"{1000 * self.plain_seconds:.3g} ms without (median of {len(MEASURED) // 2} each, slowest rank)"
+        )
+
+
+class Trial:
+    """Says of each step whether it is compressed, until there is a choice.
+
+    Args:
+        group: the ranks that choose together.
+        clock: seconds, from any beginning.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.choice: Choice | None = None
+        self._group, self._clock = group, clock
+        self._plan = WARM_UP + MEASURED
+        self._begins: list[float] = []
+
+    def begin_step(self, device: torch.device) -> bool:
+        """Whether the step that begins is compressed. Collective once, when all steps have been measured.
+
+        ``device`` is where gradients are; a GPU is waited for while steps are measured.
+        """
+        if self.choice is None:
+            if device.type != "cpu":
+                torch.accelerator.synchronize(device)
+            self._begins.append(self._clock())
+            if len(self._begins) <= len(self._plan):
+                return self._plan[len(self._begins) - 1]
+            self.choice = self._chosen(device)
+        return self.choice.is_compressed
+
+    def _chosen(self, device: torch.device) -> Choice:
+        times = [end - begin for begin, end in zip(self._begins, self._begins[1:], strict=False)]
+        measured = list(zip(self._plan, times, strict=True))[len(WARM_UP) :]
+        medians = [
+            statistics.median(seconds for kind, seconds in measured if kind is wanted)
+            for wanted in (True, False)
+        ]
+        slowest = torch.tensor(medians, dtype=torch.float64, device=device)
+        dist.all_reduce(slowest, dist.ReduceOp.MAX, self._group)
+        compressed, plain = slowest.tolist()
+        choice = Choice(compressed <= plain, compressed, plain)
+        if dist.get_rank(self._group) == 0:
+            # A warning, so that it is seen where nobody has set up logging.
+            _log.warning("%s", choice)
+        return choice

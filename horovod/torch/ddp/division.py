@@ -1,0 +1,68 @@
+"""How DDP divides a bucket's gradients by the number of ranks: to the bit, where nothing is compressed.
+
+DDP multiplies by 1/n where it copies a gradient into its bucket. With gradient_as_bucket_view a gradient that
+was kept from the step before lies there already, and is divided by n. The two differ unless n is a power of
+two, and by the time that a hook hears of the bucket all gradients lie in it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+__all__ = ["Division", "ranks_with_input"]
+
+
+class Division:
+    """Divides the buckets of one model, and remembers what that takes."""
+
+    def __init__(self) -> None:
+        self._lay_at: dict[int, int] = {}  # by id of a parameter, where its gradient was accumulated
+
+    def divide(self, bucket: dist.GradBucket, count: int) -> None:  # type: ignore[name-defined]
+        """Divide the bucket's elements by ``count`` in place, as DDP does where it has no hook."""
+        buffer = bucket.buffer()
+        if buffer.is_sparse:
+            buffer.div_(count)
+        elif count & (count - 1) == 0:
+            buffer.mul_(1.0 / count)
+        else:
+            for parameter, view in zip(bucket.parameters(), bucket.gradients(), strict=True):
+                if self._was_in_place(parameter, view):
+                    view.div_(count)
+                else:
+                    view.mul_(1.0 / count)
+
+    def _was_in_place(self, parameter: Any, view: torch.Tensor) -> bool:
+        """Whether a parameter's gradient was accumulated in the bucket itself."""
+        place, gradient = view.data_ptr(), parameter.grad
+        if gradient is None or gradient.data_ptr() != place:
+            return False  # no gradient_as_bucket_view, or no gradient
+        before = self._lay_at.get(id(parameter))
+        if before is None:
+            lay_at = self._lay_at
+
+            def note(accumulated: torch.Tensor) -> None:
+                if accumulated.grad is not None:
+                    lay_at[id(accumulated)] = accumulated.grad.data_ptr()
+
+            parameter.register_post_accumulate_grad_hook(note)
+        self._lay_at[id(parameter)] = place
+        return before == place
+
+
+def ranks_with_input(model: DistributedDataParallel | None, group: dist.ProcessGroup, device: Any) -> int:
+    """By how many ranks a step's gradients are divided: all, or, inside
+    ``model.join(divide_by_initial_world_size=False)``, those that have any. Collective there.
+    """
+    joining = getattr(model, "_join_config", None)
+    if joining is None or not joining.enable or getattr(model, "_divide_by_initial_world_size", True):
+        return group.size()
+    # A rank that has run out of inputs calls the hook by itself, outside of any backward pass.
+    has_input = torch._C._current_graph_task_id() != -1
+    count = torch.tensor([int(has_input)], device=device)
+    dist.all_reduce(count, group=group)
+    return int(count.item())

@@ -1,0 +1,290 @@
+"""FSDP2 (torch.distributed.fsdp.fully_shard): gradients are reduce-scattered as codes.
+
+    for block in model.layers:
+        fully_shard(block)
+    fully_shard(model)
+    compress_fsdp(model, Compression.bit8)
+
+FSDP reduces the gradients of one unit, that is of what one call of fully_shard() manages, out of one buffer:
+
+    buffer := chunk*    one for each rank
+    chunk  := shard*    that rank's shard of each parameter, padded, in the order in which FSDP manages them
+
+Each rank sends every other the codes of its chunk, and decodes and adds what it gets: gradients are
+quantised once, and the sums are made in float32 in rank order, as in hvd.reducescatter. Parameters themselves
+are gathered exactly.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from horovod import _native as native
+from horovod.torch import devices
+from horovod.torch.compression import Compression, Rules
+from horovod.torch.compression.rules import UNSAID
+from horovod.torch.ddp.agreement import check_agreement
+from horovod.torch.gathered import compressor_name
+from horovod.torch.reduce_ops import Average, Sum
+from horovod.torch.tensors import check_served, described
+
+__all__ = ["compress_fsdp"]
+
+ALIGNMENT = 16  # bytes: of messages, as native.CarriedReduceScatter wants them
+
+
+def compress_fsdp(model: torch.nn.Module, compression: Any = UNSAID) -> None:
+    """Reduce-scatter the gradients of a model that fully_shard() was applied to in compressed form.
+
+    On all ranks, after fully_shard() and before the first backward pass.
+
+    Args:
+        model: with fully_shard() applied to it, to parts of it, or both.
+        compression: as in DistributedOptimizer: a compressor with a native codec (bit16, bit8, int8, int4) or
+            none, its text, or rules by the parameter's name in ``model``; by default what HOROVOD_COMPRESSION
+            says. Vectors and small parameters travel exactly, as everywhere.
+
+    Raises:
+        ValueError: nothing in ``model`` is sharded; the compressor works in Python or wants error feedback,
+            which would have each rank keep a residual of every gradient, not of its shard; a rule matches no
+            parameter; or ranks disagree, on every rank.
+        RuntimeError: this torch lets nobody replace FSDP's reduce-scatter.
+    """
+    rules = Rules(compression)
+    names = dict(model.named_parameters())
+    rules.check_names(names)
+    _check_compressors(rules)
+    units = _units(model, rules)
+    if not units:
+        raise ValueError("compress_fsdp(): nothing in the model is sharded; call fully_shard() first.")
+    _agree(units)
+    for unit in units:
+        if any(_codec(shard.compressor) for shard in unit.shards):
+            unit.module.set_custom_reduce_scatter(CompressedReduceScatter(unit.shards))
+
+
+class _Shard(NamedTuple):
+    """A parameter as a unit has it."""
+
+    name: str
+    parameter: torch.nn.Parameter
+    compressor: Any
+    elements: int  # of its part in a chunk, padding included: the same on all ranks
+
+
+class _Unit(NamedTuple):
+    """What one call of fully_shard() manages: one of its modules, its parameters, and who shares them."""
+
+    module: Any
+    shards: list[_Shard]
+    group: dist.ProcessGroup
+
+
+class _Group(NamedTuple):
+    """What of each chunk is compressed by one compressor: stretches (begin, end) of elements."""
+
+    name: str
+    codec: native.Codec | None
+    stretches: Sequence[tuple[int, int]]
+
+    @property
+    def elements(self) -> int:
+        return sum(end - begin for begin, end in self.stretches)
+
+
+class CompressedReduceScatter:
+    """FSDP's reduce-scatter of one unit, as FSDPModule.set_custom_reduce_scatter() takes it."""
+
+    def __init__(self, shards: Sequence[_Shard]) -> None:
+        self._shards = shards
+        self._keys = native.DrawKeys()
+        self._has_warned = False
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """Memory of the buffers that are passed in."""
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        op: Any,
+        async_op: bool = False,
+    ) -> None:
+        """``output_tensor``, shape (k,), becomes the sum of all ranks' chunks for this one, times what ``op``
+        says; ``input_tensor`` has shape (ranks * k,). On a GPU the current stream does it.
+        """
+        if async_op:
+            raise ValueError(
+                "compressed reduce-scatter of FSDP has no async_op: FSDP itself does not ask for it."
+            )
+        check_served(input_tensor, "reduce-scatter of FSDP")
+        rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+        device = devices.device_of(input_tensor)
+        stream = devices.current_stream(device)
+        arguments = _arguments(op)
+        chunks = input_tensor.view(ranks, -1)
+        under_way, messages = [], []
+        for part in self._groups(chunks.shape[1]):
+            is_all = part.elements == chunks.shape[1]
+            source = chunks if is_all else _taken(chunks, part)
+            result = output_tensor if is_all else output_tensor.new_empty(part.elements)
+            carried = native.CarriedReduceScatter(
+                native.Reduction(*arguments, part.codec),
+                f"fsdp.{part.name}",
+                described(source, result),
+                rank,
+                ranks,
+                self._keys,
+                device,
+                stream,
+            )
+            message = torch.empty(ranks, carried.message_bytes, dtype=torch.uint8, device=source.device)
+            carried.pack(message.data_ptr())
+            messages.append(message)
+            under_way.append((part, carried, source, result))
+        sent = messages[0] if len(messages) == 1 else torch.cat(messages, 1)
+        received = torch.empty_like(sent)
+        dist.all_to_all_single(received.view(-1), sent.view(-1), group=group)
+        arrived = torch.split(received, [message.shape[1] for message in messages], 1)
+        for (part, carried, _, result), message in zip(under_way, arrived, strict=True):
+            own = message.contiguous()
+            carried.reduce(own.data_ptr())
+            if result is not output_tensor:
+                _put(output_tensor, part, result)
+
+    def _groups(self, elements: int) -> list[_Group]:
+        """How a chunk of so many elements is divided among compressors.
+
+        Where a parameter has no gradient FSDP leaves its shard out, and nobody can tell which: then all is
+        compressed alike, as most of the unit is.
+        """
+        shards = [shard for shard in self._shards if shard.parameter.requires_grad]
+        sizes = [shard.elements for shard in shards]
+        if sum(sizes) != elements:
+            if not self._has_warned:
+                self._has_warned = True
+                warnings.warn(
+                    f"FSDP reduces {elements} elements per rank of the unit with {self._shards[0].name!r}, "
+                    f"whose parameters have {sum(sizes)}: all are compressed alike, vectors too. Does "
+                    "every parameter take part in the loss?",
+                    stacklevel=2,
+                )
+            largest = max(zip(sizes, shards, strict=True), key=lambda each: each[0])[1]
+            return [_Group(self._shards[0].name, _codec(largest.compressor), [(0, elements)])]
+        groups: dict[int, _Group] = {}
+        end = 0
+        for shard, size in zip(shards, sizes, strict=True):
+            begin, end = end, end + size
+            of_its_kind = groups.get(id(shard.compressor))
+            if of_its_kind is None:
+                groups[id(shard.compressor)] = _Group(shard.name, _codec(shard.compressor), [(begin, end)])
+            else:
+                groups[id(shard.compressor)] = of_its_kind._replace(
+                    stretches=[*of_its_kind.stretches, (begin, end)]
+                )
+        return list(groups.values())
+
+
+def _taken(chunks: torch.Tensor, part: _Group) -> torch.Tensor:
+    return torch.cat([chunks[:, begin:end] for begin, end in part.stretches], 1)
+
+
+def _put(output: torch.Tensor, part: _Group, result: torch.Tensor) -> None:
+    at = 0
+    for begin, end in part.stretches:
+        output[begin:end] = result[at : at + end - begin]
+        at += end - begin
+
+
+def _arguments(op: Any) -> tuple[int, float, float]:
+    """Op, prescale and postscale of native.Reduction, for what FSDP asks of its process group."""
+    if op == dist.ReduceOp.AVG:
+        return Average, 1.0, 1.0
+    if op == dist.ReduceOp.SUM:
+        return Sum, 1.0, 1.0
+    if op == dist.ReduceOp.PREMUL_SUM:
+        return Sum, float(op.__getstate__()[1]), 1.0
+    raise ValueError(f"compressed reduce-scatter of FSDP: {op} is none of SUM, AVG and PREMUL_SUM.")
+
+
+def _codec(compressor: Any) -> native.Codec | None:
+    codec: native.Codec | None = getattr(compressor, "codec", None)
+    return codec
+
+
+def _agree(units: Sequence[_Unit]) -> None:
+    """Collective. RanksDisagree, a ValueError, on every rank unless all compress all parameters alike."""
+    by_group: dict[dist.ProcessGroup, dict[str, str]] = {}
+    for unit in units:
+        by_group.setdefault(unit.group, {}).update(
+            (shard.name, f"{list(shard.parameter.shape)} {compressor_name(shard.compressor)}")
+            for shard in unit.shards
+        )
+    for group, terms in by_group.items():
+        everybodys: list[Mapping[str, str]] = [{}] * dist.get_world_size(group)
+        dist.all_gather_object(everybodys, terms, group=group)
+        check_agreement(everybodys)
+
+
+def _check_compressors(rules: Rules) -> None:
+    for compressor in rules.compressors:
+        if compressor is not Compression.none and _codec(compressor) is None:
+            raise ValueError(
+                f"{rules.said}: FSDP's gradients are compressed by a codec of the core (bit16, bit8, int8, "
+                "int4) or not at all. For float16 or bfloat16 pass fully_shard() a MixedPrecisionPolicy."
+            )
+        if getattr(compressor, "error_feedback", False):
+            raise ValueError(
+                f"{rules.said}: no error feedback with FSDP: each rank would have to keep what was lost of "
+                "all gradients, and not of its shard."
+            )
+
+
+def _fsdp_module() -> Any:
+    """FSDPModule, if others may replace its reduce-scatter."""
+    cls = getattr(torch.distributed.fsdp, "FSDPModule", None)
+    if not hasattr(cls, "set_custom_reduce_scatter"):
+        raise RuntimeError(
+            f"compress_fsdp() needs FSDPModule.set_custom_reduce_scatter(), which torch {torch.__version__} "
+            "does not have; torch 2.13 does. DistributedDataParallel is compressed with every torch."
+        )
+    return cls
+
+
+def _units(model: torch.nn.Module, rules: Rules) -> list[_Unit]:
+    """The units that have parameters. What is in them, and in which order, torch says to nobody: this reads
+    what FSDP keeps for itself.
+    """
+    cls = _fsdp_module()
+    name_of = {id(parameter): name for name, parameter in model.named_parameters()}
+    units: dict[int, _Unit] = {}
+    try:
+        for module in (module for module in model.modules() if isinstance(module, cls)):
+            for managed in module._get_fsdp_state()._fsdp_param_groups:  # one for all modules of a unit
+                if not hasattr(managed.mesh_info, "shard_process_group"):
+                    continue  # replicated, and not sharded
+                shards = []
+                for each in managed.fsdp_params:
+                    name = name_of.get(id(each.sharded_param))
+                    if name is None:
+                        raise ValueError(
+                            "compress_fsdp(): parameters of a unit are outside of this model: pass the "
+                            "module with all that went into one fully_shard()."
+                        )
+                    how = rules.gradient_compressor(name, each.sharded_param)
+                    elements = each.padded_sharded_param_size.numel()
+                    shards.append(_Shard(name, each.sharded_param, how, elements))
+                units[id(managed)] = _Unit(module, shards, managed.mesh_info.shard_process_group)
+    except AttributeError as error:
+        raise RuntimeError(
+            f"compress_fsdp() does not know the FSDP of torch {torch.__version__} ({error}); it knows "
+            "that of 2.13."
+        ) from error
+    return list(units.values())

@@ -1,0 +1,117 @@
+"""A c10d Work over a future."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from horovod.torch.ddp.callback_thread import CallbackThread
+
+__all__ = ["FutureWork"]
+
+NO_TIMEOUT = timedelta(0)
+
+
+class FutureWork(dist.Work):
+    """What a collective returns which ends when a future does: also its errors are the future's.
+
+    torch makes such Works itself, but theirs know no time limit, and do not raise errors set in Python.
+
+    Args:
+        future: done when ``tensors`` hold the result.
+        tensors: what the collective's own future gives, as gloo's does.
+        what: the collective, as in "allreduce of 1000 elements", for errors.
+        callbacks: runs those of ``get_future()``.
+    """
+
+    def __init__(
+        self,
+        future: torch.futures.Future[None],
+        tensors: Sequence[torch.Tensor],
+        what: str,
+        callbacks: CallbackThread,
+    ) -> None:
+        super().__init__()
+        self._future = future
+        self._tensors = list(tensors)
+        self._what = what
+        self._callbacks = callbacks
+        self._given: torch.futures.Future[list[torch.Tensor]] | None = None
+        self._ended = threading.Event()
+        future.add_done_callback(lambda _: self._ended.set())
+
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
+        """Wait for the result; on a GPU the current stream does, not the host.
+
+        RuntimeError after ``timeout``, if there is one; or what went wrong.
+        """
+        if timeout > NO_TIMEOUT and not self._ended.wait(timeout.total_seconds()):
+            raise RuntimeError(f"{self._what}: not done after {timeout.total_seconds():g} seconds.")
+        if self._given is not None and not self._callbacks.is_current:
+            with contextlib.suppress(Exception):  # it is raised below, as what it is
+                self._given.wait()  # done, too, from now on
+        self._future.wait()
+        return True
+
+    def synchronize(self) -> None:
+        """As ``wait()``."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self._future.done()
+
+    def is_success(self) -> bool:
+        """Whether it has ended well."""
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> BaseException | None:
+        """What went wrong, or None."""
+        if self.is_completed():
+            try:
+                self._future.value()
+            except Exception as error:
+                return error
+        return None
+
+    def result(self) -> list[torch.Tensor]:
+        """The tensors, when it has ended well; else what went wrong is raised."""
+        self._future.value()
+        return self._tensors
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        """Done when this is, with the tensors; or with a RuntimeError that says what went wrong.
+
+        Its callbacks run one after the other, in the order in which collectives have ended, and may wait for
+        collectives that they start.
+        """
+        if self._given is None:
+
+            def tensors(future: torch.futures.Future[None]) -> list[torch.Tensor]:
+                future.value()
+                return self._tensors
+
+            # On a GPU it is done by now, and the rest is the stream's.
+            if self._future.done() or self._callbacks.is_current:
+                self._given = self._future.then(tensors)
+            else:
+                handed_on: torch.futures.Future[None] = torch.futures.Future()
+                self._given = handed_on.then(tensors)
+                callbacks = self._callbacks
+                self._future.add_done_callback(
+                    lambda done: callbacks.call(functools.partial(_hand_on, done, handed_on))
+                )
+        return self._given
+
+
+def _hand_on(done: torch.futures.Future[None], to: torch.futures.Future[None]) -> None:
+    try:
+        to.set_result(done.value())
+    except Exception as error:
+        to.set_exception(error)  # type: ignore[arg-type]

@@ -1,0 +1,93 @@
+"""The communication hook: what DistributedDataParallel calls with each bucket of gradients that is complete.
+
+The buckets of a model of which nothing is compressed go the way they go without a hook: divided as DDP
+divides, and by one all_reduce of the model's process group. Others are reduced by a GroupReducer. Either way
+the hook returns at once, and DDP waits for what it returned at the end of the backward pass.
+"""
+
+# Annotations are evaluated: DDP looks at the hook's, and takes no text for an answer.
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from horovod.torch.compression import UNSAID
+from horovod.torch.ddp.state import CompressionState
+
+__all__ = ["compress", "compression_hook"]
+
+
+def compress(
+    model: DistributedDataParallel,
+    compression: Any = UNSAID,
+    *,
+    algorithm: str | None = None,
+    may_turn_off: bool = False,
+) -> CompressionState:
+    """Have a model's gradients travel compressed from now on. Collective: every rank calls it with the same.
+
+    Args:
+        model: wrapped, and without a communication hook.
+
+    The others are those of CompressionState, which is returned: it has what a checkpoint needs.
+
+    Raises:
+        TypeError: ``model`` is no DistributedDataParallel.
+        ValueError: it has a hook, as with ``mixed_precision=``; an argument is wrong; or ranks were told
+            differently, on every rank.
+    """
+    if not isinstance(model, DistributedDataParallel):
+        raise TypeError(
+            f"ddp.compress() takes a model that is wrapped in DistributedDataParallel, not "
+            f"{type(model).__name__}."
+        )
+    if model.mixed_precision is not None:
+        raise ValueError(
+            "ddp.compress(): DistributedDataParallel(mixed_precision=...) uses a communication hook of its "
+            "own, and torch allows one. Use torch.autocast, or a model in bfloat16."
+        )
+    if getattr(model, "_use_python_reducer", False):
+        raise ValueError(
+            "ddp.compress(): torch._dynamo.config.optimize_ddp='python_reducer' does without buckets, and so "
+            "without hooks of them. Use 'ddp_optimizer', torch's default."
+        )
+    if getattr(model, "_comm_hooks", None):
+        raise ValueError("ddp.compress(): the model has a communication hook already, and torch allows one.")
+    state = CompressionState(compression, model, algorithm=algorithm, may_turn_off=may_turn_off)
+    state.begin()
+    model.register_comm_hook(state, compression_hook)
+    return state
+
+
+def compression_hook(
+    state: CompressionState,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch's own stubs leave it out
+) -> torch.futures.Future[torch.Tensor]:
+    """Average a bucket over all ranks: ``model.register_comm_hook(state, compression_hook)``.
+
+    ``state`` is the model's CompressionState. The future's value is the bucket's buffer. Where something
+    fails, it has the error, and ``backward()`` raises a RuntimeError that says which.
+    """
+    buffer = bucket.buffer()
+    if bucket.index() == 0:
+        state.begin_step(buffer.device)
+    gradients = state.gradients(bucket)
+    if not gradients:
+        state.division.divide(bucket, state.divisor)
+        work = dist.all_reduce(buffer, group=state.process_group, async_op=True)
+        return _then(work.get_future(), buffer)
+    reducer = state.begin()
+    if state.divisor != reducer.size:
+        buffer.mul_(reducer.size / state.divisor)
+    return _then(reducer.start(gradients), buffer)
+
+
+def _then(future: torch.futures.Future[Any], buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    """The buffer, once ``future`` is done, or what went wrong: DDP reads errors of such a future only."""
+
+    def reduced(done: torch.futures.Future[Any]) -> torch.Tensor:
+        done.value()
+        return buffer
+
+    return future.then(reduced)

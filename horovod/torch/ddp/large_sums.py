@@ -1,0 +1,83 @@
+"""Which sums the backend "horovod" compresses, and how: what the environment says about it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from horovod.torch.compression import UNSAID, Rules
+from horovod.torch.compression.casts import NoneCompressor
+from horovod.torch.compression.rules import VARIABLE as COMPRESSION
+from horovod.torch.ddp.agreement import check_agreement, terms_as_bytes, terms_from_bytes
+from horovod.torch.gathered import compressor_name
+
+__all__ = ["LargeSums", "agree"]
+
+MIN_ELEMENTS_VARIABLE = "HOROVOD_BACKEND_MIN_ELEMENTS"
+MIN_ELEMENTS = 16384
+ALGORITHM = "HOROVOD_ALLREDUCE_ALGORITHM"
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def agree(store: Any, rank: int, size: int) -> None:
+    """Compare the variables of all ranks of a group in the store in which they meet. Collective.
+
+    ValueError on all of them, with what each has, unless all have the same.
+    """
+    defaults = {COMPRESSION: "none", MIN_ELEMENTS_VARIABLE: str(MIN_ELEMENTS), ALGORITHM: "auto"}
+    terms = {name: os.environ.get(name, "").strip() or default for name, default in defaults.items()}
+    number = store.add(f"made_by/{rank}", 1)  # a store may outlive groups, and see one of that name again
+    store.set(f"terms/{number}/{rank}", terms_as_bytes(terms).decode())
+    check_agreement([terms_from_bytes(store.get(f"terms/{number}/{each}")) for each in range(size)])
+
+
+class LargeSums:
+    """The sums that travel compressed, as the environment says.
+
+    Attributes:
+        compressor: of all of them.
+        min_elements: what has fewer travels exactly: HOROVOD_BACKEND_MIN_ELEMENTS, else 16384 or, where it is
+            more, the compressor's own min_elements.
+
+    ValueError when a variable has no sense, or asks for error feedback, which needs to know whose gradient a
+    sum is of.
+    """
+
+    def __init__(self) -> None:
+        (self.compressor,) = Rules(UNSAID).compressors
+        if getattr(self.compressor, "error_feedback", False):
+            said = os.environ[COMPRESSION].strip()
+            raise ValueError(
+                f"{COMPRESSION}={said}: {compressor_name(self.compressor)} has error feedback, which the "
+                'backend "horovod" does not serve: it sees sums, and not whose gradients they are. Add '
+                "error_feedback=0; or let DistributedDataParallel compress, which knows its parameters, with "
+                f"HOROVOD_DDP_COMPRESSION={said} and the backend gloo or nccl."
+            )
+        self.min_elements = _min_elements(self.compressor)
+
+    @property
+    def are_exact(self) -> bool:
+        """Whether nothing is compressed at all."""
+        return self.compressor is NoneCompressor
+
+    def include(self, tensor: torch.Tensor) -> bool:
+        """Whether sums of such tensors are: dense, of floating-point numbers, contiguous, large enough."""
+        return (
+            not self.are_exact
+            and tensor.layout == torch.strided
+            and tensor.dtype in DTYPES
+            and not (tensor.is_cuda and tensor.dtype == torch.float64)  # kernels sum in float32
+            and tensor.numel() >= self.min_elements
+            and tensor.is_contiguous()
+        )
+
+
+def _min_elements(compressor: Any) -> int:
+    text = os.environ.get(MIN_ELEMENTS_VARIABLE, "").strip()
+    if not text:
+        return max(MIN_ELEMENTS, getattr(compressor, "min_elements", None) or 0)
+    if not text.isdecimal():
+        raise ValueError(f"{MIN_ELEMENTS_VARIABLE}={text}: allowed is an integer of 0 or more.")
+    return int(text)

@@ -1,0 +1,264 @@
+"""What the communication hook of one model keeps between steps, and what is saved of it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from horovod import _native as native
+from horovod.torch.checkpoint import Checkpoint
+from horovod.torch.compression import UNSAID, NoneCompressor, Rules
+from horovod.torch.ddp.choice import Choice, Trial
+from horovod.torch.ddp.division import Division, ranks_with_input
+from horovod.torch.ddp.parameter_names import ParameterNames
+from horovod.torch.ddp.reducer import Gradient, GroupReducer
+from horovod.torch.gathered import compressor_name
+from horovod.torch.residuals import Residuals
+
+__all__ = ["CompressionState"]
+
+
+class CompressionState:
+    """The state of ``compression_hook``: one for each model, the same on every rank.
+
+    It can be made before the process group is there: nothing is sent before the first bucket is reduced.
+
+    Args:
+        compression: as ``compression=`` of hvd.DistributedOptimizer: one of hvd.Compression, a compressor of
+            your own, its text, or rules by parameters' names. Without it the variable HOROVOD_COMPRESSION
+            decides. Vectors, and what has fewer elements than ``min_elements``, travel exactly.
+        model: whose gradients are reduced, wrapped or not. It gives parameters their names, which rules and
+            checkpoints go by; without it they are numbered.
+        process_group: the one that the model is wrapped with. Without it that of ``model``, or the default.
+        algorithm: "gather" or "scatter" forces how codes travel; without it the number of ranks decides, or
+            HOROVOD_ALLREDUCE_ALGORITHM.
+        may_turn_off: measure in the first steps whether compression pays, and leave it out if not.
+
+    Raises:
+        ValueError: ``compression`` is none, a rule matches no parameter, or there are rules but no model.
+
+    Attributes:
+        rules: which parameter is compressed how.
+        choice: with ``may_turn_off``, what was chosen and the times that decided, or None before.
+    """
+
+    def __init__(
+        self,
+        compression: Any = UNSAID,
+        model: torch.nn.Module | None = None,
+        *,
+        process_group: dist.ProcessGroup | None = None,
+        algorithm: str | None = None,
+        may_turn_off: bool = False,
+    ) -> None:
+        self.rules = Rules(compression)
+        self.process_group = process_group
+        self.algorithm = algorithm
+        self.may_turn_off = may_turn_off
+        self.division = Division()
+        self._names = ParameterNames(model)
+        if self._names.is_numbering and self.rules.has_patterns:
+            raise ValueError(
+                f"{self.rules.said}: rules go by parameters' names, which nobody knows here: pass model=, or "
+                "call ddp.compress(model, ...)."
+            )
+        if not self._names.is_numbering:
+            self.rules.check_names([name for name, _ in self._names.parameters()])
+        self._model: weakref.ref[DistributedDataParallel] | None = None
+        if isinstance(model, DistributedDataParallel):
+            self._model = weakref.ref(model)
+            self.process_group = process_group or model.process_group
+        self._reducer: GroupReducer | None = None
+        self._checkpoint: Checkpoint | None = None
+        self._trial: Trial | None = None
+        self._agreed: set[str] = set()  # names of which ranks have compared compressor, shape and dtype
+        self._loaded: Mapping[str, Any] | None = None  # a checkpoint, until there are residuals to restore
+        self._loss_scale: Any = None
+        self._is_compressed = True  # this step
+        self._divisor = 1  # of this step
+
+    @property
+    def choice(self) -> Choice | None:
+        return self._trial.choice if self._trial is not None else None
+
+    # ---- while training ----
+
+    def begin(self) -> GroupReducer:
+        """What reduces gradients. Collective the first time: ranks make groups, and compare what they were
+        told.
+
+        Raises:
+            ValueError: ranks were told differently; on every rank.
+        """
+        if self._reducer is None:
+            group = self.process_group = self.process_group or dist.group.WORLD
+            assert group is not None  # DistributedDataParallel needs one too
+            keeps = any(getattr(compressor, "error_feedback", False) for compressor in self.rules.compressors)
+            reducer = GroupReducer(group, algorithm=self.algorithm, error_feedback=keeps)
+            try:
+                reducer.agree(
+                    {
+                        "compression": ", ".join(map(compressor_name, self.rules.compressors)),
+                        "algorithm": self.algorithm or native.Settings.from_environment().allreduce_algorithm,
+                        "may_turn_off": str(self.may_turn_off),
+                        **self._terms(self._names.parameters()),
+                    }
+                )
+            except BaseException:
+                reducer.close()
+                raise
+            reducer.residuals.follow(self._loss_scale)
+            self._checkpoint = Checkpoint(reducer.residuals, reducer.memory, GroupPeers(group))
+            if self._loaded is not None:
+                self._checkpoint.load_state_dict(self._loaded, self._known_names())
+            self._is_compressed = any(each is not NoneCompressor for each in self.rules.compressors)
+            if not self._is_compressed:
+                if not self._names.is_numbering:
+                    reducer.close()  # ranks agree on everything, and nothing is sent through it
+            elif self.may_turn_off and reducer.size > 1:
+                self._trial = Trial(group)
+            self._reducer = reducer
+        return self._reducer
+
+    def begin_step(self, device: torch.device) -> None:
+        """The first bucket of a backward pass is about to be reduced, from ``device``."""
+        reducer = self.begin()
+        assert self._checkpoint is not None and self.process_group is not None
+        self._checkpoint.on_reduction()
+        if self._trial is not None and self._trial.choice is None:
+            self._is_compressed = self._trial.begin_step(device)
+            if self._trial.choice is not None and not self._is_compressed:
+                self._checkpoint.load_state_dict(None)  # nobody will pay what is owed
+                reducer.close()
+        model = self._model() if self._model is not None else None
+        self._divisor = ranks_with_input(model, self.process_group, device)
+
+    @property
+    def divisor(self) -> int:
+        """By how many ranks the gradients of this step are divided."""
+        return self._divisor
+
+    def gradients(self, bucket: dist.GradBucket) -> list[Gradient]:  # type: ignore[name-defined]
+        """What a GroupReducer is to reduce of a bucket, in its order; empty where DDP's own way is taken.
+
+        Where any parameter of the model is compressed, the others' sums are in rank order too: with three
+        ranks and more DDP's own would depend on the buckets, which a resumed training begins anew.
+        """
+        parameters = bucket.parameters()
+        names = [self._names.of(parameter) for parameter in parameters]
+        self._agree_on([(n, p) for n, p in zip(names, parameters, strict=True) if n not in self._agreed])
+        if not self._is_compressed or bucket.buffer().is_sparse:
+            return []
+        compressors = [
+            self.rules.gradient_compressor(name, parameter)
+            for name, parameter in zip(names, parameters, strict=True)
+        ]
+        return [Gradient(*entry) for entry in zip(names, bucket.gradients(), compressors, strict=True)]
+
+    def _agree_on(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
+        if parameters:
+            self.begin().agree(self._terms(parameters))
+
+    def _terms(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> dict[str, str]:
+        """What ranks compare of parameters."""
+        self._agreed.update(name for name, _ in parameters)
+        return {
+            name: f"{str(parameter.dtype).removeprefix('torch.')} {list(parameter.shape)} "
+            f"{compressor_name(self.rules.gradient_compressor(name, parameter))}"
+            for name, parameter in parameters
+        }
+
+    def _known_names(self) -> list[str] | None:
+        return None if self._names.is_numbering else [name for name, _ in self._names.parameters()]
+
+    def set_loss_scale(self, scale: Any) -> None:
+        """Say by what the loss is multiplied before backward: a number, or the GradScaler that knows.
+
+        Error feedback changes with it. ValueError unless it is finite and above 0. A scaler that works on a
+        GPU has its scale there: the host waits for it in every step, as in scaler.step().
+        """
+        residuals = self._reducer.residuals if self._reducer is not None else Residuals(is_kept=False)
+        residuals.follow(scale)  # raises what is wrong with it
+        self._loss_scale = scale
+
+    def close(self) -> None:
+        """End the threads and groups of this rank. No gradient may be reduced afterwards."""
+        if self._reducer is not None:
+            self._reducer.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or a pickle has: what was said and what is kept, but no ranks. The copy finds those of
+        the default process group when its first bucket is reduced.
+        """
+        return {
+            **vars(self),
+            "process_group": None,
+            "division": Division(),
+            "_model": None,
+            "_reducer": None,
+            "_checkpoint": None,
+            "_trial": None,
+            "_agreed": set(),
+            "_loaded": self.state_dict(),
+        }
+
+    # ---- checkpoints ----
+
+    def state_dict(self) -> dict[str, Any]:
+        """Residuals of error feedback, and what else compressors remember; empty where there is nothing.
+
+        Residuals are this rank's, and everybody's after ``consolidate_residuals``: float32, in host memory.
+        """
+        if self._checkpoint is None:
+            return dict(self._loaded or {})
+        return self._checkpoint.state_dict()
+
+    def load_state_dict(self, saved: Mapping[str, Any] | None) -> None:
+        """Go on from what ``state_dict()`` returned. Empty or None is a new beginning.
+
+        Residuals that are not there for this rank begin anew, with a warning.
+        """
+        if self._checkpoint is None:
+            self._loaded = saved
+        else:
+            self._checkpoint.load_state_dict(saved, self._known_names())
+
+    def consolidate_residuals(self, to: int = 0) -> None:
+        """Gather all ranks' residuals on rank ``to`` of the job, whose state_dict() then has them, until
+        gradients are reduced again. Collective: all ranks of the model make the call, between steps.
+
+        ValueError when ``to`` is not one of them.
+        """
+        self.begin()
+        assert self._checkpoint is not None
+        self._checkpoint.consolidate(to)
+
+
+class GroupPeers:
+    """The ranks of a process group, as those that share a checkpoint (checkpoint.Peers)."""
+
+    owner = "state"
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group = group
+        self._ranks = dist.get_process_group_ranks(group)
+        self._place = dist.get_rank(group)
+
+    def places(self) -> list[int]:
+        return self._ranks
+
+    def place(self) -> int:
+        return self._place
+
+    def size(self) -> int:
+        return len(self._ranks)
+
+    def gathered(self, own: Any, at: int) -> list[Any] | None:
+        received: list[Any] | None = [None] * self.size() if self._place == at else None
+        dist.gather_object(own, received, self._ranks[at], self._group)
+        return received

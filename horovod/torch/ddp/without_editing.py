@@ -1,0 +1,109 @@
+"""Compression of each DistributedDataParallel as the variable HOROVOD_DDP_COMPRESSION says, in scripts that
+know nothing of it; horovod/torch_autoload.py calls this for every model that is wrapped.
+
+torch allows a model one communication hook. So what it is given is a place for one, with ours in it until the
+script registers its own.
+"""
+
+# Annotations are evaluated: DDP looks at the hook's, and takes no text for an answer.
+import os
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, fp16_compress_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from horovod.torch.ddp.hook import compress
+from horovod.torch.ddp.state import CompressionState
+from horovod.torch_autoload import DDP_COMPRESSION
+
+__all__ = ["compress_wrapped"]
+
+Hook = Callable[[Any, Any], torch.futures.Future[torch.Tensor]]
+
+_wrapper: Any = DistributedDataParallel
+_register = _wrapper.register_comm_hook
+_register_builtin = _wrapper._register_builtin_comm_hook
+
+
+class HookPlace:
+    """The hook that counts for a model, and its state: first none, then ours, then perhaps the script's."""
+
+    def __init__(self) -> None:
+        self.state: Any = None
+        self.hook: Hook | None = None
+
+
+_places: weakref.WeakKeyDictionary[DistributedDataParallel, HookPlace] = weakref.WeakKeyDictionary()
+
+
+def compress_wrapped(model: DistributedDataParallel) -> None:
+    """Have a model that has just been wrapped compressed as HOROVOD_DDP_COMPRESSION says. Collective.
+
+    ValueError when the variable has no sense, or says something else on another rank.
+    """
+    compression = os.environ.get(DDP_COMPRESSION, "").strip()
+    if compression in ("", "none"):
+        return
+    if model._comm_hooks:
+        _warn("wrapping gave it a communication hook (mixed_precision=, or an optimizer in backward)")
+        return
+    _wrapper.register_comm_hook = _register_in_place
+    _wrapper._register_builtin_comm_hook = _register_builtin_in_place
+    _places[model] = HookPlace()
+    try:
+        compress(model, compression)
+    except ValueError as error:
+        raise ValueError(f"{DDP_COMPRESSION}={compression}: {error}") from error
+
+
+def hook_in_place(
+    state: HookPlace,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch's own stubs leave it out
+) -> torch.futures.Future[torch.Tensor]:
+    """The communication hook that torch knows of: it does what the one in the place does."""
+    assert state.hook is not None
+    return state.hook(state.state, bucket)
+
+
+def _register_in_place(self: Any, state: object, hook: Hook) -> None:
+    """DistributedDataParallel.register_comm_hook."""
+    place = _places.get(self)
+    if place is None:
+        _register(self, state, hook)
+    elif place.hook is None:
+        place.state, place.hook = state, hook
+        _register(self, place, hook_in_place)
+        self._comm_hooks.clear()  # the script's view: the model has none, and can be saved as without us
+    else:
+        self._check_comm_hook(hook)
+        self._comm_hooks.append((hook, state))
+        _replace(self, state, hook)
+
+
+def _register_builtin_in_place(self: Any, comm_hook_type: Any) -> None:
+    """DistributedDataParallel._register_builtin_comm_hook."""
+    if self not in _places:
+        _register_builtin(self, comm_hook_type)
+        return
+    hooks = {"ALLREDUCE": allreduce_hook, "FP16_COMPRESS": fp16_compress_hook}
+    _replace(self, self.process_group, hooks[comm_hook_type.name])
+
+
+def _replace(model: DistributedDataParallel, state: object, hook: Hook) -> None:
+    """Let the script's hook count; a further one is again torch's business, which refuses it."""
+    _warn(f"the script has registered a communication hook of its own, {hook.__qualname__}")
+    place = _places.pop(model)
+    if isinstance(place.state, CompressionState):
+        place.state.close()
+    place.state, place.hook = state, hook
+
+
+def _warn(why: str) -> None:
+    if dist.get_rank() == 0:
+        said = os.environ.get(DDP_COMPRESSION, "").strip()
+        warnings.warn(f"{DDP_COMPRESSION}={said} does not count for a model: {why}.", stacklevel=3)

@@ -1,0 +1,65 @@
+"""What ``import torch`` runs of this package: the entry point "horovod" of torch's group ``torch.backends``.
+
+It makes the c10d backend "horovod" known, and with HOROVOD_DDP_COMPRESSION in the environment it has every
+DistributedDataParallel compressed, in processes that the script starts too. What does either is imported when
+it is first used, and that is when it speaks of a wrong setting: ``import torch`` stays as fast as it was, and
+never fails because of this package. TORCH_DEVICE_BACKEND_AUTOLOAD=0 switches all of it off.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from typing import Any
+
+__all__ = ["DDP_COMPRESSION", "compress_every_ddp", "load", "register_backend"]
+
+DDP_COMPRESSION = "HOROVOD_DDP_COMPRESSION"
+
+
+def load() -> None:
+    """Called by torch at the end of its import. A torch that has what is needed elsewhere gets a warning."""
+    try:
+        register_backend()
+        if os.environ.get(DDP_COMPRESSION, "").strip():
+            compress_every_ddp()
+    except Exception as error:
+        warnings.warn(
+            'horovod: this torch has no place for the backend "horovod", or for compression of every '
+            f"DistributedDataParallel ({type(error).__name__}: {error}). All else works.",
+            stacklevel=2,
+        )
+
+
+def register_backend() -> None:
+    """Make ``init_process_group("horovod")`` work; nothing when it does already, or torch has no c10d."""
+    import torch.distributed as dist
+
+    if dist.is_available() and "horovod" not in dist.Backend.backend_list:
+        dist.Backend.register_backend("horovod", _process_group, extended_api=True, devices=["cpu", "cuda"])
+
+
+def _process_group(options: Any, nccl_options: Any) -> Any:
+    from horovod.torch.ddp.backend import HorovodProcessGroup
+
+    return HorovodProcessGroup(options, nccl_options)
+
+
+def compress_every_ddp() -> None:
+    """Have each DistributedDataParallel that is made later compressed as HOROVOD_DDP_COMPRESSION says."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    make = DistributedDataParallel.__init__
+    if getattr(make, "is_compressing", False):
+        return
+
+    @functools.wraps(make)
+    def make_and_compress(model: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
+        make(model, *args, **kwargs)
+        from horovod.torch.ddp.without_editing import compress_wrapped
+
+        compress_wrapped(model)
+
+    make_and_compress.is_compressing = True  # type: ignore[attr-defined]
+    DistributedDataParallel.__init__ = make_and_compress  # type: ignore[method-assign, assignment]

@@ -1,0 +1,96 @@
+"""`horovodrun --ddp` on several hosts: ranks of torch.distributed meet, and know their places."""
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from rig import NET, Cluster  # puts test/parallel on the path
+
+import ddp_sections  # isort: skip
+from test_slurm import variables  # noqa: F401 -- a fixture
+
+SCRIPT = """
+import json, os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(total)
+names = "RANK LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE WORLD_SIZE MASTER_ADDR"
+place = {name: os.environ[name] for name in names.split()}
+print(json.dumps({"host": os.uname().nodename, "sum": total.item(), **place}))
+dist.destroy_process_group()
+"""
+
+LISTENER = """
+import socket, time
+with socket.create_server(("", 29501)):
+    print("listening", flush=True)
+    time.sleep(60)
+"""
+
+
+def places(cluster: Cluster, tmp_path: Path, *options: str, **more: str) -> list[dict[str, str]]:
+    """What each rank says, in the order of ranks."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = (sys.executable, str(tmp_path / "script.py"))
+    result = cluster.horovodrun("--ddp", *options, *command, limit=100, **more)
+    assert result.returncode == 0, result.stderr
+    found = [json.loads(line.partition(":")[2]) for line in result.stdout.splitlines()]
+    return sorted(found, key=lambda place: int(place["RANK"]))
+
+
+def address_of(cluster: Cluster, host: str) -> str:
+    """In the network of the hosts."""
+    words = cluster.network(host, "-4 -o addr show scope global").split()
+    return next(word.partition("/")[0] for word in words if word.startswith(NET))
+
+
+@pytest.mark.parametrize("hosts", ["t1:2,t2:1", "t3:1,t1:2", "t2:1,t3:2"])
+def test_ranks_meet_at_rank_0s_host(cluster: Cluster, tmp_path: Path, hosts: str) -> None:
+    slots = [(name, int(number)) for name, _, number in (h.partition(":") for h in hosts.split(","))]
+    found = places(cluster, tmp_path, "-np", "3", "-H", hosts)
+    expected = [
+        (name, str(local), str(of), str(group))
+        for group, (name, of) in enumerate(slots)
+        for local in range(of)
+    ]
+    places_found = [(p["host"], p["LOCAL_RANK"], p["LOCAL_WORLD_SIZE"], p["GROUP_RANK"]) for p in found]
+    assert places_found == expected
+    for place in found:
+        assert (place["sum"], place["WORLD_SIZE"], place["GROUP_WORLD_SIZE"]) == (6.0, "3", "2")
+        assert place["MASTER_ADDR"] == address_of(cluster, slots[0][0])
+
+
+def test_in_a_slurm_job(cluster: Cluster, tmp_path: Path, variables: dict[str, str]) -> None:  # noqa: F811
+    found = places(cluster, tmp_path, **variables)
+    assert [place["host"] for place in found] == ["t1", "t1", "t2", "t3"]
+    assert [place["GROUP_RANK"] for place in found] == ["0", "0", "1", "2"]
+    asked = (tmp_path / "log").read_text()
+    assert asked.count("host_agent.py describe") == 2, "rank 0's host is this one: nobody is asked for a port"
+
+
+def test_the_pages_command_for_several_hosts(cluster: Cluster, tmp_path: Path) -> None:
+    """Of docs/ddp.md."""
+    (script,) = ddp_sections.blocks("horovodrun --ddp", "python")
+    (tmp_path / "train.py").write_text(script)
+    (command,) = [line for line in ddp_sections.commands("horovodrun --ddp") if "node" in line]
+    words = shlex.split(re.sub(r"\bnode(\d)", r"t\1", command.removeprefix("horovodrun ")))
+    words[-2:] = [sys.executable, str(tmp_path / "train.py")]
+    result = cluster.horovodrun(*words, limit=100)
+    assert result.returncode == 0, result.stderr
+    assert re.fullmatch(r"\[0\]<stdout>:loss [\d.]+ with 4 processes\n", result.stdout)
+
+
+def test_a_port_that_is_taken_on_another_host(cluster: Cluster) -> None:
+    taken = cluster.start("t2", [sys.executable, "-c", LISTENER])
+    try:
+        assert taken.stdout is not None and taken.stdout.readline() == "listening\n"
+        line = ["--ddp", "-np", "2", "-H", "t2:1,t1:1", "--master-port", "29501", "true"]
+        refused = cluster.horovodrun(*line)
+        assert refused.returncode == 2
+        assert "--master-port 29501 is in use on t2, where rank 0 would listen" in refused.stderr
+    finally:
+        taken.kill()
+        taken.communicate()

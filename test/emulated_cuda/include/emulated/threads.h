@@ -1,0 +1,77 @@
+// A kernel's threads. Those of a block are coroutines on one thread of the CPU: each runs until it has to wait for others, at
+// a barrier or at an operation of its warp. Warps are of 32 lanes and keep to CUDA's rules: all lanes that a mask names meet
+// at the same operation with the same mask, or the launch fails and the GPU with it.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "emulated/vectors.h"
+
+namespace emulated_cuda {
+
+struct Coordinates {
+  uint3 thread;
+  uint3 block;
+  dim3 block_size;
+  dim3 grid_size;
+};
+// Of the calling coroutine, which keeps them: the compiler may ask once.
+__attribute__((const, visibility("default"))) const Coordinates& here();
+__attribute__((visibility("default"))) std::byte* dynamic_shared();
+
+enum class Meeting : uint8_t { kSync, kShuffle, kBallot, kAdd, kMin, kMax, kMinSigned, kMaxSigned, kAnd, kOr, kXor, kMatch };
+// The operation of a warp: waits for the lanes of the mask, and gives this lane's result. `lane` is whose value it asks for.
+__attribute__((visibility("default"))) uint64_t meet(Meeting operation, unsigned mask, uint64_t value, int lane);
+__attribute__((visibility("default"))) unsigned active_lanes();
+__attribute__((visibility("default"))) int own_lane();
+// A barrier of the block. Gives how many threads came with a predicate that is true.
+__attribute__((visibility("default"))) int block_barrier(bool predicate);
+
+template <typename T>
+T shuffle(unsigned mask, T value, int lane) {
+  static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  bits = meet(Meeting::kShuffle, mask, bits, lane);
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+}  // namespace emulated_cuda
+
+#define threadIdx (::emulated_cuda::here().thread)
+#define blockIdx (::emulated_cuda::here().block)
+#define blockDim (::emulated_cuda::here().block_size)
+#define gridDim (::emulated_cuda::here().grid_size)
+inline constexpr int warpSize = 32;
+
+inline void __syncthreads() { emulated_cuda::block_barrier(false); }
+inline int __syncthreads_count(int predicate) { return emulated_cuda::block_barrier(predicate != 0); }
+inline int __syncthreads_or(int predicate) { return emulated_cuda::block_barrier(predicate != 0) > 0; }
+inline void __syncwarp(unsigned mask = 0xffffffffu) { emulated_cuda::meet(emulated_cuda::Meeting::kSync, mask, 0, 0); }
+inline unsigned __activemask() { return emulated_cuda::active_lanes(); }
+
+// A lane outside of the segment of `width` leaves the value as it is.
+template <typename T>
+T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
+  const int first = emulated_cuda::own_lane() & ~(width - 1);
+  return emulated_cuda::shuffle(mask, value, first + (source & (width - 1)));
+}
+template <typename T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+  const int lane = emulated_cuda::own_lane(), source = lane - static_cast<int>(delta);
+  return emulated_cuda::shuffle(mask, value, source < (lane & ~(width - 1)) ? lane : source);
+}
+template <typename T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+  const int lane = emulated_cuda::own_lane(), source = lane + static_cast<int>(delta);
+  return emulated_cuda::shuffle(mask, value, source > (lane | (width - 1)) ? lane : source);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32) {
+  const int lane = emulated_cuda::own_lane(), source = lane ^ lanes;
+  return emulated_cuda::shuffle(mask, value, source > (lane | (width - 1)) ? lane : source);
+}
+#include "emulated/votes.h"

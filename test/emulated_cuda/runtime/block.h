@@ -1,0 +1,74 @@
+// One block of a launch under way: its threads as coroutines, in warps of 32.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fiber.h"
+#include "cuda_runtime.h"
+
+namespace emulated_cuda {
+
+struct Lane {
+  Fiber fiber;
+  Coordinates where;
+  Meeting operation;
+  unsigned mask;
+  uint64_t value;   // brought to a meeting
+  int source;       // whose value is asked for
+  uint64_t result;
+};
+
+struct Warp {
+  Lane lanes[32];
+  unsigned existing = 0;  // lanes that the block has
+  unsigned ready = 0;     // that can go on
+  unsigned meeting = 0;   // that wait for lanes of their mask
+  unsigned at_barrier = 0;
+  unsigned gone = 0;      // that have returned
+};
+
+class Block {
+ public:
+  // Runs a block after the other, all with the same function. Kept by each stream's thread for its stacks.
+  // Gives what was wrong, or nothing.
+  std::string run(const std::function<void()>& one_thread, uint3 block, dim3 grid_size, dim3 block_size, size_t shared_bytes);
+
+  // For the running coroutine.
+  const Coordinates& here() const { return lane_->where; }
+  std::byte* shared() { return shared_.data(); }
+  int lane_number() const { return lane_number_; }
+  unsigned active() const { return warps_[warp_].existing & ~warps_[warp_].gone; }
+  uint64_t meet(Meeting operation, unsigned mask, uint64_t value, int source);
+  int barrier(bool predicate);
+
+ private:
+  static void enter();  // every coroutine's function
+  void prepare(uint3 block, dim3 grid_size, dim3 block_size);
+  void leave();
+  void go_on_elsewhere(Fiber& from);
+  void complete_meeting(Warp& warp, unsigned mask);
+  void release_barrier_if_all_came();
+  void fail(const std::string& why);
+
+  const std::function<void()>* one_thread_ = nullptr;
+  std::vector<Warp> warps_;
+  std::vector<std::unique_ptr<Stack>> stacks_;
+  std::vector<std::byte> shared_;
+  Fiber caller_;
+  size_t warp_count_ = 0;
+  size_t warp_ = 0;  // of the running coroutine, and the next three too
+  int lane_number_ = 0;
+  Lane* lane_ = nullptr;
+  int threads_ = 0, gone_ = 0, came_ = 0;
+  int true_predicates_ = 0, barrier_result_ = 0;
+  std::string error_;
+};
+
+// Of this thread of the CPU, while it runs one.
+inline thread_local Block* running __attribute__((tls_model("initial-exec"))) = nullptr;
+
+}  // namespace emulated_cuda

@@ -1,0 +1,44 @@
+// Coroutines with stacks of their own. Switching is a handful of instructions where we know the processor, because kernels
+// switch at every operation of a warp; elsewhere ucontext does it, with a system call each time.
+#pragma once
+
+#include <cstddef>
+
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+namespace emulated_cuda {
+
+// Memory for the stack of one coroutine, with a page below it that nobody may touch.
+class Stack {
+ public:
+  static constexpr size_t kBytes = 128 << 10;
+  Stack();
+  ~Stack();
+  Stack(const Stack&) = delete;
+  Stack& operator=(const Stack&) = delete;
+  char* bottom() const { return bottom_; }
+  // Tells AddressSanitizer that nothing lives there: a coroutine ends without leaving its functions.
+  void forget_frames() const;
+
+ private:
+  char* mapping_;
+  char* bottom_;
+};
+
+class Fiber {
+ public:
+  // Where it goes on. A fiber without a stack is the thread that switches first.
+#if defined(__x86_64__)
+  void* stack_pointer = nullptr;
+#else
+  ucontext_t context;
+#endif
+  // The next switch to it calls the function, which must not return.
+  void prepare(const Stack& stack, void (*function)());
+};
+
+void switch_fibers(Fiber& from, Fiber& to);
+
+}  // namespace emulated_cuda

@@ -1,0 +1,91 @@
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "block.h"
+#include "stream.h"
+
+namespace emulated_cuda {
+
+const Coordinates& here() { return running->here(); }
+std::byte* dynamic_shared() { return running->shared(); }
+uint64_t meet(Meeting operation, unsigned mask, uint64_t value, int lane) {
+  return running->meet(operation, mask, value, lane);
+}
+unsigned active_lanes() { return running->active(); }
+int own_lane() { return running->lane_number(); }
+int block_barrier(bool predicate) { return running->barrier(predicate); }
+
+namespace {
+
+// A block with its stacks, for whichever stream launches next: streams live as long as the process, and each stack takes
+// two of the mappings that a process may have.
+class LentBlock {
+ public:
+  LentBlock() {
+    std::lock_guard lock(mutex());
+    if (!idle().empty()) {
+      block_ = std::move(idle().back());
+      idle().pop_back();
+    }
+    if (block_ == nullptr) block_ = std::make_unique<Block>();
+  }
+  ~LentBlock() {
+    std::lock_guard lock(mutex());
+    idle().push_back(std::move(block_));
+  }
+  LentBlock(const LentBlock&) = delete;
+  LentBlock& operator=(const LentBlock&) = delete;
+  Block* get() const { return block_.get(); }
+
+ private:
+  // Never destroyed: streams' threads may run until the process ends.
+  static std::mutex& mutex() {
+    static auto& all = *new std::mutex;
+    return all;
+  }
+  static std::vector<std::unique_ptr<Block>>& idle() {
+    static auto& all = *new std::vector<std::unique_ptr<Block>>;
+    return all;
+  }
+  std::unique_ptr<Block> block_;
+};
+
+void run_grid(const std::function<void()>& one_thread, dim3 grid, dim3 block, size_t shared_bytes) {
+  const LentBlock own;
+  running = own.get();
+  std::atomic<cudaError_t>& failure = current_device_state().failure;
+  for (unsigned z = 0; z < grid.z; ++z) {
+    for (unsigned y = 0; y < grid.y; ++y) {
+      for (unsigned x = 0; x < grid.x && failure == cudaSuccess; ++x) {
+        const std::string error = running->run(one_thread, {x, y, z}, grid, block, shared_bytes);
+        if (error.empty()) continue;
+        std::fprintf(stderr, "emulated CUDA: block (%u, %u, %u) failed: %s\n", x, y, z, error.c_str());
+        failure = cudaErrorLaunchFailure;
+      }
+    }
+  }
+}
+
+bool is_possible(dim3 grid, dim3 block, size_t shared_bytes) {
+  const uint64_t threads = uint64_t{block.x} * block.y * block.z;
+  return threads >= 1 && threads <= 1024 && block.z <= 64 && grid.x >= 1 && grid.x <= 0x7fffffff && grid.y >= 1 &&
+         grid.y <= 65535 && grid.z >= 1 && grid.z <= 65535 && shared_bytes <= (227 << 10);
+}
+
+}  // namespace
+
+cudaError_t launch_kernel(std::function<void()> one_thread, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream) {
+  if (const cudaError_t refused = entry("cudaLaunchKernel"); refused != cudaSuccess) return leave(refused);
+  CUstream_st* real = usable(stream);
+  if (real == nullptr) return leave(cudaErrorInvalidResourceHandle);
+  if (!is_possible(grid, block, shared_bytes)) return leave(cudaErrorInvalidConfiguration);
+  real->enqueue([one_thread = std::move(one_thread), grid, block, shared_bytes] {
+    run_grid(one_thread, grid, block, shared_bytes);
+  });
+  return cudaSuccess;
+}
+
+}  // namespace emulated_cuda

@@ -1,0 +1,93 @@
+// Kernels that tests launch, each with a C function: what they compute is known in advance.
+#include "cuda/launch.h"
+
+namespace {
+
+constexpr unsigned kAll = 0xffffffffu;
+
+// The sum of a block's elements by shuffles in warps, and by shared memory across them.
+__global__ void __launch_bounds__(256) sum_blocks(const float* values, int count, float* sums) {
+  __shared__ float of_warps[32];
+  const int index = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  float sum = index < count ? values[index] : 0.0f;
+  for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(kAll, sum, lanes);
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = sum;
+  __syncthreads();
+  if (threadIdx.x >= 32) return;
+  sum = threadIdx.x < (blockDim.x + 31) / 32 ? of_warps[threadIdx.x] : 0.0f;
+  for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_down_sync(kAll, sum, static_cast<unsigned>(lanes));
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+// One of each operation of a warp, with what it gave: rows of 16 numbers by thread.
+__global__ void ask_warp(unsigned* answers) {
+  const unsigned lane = threadIdx.x % 32;
+  unsigned* row = answers + threadIdx.x * 16;
+  row[0] = __shfl_sync(kAll, lane * 10, 5);
+  row[1] = __shfl_up_sync(kAll, lane, 3);
+  row[2] = __shfl_down_sync(kAll, lane, 3, 8);
+  row[3] = __shfl_xor_sync(kAll, lane, 1);
+  row[4] = __ballot_sync(kAll, lane % 3 == 0);
+  row[5] = static_cast<unsigned>(__any_sync(kAll, lane == 7));
+  row[6] = static_cast<unsigned>(__all_sync(kAll, lane < 31));
+  row[7] = __reduce_add_sync(kAll, lane);
+  row[8] = __reduce_max_sync(kAll, lane ^ 21);
+  row[9] = static_cast<unsigned>(__reduce_min_sync(kAll, static_cast<int>(lane) - 16));
+  row[10] = __match_any_sync(kAll, lane / 4);
+  row[11] = static_cast<unsigned>(__shfl_sync(kAll, 1ull << 40 | lane, 2) >> 32);
+  // Two halves go their own ways and meet among themselves.
+  if (lane < 16) {
+    row[12] = __reduce_or_sync(0x0000ffffu, 1u << lane);
+  } else {
+    row[12] = __reduce_xor_sync(0xffff0000u, lane);
+  }
+  row[13] = static_cast<unsigned>(__syncthreads_count(lane == 1));
+  row[14] = __activemask();
+  row[15] = threadIdx.x + blockDim.x * 1000;
+}
+
+__global__ void count_up(unsigned* counter, unsigned add) { atomicAdd(counter, add); }
+
+// Adds when the host has raised a flag in pinned memory: a kernel that is not done before the test wants it.
+__global__ void add_when_raised(float* values, int count, float add, const volatile int* flag) {
+  while (*flag == 0) continue;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) values[i] += add;
+}
+
+__global__ void reverse_in_shared(const int* from, int* to) {
+  int* held = reinterpret_cast<int*>(hvd::dynamic_shared());
+  held[threadIdx.x] = from[threadIdx.x];
+  __syncthreads();
+  to[threadIdx.x] = held[blockDim.x - 1 - threadIdx.x];
+}
+
+// What a kernel must not do: half of the lanes never come, or come to something else.
+__global__ void never_meet(int way) {
+  if (way == 0 && threadIdx.x < 16) __syncthreads();
+  if (way == 0 && threadIdx.x >= 16) __shfl_sync(kAll, 1, 0);
+  if (way == 1 && threadIdx.x < 16) __ballot_sync(kAll, 1);
+  if (way == 1 && threadIdx.x >= 16) __shfl_sync(kAll, 1, 0);
+  if (way == 2) __shfl_sync(0xffffu, 1, 0);
+  if (way == 3 && threadIdx.x < 16) __syncwarp(kAll);
+  if (way == 3 && threadIdx.x >= 16) __syncwarp(0xfffffff0u);
+}
+
+}  // namespace
+
+#define TRIAL extern "C" __attribute__((visibility("default"))) void
+
+TRIAL trial_sum_blocks(const float* values, int count, float* sums, int blocks, int threads, void* stream) {
+  hvd::launch(sum_blocks, static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, stream, values, count, sums);
+}
+TRIAL trial_ask_warp(unsigned* answers, void* stream) { hvd::launch(ask_warp, 1, 64, 0, stream, answers); }
+TRIAL trial_count_up(unsigned* counter, unsigned add, int blocks, void* stream) {
+  hvd::launch(count_up, static_cast<unsigned>(blocks), 96, 0, stream, counter, add);
+}
+TRIAL trial_add_when_raised(float* values, int count, float add, const int* flag, void* stream) {
+  hvd::launch(add_when_raised, 1, 32, 0, stream, values, count, add, flag);
+}
+TRIAL trial_reverse(const int* from, int* to, int threads, void* stream) {
+  hvd::launch(reverse_in_shared, 1, static_cast<unsigned>(threads), static_cast<size_t>(threads) * 4, stream, from, to);
+}
+TRIAL trial_never_meet(int way, void* stream) { hvd::launch(never_meet, 1, 32, 0, stream, way); }
+TRIAL trial_too_many_threads(void* stream) { hvd::launch(never_meet, 1, 2048, 0, stream, 9); }

@@ -1,0 +1,29 @@
+"""compute-sanitizer finds no wrong access and no race in any kernel that the operations launch."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import real_gpu
+
+real_gpu.need_one()
+
+from rank_jobs import run_ranks  # noqa: E402
+
+SANITIZER = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
+FILE = Path(__file__).parent / "ranks" / "test_gpu_compression.py"
+LIMIT = 1500.0  # seconds: every access is looked at
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT + 30)
+@pytest.mark.skipif(SANITIZER is None, reason="there is no compute-sanitizer")
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
+def test_nothing_is_found(tool: str) -> None:
+    assert SANITIZER is not None
+    watched = [SANITIZER, "--tool", tool, "--error-exitcode", "9", "--target-processes", "all"]
+    tests = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-k", "bits", str(FILE)]
+    job = run_ranks(2, [*watched, *tests], LIMIT, {"HOROVOD_GPU_TRANSPORT": "host"})
+    assert job.returncode == 0, job.stdout
+    assert job.stdout.count("ERROR SUMMARY: 0 errors") == 2, job.stdout

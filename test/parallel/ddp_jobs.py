@@ -1,0 +1,121 @@
+"""Starts programs as torchrun does, for tests of native DistributedDataParallel: gloo ranks of one machine.
+
+    run_torchrun(np, argv, timeout, env) -> CompletedProcess    any program: argv follows `torchrun`'s options
+    run_ddp_test_files(np, files)                               pytest files inside every rank, in one job
+    run_separately(np, argv, timeout, env) -> one of each rank  any program; no rank's end ends the others
+
+Such files live in test/parallel/ddp_ranks. They are plain pytest files that use torch.distributed as one of
+one to four ranks; pytest collects them inside a rank only (see conftest.py). To debug one by hand:
+
+    python -m torch.distributed.run --nproc-per-node 2 -m pytest test/parallel/ddp_ranks/test_reducer.py
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from rank_jobs import TIME_LIMIT, TIMED_OUT, run_job
+
+__all__ = ["run_ddp_test_files", "run_separately", "run_torchrun"]
+
+MOST_LINES = 150  # that are shown of a rank which failed
+
+
+def run_torchrun(
+    np: int, argv: list[str], timeout: float = TIME_LIMIT, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs `torchrun --standalone --nproc-per-node {np} {argv}`. stdout holds what all ranks wrote, mixed.
+
+    Args:
+        argv: options of torchrun, the script and its arguments; "-m", "name" runs a module.
+        timeout: seconds after which the job is ended; the exit code is then 124.
+        env: added to this process' environment. Ranks compute with one thread unless it says otherwise.
+    """
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(np)]
+    return run_job([*torchrun, *argv], timeout, env)
+
+
+def run_ddp_test_files(np: int, files: Sequence[Path], timeout: float = TIME_LIMIT, **env: str) -> None:
+    """Runs pytest files, one after the other, inside each of `np` ranks; fails unless all say they passed.
+
+    torchrun's exit code alone is no proof: each rank leaves pytest's in a folder. What is shown of a failure
+    is the output of the ranks that failed by themselves, or of all when none did: torchrun ends the others.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        reports, logs = Path(folder, "reports"), Path(folder, "logs")
+        reports.mkdir()
+        argv = ["--redirects", "3", "--log-dir", str(logs), "-m", "pytest", "-x", "-q", "--tb=short"]
+        argv += ["-p", "no:cacheprovider", "-p", "no:logging", "--color=no", *map(str, files)]
+        argv += ["-o", f"faulthandler_timeout={max(timeout - 30, 20)}"]
+        job = run_torchrun(np, argv, timeout, {"HOROVOD_TEST_REPORTS": str(reports), **env})
+        said = {path.name: path.read_text() for path in reports.iterdir()}
+        if job.returncode == 0 and said == {str(rank): "0" for rank in range(np)}:
+            return
+        names = ", ".join(file.name for file in files)
+        failed = sorted(rank for rank, code in said.items() if code != "0") or list(map(str, range(np)))
+        outputs = "".join(_output(logs, rank) for rank in failed)
+        pytest.fail(
+            f"{names} with {np} ranks: torchrun ended with {job.returncode}; pytest's exit code by rank: "
+            f"{said}{outputs or job.stdout}",
+            pytrace=False,
+        )
+
+
+def run_separately(
+    np: int, argv: list[str], timeout: float = TIME_LIMIT, env: dict[str, str] | None = None
+) -> list[subprocess.CompletedProcess[str]]:
+    """Runs `{argv}` as ranks that no launcher watches, which would end the others when one ends.
+
+    Returns:
+        By rank, the exit code (124: ended because it ran longer than ``timeout`` seconds), and in stdout what
+        the rank wrote to stdout and stderr.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    job = os.environ | {"OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    job |= {"WORLD_SIZE": str(np), "LOCAL_WORLD_SIZE": str(np)} | (env or {})
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = [Path(folder, str(rank)) for rank in range(np)]
+        ranks = []
+        for rank, output in enumerate(outputs):
+            own = job | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            with output.open("w") as file:
+                process = subprocess.Popen(
+                    argv, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=own
+                )
+            ranks.append(process)
+        deadline = time.monotonic() + timeout
+        codes = [_code_of(process, deadline) for process in ranks]
+        return [
+            subprocess.CompletedProcess(argv, code, stdout=output.read_text(errors="replace"))
+            for code, output in zip(codes, outputs, strict=True)
+        ]
+
+
+def _code_of(process: subprocess.Popen[bytes], deadline: float) -> int:
+    try:
+        return process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return TIMED_OUT
+
+
+def _output(logs: Path, rank: str) -> str:
+    """What a rank wrote, under a heading: torchrun keeps it in LOGS/job/attempt/rank/."""
+    text = "".join(
+        path.read_text(errors="replace")
+        for name in ("stdout.log", "stderr.log")
+        for path in sorted(logs.glob(f"*/attempt_*/{rank}/{name}"))
+    )
+    lines = text.splitlines()[-MOST_LINES:]
+    return "\n".join([f"\n\n======== rank {rank} ========", *lines])

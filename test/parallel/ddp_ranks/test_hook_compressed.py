@@ -1,0 +1,180 @@
+"""Compressed gradients: the same bits on every rank, those of the engine, and exact where they are to be."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from ddp_training import Training, all_equal, gathered, layers
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from horovod.torch import Compression, ddp
+from horovod.torch.compression import UNSAID, Rules
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "single"))
+
+import ranks as local_ranks
+
+EVERY = {
+    "bit8": "bit8",
+    "int8": "int8",
+    "bit16": "bit16",
+    "int4 stochastic": "int4:rounding=stochastic,rotation=hadamard,error_feedback=1",
+    "fp16": "fp16",
+    "topk": "topk:ratio=0.05",
+    "powersgd": "powersgd:rank=2",
+    "rules": {"0.weight": "bit8", "2.weight": Compression.none, "*": "int8:error_feedback=1"},
+}
+
+
+@pytest.mark.parametrize("compression", EVERY.values(), ids=EVERY.keys())
+def test_all_ranks_get_the_same_bits(compression: Any) -> None:
+    training = Training(compression).run(range(5))
+    for name, gradient in training.gradients().items():
+        assert all_equal(gradient), name
+    assert all_equal(training.flat())
+    plain = Training().run(range(5))
+    assert (training.flat() - plain.flat()).abs().max() < 0.2
+
+
+def by_engine(name: str, tensors: list[torch.Tensor], codec: Any, algorithm: str) -> torch.Tensor:
+    """What hvd's engine makes of ranks' gradients: its ranks are threads here, and exchange messages."""
+    settings = local_ranks.predictable(algorithm)
+    arrays = [tensor.numpy().copy() for tensor in tensors]
+
+    def reduced(rank: int, engine: Any) -> Any:
+        return local_ranks.allreduce(
+            engine, f"allreduce.{name}", arrays[rank], op=local_ranks.AVERAGE, codec=codec
+        )
+
+    return torch.from_numpy(local_ranks.on_ranks(len(tensors), reduced, False, settings)[0])
+
+
+@pytest.mark.parametrize("algorithm", ["gather", "scatter"])
+@pytest.mark.parametrize("text", ["bit8", "int8", "int4:rounding=stochastic,rotation=hadamard,seed=3"])
+def test_gradients_are_the_engines(text: str, algorithm: str, size: int) -> None:
+    """Bit for bit, on the same route: the average is the same whoever carries the codes."""
+    if size == 1:
+        pytest.skip("a world of one compresses nothing")
+    alone, training = Training(), Training(text, how={"algorithm": algorithm})
+    with alone.model.no_sync():
+        alone.loss(0).backward()
+    training.loss(0).backward()
+    rules = Rules(text)
+    for name, parameter in training.model.module.named_parameters():
+        codec = rules.gradient_compressor(name, parameter).codec
+        assert (codec is None) == (name not in ("0.weight", "2.weight")), name
+        expected = by_engine(name, gathered(alone.gradients()[name]), codec, algorithm)
+        assert torch.equal(training.gradients()[name], expected), name
+
+
+def test_vectors_and_small_matrices_are_exact(rank: int, size: int) -> None:
+    """Sums of integers are exact in any order: these are compared to the bit, beside codes that are not."""
+    training = Training(
+        "int4:min_elements=1000", make=lambda: nn.Sequential(nn.Linear(30, 40), nn.Linear(40, 3))
+    )
+    x = (torch.arange(240).reshape(8, 30) % 7 + rank).float()
+    with torch.no_grad():
+        for parameter in training.model.parameters():
+            parameter.fill_(1.0)
+    training.model(x).sum().backward()
+    found = training.gradients()
+    means = torch.stack([(torch.arange(240).reshape(8, 30) % 7 + r).float() for r in range(size)]).mean(0)
+    assert torch.equal(found["0.bias"], torch.full((40,), 24.0)) and torch.equal(
+        found["1.bias"], torch.full((3,), 8.0)
+    )
+    hidden = (means.double().sum(1) + 1).sum().float()
+    assert torch.allclose(found["1.weight"], hidden.expand(3, 40), rtol=1e-6)
+    exact = means.sum(0).mul(3).expand(40, 30)
+    assert torch.allclose(found["0.weight"], exact, rtol=0.2)
+    assert size == 1 or not torch.allclose(found["0.weight"], exact, rtol=1e-4)
+
+
+def test_rules_go_by_the_names_of_the_model_that_was_wrapped() -> None:
+    """What travels exactly beside codes is summed in another order than DDP's own; no code is as near."""
+    rules = {"0.*": "int4:min_elements=0", "*": Compression.none}
+    training, plain = Training(rules).run(range(1)), Training().run(range(1))
+    expected = plain.gradients()
+    exact = {
+        name for name, g in training.gradients().items() if torch.allclose(g, expected[name], 1e-4, 1e-7)
+    }
+    assert set(expected) - exact == ({"0.weight"} if dist.get_world_size() > 1 else set())
+
+
+def test_the_plain_form_numbers_parameters_or_takes_a_model(size: int) -> None:
+    """register_comm_hook without compress(): the same bits, whatever parameters are called."""
+    text = "bit8:error_feedback=1"
+    expected = Training(text).run(range(4)).flat()
+    for model in (None, "inner", "wrapped"):
+        training = Training()
+        named = {None: None, "inner": training.model.module, "wrapped": training.model}[model]
+        state = ddp.CompressionState(text, named)
+        training.model.register_comm_hook(state, ddp.compression_hook)
+        training.run(range(4))
+        assert torch.equal(training.flat(), expected), model
+        if size > 1:
+            kept = state.state_dict()["residuals"][dist.get_rank()]["parameters"]
+            assert sorted(kept) == (["0.weight", "2.weight"] if model else ["parameter.0", "parameter.2"])
+
+
+def test_the_environment_decides_where_the_script_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_COMPRESSION", "bit8")
+    training = Training(UNSAID)
+    assert torch.equal(training.run(range(2)).flat(), Training("bit8").run(range(2)).flat())
+
+
+def test_the_algorithm_of_the_environment_is_agreed_on_too(
+    monkeypatch: pytest.MonkeyPatch, rank: int, size: int
+) -> None:
+    if size == 1:
+        pytest.skip("one rank agrees with itself")
+    monkeypatch.setenv("HOROVOD_ALLREDUCE_ALGORITHM", "scatter" if rank else "gather")
+    with pytest.raises(ValueError, match=r"algorithm: rank 0 has gather, ranks? 1.* scatter"):
+        Training("bit8")
+
+
+@pytest.mark.parametrize("form", ["compress", "register_comm_hook"])
+def test_ranks_that_were_told_differently_all_hear_of_it(form: str, rank: int, size: int) -> None:
+    if size == 1:
+        pytest.skip("one rank agrees with itself")
+    told = "bit8:block_size=64" if rank == size - 1 else "bit8"
+    wanted = r"ranks disagree about the compression: .*block_size=128.*block_size=64"
+    if form == "compress":
+        with pytest.raises(ValueError, match=wanted):
+            Training(told)
+        return
+    training = Training()
+    training.model.register_comm_hook(ddp.CompressionState(told), ddp.compression_hook)
+    with pytest.raises((ValueError, RuntimeError), match=wanted):
+        training.loss(0).backward()
+
+
+def test_what_cannot_be_compressed_is_refused_with_a_reason() -> None:
+    wrapped = Training("none").model
+    with pytest.raises(TypeError, match="wrapped in DistributedDataParallel, not Sequential"):
+        ddp.compress(layers(), "bit8")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="has a communication hook already"):
+        ddp.compress(wrapped, "bit8")
+    fresh = DistributedDataParallel(layers())
+    fresh._use_python_reducer = True
+    with pytest.raises(ValueError, match="python_reducer' does without buckets"):
+        ddp.compress(fresh, "bit8")
+    fresh._use_python_reducer = False
+    with pytest.raises(
+        ValueError, match=r"the rule 'head\.\*' matches no parameter; their names are: 0\.weight"
+    ):
+        ddp.compress(fresh, {"head.*": "bit8"})
+    with pytest.raises(ValueError, match=r"rules go by parameters' names.* pass model="):
+        ddp.CompressionState({"0.weight": "bit8"})
+    with pytest.raises(ValueError, match="there is no 'bit9'"):
+        ddp.compress(fresh, "bit9")
+    with pytest.raises(ValueError, match="nowhere"):
+        ddp.compress(fresh, "bit8", algorithm="nowhere")
+    fresh.register_comm_hook(ddp.CompressionState("bit8", layers()), ddp.compression_hook)
+    with pytest.raises(
+        (ValueError, RuntimeError), match="give it the model that the hook is registered with"
+    ):
+        fresh(torch.zeros(2, 30)).sum().backward()

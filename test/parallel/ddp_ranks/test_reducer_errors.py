@@ -1,0 +1,99 @@
+"""What GroupReducer says when ranks disagree, or something cannot be reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from reducer_cases import Positives, assert_same_on_all_ranks
+
+from horovod.torch.compression import Compression, resolved
+from horovod.torch.ddp.reducer import Gradient, GroupReducer
+from horovod.torch.reduce_ops import Max, Sum
+
+bit8 = resolved(Compression.bit8)
+
+
+@pytest.fixture
+def reducer() -> Iterator[GroupReducer]:
+    made = GroupReducer()
+    yield made
+    made.close()
+
+
+def works(reducer: GroupReducer, rank: int, size: int) -> None:
+    x = torch.full((64, 64), float(rank))
+    reducer.start([Gradient("works", x, resolved(Compression.none))], Sum).wait()
+    assert torch.all(x == size * (size - 1) / 2)
+
+
+def test_agree(reducer: GroupReducer, rank: int, size: int) -> None:
+    reducer.agree({"compression": "bit8", "a.weight": "[3, 4]"})
+    if size == 1:
+        reducer.agree({"compression": "anything"})
+        return
+    others = "rank 0 has bit8" if size == 2 else f"ranks {', '.join(map(str, range(size - 1)))} have bit8"
+    with pytest.raises(ValueError) as caught:
+        reducer.agree({"compression": "int8" if rank == size - 1 else "bit8", "a.weight": "[3, 4]"})
+    assert str(caught.value) == (
+        f"ranks disagree about the compression: compression: {others}, rank {size - 1} has int8. "
+        "Every rank must be given the same."
+    )
+    with pytest.raises(ValueError, match=r"b.weight: rank 0 has nothing, rank.* 1.* ha.* x"):
+        reducer.agree({} if rank == 0 else {"b.weight": "x"})
+    with pytest.raises(ValueError, match=r"order: rank 0 has a, b, rank.* 1.* ha.* b, a"):
+        reducer.agree({"a": "1", "b": "2"} if rank == 0 else {"b": "2", "a": "1"})
+    works(reducer, rank, size)
+
+
+def test_a_rank_that_disagrees_is_named_on_all_ranks(reducer: GroupReducer, rank: int, size: int) -> None:
+    if size == 1:
+        pytest.skip("there is nobody to disagree with")
+    last = rank == size - 1
+    cases = [
+        (Gradient("w", torch.ones(40, 50), resolved(Compression.int8) if last else bit8), "w: .*bit8.*int8"),
+        (Gradient("w", torch.ones(40, 51 if last else 50), bit8), r"w: .*\[40, 50\].*\[40, 51\]"),
+        (Gradient("w", torch.ones(9).double() if last else torch.ones(9), bit8), "w: .*float32.*float64"),
+        (Gradient("v" if last else "w", torch.ones(9), bit8), f"w: .*rank {size - 1} has nothing; v: "),
+    ]
+    for gradient, said in cases:
+        before = gradient.tensor.clone()
+        behind = torch.full((30, 30), float(rank))
+        future = reducer.start([gradient])
+        next_one = reducer.start([Gradient("behind", behind, resolved(Compression.none))], Sum)
+        with pytest.raises(ValueError, match=f"ranks disagree about the compression: {said}"):
+            future.wait()
+        next_one.wait()
+        assert torch.equal(gradient.tensor, before) and torch.all(behind == size * (size - 1) / 2)
+    with pytest.raises(ValueError, match=r"op: .*Average.*Sum"):
+        reducer.start([Gradient("w", torch.ones(9), bit8)], Sum if last else 0).wait()
+    works(reducer, rank, size)
+
+
+def test_what_cannot_be_reduced(reducer: GroupReducer, rank: int, size: int) -> None:
+    x = torch.ones(4, 6)
+    with pytest.raises(ValueError, match=r"op=4.*averaged \(Average\) or added \(Sum\) only"):
+        reducer.start([Gradient("x", x, bit8)], Max)
+    with pytest.raises(ValueError, match="x: the gradient is not contiguous"):
+        reducer.start([Gradient("x", x.t(), bit8)])
+    with pytest.raises(ValueError, match="two gradients of one reduction are called 'x'"):
+        reducer.start([Gradient("x", x, bit8), Gradient("x", x.clone(), bit8)])
+    with pytest.raises(ValueError, match=r"x: Tensor type .* is not supported"):
+        reducer.start([Gradient("x", x.to_sparse(), bit8)])
+    with pytest.raises(ValueError, match="ring"):
+        GroupReducer(algorithm="ring")
+    reducer.start([]).wait()
+    works(reducer, rank, size)
+
+
+def test_close(rank: int, size: int) -> None:
+    reducer = GroupReducer()
+    x = torch.full((200, 300), float(rank))
+    future = reducer.start([Gradient("x", x, resolved(Positives))], Sum)
+    reducer.close()
+    assert future.done() and torch.all(x == size * (size - 1) / 2)
+    reducer.close()
+    with pytest.raises(RuntimeError, match="This reducer was closed"):
+        reducer.start([Gradient("x", x, bit8)])
+    assert_same_on_all_ranks([x])

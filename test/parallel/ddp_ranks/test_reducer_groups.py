@@ -1,0 +1,82 @@
+"""Several GroupReducers in one process, over all ranks and over some of them."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+from reducer_cases import assert_same_bits, buckets, engines_make, named, reduced
+
+from horovod.torch.ddp.reducer import Gradient, GroupReducer
+from horovod.torch.reduce_ops import Average
+
+
+def couriers() -> int:
+    return sum(thread.name == "horovod-ddp-courier" for thread in threading.enumerate())
+
+
+def test_two_reducers_may_be_used_in_turns(rank: int, size: int) -> None:
+    """As the two models of a GAN are: from two threads too, and each has its own order."""
+    first, second = GroupReducer(), GroupReducer(algorithm="scatter")
+    steps = [buckets(size, step=step) for step in range(6)]
+    wanted = {
+        "auto": engines_make(steps, named("bit8"), Average, "auto"),
+        "scatter": engines_make(steps, named("bit8"), Average, "scatter"),
+    }
+    got: dict[str, list[list[torch.Tensor]]] = {"auto": [], "scatter": []}
+
+    def train(reducer: GroupReducer, algorithm: str) -> None:
+        for step, ranks in enumerate(steps):
+            time.sleep(0.003 * ((rank + step) % 3))
+            got[algorithm].append(reduced(reducer, ranks[rank], named("bit8")))
+
+    other = threading.Thread(target=train, args=(second, "scatter"))
+    other.start()
+    train(first, "auto")
+    other.join()
+    for algorithm in got:
+        for step in range(6):
+            assert_same_bits(got[algorithm][step], wanted[algorithm][step], f"{algorithm}, step {step}")
+    second.close()
+    first.close()
+
+
+def test_some_ranks_have_reducers_of_their_own(rank: int, size: int) -> None:
+    """Halves of the job, made at other times and in other numbers; then all ranks again."""
+    halves = [list(range(size // 2)), list(range(size // 2, size))]
+    groups = [dist.new_group(half) if half else None for half in halves]
+    mine = int(rank >= size // 2)
+    members = halves[mine]
+    for _ in range(1 + mine):
+        reducer = GroupReducer(groups[mine])
+        assert (reducer.rank, reducer.size) == (members.index(rank), len(members))
+        ranks = buckets(size)
+        own = [ranks[member] for member in members]
+        wanted = engines_make([own], named("int8"), Average, "auto")[0]
+        assert_same_bits(reduced(reducer, ranks[rank], named("int8")), wanted)
+        reducer.close()
+    everybody = GroupReducer()
+    wanted = engines_make([buckets(size)], named("int8"), Average, "auto")[0]
+    assert_same_bits(reduced(everybody, buckets(size)[rank], named("int8")), wanted)
+    everybody.close()
+    for group in groups:
+        if group is not None and rank in dist.get_process_group_ranks(group):
+            dist.destroy_process_group(group)
+
+
+def test_a_reducer_that_is_forgotten_ends_its_thread(rank: int, size: int) -> None:
+    before = couriers()
+    reducer = GroupReducer()
+    x = torch.full((50, 60), float(rank))
+    future = reducer.start([Gradient("x", x, named("bit8"))])
+    assert couriers() == before + (size > 1)
+    del reducer
+    future.wait()
+    gc.collect()
+    deadline = time.monotonic() + 20
+    while couriers() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert couriers() == before

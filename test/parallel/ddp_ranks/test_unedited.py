@@ -1,0 +1,108 @@
+"""HOROVOD_DDP_COMPRESSION: every DistributedDataParallel has our hook, until the script registers its own."""
+
+import io
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from horovod.torch import ddp
+from horovod.torch_autoload import DDP_COMPRESSION, compress_every_ddp
+
+compress_every_ddp()
+
+
+@pytest.fixture(autouse=True)
+def bit8(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv(DDP_COMPRESSION, "bit8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        yield
+
+
+def wrapped(**options: Any) -> DistributedDataParallel:
+    torch.manual_seed(0)
+    return DistributedDataParallel(torch.nn.Linear(100, 50), **options)
+
+
+def gradient(model: torch.nn.Module, rank: int) -> torch.Tensor:
+    """Of the weight, after one backward pass."""
+    model.zero_grad()
+    generator = torch.Generator().manual_seed(rank)
+    model(torch.rand(8, 100, generator=generator)).square().sum().backward()
+    return model.get_parameter("module.weight").grad.clone()
+
+
+@pytest.fixture
+def exact(rank: int, monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
+    with monkeypatch.context() as environment:
+        environment.delenv(DDP_COMPRESSION)
+        return gradient(wrapped(), rank)
+
+
+def test_gradients_are_compressed_and_alike_on_all_ranks(exact: torch.Tensor, rank: int, size: int) -> None:
+    summed = gradient(wrapped(), rank)
+    assert torch.equal(summed, exact) == (size == 1)
+    assert torch.allclose(summed, exact, rtol=0.2, atol=0.1 * exact.abs().max().item())
+    of_all = [torch.empty_like(summed) for _ in range(size)]
+    dist.all_gather(of_all, summed)
+    assert all(torch.equal(other, summed) for other in of_all)
+
+
+def test_none_leaves_it_alone(exact: torch.Tensor, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DDP_COMPRESSION, "none")
+    assert torch.equal(gradient(wrapped(), rank), exact)
+
+
+def register_allreduce(model: DistributedDataParallel) -> None:
+    model.register_comm_hook(None, allreduce_hook)
+
+
+def register_builtin(model: DistributedDataParallel) -> None:
+    model._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
+
+
+@pytest.mark.parametrize("register", [register_allreduce, register_builtin])
+def test_a_hook_of_the_script_wins_with_a_warning(register: Any, exact: torch.Tensor, rank: int) -> None:
+    model = wrapped()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        register(model)
+    said = [str(each.message) for each in told if DDP_COMPRESSION in str(each.message)]
+    assert len(said) == (rank == 0) and all("allreduce_hook" in each for each in said)
+    assert torch.allclose(gradient(model, rank), exact, rtol=1e-6, atol=1e-5)  # it divides otherwise
+    with pytest.raises(RuntimeError, match=r"can only be called once|already"):
+        register_allreduce(model)
+
+
+def test_compress_in_the_script_wins(exact: torch.Tensor, rank: int) -> None:
+    model = wrapped()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ddp.compress(model, "none")
+    assert torch.equal(gradient(model, rank), exact)
+
+
+def test_several_models_and_a_saved_one(rank: int, size: int) -> None:
+    first, second = wrapped(), wrapped()
+    assert torch.equal(gradient(first, rank), gradient(second, rank))
+    file = io.BytesIO()
+    torch.save(first, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)
+    assert torch.equal(loaded.module.weight, first.module.weight)
+
+
+def test_a_wrong_text_is_told_on_all_ranks(rank: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DDP_COMPRESSION, "bit9")
+    with pytest.raises(ValueError, match=r"HOROVOD_DDP_COMPRESSION=bit9: .*there is no 'bit9'"):
+        wrapped()
+    if size > 1:
+        monkeypatch.setenv(DDP_COMPRESSION, "bit8" if rank == 0 else "bit16")
+        with pytest.raises(ValueError, match=r"disagree.*rank 0 has .*rank"):
+            wrapped()

@@ -1,0 +1,36 @@
+"""Gradients of GPUs under native DistributedDataParallel, on emulated GPUs: enqueued, without a thread.
+
+torch's part is played by gloo, which moves host memory: see emulated_torch.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from ddp_jobs import run_ddp_test_files
+
+TEST = Path(__file__).parents[1]
+RANKS = TEST / "parallel" / "ddp_ranks"
+sys.path.append(str(TEST))
+
+from emulated_cuda import build as emulation  # noqa: E402
+
+LIMIT = 400.0  # seconds: kernels run by threads of the host, several ranks on two cores
+
+
+@pytest.fixture(scope="module")
+def emulated() -> dict[str, str]:
+    """The environment of ranks on emulated GPUs."""
+    return {
+        "HOROVOD_TEST_EMULATED_GPU": str(emulation.library_path()),
+        "EMULATED_CUDA_DEVICES": "4",
+        "EMULATED_CUDA_ANY_MEMORY": "1",  # torch's tensors are of the host
+    }
+
+
+@pytest.mark.timeout(LIMIT + 30)
+@pytest.mark.parametrize("np", [2, 3])
+def test_a_reducer_of_gpu_tensors(np: int, emulated: dict[str, str]) -> None:
+    run_ddp_test_files(np, [RANKS / "test_reducer_gpu.py"], LIMIT, **emulated)

@@ -1,0 +1,119 @@
+"""All that horovod.torch does on GPUs, with real ranks, on emulated ones: over NCCL, and by the host.
+
+What test/gpu runs on a real GPU is run here; and the tests of the CPU, with tensors that count as a GPU's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from rank_jobs import mpirun, run_ranks, run_test_files
+
+HERE = Path(__file__).parent
+TEST = HERE.parent
+sys.path.append(str(TEST))
+
+from emulated_cuda import build as emulation  # noqa: E402
+
+GPU = {path.stem.removeprefix("test_gpu_"): path for path in (TEST / "gpu" / "ranks").glob("test_gpu_*.py")}
+LIMIT = 400.0  # seconds: kernels run by threads of the host, several ranks on two cores
+
+
+@pytest.fixture(scope="module")
+def emulated() -> dict[str, str]:
+    """The environment of ranks on emulated GPUs."""
+    mpirun()
+    return {
+        "HOROVOD_TEST_EMULATED_GPU": str(emulation.library_path()),
+        "HOROVOD_NCCL_LIBRARY": str(emulation.nccl_path()),
+        "EMULATED_CUDA_DEVICES": "4",
+        "EMULATED_CUDA_ANY_MEMORY": "1",  # torch's tensors are of the host
+    }
+
+
+@pytest.mark.timeout(LIMIT + 30)
+@pytest.mark.parametrize(
+    ("np", "transport", "algorithm", "files"),
+    [
+        (1, "auto", "auto", ["operations", "streams", "training"]),
+        (2, "nccl", "auto", ["operations", "streams", "compression", "training"]),
+        (2, "host", "scatter", ["operations", "streams", "compression"]),
+        pytest.param(2, "host", "auto", ["training"], marks=pytest.mark.slow),
+        (4, "nccl", "scatter", ["compression"]),
+        pytest.param(4, "nccl", "scatter", list(GPU), marks=pytest.mark.slow),
+        pytest.param(4, "host", "scatter", list(GPU), marks=pytest.mark.slow),
+    ],
+)
+def test_what_runs_on_a_gpu(
+    np: int, transport: str, algorithm: str, files: list[str], emulated: dict[str, str]
+) -> None:
+    more = {"HOROVOD_GPU_TRANSPORT": transport, "HOROVOD_ALLREDUCE_ALGORITHM": algorithm}
+    run_test_files(np, [GPU[name] for name in files], LIMIT, **emulated, **more)
+
+
+@pytest.mark.timeout(LIMIT + 30)
+def test_ranks_that_share_a_gpu_go_by_the_host(emulated: dict[str, str]) -> None:
+    more = {"HOROVOD_TEST_SHARED_GPU": "1", "HOROVOD_ALLREDUCE_ALGORITHM": "scatter"}
+    run_test_files(4, [GPU["operations"], GPU["training"]], LIMIT, **emulated, **more)
+
+
+@pytest.mark.timeout(LIMIT + 30)
+@pytest.mark.parametrize(
+    ("transport", "names"), [("nccl", ["collectives", "sync_batch_norm"]), ("host", ["state"])]
+)
+def test_what_runs_on_a_cpu(transport: str, names: list[str], emulated: dict[str, str]) -> None:
+    """The CPU's own tests, of tensors in host memory that count as a GPU's."""
+    files = [HERE / "ranks" / f"test_{name}.py" for name in names]
+    run_test_files(2, files, LIMIT, **emulated, HOROVOD_GPU_TRANSPORT=transport)
+
+
+KILLED = """
+import os, signal, sys, threading, time
+import torch
+from emulated_torch import asked_for
+import horovod.torch as hvd
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # mpirun ends the others, which are to say first what they see
+hvd.init()
+asked_for(hvd.local_rank()).install()
+xs = [torch.full((3000,), 1.0) for _ in range(40)]
+
+def step(number):
+    handles = [
+        hvd.allreduce_async_(x, name=f"x{i}", op=hvd.Average, compression=hvd.Compression.bit8)
+        for i, x in enumerate(xs)
+    ]
+    for handle in handles:
+        hvd.synchronize(handle)
+
+step(0)
+if hvd.rank() == 1:
+    threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+try:
+    while True:
+        step(1)
+except hvd.HorovodInternalError as error:
+    with open(sys.argv[1] + str(hvd.rank()), "w") as file:
+        file.write(str(error))
+"""
+
+
+@pytest.mark.timeout(LIMIT)
+@pytest.mark.parametrize("transport", ["nccl", "host"])
+def test_a_killed_rank_is_an_error_on_the_others(
+    transport: str, emulated: dict[str, str], tmp_path: Path
+) -> None:
+    """In the middle of operations, with more of them started than a GPU has in flight."""
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    more = {"PYTHONPATH": path, "HOROVOD_GPU_TRANSPORT": transport, "HOROVOD_FUSION_THRESHOLD": "0"}
+    done = run_ranks(3, [sys.executable, str(script), str(tmp_path / "rank")], 120, emulated | more)
+    assert done.returncode not in (0, 124), done.stdout
+    for rank in (0, 2):
+        error = tmp_path / f"rank{rank}"
+        assert error.exists(), done.stdout
+        assert "lost rank" in error.read_text() or "NCCL" in error.read_text()

@@ -1,0 +1,86 @@
+"""benchmarks/scaling.py of docs/benchmarks.md trains tiny models with everyone. Speed is never checked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import launching
+import pytest
+
+from horovod import made_hosts
+
+pytest.importorskip("torch", reason="the benchmark trains with torch, which is not installed")
+
+PROGRAM = Path(__file__).resolve().parents[2] / "benchmarks" / "scaling.py"
+COMPRESSIONS = ["bit16", "bit8", "int8", "int4", "topk", "powersgd"]
+EVERYONE = [
+    *("serial", "DataParallel", "alone", "DDP", "DDP fp16", "DDP PowerSGD"),
+    *(f"ddp.compress {name}" for name in COMPRESSIONS),
+    *("ddp.compress bit8, may turn off", *(f"Horovod {name}" for name in COMPRESSIONS)),
+]
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(PROGRAM), "--quick", *words]
+    environment = launching.environment(launching.fresh_mark())
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment, check=False)
+
+
+def figures(path: Path, *words: str) -> dict[str, dict[str, Any]]:
+    """The rows of the one job that these words ask for, by contender."""
+    done = run(*words, "--out", str(path))
+    assert done.returncode == 0, done.stderr
+    (job,) = json.loads(path.read_text())["runs"]
+    for row in job["rows"]:
+        assert f"| {row['contender']} " in done.stdout
+        workers = 1 if row["contender"] == "serial" else 2
+        assert row["samples_per_second"] == pytest.approx(workers * job["batch"] / row["seconds"])
+        assert row["linearity"] == pytest.approx(
+            row["samples_per_second"] / job["rows"][0]["samples_per_second"] / workers
+        )
+    return {row["contender"]: row for row in job["rows"]}
+
+
+@pytest.mark.timeout(300)  # some 30 s on two cores that have nothing else to do
+def test_everyone_trains_in_two_processes_of_one_host(tmp_path: Path) -> None:
+    rows = figures(tmp_path / "out.json", "--models", "vgg16")
+    assert list(rows) == EVERYONE
+    for name in COMPRESSIONS:
+        # The same bytes by either way but for what goes around them: packets, acknowledgements, sizes.
+        assert rows[f"Horovod {name}"]["sent"] < rows["DDP"]["sent"]
+        assert rows[f"ddp.compress {name}"]["sent"] < rows["DDP"]["sent"]
+    assert rows["ddp.compress bit8"]["sent"] < 0.5 * rows["DDP"]["sent"]
+    assert rows["ddp.compress bit8, may turn off"]["choice"].startswith("compression is o")
+    assert rows["alone"]["sent"] < 0.1 * rows["DDP"]["sent"]
+
+
+@pytest.mark.timeout(300)
+def test_one_process_has_nobody_to_be_compared_with(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    done = run("--models", "mnist", "deeplabv3_resnet101", "--processes", "1", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    jobs = json.loads(out.read_text())["runs"]
+    assert [job["model"] for job in jobs] == ["mnist", "deeplabv3_resnet101"]
+    for job in jobs:
+        assert [row["contender"] for row in job["rows"]] == ["serial", "DataParallel"]
+        assert job["rows"][0]["linearity"] == 1.0
+
+
+@pytest.mark.timeout(300)
+def test_hosts_that_are_made_for_it_and_a_ratio_that_cannot_be(tmp_path: Path) -> None:
+    reason = made_hosts.why_not()
+    if reason:
+        pytest.skip(reason)
+    ours = ["serial", "alone", "DDP", "ddp.compress bit8", "Horovod bit8"]
+    rows = figures(tmp_path / "out.json", "--hosts", "2", "--bucket-view", "--contenders", *ours)
+    assert list(rows) == ours
+    for way in ("ddp.compress", "Horovod"):
+        assert rows[f"{way} bit8"]["sent"] < 0.5 * rows["DDP"]["sent"]
+    wanted = ("--w-over-c", "100000", "--contenders", "alone")
+    done = run("--hosts", "2", "--models", "mnist", *wanted)
+    assert done.returncode == 1
+    assert "no batch has a W/C within 0.3 of 100000; the nearest, 1, has" in done.stderr

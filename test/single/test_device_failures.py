@@ -1,0 +1,157 @@
+"""What fails between GPUs is an error on every rank, with names, and nobody hangs."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from emulated_gpu import Gate, GpuArray, Stream, array, gpu_allreduce, gpu_submit, gpu_tensor
+from ranks import numbers, on_ranks, predictable
+
+from horovod import _native
+from horovod.common.exceptions import HorovodInternalError
+
+
+def over(transport: str) -> _native.Settings:
+    settings = predictable("scatter")
+    settings.gpu_transport = transport
+    return settings
+
+
+def repeated(rank: int, engine: _native.Engine, times: int = 400) -> str:
+    """The error that ends a loop of allreduces."""
+    reduction = _native.Reduction(codec=_native.codec_named("bit8/128"))
+    x = array(numbers(rank, 5000, np.float32), rank)
+    began = time.monotonic()
+    try:
+        for _ in range(times):
+            result = engine.wait(engine.allreduce("x", [gpu_tensor(x)], reduction))
+            result.order(x.stream.number)
+            x.stream.synchronize()
+    except HorovodInternalError as error:
+        assert time.monotonic() - began < 50
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_an_asynchronous_error_ends_all_ranks(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMULATED_NCCL_ASYNC", "1:7:6")
+    errors = on_ranks(size, repeated, settings=over("nccl"))
+    assert all(errors), errors
+    assert any("nccl" in error.lower() for error in errors)  # by a call, or between two
+
+
+def test_an_error_at_any_time_ends_all_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = tmp_path / "async"
+    monkeypatch.setenv("EMULATED_NCCL_ASYNC_FILE", str(words))
+
+    def program(rank: int, engine: _native.Engine) -> str:
+        if rank == 0:
+            threading.Timer(0.3, lambda: words.write_text("0:0:2")).start()
+        return repeated(rank, engine, 100_000)
+
+    errors = on_ranks(2, program, settings=over("nccl"))
+    assert all(errors), errors
+
+
+def test_ranks_that_share_a_gpu_are_told_so() -> None:
+    def program(rank: int, engine: _native.Engine) -> str:
+        x = array(np.ones(10, np.float32), 0 if rank < 2 else 1)
+        with pytest.raises(HorovodInternalError) as raised:
+            engine.wait(engine.allreduce("x", [gpu_tensor(x)], _native.Reduction()))
+        return str(raised.value)
+
+    for error in on_ranks(3, program, settings=over("nccl")):
+        assert "HOROVOD_GPU_TRANSPORT=nccl cannot be: rank 0 and rank 1 share a GPU, GPU-" in error
+        assert "leave HOROVOD_GPU_TRANSPORT at auto" in error
+
+
+def test_ranks_that_share_a_gpu_go_by_the_host_unless_told_otherwise() -> None:
+    def program(rank: int, engine: _native.Engine) -> float:
+        x = array(np.ones(10, np.float32), 0)
+        engine.wait(engine.allreduce("x", [gpu_tensor(x)], _native.Reduction())).order(x.stream.number)
+        return float(x.numpy().sum())
+
+    assert on_ranks(2, program, settings=over("auto")) == [20.0, 20.0]
+
+
+@pytest.fixture
+def failing_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("EMULATED_NCCL_FAIL", "ncclGetUniqueId:1:3")
+    yield
+
+
+@pytest.mark.usefixtures("failing_start")
+def test_a_communicator_that_cannot_be_is_an_error_everywhere() -> None:
+    def program(rank: int, engine: _native.Engine) -> Any:
+        return repeated(rank, engine, 1)
+
+    errors = on_ranks(3, program, settings=over("nccl"))
+    assert all(errors), errors
+    assert any("NCCL cannot join the GPUs: rank 0" in error for error in errors)
+
+
+def test_a_rank_that_gives_up_before_its_first_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL says nothing: to it, a call is in progress until the peer has made its own."""
+    monkeypatch.setenv("EMULATED_NCCL_CONNECTS_LATE", "1")
+    monkeypatch.setenv("EMULATED_NCCL_FAIL", "ncclBroadcast:1:3")  # of whichever rank comes first
+
+    def program(rank: int, engine: _native.Engine) -> str:
+        x = array(np.ones(10, np.float32), rank)
+        with pytest.raises(HorovodInternalError) as raised:
+            engine.wait(engine.broadcast("x", gpu_tensor(x), 0))
+        return str(raised.value)
+
+    errors = on_ranks(2, program, settings=over("nccl"))
+    assert sum("ncclBroadcast failed on rank" in error for error in errors) == 1, errors
+    [lost] = [error for error in errors if "ncclBroadcast failed" not in error]
+    assert re.search(r"rank \d lost rank \d, which could not go on", lost)
+
+
+def test_a_host_far_ahead_of_its_gpu_hears_of_failures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More operations than are in flight at once, of which no GPU can do any: rank 1's tensors are never
+    ready.
+    """
+    words = tmp_path / "async"
+    monkeypatch.setenv("EMULATED_NCCL_ASYNC_FILE", str(words))
+    together = threading.Barrier(2)
+    settings = over("nccl")
+    settings.fusion_threshold = 0
+
+    def program(rank: int, engine: _native.Engine) -> None:
+        codec = _native.get_codec("bit8")
+        gpu_allreduce(engine, "warm", np.ones(8, np.float32), rank, codec=codec)
+        stream = Stream(rank)
+        xs = [GpuArray(np.ones(8, np.float32), stream) for _ in range(50)]
+        gate = Gate(xs[0])
+        handles = [gpu_submit(engine, f"x{i}", x, codec=codec) for i, x in enumerate(xs)]
+        if rank == 0:
+            gate.open()
+        try:
+            engine.wait(handles[0])
+            given = 0
+            while (now := engine.counters()["gpu_operations"]) != given:
+                given = now
+                time.sleep(1.0)
+            together.wait(20)
+            if rank == 1:
+                words.write_text("1:0:6")
+            deadline = time.monotonic() + 20
+            while not engine.has_failed and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert engine.has_failed
+        finally:
+            gate.open()
+        with pytest.raises(HorovodInternalError):
+            engine.wait(handles[-1])
+
+    on_ranks(2, program, settings=settings)
