@@ -34,6 +34,7 @@ _cuda = ctypes.CDLL(str(emulation.runtime_path()))
 _trials = ctypes.CDLL(str(emulation.trials_path()))
 _TO_ANYWHERE = 4  # cudaMemcpyDefault
 _NON_BLOCKING = 1
+_NOT_READY = 600  # cudaErrorNotReady
 
 
 def call(function: str, *arguments: Any) -> None:
@@ -83,7 +84,9 @@ class Stream:
 
     def is_idle(self) -> bool:
         with on_gpu(self.gpu):
-            return bool(_cuda.cudaStreamQuery(ctypes.c_void_p(self.number)) == 0)
+            result = _cuda.cudaStreamQuery(ctypes.c_void_p(self.number))
+        assert result in (0, _NOT_READY), f"cudaStreamQuery: error {result}"
+        return bool(result == 0)
 
 
 class GpuArray:

@@ -98,6 +98,18 @@ def test_a_communicator_that_cannot_be_is_an_error_everywhere() -> None:
     assert any("NCCL cannot join the GPUs: rank 0" in error for error in errors)
 
 
+def test_a_communicator_that_one_rank_cannot_make_is_an_error_everywhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others hear it from that rank: NCCL goes on waiting for it."""
+    monkeypatch.setenv("EMULATED_NCCL_FAIL", "ncclCommInitRankConfig:1:3")  # of whichever rank comes first
+    start = time.monotonic()
+    errors = on_ranks(3, lambda rank, engine: repeated(rank, engine, 1), settings=over("nccl"))
+    assert all(errors), errors
+    assert sum("ncclCommInitRankConfig failed on rank" in error for error in errors) >= 1, errors
+    assert time.monotonic() - start < 60, "that is NCCL's patience, and not ours"
+
+
 def test_a_rank_that_gives_up_before_its_first_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
     """NCCL says nothing: to it, a call is in progress until the peer has made its own."""
     monkeypatch.setenv("EMULATED_NCCL_CONNECTS_LATE", "1")

@@ -32,6 +32,7 @@ struct CUstream_st {
 
   void enqueue(std::function<void()> task);
   std::shared_ptr<emulated_cuda::Moment> mark();  // comes when everything so far is done
+  bool is_idle();                                 // all it was given is done
   void end();                                     // after what is in the queue; frees the stream
 
  private:
@@ -39,6 +40,7 @@ struct CUstream_st {
   std::mutex mutex_;
   std::condition_variable given_;
   std::deque<std::function<void()>> tasks_;
+  bool is_busy_ = false;
   bool is_ending_ = false;
 };
 

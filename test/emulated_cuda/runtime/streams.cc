@@ -79,6 +79,11 @@ std::shared_ptr<Moment> CUstream_st::mark() {
   return moment;
 }
 
+bool CUstream_st::is_idle() {
+  std::lock_guard lock(mutex_);
+  return tasks_.empty() && !is_busy_;
+}
+
 void CUstream_st::end() {
   std::lock_guard lock(mutex_);
   is_ending_ = true;
@@ -91,10 +96,12 @@ void CUstream_st::run() {
     std::function<void()> task;
     {
       std::unique_lock lock(mutex_);
+      is_busy_ = false;
       given_.wait(lock, [this] { return is_ending_ || !tasks_.empty(); });
       if (tasks_.empty()) break;
       task = std::move(tasks_.front());
       tasks_.pop_front();
+      is_busy_ = true;
     }
     task();
   }
@@ -132,9 +139,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   EMULATED_CUDA_ENTER();
   CUstream_st* real = usable(stream);
   if (real == nullptr) return leave(cudaErrorInvalidResourceHandle);
-  const auto moment = real->mark();
-  std::this_thread::sleep_for(std::chrono::microseconds(50));  // an idle stream needs a moment to say so
-  return moment->is_there() ? cudaSuccess : leave(cudaErrorNotReady);
+  return real->is_idle() ? cudaSuccess : leave(cudaErrorNotReady);
 }
 
 cudaError_t cudaDeviceSynchronize() {

@@ -155,35 +155,31 @@ NcclContext NcclOrHost::nccl() {
   return {context_, *workspace_, *communicator_};
 }
 
-// A rank that cannot go on tells the others instead of leaving them to wait.
+// Rank 0 makes the id, and sends the reason if it cannot. After that each rank speaks for itself: one that fails gives up, of
+// which the others hear while they wait for it in NCCL.
 void NcclOrHost::make_communicator() {
   const RankGroup& group = context_.group;
-  std::string own, failed;
-  try {
-    if (group.rank() == 0) {
-      const CommunicatorId id = library_.make_communicator_id();
-      own.assign(reinterpret_cast<const char*>(id.data()), id.size());
-    }
-  } catch (const InternalError& error) {
-    failed = error.what();
-  }
-  const std::string id_text = exchange_texts(context_, own).front();
-  CommunicatorId id;
-  if (id_text.size() == id.size()) {
-    std::memcpy(id.data(), id_text.data(), id.size());
+  const auto fail = [&](int rank, const std::string& why) {
+    throw InternalError("NCCL cannot join the GPUs: rank " + std::to_string(group.ranks()[static_cast<size_t>(rank)]) + ": " +
+                        why + ". HOROVOD_GPU_TRANSPORT=host goes without it");
+  };
+  CommunicatorId id{};
+  std::string failed;
+  if (group.rank() == 0) {
     try {
-      communicator_ = library_.make_communicator(device(), workspace_->wire(), id, group.rank(), group.size(),
-                                                 workspace_->attention());
+      id = library_.make_communicator_id();
     } catch (const InternalError& error) {
       failed = error.what();
     }
   }
-  const std::vector<std::string> failures = exchange_texts(context_, failed);
-  for (size_t r = 0; r < failures.size(); ++r) {
-    if (failures[r].empty()) continue;
-    if (communicator_) communicator_->abort();
-    throw InternalError("NCCL cannot join the GPUs: rank " + std::to_string(group.ranks()[r]) + ": " + failures[r] +
-                        ". HOROVOD_GPU_TRANSPORT=host goes without it");
+  if (const std::string why = exchange_texts(context_, failed).front(); !why.empty()) fail(0, why);
+  const std::string id_text = exchange_texts(context_, {reinterpret_cast<const char*>(id.data()), id.size()}).front();
+  std::memcpy(id.data(), id_text.data(), id.size());
+  try {
+    communicator_ = library_.make_communicator(device(), workspace_->wire(), id, group.rank(), group.size(),
+                                               workspace_->attention());
+  } catch (const InternalError& error) {
+    fail(group.rank(), error.what());
   }
   made_ = communicator_.get();
 }
