@@ -36,7 +36,10 @@ lab: $(VENV)/.lab ## the experiment: train with 1, 2 and 4 ranks, in 32, 16 and 
 	@$(BIN)/python -m horovod.lab --epochs 1 --seeds 1 $(LAB)
 
 test: check ## all checks, then all tests but the slow ones
-	@$(BIN)/pytest -m 'not slow' test
+	@failed=0; \
+	$(BIN)/pytest -m 'not slow' --ignore test/single test || failed=1; \
+	$(BIN)/pytest -m 'not slow' --numprocesses 2 test/single || failed=1; \
+	exit $$failed
 
 test-fresh: $(VENV)/.tests ## the slow tests: builds from scratch, and README's commands on a fresh Debian
 	@$(BIN)/pytest -m slow --timeout 1800 test

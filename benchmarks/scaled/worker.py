@@ -65,22 +65,26 @@ class Process:
         trained.optimizer.step()
 
     def visit(self, name: str, steps: int) -> Visit:
-        """`steps` steps of a contender, from the first parameters on; the processes begin together."""
+        """`steps` steps of a contender, from the first parameters on; the processes begin together.
+
+        One step before them is off the clock: it takes the memory up again, which the others have used.
+        """
         if name not in self.trained:
             self.trained[name] = contenders.opened(name, self.model, self.task["bucket_view"])
         with torch.no_grad():
             for tensor, first in zip(self.tensors, self.at_first, strict=True):
                 tensor.copy_(first)
         found = Visit()
-        dist.barrier()
-        before = sent_so_far(self.task)
-        if self.rank == 0 or contenders.trains_in_all(name):
-            whole = name == contenders.DATA_PARALLEL
-            with all_cores(self.size) if whole else nullcontext():
-                for _ in range(steps):
-                    begin = time.perf_counter()
-                    self.step(name)
-                    found.seconds.append(time.perf_counter() - begin)
+        takes_part = self.rank == 0 or contenders.trains_in_all(name)
+        with all_cores(self.size) if name == contenders.DATA_PARALLEL else nullcontext():
+            if takes_part:
+                self.step(name)
+            dist.barrier()
+            before = sent_so_far(self.task)
+            for _ in range(steps if takes_part else 0):
+                begin = time.perf_counter()
+                self.step(name)
+                found.seconds.append(time.perf_counter() - begin)
         dist.barrier()  # nothing of these steps is under way any more
         found.sent.append((sent_so_far(self.task) - before) / steps)
         found.digests.append(training.digest_of(self.model))

@@ -112,7 +112,7 @@ class Image:
         volumes += [f"{folder}:{folder}:ro" for folder in pip_settings.folders(settings)]
         words = [word for volume in volumes for word in ("-v", volume)]
         cached = ["--layers"] if self._keeps else []  # which takes longer, for a storage that stays
-        how = [*cached, "--pull=never", *ISOLATION, *words, "--build-arg", f"BASE={BASE}"]
+        how = [*cached, "--jobs", "2", "--pull=never", *ISOLATION, *words, "--build-arg", f"BASE={BASE}"]
         return self.buildah("bud", *how, *arguments, "-t", IMAGE, str(ROOT))
 
     def _make_base(self) -> None:

@@ -13,7 +13,7 @@ import os, sys, time, torch
 import horovod.torch as hvd
 
 PHASES = {
-    "warned": (1.5, {"CHECK_TIME": "0.5"}),
+    "warned": (4.0, {"CHECK_TIME": "0.5"}),
     "off": (1.5, {"CHECK_TIME": "0.5", "CHECK_DISABLE": "1"}),
     "ignored": (2.0, {"CHECK_TIME": "1", "SHUTDOWN_TIME": "0.5"}),
     "short": (0.3, {}),

@@ -25,6 +25,6 @@ def test_the_sections_about_the_hook_run(np: int, tmp_path: Path) -> None:
     script.write_text(folder + "\n".join(pieces) + "\ndist.destroy_process_group()\n")
     done = run_torchrun(np, [str(script)], timeout=100)
     assert done.returncode == 0, done.stdout
-    # The log's line, and what each rank prints, perhaps within another's line; one rank has nothing to measure.
+    # The log's line, and what each rank prints, perhaps in another's line; one rank has nothing to measure.
     said = re.findall(r"compression is (?:on|off): a step takes [\d.]+ ms with it and", done.stdout)
     assert len(said) == (1 + np if np > 1 else 0), done.stdout

@@ -118,8 +118,8 @@ def test_a_resumed_run_ends_with_the_same_model(compression: str, tmp_path: Path
 @needs_mnist
 @pytest.mark.timeout(2 * TIME_LIMIT)
 def test_torchrun_restarts_it_where_it_was(tmp_path: Path) -> None:
-    """--resume goes with the first start, too: then there is nothing to go on from. The variable is docs/ddp.md's:
-    with torchrun's store of all attempts the new ranks would meet the dead ones' addresses.
+    """--resume goes with the first start, too: then there is nothing to go on from. The variable is that of
+    docs/ddp.md: in torchrun's store of all attempts the new ranks would find the dead ones' addresses.
     """
     whole, broken = (recipe("bit8", tmp_path / name) for name in ("whole", "broken"))
     wanted = printed_by(launched(2, whole))
