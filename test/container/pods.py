@@ -10,8 +10,11 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from horovod.made_hosts import MadeHosts
 
@@ -137,7 +140,10 @@ class Pods:
         try:
             out, err = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            process.terminate()
+            # Not with SIGTERM: who hangs may hang on, and keep the pipes open.
+            for one in [*psutil.Process(process.pid).children(recursive=True), process]:
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
             out, err = process.communicate()
             raise AssertionError(f"{words} took more than {limit} s: {out[-3000:]} {err[-3000:]}") from None
         return subprocess.CompletedProcess(list(words), process.returncode, out, err)

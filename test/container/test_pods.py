@@ -53,8 +53,11 @@ def test_mpirun_needs_to_be_told_of_the_host_file(pods: Pods) -> None:
     words = ["mpirun", "-np", "2", "--oversubscribe", "hostname"]
     assert pods.run(0, words, **operator_variables(2)).stdout.split() == ["pod1", "pod1"]
     words = ["mpirun", "-np", "4", "--hostfile", "/etc/mpi/hostfile", "hostname"]
-    shown = pods.run(0, words, **operator_variables(2)).stdout
-    assert sorted(shown.split()) == ["pod2", "pod2", "pod3", "pod3"]
+    try:
+        done = pods.run(0, words, limit=60, **operator_variables(2))
+    except AssertionError:  # Open MPI 5.0.11's mpirun, by itself: seen once, with its daemons there and idle
+        done = pods.run(0, words, limit=60, **operator_variables(2))
+    assert sorted(done.stdout.split()) == ["pod2", "pod2", "pod3", "pod3"]
 
 
 def test_one_logs_in_with_the_key_of_the_job_only(pods: Pods) -> None:
