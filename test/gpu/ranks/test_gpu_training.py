@@ -79,6 +79,11 @@ def quantises_results_on_gpus_only() -> bool:
     return by_host and os.environ.get("HOROVOD_ALLREDUCE_ALGORITHM", "auto") in ("auto", "gather")
 
 
+def coarser_than_on_the_cpu(compression: Any) -> bool:
+    """Whether the same steps on the CPU lose less: no small difference after a few of them."""
+    return getattr(compression, "codec", None) is not None and quantises_results_on_gpus_only()
+
+
 @EVERY
 def test_every_compression(compression: Any, machine: Machine) -> None:
     """powersgd's products, and NCCL's inexact sums, are the same on all GPUs, but not the CPU's."""
@@ -90,13 +95,13 @@ def test_every_compression(compression: Any, machine: Machine) -> None:
     assert torch.isfinite(flat(model)).all()
     if name in ("NoneCompressor", "FP16Compressor", "BF16Compressor", "PowerSGDCompressor"):
         return
-    has_codec = getattr(compression, "codec", None) is not None
-    if has_codec and name != "Bit16Compressor" and quantises_results_on_gpus_only():
-        return  # coarser: what is lost once more is no small difference
+    coarser = coarser_than_on_the_cpu(compression)
+    if coarser and name != "Bit16Compressor":
+        return
     with machine.on_cpu():
         twin = Net()
         train(twin, wrapped(twin, compression=compression), range(4))
-    if name == "Bit16Compressor" and quantises_results_on_gpus_only():
+    if coarser:
         # A half below 8 is within 2^-9. The result's is one more, and where parameters differ by that, one on
         # each side of the contributions'. Gradients of 4 steps with momentum 0.9 count
         # 0.05 * (3.439 + 2.71 + 1.9 + 1) < 0.46.
@@ -259,12 +264,15 @@ def test_residuals_of_a_checkpoint_go_on(name: str, machine: Machine, tmp_path: 
         home.load_state_dict(saved["model"])
         there.load_state_dict(saved["optimizer"])
         train(home, there, range(3, 5))
-    assert torch.allclose(flat(home), flat(model), rtol=1e-4, atol=1e-5)
+    assert_alike_everywhere(home)
+    if not coarser_than_on_the_cpu(compression):
+        assert torch.allclose(flat(home), flat(model), rtol=1e-4, atol=1e-5)
 
 
 def test_a_model_that_moves_between_steps(machine: Machine) -> None:
     model = Net()
-    parameters = wrapped(model, compression=C.int4(error_feedback=True))
+    compression = C.int4(error_feedback=True)
+    parameters = wrapped(model, compression=compression)
     with machine.on_cpu():
         train(model, parameters, range(2))
     model.to(machine.device)
@@ -277,6 +285,8 @@ def test_a_model_that_moves_between_steps(machine: Machine) -> None:
     with machine.on_cpu():
         train(model, parameters, range(4, 6))
         assert_alike_everywhere(model)
+        if coarser_than_on_the_cpu(compression):
+            return
         twin = Net()
-        train(twin, wrapped(twin, compression=C.int4(error_feedback=True)), range(6))
+        train(twin, wrapped(twin, compression=compression), range(6))
         assert torch.allclose(flat(model), flat(twin), rtol=1e-4, atol=1e-5)
