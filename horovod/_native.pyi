@@ -387,15 +387,14 @@ class CarriedAllreduce:
 
     ``parts``: (reduction, names, tensors), where the tensors of a part have one dtype. Each name draws random
     numbers as an engine's operation of one tensor does. The tensors' memory and feedback are in use until the
-    last call; results go to the destinations. Call, in this order and once each, with addresses at multiples
-    of 16 bytes:
+    last call; results go to the destinations. Call, in this order and once each, with the addresses of
+    messages, which are multiples of 16:
 
     gather: ``pack`` one message, give it to all ranks, ``reduce`` the ``size`` messages in rank order.
     ``is_scattered``: ``pack`` ``size`` messages, give number r to rank r, ``reduce`` what arrives, in rank
     order, to one result, give it to all ranks, ``unpack`` the ``size`` results, in rank order.
 
-    Messages lie one after the other; a rank alone in its world has messages of 0 bytes. The GIL is
-    released.
+    A rank alone in its world has messages of 0 bytes. The GIL is released.
 
     With ``step_elements`` all of this goes in ``steps`` steps, each with messages of its own for about so
     many elements of a slice (of a gather: of all), rounded up to multiples of 4096 for each part. The calls
@@ -407,8 +406,8 @@ class CarriedAllreduce:
 
     ValueError: no such rank; as many names as tensors, each once, and one dtype in a part; tensors elsewhere
     than ``device``; feedback of another size, or twice; a codec with integers or with another op than Sum and
-    Average; Adasum; ``step_elements`` below 0; calls in another order; no such step; addresses at other
-    places.
+    Average; Adasum; ``step_elements`` below 0; calls in another order; no such step; more or fewer addresses,
+    or at other places.
     """
 
     def __init__(
@@ -435,9 +434,9 @@ class CarriedAllreduce:
     @property
     def saturated(self) -> int:
         """Finite values that a codec's range cut off; on a GPU 0, as ``Device.take_saturated`` has them."""
-    def pack(self, to: int, step: int = 0) -> None: ...
-    def reduce(self, messages: int, result: int = 0, step: int = 0) -> None: ...
-    def unpack(self, results: int, step: int = 0) -> None: ...
+    def pack(self, to: Sequence[int], step: int = 0) -> None: ...
+    def reduce(self, messages: Sequence[int], result: int = 0, step: int = 0) -> None: ...
+    def unpack(self, results: Sequence[int], step: int = 0) -> None: ...
 
 class CarriedReduceScatter:
     """A reduce-scatter whose messages the caller carries: of ``size`` chunks, number r goes to rank r.
@@ -462,8 +461,8 @@ class CarriedReduceScatter:
     def message_bytes(self) -> int: ...
     @property
     def saturated(self) -> int: ...
-    def pack(self, to: int) -> None: ...
-    def reduce(self, messages: int) -> None: ...
+    def pack(self, to: Sequence[int]) -> None: ...
+    def reduce(self, messages: Sequence[int]) -> None: ...
 
 class DeviceMemory:
     """Of a GPU, or pinned memory of the host; freed with the object, when nothing uses it any more."""

@@ -38,7 +38,7 @@ class Part:
 
 
 class Block:
-    """Messages one after the other in CPU memory, at a multiple of 16 bytes and no more; guarded."""
+    """Messages one after the other, at a multiple of 16 bytes of CPU memory and no more; guarded."""
 
     def __init__(self, content: Bytes) -> None:
         self._all = np.full(content.size + 4 * ALIGN, UNWRITTEN, np.uint8)
@@ -180,14 +180,15 @@ class Job:
         yield
         for number, (rank, memory) in enumerate(zip(ranks, memories, strict=True)):
             own = number if self.is_scattered else 0
-            arrived = memory.block(np.concatenate([sent[own] for sent in messages]))
+            arrived = [memory.block(sent[own]) for sent in messages]
             result = memory.block(np.full(rank.result_bytes, UNWRITTEN, np.uint8))
-            rank.reduce(arrived.address, result.address, step)
+            rank.reduce([block.address for block in arrived], result.address, step)
             if self.is_scattered:
                 results.append(result.read())
         yield
         for rank, memory in zip(ranks, memories, strict=True):
-            rank.unpack(memory.block(np.concatenate(results)).address, step)
+            arrived = [memory.block(result) for result in results]
+            rank.unpack([block.address for block in arrived], step)
         yield
 
 
@@ -206,10 +207,16 @@ def reducescatter(
     ]  # fmt: skip
     outcome = Outcome(messages=packed(ranks, memories, size))
     for owner, (rank, own) in enumerate(zip(ranks, memories, strict=True)):
-        rank.reduce(own.block(np.concatenate([sent[owner] for sent in outcome.messages])).address)
+        arrived = [own.block(sent[owner]) for sent in outcome.messages]
+        rank.reduce([block.address for block in arrived])
     outcome.values = [own.results() for own in memories]
     outcome.saturated = sum(rank.saturated for rank in ranks)
     return outcome
+
+
+def addresses_in(block: Any, count: int, nbytes: int) -> list[int]:
+    """Of messages that lie one after the other."""
+    return [block.address + i * nbytes for i in range(count)]
 
 
 def packed(ranks: Sequence[Any], memories: Sequence[Any], each: int, *step: int) -> list[list[Bytes]]:
@@ -218,7 +225,7 @@ def packed(ranks: Sequence[Any], memories: Sequence[Any], each: int, *step: int)
     for rank, memory in zip(ranks, memories, strict=True):
         assert rank.message_bytes == ranks[0].message_bytes
         assert rank.message_bytes % ALIGN == 0
-        block = memory.block(np.full(each * rank.message_bytes, UNWRITTEN, np.uint8))
-        rank.pack(block.address, *step)
-        messages.append(np.split(block.read(), each))
+        blocks = [memory.block(np.full(rank.message_bytes, UNWRITTEN, np.uint8)) for _ in range(each)]
+        rank.pack([block.address for block in blocks], *step)
+        messages.append([block.read() for block in blocks])
     return messages

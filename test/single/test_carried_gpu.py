@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from carried_ranks import UNWRITTEN, Array, Bytes, Job, Part, reducescatter
+from carried_ranks import UNWRITTEN, Array, Bytes, Job, Part, addresses_in, reducescatter
 from codec_cases import NAMES
 from emulated_gpu import Gate, GpuArray, Stream, array, gpu_tensor
 from ranks import AVERAGE, DTYPES, MAX, MIN, SUM, numbers
@@ -165,9 +165,10 @@ def test_calls_return_while_the_stream_waits() -> None:
         made.append((reduction, out, GpuArray(np.zeros(4 * reduction.message_bytes, np.uint8), Stream(0))))
     for reduction, _, memory in made:
         end = memory.address + 2 * reduction.message_bytes
-        reduction.pack(memory.address)
-        reduction.reduce(memory.address, end)
-        reduction.unpack(memory.address)
+        messages = addresses_in(memory, 2, reduction.message_bytes)
+        reduction.pack(messages)
+        reduction.reduce(messages, end)
+        reduction.unpack(messages)
     assert not x.stream.is_idle()
     gate.open()
     x.stream.synchronize()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from carried_ranks import Block
+from carried_ranks import Block, addresses_in
 from ranks import ADASUM, MAX, tensor
 
 from horovod import _native
@@ -117,18 +117,26 @@ def test_memory_that_is_elsewhere() -> None:
 def test_messages_at_places_that_do_not_do() -> None:
     reduction = allreduce(is_scattered=True)
     block = Block(np.zeros(2 * reduction.message_bytes, np.uint8))
+    places = addresses_in(block, 2, reduction.message_bytes)
     for address in (0, block.address + 8):
         words = f"messages at address {address}: pass memory that begins at a multiple of 16 bytes"
         with pytest.raises(ValueError, match=words):
-            reduction.pack(address)
-    reduction.pack(block.address)
+            reduction.pack([places[0], address])
+    for wrong in (places[:1], [*places, places[0]]):
+        with pytest.raises(ValueError, match=f"{len(wrong)} addresses of messages: pass 2"):
+            reduction.pack(wrong)
+    reduction.pack(places)
     with pytest.raises(ValueError, match="a result at address 0: pass memory"):
-        reduction.reduce(block.address)
+        reduction.reduce(places)
     result = Block(np.zeros(reduction.result_bytes, np.uint8))
-    reduction.reduce(block.address, result.address)
+    with pytest.raises(ValueError, match="1 addresses of messages: pass 2"):
+        reduction.reduce(places[:1], result.address)
+    reduction.reduce(places, result.address)
     with pytest.raises(ValueError, match="results at address 0: pass memory"):
-        reduction.unpack(0)
-    reduction.unpack(block.address)
+        reduction.unpack([0, 0])
+    with pytest.raises(ValueError, match="0 addresses of results: pass 2"):
+        reduction.unpack([])
+    reduction.unpack(places)
 
 
 @pytest.mark.parametrize("is_scattered", [False, True])
@@ -137,8 +145,9 @@ def test_calls_in_another_order(size: int, is_scattered: bool) -> None:
     reduction = allreduce(size=size, is_scattered=is_scattered)
     block = Block(np.zeros(size * reduction.message_bytes, np.uint8))
     result = Block(np.zeros(reduction.result_bytes, np.uint8))
-    at = block.address
-    calls: list[Any] = [lambda: reduction.pack(at), lambda: reduction.reduce(at, result.address)]
+    at = addresses_in(block, size, reduction.message_bytes)
+    to = at if is_scattered else at[:1]
+    calls: list[Any] = [lambda: reduction.pack(to), lambda: reduction.reduce(at, result.address)]
     if is_scattered:
         calls.append(lambda: reduction.unpack(at))
     words = "pack, reduce and, where results are sent, unpack are called in this order, once each"
@@ -162,13 +171,14 @@ def test_steps_that_there_are_not() -> None:
     block = Block(np.zeros(2 * reduction.message_bytes, np.uint8))
     assert reduction.steps == 3
     with pytest.raises(ValueError, match="there is no step 3: pass 0 to 2"):
-        reduction.pack(block.address, 3)
+        reduction.pack([block.address], 3)
     words = "pack, reduce and, where results are sent, unpack are called in this order, once each"
-    reduction.pack(block.address, 1)
-    for call in (lambda: reduction.pack(block.address, 1), lambda: reduction.reduce(block.address, step=0)):
+    at = addresses_in(block, 2, reduction.message_bytes)
+    reduction.pack(at[:1], 1)
+    for call in (lambda: reduction.pack(at[:1], 1), lambda: reduction.reduce(at, step=0)):
         with pytest.raises(ValueError, match=words):
             call()
-    reduction.reduce(block.address, step=1)
+    reduction.reduce(at, step=1)
 
 
 def test_only_a_scattered_allreduce_has_results() -> None:

@@ -179,6 +179,19 @@ BoundReduceScatter make_reducescatter(const Reduction& reduction, std::string na
 
 std::byte* bytes_at(uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
 
+using Addresses = std::vector<uintptr_t>;
+
+std::vector<std::byte*> bytes_at(const Addresses& addresses) {
+  std::vector<std::byte*> all;
+  for (const uintptr_t address : addresses) all.push_back(bytes_at(address));
+  return all;
+}
+
+void reduce_into(Carried& carried, size_t step, const Addresses& messages, uintptr_t result) {
+  const std::vector<std::byte*> from = bytes_at(messages);
+  carried.reduce(step, {from.data(), from.size()}, bytes_at(result));
+}
+
 template <typename T>
 void bind_properties(nb::class_<T>& carried) {
   carried.def_prop_ro("message_bytes", [](const T& self) { return self.carried->message_bytes(); })
@@ -199,25 +212,28 @@ void register_carried(nb::module_& m) {
       .def_prop_ro("steps", [](const BoundAllreduce& self) { return self.carried->steps(); })
       .def_prop_ro("result_bytes", [](const BoundAllreduce& self) { return self.carried->result_bytes(); })
       .def("pack",
-           [](BoundAllreduce& self, uintptr_t to, size_t step) { self.carried->pack(step, bytes_at(to)); }, "to"_a,
-           "step"_a = 0, released())
+           [](BoundAllreduce& self, const Addresses& to, size_t step) { self.carried->pack(step, bytes_at(to)); },
+           "to"_a, "step"_a = 0, released())
       .def("reduce",
-           [](BoundAllreduce& self, uintptr_t messages, uintptr_t result, size_t step) {
-             self.carried->reduce(step, bytes_at(messages), bytes_at(result));
+           [](BoundAllreduce& self, const Addresses& messages, uintptr_t result, size_t step) {
+             reduce_into(*self.carried, step, messages, result);
            },
            "messages"_a, "result"_a = 0, "step"_a = 0, released())
       .def("unpack",
-           [](BoundAllreduce& self, uintptr_t results, size_t step) { self.carried->unpack(step, bytes_at(results)); },
+           [](BoundAllreduce& self, const Addresses& results, size_t step) {
+             const std::vector<std::byte*> from = bytes_at(results);
+             self.carried->unpack(step, {from.data(), from.size()});
+           },
            "results"_a, "step"_a = 0, released());
   nb::class_<BoundReduceScatter> reducescatter(m, "CarriedReduceScatter");
   bind_properties(reducescatter);
   reducescatter
       .def(nb::new_(&make_reducescatter), "reduction"_a, "name"_a, "tensor"_a, "rank"_a, "size"_a, "keys"_a,
            "device"_a = kCpu, "stream"_a = 0)
-      .def("pack", [](BoundReduceScatter& self, uintptr_t to) { self.carried->pack(0, bytes_at(to)); }, "to"_a,
+      .def("pack", [](BoundReduceScatter& self, const Addresses& to) { self.carried->pack(0, bytes_at(to)); }, "to"_a,
            released())
       .def("reduce",
-           [](BoundReduceScatter& self, uintptr_t messages) { self.carried->reduce(0, bytes_at(messages), nullptr); },
+           [](BoundReduceScatter& self, const Addresses& messages) { reduce_into(*self.carried, 0, messages, 0); },
            "messages"_a, released());
 }
 

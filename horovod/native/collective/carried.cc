@@ -19,6 +19,14 @@ void check_address(const std::byte* address, size_t bytes, const char* what) {
                         ": pass memory that begins at a multiple of " + std::to_string(kCarriedAlign) + " bytes");
 }
 
+void check_addresses(ArrivedMessages messages, size_t wanted, size_t bytes, const char* what) {
+  if (bytes == 0) return;
+  if (messages.size() != wanted) {
+    throw InvalidArgument(std::to_string(messages.size()) + " addresses of " + what + ": pass " + std::to_string(wanted));
+  }
+  for (const std::byte* address : messages) check_address(address, bytes, what);
+}
+
 // By part, and in that by slice.
 using PartBuckets = std::vector<std::vector<std::unique_ptr<Bucket>>>;
 
@@ -41,32 +49,32 @@ class CarriedOnCpu final : public Carried {
   }
 
  private:
-  void do_pack(size_t step, std::byte* to) override {
-    for (size_t slice = 0; slice < place_.slices(); ++slice, to += message_bytes()) {
+  void do_pack(size_t step, Messages to) override {
+    for (size_t slice = 0; slice < place_.slices(); ++slice) {
       for (size_t part = 0; part < parts_.size(); ++part) {
         Bucket& bucket = *parts_[part][slice];
-        bucket.pack(steps_.range(step, part, bucket), to + layout_.offset(step, slice, part));
+        bucket.pack(steps_.range(step, part, bucket), to[slice] + layout_.offset(step, slice, part));
       }
-      fill_gaps(step, slice, to);
+      fill_gaps(step, slice, to[slice]);
     }
   }
 
-  void do_reduce(size_t step, const std::byte* messages, std::byte* result) override {
+  void do_reduce(size_t step, ArrivedMessages from, std::byte* result) override {
     const bool sends = place_.sends_results();
     const size_t own = place_.own();
     for (size_t part = 0; part < parts_.size(); ++part) {
       Bucket& bucket = *parts_[part][own];
-      bucket.reduce(steps_.range(step, part, bucket), contributions(step, messages, part), !sends,
+      bucket.reduce(steps_.range(step, part, bucket), contributions(step, from, part), !sends,
                     sends ? result + layout_.offset(step, own, part) : nullptr);
     }
     if (sends) fill_gaps(step, own, result);
   }
 
-  void do_unpack(size_t step, const std::byte* results) override {
-    for (size_t slice = 0; slice < place_.slices(); ++slice, results += message_bytes()) {
+  void do_unpack(size_t step, ArrivedMessages results) override {
+    for (size_t slice = 0; slice < place_.slices(); ++slice) {
       for (size_t part = 0; part < parts_.size(); ++part) {
         Bucket& bucket = *parts_[part][slice];
-        bucket.unpack(steps_.range(step, part, bucket), results + layout_.offset(step, slice, part));
+        bucket.unpack(steps_.range(step, part, bucket), results[slice] + layout_.offset(step, slice, part));
       }
     }
   }
@@ -102,30 +110,29 @@ void Carried::enter(size_t step, Call call) {
   }
 }
 
-void Carried::pack(size_t step, std::byte* to) {
-  check_address(to, message_bytes(), "messages");
+void Carried::pack(size_t step, Messages to) {
+  check_addresses({to.data(), to.size()}, place_.slices(), message_bytes(), "messages");
   enter(step, Call::kPack);
   if (message_bytes() != 0) do_pack(step, to);
 }
 
-void Carried::reduce(size_t step, const std::byte* messages, std::byte* result) {
-  check_address(messages, message_bytes(), "messages");
+void Carried::reduce(size_t step, ArrivedMessages from, std::byte* result) {
+  check_addresses(from, static_cast<size_t>(place_.size), message_bytes(), "messages");
   check_address(result, result_bytes(), "a result");
   enter(step, Call::kReduce);
   if (place_.size == 1) return reduce_alone();
-  if (message_bytes() != 0) do_reduce(step, messages, result);
+  if (message_bytes() != 0) do_reduce(step, from, result);
 }
 
-void Carried::unpack(size_t step, const std::byte* results) {
-  check_address(results, result_bytes(), "results");
+void Carried::unpack(size_t step, ArrivedMessages results) {
+  check_addresses(results, place_.slices(), result_bytes(), "results");
   enter(step, Call::kUnpack);
   if (message_bytes() != 0) do_unpack(step, results);
 }
 
-std::vector<const std::byte*> Carried::contributions(size_t step, const std::byte* messages, size_t part) const {
-  std::vector<const std::byte*> all;
-  messages += layout_.offset(step, place_.own(), part);
-  for (int r = 0; r < place_.size; ++r) all.push_back(messages + static_cast<size_t>(r) * message_bytes());
+std::vector<const std::byte*> Carried::contributions(size_t step, ArrivedMessages from, size_t part) const {
+  std::vector<const std::byte*> all(from.begin(), from.end());
+  for (const std::byte*& contribution : all) contribution += layout_.offset(step, place_.own(), part);
   return all;
 }
 

@@ -13,12 +13,13 @@
 //
 // Used by one thread at a time, which for every step calls pack, reduce and unpack in this order, once each; or
 // InvalidArgument. Between steps there is no order. The tensors' memory and feedback belong to the caller, and are in use
-// from construction to the last call.
+// from construction to the last call. Messages may lie anywhere: those that this rank gives itself need not be moved.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/simd.h"
@@ -32,6 +33,10 @@ struct CarriedPart {
   std::vector<BucketTensor> tensors;  // of the reduction's dtype
 };
 
+// Where messages of one length are, in the order of slices or ranks.
+using Messages = std::span<std::byte* const>;
+using ArrivedMessages = std::span<const std::byte* const>;
+
 class Carried {
  public:
   virtual ~Carried() = default;
@@ -43,9 +48,9 @@ class Carried {
   size_t result_bytes() const { return place_.sends_results() ? message_bytes() : 0; }
 
   // Addresses are multiples of kCarriedAlign, or InvalidArgument; those of empty messages are any.
-  void pack(size_t step, std::byte* to);                                   // a message for each slice
-  void reduce(size_t step, const std::byte* messages, std::byte* result);  // of each rank; a result where it is sent on
-  void unpack(size_t step, const std::byte* results);                      // of each rank; where results are sent
+  void pack(size_t step, Messages to);                                  // one for each slice
+  void reduce(size_t step, ArrivedMessages from, std::byte* result);    // one of each rank; a result where it is sent on
+  void unpack(size_t step, ArrivedMessages results);                    // one of each rank; where results are sent
 
   virtual int64_t saturated() const = 0;  // finite values that a codec's range cut off so far
 
@@ -53,11 +58,11 @@ class Carried {
   Carried(const CarriedPlace& place, CarriedPlan plan);
 
   // A part of this rank's slice in what each rank has sent.
-  std::vector<const std::byte*> contributions(size_t step, const std::byte* messages, size_t part) const;
+  std::vector<const std::byte*> contributions(size_t step, ArrivedMessages from, size_t part) const;
 
-  virtual void do_pack(size_t step, std::byte* to) = 0;
-  virtual void do_reduce(size_t step, const std::byte* messages, std::byte* result) = 0;
-  virtual void do_unpack(size_t step, const std::byte* results) = 0;
+  virtual void do_pack(size_t step, Messages to) = 0;
+  virtual void do_reduce(size_t step, ArrivedMessages from, std::byte* result) = 0;
+  virtual void do_unpack(size_t step, ArrivedMessages results) = 0;
   virtual void reduce_alone() = 0;
 
   // Constant after construction.

@@ -9,13 +9,13 @@ import torch
 
 from horovod import _native as native
 from horovod.torch import devices
-from horovod.torch.ddp.exchange import Exchange
+from horovod.torch.ddp.exchange import Exchange, Messages
 from horovod.torch.ddp.python_compressors import ALIGNMENT, to_everybody
 from horovod.torch.reduce_ops import OP_NAMES, Average, ReduceArguments
 from horovod.torch.submission import reduction_of
 from horovod.torch.tensors import described
 
-__all__ = ["Addend", "CarriedTensors", "add_in_torch", "is_summed_by_core"]
+__all__ = ["Addend", "CarriedTensors", "add_in_torch", "addresses", "is_summed_by_core"]
 
 SUMMED_ON_GPUS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -73,14 +73,19 @@ class CarriedTensors:
         self.message_bytes = self._carried.message_bytes
         self.result_bytes = self._carried.result_bytes
 
-    def pack(self, messages: torch.Tensor, step: int) -> None:
-        self._carried.pack(messages.data_ptr(), step)
+    def pack(self, messages: Messages, step: int) -> None:
+        self._carried.pack(addresses(messages), step)
 
-    def reduce(self, arrived: torch.Tensor, result: torch.Tensor, step: int) -> None:
-        self._carried.reduce(arrived.data_ptr(), result.data_ptr() if self.result_bytes else 0, step)
+    def reduce(self, arrived: Messages, result: torch.Tensor, step: int) -> None:
+        self._carried.reduce(addresses(arrived), result.data_ptr() if self.result_bytes else 0, step)
 
-    def unpack(self, results: torch.Tensor, step: int) -> None:
-        self._carried.unpack(results.data_ptr(), step)
+    def unpack(self, results: Messages, step: int) -> None:
+        self._carried.unpack(addresses(results), step)
+
+
+def addresses(messages: Messages) -> list[int]:
+    """As the core wants them."""
+    return [message.data_ptr() for message in messages]
 
 
 def _elements_of_slice(slices: int) -> int:
@@ -98,7 +103,7 @@ def add_in_torch(addends: Sequence[Addend], size: int) -> Generator[Exchange, No
     sources = [addend.source.reshape(-1).view(torch.uint8) for addend in addends]
     runs = [torch.nn.functional.pad(source, (0, -source.numel() % ALIGNMENT)) for source in sources]
     payload = torch.cat(runs)
-    rows = yield from to_everybody(payload, payload.numel(), size)
+    rows = yield from to_everybody(payload, payload.numel())
     begin = 0
     for addend, source, run in zip(addends, sources, runs, strict=True):
         total, *others = [row[begin : begin + source.numel()].view(addend.source.dtype) for row in rows]

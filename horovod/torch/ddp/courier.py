@@ -25,6 +25,8 @@ __all__ = ["HostCourier"]
 
 AHEAD = 4  # steps whose contributions are on their way at a time, and steps whose results are
 
+_NOTHING = torch.empty(0, dtype=torch.uint8)
+
 
 class _Journey:
     """An operation that was started, and who waits for it."""
@@ -47,12 +49,20 @@ class _Step(NamedTuple):
 
 
 class _Leg:
-    """Messages of a step that are under way: what it sends, or its results."""
+    """A message of each rank for each, of a step: what it sends, or its results.
 
-    def __init__(self, step: _Step, sent: torch.Tensor, arriving: torch.Tensor) -> None:
+    Attributes:
+        own: this rank's message to itself, which stays where it is.
+        others: where those of the others arrive, one after the other.
+        by_rank: all of them.
+    """
+
+    def __init__(self, step: _Step, buffer: torch.Tensor, nbytes: int, rank: int, size: int) -> None:
         self.step = step
-        self.sent = sent
-        self.arriving = arriving
+        self.buffer = buffer
+        self.others, self.own = buffer[: buffer.numel() - nbytes], buffer[buffer.numel() - nbytes :]
+        self.by_rank = _by_rank(self.others, self.own, rank, size)
+        self.lent: torch.Tensor | None = None  # memory for what is sent
         self.work: Any = None
         self.has_arrived = False
 
@@ -119,8 +129,8 @@ def _end_threads() -> None:
 class HostCourier:
     """For tensors in host memory: a thread packs, reduces and unpacks, while torch's own carry.
 
-    It has the groups for itself, and closes them. What goes to everybody is sent to each rank by itself:
-    gloo's allgather allocates and copies so much that it takes three times as long as its alltoall.
+    It has the groups for itself, and closes them. What goes to everybody is sent to each other rank by
+    itself: gloo's allgather allocates and copies so much that it takes three times as long as its alltoall.
     """
 
     def __init__(self, groups: OwnGroups) -> None:
@@ -159,7 +169,7 @@ class _Worker:
         self._desk = desk
         self._groups = groups
         self._has_failed = False
-        self._size = groups.size
+        self._rank, self._size = groups.rank, groups.size
         self._buffers = Buffers()
         self._waiting: deque[_Journey] = deque()
         self._unsaid: _Journey | None = None  # begun, and it may send more: nothing else is sent before that
@@ -221,44 +231,56 @@ class _Worker:
         self._unpacked.extend(_Step(journey, exchange, number) for number in range(exchange.steps))
 
     def _pack(self, step: _Step) -> None:
-        nbytes = step.exchange.message_bytes
-        messages = self._buffers.take(self._size * nbytes)
+        leg = self._leg(step, step.exchange.message_bytes)
         if step.exchange.is_scattered:
-            step.exchange.pack(messages, step.number)
+            leg.lent = self._buffers.take(leg.others.numel())
+            step.exchange.pack(_by_rank(leg.lent, leg.own, self._rank, self._size), step.number)
+            self._send(self._outward, leg, leg.lent)
         else:
-            step.exchange.pack(messages[:nbytes], step.number)
-            _repeat(messages, nbytes)
-        self._send(self._outward, step, messages)
+            step.exchange.pack([leg.own], step.number)
+            self._send_own(self._outward, leg)
 
     def _reduce(self, leg: _Leg) -> None:
         self._receive(leg)
         exchange, number = leg.step.exchange, leg.step.number
-        results = self._buffers.take(self._size * exchange.result_bytes)
-        exchange.reduce(leg.arriving, results[: exchange.result_bytes], number)
-        if exchange.result_bytes:
-            self._buffers.give_back(leg.arriving)
-            _repeat(results, exchange.result_bytes)
-            self._send(self._homeward, leg.step, results)
-        else:
+        if not exchange.result_bytes:
+            exchange.reduce(leg.by_rank, _NOTHING, number)
             self._end(leg)
+            return
+        results = self._leg(leg.step, exchange.result_bytes)
+        exchange.reduce(leg.by_rank, results.own, number)
+        self._buffers.give_back(leg.buffer)
+        self._send_own(self._homeward, results)
 
     def _unpack(self, leg: _Leg) -> None:
         self._receive(leg)
-        leg.step.exchange.unpack(leg.arriving, leg.step.number)
+        leg.step.exchange.unpack(leg.by_rank, leg.step.number)
         self._end(leg)
 
     def _end(self, leg: _Leg) -> None:
         if leg.step.is_last:
             self._proceed(leg.step.journey)
-        self._buffers.give_back(leg.arriving)
+        self._buffers.give_back(leg.buffer)
 
-    def _send(self, legs: deque[_Leg], step: _Step, messages: torch.Tensor) -> None:
-        leg = _Leg(step, messages, self._buffers.take(messages.numel()))
+    def _leg(self, step: _Step, nbytes: int) -> _Leg:
+        return _Leg(step, self._buffers.take(self._size * nbytes), nbytes, self._rank, self._size)
+
+    def _send_own(self, legs: deque[_Leg], leg: _Leg) -> None:
+        """Give all others the message that this rank has."""
+        if self._size == 2:
+            self._send(legs, leg, leg.own)
+            return
+        leg.lent = self._buffers.take(leg.others.numel())
+        leg.lent.view(self._size - 1, -1)[:] = leg.own
+        self._send(legs, leg, leg.lent)
+
+    def _send(self, legs: deque[_Leg], leg: _Leg, messages: torch.Tensor) -> None:
+        """Begin to give each other rank its message."""
         legs.append(leg)
-        if not messages.numel():
+        if not leg.others.numel():
             leg.has_arrived = True
             return
-        leg.work = self._groups.give_each(leg.arriving, messages, are_results=legs is self._homeward)
+        leg.work = self._groups.give_others(leg.others, messages, are_results=legs is self._homeward)
         events = self._desk.events
 
         def arrive(_: object) -> None:
@@ -271,7 +293,8 @@ class _Worker:
         if leg.work is not None:
             leg.work.wait()  # it is done: this raises what it has failed with
         leg.work = None
-        self._buffers.give_back(leg.sent)
+        if leg.lent is not None:
+            self._buffers.give_back(leg.lent)
 
     def _fail(self, error: BaseException) -> None:
         """End everything with an error. The others hear of it: closed connections end what they wait for."""
@@ -289,7 +312,8 @@ class _Worker:
         self._groups.close()
 
 
-def _repeat(messages: torch.Tensor, nbytes: int) -> None:
-    """Make all messages copies of the first."""
-    if messages.numel() > nbytes:
-        messages.view(-1, nbytes)[1:] = messages[:nbytes]
+def _by_rank(others: torch.Tensor, own: torch.Tensor, rank: int, size: int) -> list[torch.Tensor]:
+    """This rank's message, and those of or for the others, which lie one after the other."""
+    messages = list(others.view(size - 1, own.numel()))
+    messages.insert(rank, own)
+    return messages

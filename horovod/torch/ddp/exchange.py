@@ -9,19 +9,22 @@ While a step is on its way, others are worked on.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Protocol
 
 import torch
 
-__all__ = ["Exchange", "Operation"]
+__all__ = ["Exchange", "Messages", "Operation"]
+
+Messages = Sequence[torch.Tensor]
 
 
 class Exchange(Protocol):
     """What one message from each rank to each is in every step, and what becomes of those that arrive.
 
-    Each call is made for one step after the other. Memory is 1-D uint8 beginning at a multiple of 16 bytes.
-    What has arrived in the last step stays as it is until the operation goes on to its next exchange.
+    Each call is made for one step after the other. Messages are 1-D uint8 tensors that begin at multiples of
+    16 bytes, those to or from all ranks in rank order. What has arrived in the last step stays as it is until
+    the operation goes on to its next exchange.
 
     Attributes:
         is_last: whether the operation sends nothing after it.
@@ -37,11 +40,11 @@ class Exchange(Protocol):
     message_bytes: int
     result_bytes: int
 
-    def pack(self, messages: torch.Tensor, step: int) -> None: ...
+    def pack(self, messages: Messages, step: int) -> None: ...
 
-    def reduce(self, arrived: torch.Tensor, result: torch.Tensor, step: int) -> None: ...
+    def reduce(self, arrived: Messages, result: torch.Tensor, step: int) -> None: ...
 
-    def unpack(self, results: torch.Tensor, step: int) -> None: ...
+    def unpack(self, results: Messages, step: int) -> None: ...
 
 
 Operation = Generator[Exchange, None, None]

@@ -29,6 +29,7 @@ from horovod.torch import devices
 from horovod.torch.compression import Compression, Rules
 from horovod.torch.compression.rules import UNSAID
 from horovod.torch.ddp.agreement import check_agreement
+from horovod.torch.ddp.carried import addresses
 from horovod.torch.gathered import compressor_name
 from horovod.torch.reduce_ops import Average, Sum
 from horovod.torch.tensors import check_served, described
@@ -146,7 +147,7 @@ class CompressedReduceScatter:
                 stream,
             )
             message = torch.empty(ranks, carried.message_bytes, dtype=torch.uint8, device=source.device)
-            carried.pack(message.data_ptr())
+            carried.pack(addresses(list(message)))
             messages.append(message)
             under_way.append((part, carried, source, result))
         sent = messages[0] if len(messages) == 1 else torch.cat(messages, 1)
@@ -155,7 +156,7 @@ class CompressedReduceScatter:
         arrived = torch.split(received, [message.shape[1] for message in messages], 1)
         for (part, carried, _, result), message in zip(under_way, arrived, strict=True):
             own = message.contiguous()
-            carried.reduce(own.data_ptr())
+            carried.reduce(addresses(list(own)))
             if result is not output_tensor:
                 _put(output_tensor, part, result)
 

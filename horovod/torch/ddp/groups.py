@@ -67,10 +67,16 @@ class OwnGroups:
         """Where messages of any kind can be: host memory, if bytes can be moved between that."""
         return torch.device("cpu" if "cpu" in self._served else "cuda")
 
-    def give_each(self, arriving: torch.Tensor, messages: torch.Tensor, are_results: bool = False) -> Any:
+    def give_each(self, arriving: torch.Tensor, messages: torch.Tensor) -> Any:
         """Begin to give each rank its part of ``messages``; returns torch's Work."""
         equal: list[int] = []
-        return self._of(messages)[are_results].alltoall_base(arriving, messages, equal, equal)
+        return self._of(messages)[0].alltoall_base(arriving, messages, equal, equal)
+
+    def give_others(self, arriving: torch.Tensor, messages: torch.Tensor, are_results: bool) -> Any:
+        """Begin to give each other rank its part of ``messages``, in rank order; returns torch's Work."""
+        parts = [messages.numel() // (self.size - 1)] * self.size
+        parts[self.rank] = 0
+        return self._of(messages)[are_results].alltoall_base(arriving, messages, parts, parts)
 
     def give_all(self, arriving: torch.Tensor, message: torch.Tensor) -> Any:
         """Begin to give all ranks a message; returns torch's Work."""

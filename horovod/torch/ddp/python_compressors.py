@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from horovod.torch.compression.contract import State
-from horovod.torch.ddp.exchange import Exchange
+from horovod.torch.ddp.exchange import Exchange, Messages
 from horovod.torch.gathered import contribution, reduced
 from horovod.torch.reduce_ops import Average, ReduceArguments
 from horovod.torch.residuals import TensorFeedback, compressed_with
@@ -43,30 +43,29 @@ class _ToEverybody:
     def __init__(self, payload: torch.Tensor, message_bytes: int) -> None:
         self.message_bytes = -(-message_bytes // ALIGNMENT) * ALIGNMENT
         self._payload = payload
-        self.arrived = payload
+        self.arrived: Messages = []
 
-    def pack(self, messages: torch.Tensor, step: int) -> None:
-        messages[: self._payload.numel()] = self._payload
-        messages[self._payload.numel() :] = 0
+    def pack(self, messages: Messages, step: int) -> None:
+        (message,) = messages
+        message[: self._payload.numel()] = self._payload
+        message[self._payload.numel() :] = 0
 
-    def reduce(self, arrived: torch.Tensor, result: torch.Tensor, step: int) -> None:
+    def reduce(self, arrived: Messages, result: torch.Tensor, step: int) -> None:
         self.arrived = arrived
 
-    def unpack(self, results: torch.Tensor, step: int) -> None:
+    def unpack(self, results: Messages, step: int) -> None:
         raise AssertionError("there are no results")
 
 
-def to_everybody(
-    payload: torch.Tensor, message_bytes: int, size: int
-) -> Generator[Exchange, None, torch.Tensor]:
+def to_everybody(payload: torch.Tensor, message_bytes: int) -> Generator[Exchange, None, Messages]:
     """Give all ranks a 1-D uint8 tensor of up to ``message_bytes`` bytes, which is the same on all ranks.
 
-    Returns those of all ``size`` ranks, padded with zeros: (size, message_bytes rounded up to 16). They stay
-    as they are until the next exchange.
+    Returns those of all ranks, padded with zeros to message_bytes rounded up to 16. They stay as they are
+    until the next exchange.
     """
     exchange = _ToEverybody(payload, message_bytes)
     yield exchange
-    return exchange.arrived.view(size, exchange.message_bytes)
+    return exchange.arrived
 
 
 def start_summed(member: PythonMember) -> tuple[torch.Tensor, Callable[[], None]]:
@@ -133,11 +132,11 @@ def gather_codes(members: Sequence[PythonMember], op: int, size: int) -> Generat
     payloads = [each.payload for each in own]
     lengths = torch.tensor([payload.numel() for payload in payloads], dtype=torch.int64)
     lengths = lengths.to(payloads[0].device).view(torch.uint8)
-    rows = yield from to_everybody(lengths, lengths.numel(), size)
+    rows = yield from to_everybody(lengths, lengths.numel())
     # From a GPU this is a copy for which the host waits, as the headers in gathered.reduced() are.
-    by_rank = rows[:, : lengths.numel()].contiguous().view(torch.int64).tolist()
+    by_rank = torch.stack([row[: lengths.numel()] for row in rows]).view(torch.int64).tolist()
     longest = max(map(sum, by_rank))
-    rows = yield from to_everybody(torch.cat(payloads), longest, size)
+    rows = yield from to_everybody(torch.cat(payloads), longest)
     begins = [0] * size
     for i, (member, contributed) in enumerate(zip(members, own, strict=True)):
         sizes = [lengths_of_rank[i] for lengths_of_rank in by_rank]

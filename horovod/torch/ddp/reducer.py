@@ -230,14 +230,14 @@ class GroupReducer:
         def tensor_of(run: bytes) -> torch.Tensor:
             return torch.frombuffer(bytearray(run), dtype=torch.uint8).to(device)
 
-        digests = yield from to_everybody(tensor_of(digest_of(terms)), DIGEST_BYTES, self.size)
-        if bool((digests == digests[0]).all()):
+        digests = yield from to_everybody(tensor_of(digest_of(terms)), DIGEST_BYTES)
+        if all(torch.equal(digest, digests[0]) for digest in digests[1:]):
             return
         text = terms_as_bytes(terms)
         length = tensor_of(len(text).to_bytes(8, "little"))
-        rows = yield from to_everybody(length, 8, self.size)
+        rows = yield from to_everybody(length, 8)
         lengths = [int.from_bytes(row[:8].cpu().numpy().tobytes(), "little") for row in rows]
-        rows = yield from to_everybody(tensor_of(text), max(lengths), self.size)
+        rows = yield from to_everybody(tensor_of(text), max(lengths))
         texts = [row[:n].cpu().numpy().tobytes() for row, n in zip(rows, lengths, strict=True)]
         check_agreement([terms_from_bytes(text) for text in texts])
 

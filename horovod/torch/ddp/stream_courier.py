@@ -52,18 +52,19 @@ class StreamCourier:
     def _carry(self, exchange: Exchange, step: int) -> None:
         """Put a step on the current stream."""
         size = self._groups.size
-        messages = self._buffer(exchange.message_bytes * (size if exchange.is_scattered else 1))
-        exchange.pack(messages, step)
-        arrived = self._buffer(exchange.message_bytes * size)
+        messages = self._buffer(size if exchange.is_scattered else 1, exchange.message_bytes)
+        exchange.pack(list(messages), step)
+        arrived = self._buffer(size, exchange.message_bytes)
         if messages.numel():
             give = self._groups.give_each if exchange.is_scattered else self._groups.give_all
-            give(arrived, messages).wait()
-        result = self._buffer(exchange.result_bytes)
-        exchange.reduce(arrived, result, step)
+            give(arrived.view(-1), messages.view(-1)).wait()
+        result = self._buffer(1, exchange.result_bytes)[0]
+        exchange.reduce(list(arrived), result, step)
         if exchange.result_bytes:
-            results = self._buffer(exchange.result_bytes * size)
-            self._groups.give_all(results, result).wait()
-            exchange.unpack(results, step)
+            results = self._buffer(size, exchange.result_bytes)
+            self._groups.give_all(results.view(-1), result).wait()
+            exchange.unpack(list(results), step)
 
-    def _buffer(self, nbytes: int) -> torch.Tensor:
-        return torch.empty(nbytes, dtype=torch.uint8, device=devices.torch_device(self._device))
+    def _buffer(self, messages: int, nbytes: int) -> torch.Tensor:
+        device = devices.torch_device(self._device)
+        return torch.empty(messages, nbytes, dtype=torch.uint8, device=device)

@@ -58,23 +58,25 @@ class CarriedOnGpu final : public Carried {
   int64_t saturated() const override { return 0; }
 
  private:
-  void do_pack(size_t step, std::byte* to) override {
-    if (layout_.has_gaps(step)) device_.fill(stream_, to, 0, place_.slices() * message_bytes());
-    with_tables(tables_of_messages(step), [&](const DevicePart& part, PieceTable table) {
+  void do_pack(size_t step, Messages to) override {
+    if (layout_.has_gaps(step)) {
+      for (std::byte* message : to) device_.fill(stream_, message, 0, message_bytes());
+    }
+    with_tables(tables_of_messages(step, to), [&](const DevicePart& part, PieceTable table) {
       if (part.reduction.codec) {
-        kernels().encode(stream_, part.codec, part.reduction.dtype, table, part.reduction.prescale, to);
+        kernels().encode(stream_, part.codec, part.reduction.dtype, table, part.reduction.prescale, to.front());
       } else {
-        kernels().pack(stream_, part.reduction.dtype, table, 1.0, to);
+        kernels().pack(stream_, part.reduction.dtype, table, 1.0, to.front());
       }
     });
   }
 
-  void do_reduce(size_t step, const std::byte* messages, std::byte* result) override {
+  void do_reduce(size_t step, ArrivedMessages from, std::byte* result) override {
     const bool sends = place_.sends_results();
     if (sends && !layout_.gaps(step, place_.own()).empty()) device_.fill(stream_, result, 0, message_bytes());
     with_tables(tables_of_own(step), [&](const DevicePart& part, PieceTable table) {
       const auto number = static_cast<size_t>(&part - parts_.data());
-      const std::vector<const std::byte*> all = contributions(step, messages, number);
+      const std::vector<const std::byte*> all = contributions(step, from, number);
       DeviceReduction kernel = summing(part, all);
       kernel.in = part.codec;
       kernel.to_destination = !sends;
@@ -83,12 +85,12 @@ class CarriedOnGpu final : public Carried {
     });
   }
 
-  void do_unpack(size_t step, const std::byte* results) override {
-    with_tables(tables_of_messages(step), [&](const DevicePart& part, PieceTable table) {
+  void do_unpack(size_t step, ArrivedMessages results) override {
+    with_tables(tables_of_messages(step, results), [&](const DevicePart& part, PieceTable table) {
       if (part.reduction.codec) {
-        kernels().decode(stream_, part.codec, part.reduction.dtype, table, results);
+        kernels().decode(stream_, part.codec, part.reduction.dtype, table, results.front());
       } else {
-        kernels().unpack(stream_, part.reduction.dtype, table, 1.0, 1.0, results);
+        kernels().unpack(stream_, part.reduction.dtype, table, 1.0, 1.0, results.front());
       }
     });
   }
@@ -105,15 +107,16 @@ class CarriedOnGpu final : public Carried {
 
   DeviceKernels& kernels() const { return device_.kernels(); }
 
-  // Of each part, all slices, in the messages for or from all of their owners.
-  PieceTables tables_of_messages(size_t step) const {
+  // Of each part, all slices, in the messages for or from all of their owners. Places are seen from the first message.
+  PieceTables tables_of_messages(size_t step, ArrivedMessages messages) const {
     PieceTables tables;
     for (size_t part = 0; part < parts_.size(); ++part) {
       tables.begin();
       for (size_t slice = 0; slice < place_.slices(); ++slice) {
         const DeviceBucket& bucket = parts_[part].slices[slice];
-        const auto message = static_cast<int64_t>(slice * message_bytes() + layout_.offset(step, slice, part));
-        bucket.add_pieces(steps_.range(step, part, bucket), {.message = message}, tables);
+        const int64_t message = messages[slice] - messages.front();
+        const auto offset = static_cast<int64_t>(layout_.offset(step, slice, part));
+        bucket.add_pieces(steps_.range(step, part, bucket), {.message = message + offset}, tables);
       }
     }
     return tables;
