@@ -1,6 +1,6 @@
 """horovod.torch with real ranks: every file of ranks/, with two and four; and by messages, not memory.
 
-Files of one subject run one after the other in one job: starting ranks costs more than most of them.
+Files run one after the other in one job: starting ranks costs more than most of them.
 """
 
 import os
@@ -11,15 +11,14 @@ import pytest
 from rank_jobs import run_ranks, run_test_file, run_test_files
 
 RANKS = Path(__file__).parent / "ranks"
-SUBJECTS = ("api", "compression", "optimizer")
 ALONE = ("test_long_run", "test_random_programs")
 
 
 def jobs() -> dict[str, list[Path]]:
     by_job: dict[str, list[Path]] = {}
     for file in sorted(RANKS.glob("test_*.py")):
-        subject = file.stem.split("_")[1]
-        job = subject if subject in SUBJECTS else file.stem if file.stem in ALONE else "others"
+        is_api = file.stem.startswith("test_api_")
+        job = file.stem if file.stem in ALONE else "api" if is_api else "others"
         by_job.setdefault(job, []).append(file)
     return by_job
 
