@@ -12,14 +12,14 @@ import queue
 import threading
 import weakref
 from collections import deque
-from typing import Any, NamedTuple
 
 import torch
 
 from horovod.torch.ddp.agreement import RanksDisagree
 from horovod.torch.ddp.buffers import Buffers
-from horovod.torch.ddp.exchange import Exchange, Operation
+from horovod.torch.ddp.exchange import Operation
 from horovod.torch.ddp.groups import OwnGroups
+from horovod.torch.ddp.journey import Journey, Leg, Step, in_rank_order
 
 __all__ = ["HostCourier"]
 
@@ -28,62 +28,23 @@ AHEAD = 4  # steps whose contributions are on their way at a time, and steps who
 _NOTHING = torch.empty(0, dtype=torch.uint8)
 
 
-class _Journey:
-    """An operation that was started, and who waits for it."""
-
-    def __init__(self, operation: Operation) -> None:
-        self.operation = operation
-        self.future: torch.futures.Future[None] = torch.futures.Future()
-
-
-class _Step(NamedTuple):
-    """One of an exchange's."""
-
-    journey: _Journey
-    exchange: Exchange
-    number: int
-
-    @property
-    def is_last(self) -> bool:
-        return self.number == self.exchange.steps - 1
-
-
-class _Leg:
-    """A message of each rank for each, of a step: what it sends, or its results.
-
-    Attributes:
-        own: this rank's message to itself, which stays where it is.
-        others: where those of the others arrive, one after the other.
-        by_rank: all of them.
-    """
-
-    def __init__(self, step: _Step, buffer: torch.Tensor, nbytes: int, rank: int, size: int) -> None:
-        self.step = step
-        self.buffer = buffer
-        self.others, self.own = buffer[: buffer.numel() - nbytes], buffer[buffer.numel() - nbytes :]
-        self.by_rank = _by_rank(self.others, self.own, rank, size)
-        self.lent: torch.Tensor | None = None  # memory for what is sent
-        self.work: Any = None
-        self.has_arrived = False
-
-
 class _Desk:
     """What those who start operations share with the thread that carries them out. Thread-safe."""
 
     def __init__(self) -> None:
-        self.events: queue.SimpleQueue[_Journey | str] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[Journey | str] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._under_way: set[_Journey] = set()  # guarded by _lock, as the next
+        self._under_way: set[Journey] = set()  # guarded by _lock, as the next
         self._failure: BaseException | None = None
 
-    def submit(self, journey: _Journey) -> None:
+    def submit(self, journey: Journey) -> None:
         with self._lock:
             if self._failure is not None:
                 raise self._failure
             self._under_way.add(journey)
             self.events.put(journey)
 
-    def settle(self, journey: _Journey, error: BaseException | None = None) -> None:
+    def settle(self, journey: Journey, error: BaseException | None = None) -> None:
         with self._lock:
             self._under_way.discard(journey)
         if error is None:
@@ -146,7 +107,7 @@ class HostCourier:
 
         Raises what the transport has failed with before.
         """
-        journey = _Journey(operation)
+        journey = Journey(operation)
         self._desk.submit(journey)
         return journey.future
 
@@ -171,11 +132,11 @@ class _Worker:
         self._has_failed = False
         self._rank, self._size = groups.rank, groups.size
         self._buffers = Buffers()
-        self._waiting: deque[_Journey] = deque()
-        self._unsaid: _Journey | None = None  # begun, and it may send more: nothing else is sent before that
-        self._unpacked: deque[_Step] = deque()  # what is sent next, of the exchange begun last
-        self._outward: deque[_Leg] = deque()  # contributions, in the order in which they were sent
-        self._homeward: deque[_Leg] = deque()  # results, likewise
+        self._waiting: deque[Journey] = deque()
+        self._unsaid: Journey | None = None  # begun, and it may send more: nothing else is sent before that
+        self._unpacked: deque[Step] = deque()  # what is sent next, of the exchange begun last
+        self._outward: deque[Leg] = deque()  # contributions, in the order in which they were sent
+        self._homeward: deque[Leg] = deque()  # results, likewise
 
     def run(self) -> None:
         is_closing = False
@@ -183,7 +144,7 @@ class _Worker:
             is_closing |= event is _CLOSE
             if self._has_failed:
                 continue
-            if isinstance(event, _Journey):
+            if isinstance(event, Journey):
                 self._waiting.append(event)
             try:
                 self._work_until_news()
@@ -214,7 +175,7 @@ class _Worker:
             return False
         return True
 
-    def _proceed(self, journey: _Journey) -> None:
+    def _proceed(self, journey: Journey) -> None:
         """Go on to the operation's next exchange, or to its end."""
         if self._unsaid is journey:
             self._unsaid = None
@@ -228,19 +189,19 @@ class _Worker:
             return
         if not exchange.is_last:
             self._unsaid = journey
-        self._unpacked.extend(_Step(journey, exchange, number) for number in range(exchange.steps))
+        self._unpacked.extend(Step(journey, exchange, number) for number in range(exchange.steps))
 
-    def _pack(self, step: _Step) -> None:
+    def _pack(self, step: Step) -> None:
         leg = self._leg(step, step.exchange.message_bytes)
         if step.exchange.is_scattered:
             leg.lent = self._buffers.take(leg.others.numel())
-            step.exchange.pack(_by_rank(leg.lent, leg.own, self._rank, self._size), step.number)
+            step.exchange.pack(in_rank_order(leg.lent, leg.own, self._rank, self._size), step.number)
             self._send(self._outward, leg, leg.lent)
         else:
             step.exchange.pack([leg.own], step.number)
             self._send_own(self._outward, leg)
 
-    def _reduce(self, leg: _Leg) -> None:
+    def _reduce(self, leg: Leg) -> None:
         self._receive(leg)
         exchange, number = leg.step.exchange, leg.step.number
         if not exchange.result_bytes:
@@ -252,20 +213,20 @@ class _Worker:
         self._buffers.give_back(leg.buffer)
         self._send_own(self._homeward, results)
 
-    def _unpack(self, leg: _Leg) -> None:
+    def _unpack(self, leg: Leg) -> None:
         self._receive(leg)
         leg.step.exchange.unpack(leg.by_rank, leg.step.number)
         self._end(leg)
 
-    def _end(self, leg: _Leg) -> None:
+    def _end(self, leg: Leg) -> None:
         if leg.step.is_last:
             self._proceed(leg.step.journey)
         self._buffers.give_back(leg.buffer)
 
-    def _leg(self, step: _Step, nbytes: int) -> _Leg:
-        return _Leg(step, self._buffers.take(self._size * nbytes), nbytes, self._rank, self._size)
+    def _leg(self, step: Step, nbytes: int) -> Leg:
+        return Leg(step, self._buffers.take(self._size * nbytes), nbytes, self._rank, self._size)
 
-    def _send_own(self, legs: deque[_Leg], leg: _Leg) -> None:
+    def _send_own(self, legs: deque[Leg], leg: Leg) -> None:
         """Give all others the message that this rank has."""
         if self._size == 2:
             self._send(legs, leg, leg.own)
@@ -274,7 +235,7 @@ class _Worker:
         leg.lent.view(self._size - 1, -1)[:] = leg.own
         self._send(legs, leg, leg.lent)
 
-    def _send(self, legs: deque[_Leg], leg: _Leg, messages: torch.Tensor) -> None:
+    def _send(self, legs: deque[Leg], leg: Leg, messages: torch.Tensor) -> None:
         """Begin to give each other rank its message."""
         legs.append(leg)
         if not leg.others.numel():
@@ -289,7 +250,7 @@ class _Worker:
 
         leg.work.get_future().add_done_callback(arrive)
 
-    def _receive(self, leg: _Leg) -> None:
+    def _receive(self, leg: Leg) -> None:
         if leg.work is not None:
             leg.work.wait()  # it is done: this raises what it has failed with
         leg.work = None
@@ -310,10 +271,3 @@ class _Worker:
         self._homeward.clear()
         self._unsaid = None
         self._groups.close()
-
-
-def _by_rank(others: torch.Tensor, own: torch.Tensor, rank: int, size: int) -> list[torch.Tensor]:
-    """This rank's message, and those of or for the others, which lie one after the other."""
-    messages = list(others.view(size - 1, own.numel()))
-    messages.insert(rank, own)
-    return messages
