@@ -55,6 +55,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
     )
     option("--picture", type=int, metavar="PIXELS", help="side of the pictures (default: by the model)")
     option("--bucket-view", action="store_true", help="all of DDP's with gradient_as_bucket_view=True")
+    option("--bucket-mb", type=float, metavar="MB", help="all of DDP's with this bucket_cap_mb (default 25)")
     option("--rounds", type=int, default=5, help="visits of each contender, in turn (default 5)")
     option("--steps", type=int, default=2, help="steps timed in each visit (default 2)")
     option("--warm-up", type=int, default=2, help="steps off the clock before the first round (default 2)")
@@ -87,6 +88,8 @@ def check(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
     ]
     if min(counts) < 1:
         parser.error("--processes, --hosts, --rounds, --steps, --warm-up and --batch are at least 1")
+    if chosen.bucket_mb is not None and chosen.bucket_mb <= 0:
+        parser.error("--bucket-mb is above 0")
     if chosen.batch and chosen.w_over_c:
         parser.error("--batch and --w-over-c: one chooses the batch, the other is it")
     if chosen.w_over_c is not None and chosen.w_over_c <= 0:
@@ -111,7 +114,8 @@ def plan(chosen: argparse.Namespace) -> list[Record]:
             job |= {"rate": chosen.rate if chosen.hosts else "memory", "memory": count * kept * size}
             job |= {"batch": chosen.batch or (2 if chosen.quick else BATCHES[model]), "small": chosen.quick}
             job["w_over_c"] = chosen.w_over_c if count > 1 else None
-            for name in ("picture", "rounds", "steps", "warm_up", "minutes", "within", "bucket_view"):
+            job |= {"bucket_view": chosen.bucket_view, "bucket_mb": chosen.bucket_mb}
+            for name in ("picture", "rounds", "steps", "warm_up", "minutes", "within"):
                 job[name] = getattr(chosen, name)
             jobs.append(job)
     return jobs

@@ -394,7 +394,7 @@ class CarriedAllreduce:
     ``is_scattered``: ``pack`` ``size`` messages, give number r to rank r, ``reduce`` what arrives, in rank
     order, to one result, give it to all ranks, ``unpack`` the ``size`` results, in rank order.
 
-    A rank alone in its world has messages of 0 bytes. The GIL is released.
+    A rank alone in its world has messages of 0 bytes, for which no addresses are needed. The GIL is released.
 
     With ``step_elements`` all of this goes in ``steps`` steps, each with messages of its own for about so
     many elements of a slice (of a gather: of all), rounded up to multiples of 4096 for each part. The calls

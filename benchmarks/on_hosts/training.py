@@ -23,12 +23,12 @@ def launcher_of(contender: str) -> str:
 
 
 def step_of(
-    contender: str, model: nn.Module, prefix: str = "", bucket_view: bool = False
+    contender: str, model: nn.Module, prefix: str = "", **ddp_options: Any
 ) -> tuple[nn.Module, torch.optim.Optimizer]:
     """What users write for this contender: the module to call, and the optimizer to step.
 
-    prefix: of the names by which Horovod reduces, where one process has several contenders. bucket_view:
-    DDP's gradient_as_bucket_view.
+    prefix: of the names by which Horovod reduces, where one process has several contenders. ddp_options: of
+    DistributedDataParallel.
     """
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     if contender == ALONE:
@@ -37,10 +37,9 @@ def step_of(
         # All ranks have drawn the same parameters: nothing to send before the first step. PowerSGD's hook
         # sums several times for each bucket; over gloo, sums of two buckets meet in different orders on
         # different ranks, and the job fails ("collective mismatch"). So it gets one bucket.
-        megabytes = 4096 if contender == "DDP PowerSGD" else None
-        parallel = nn.parallel.DistributedDataParallel(
-            model, init_sync=False, bucket_cap_mb=megabytes, gradient_as_bucket_view=bucket_view
-        )
+        if contender == "DDP PowerSGD":
+            ddp_options["bucket_cap_mb"] = 4096
+        parallel = nn.parallel.DistributedDataParallel(model, init_sync=False, **ddp_options)
         add_hook(contender, parallel)
         return parallel, optimizer
     import horovod.torch as hvd

@@ -84,10 +84,10 @@ class Trained:
     state: Any = None
 
 
-def opened(name: str, model: nn.Module, bucket_view: bool) -> Trained:
+def opened(name: str, model: nn.Module, ddp_options: dict[str, Any]) -> Trained:
     """What users of this contender write, for parameters that live in the memory of `model`'s.
 
-    bucket_view: DDP's gradient_as_bucket_view, for all of DDP's.
+    ddp_options: of DistributedDataParallel, for all who use it.
     """
     own = sharing_memory(model)
     way, _, text = name.partition(" ")
@@ -96,15 +96,13 @@ def opened(name: str, model: nn.Module, bucket_view: bool) -> Trained:
     if way == HOOK:
         from horovod.torch import ddp
 
-        parallel = nn.parallel.DistributedDataParallel(
-            own, init_sync=False, gradient_as_bucket_view=bucket_view
-        )
+        parallel = nn.parallel.DistributedDataParallel(own, init_sync=False, **ddp_options)
         may_turn_off = name.endswith(MAY_TURN_OFF)
         state = ddp.compress(parallel, compression_of(name), may_turn_off=may_turn_off)
         return Trained(parallel, sgd(own), state)
     if name == DATA_PARALLEL:
         return Trained(nn.DataParallel(own), sgd(own))
-    return Trained(*training.step_of(ALONE if name == SERIAL else name, own, bucket_view=bucket_view))
+    return Trained(*training.step_of(ALONE if name == SERIAL else name, own, **ddp_options))
 
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:

@@ -78,8 +78,8 @@ def run_of(documents: list[Record], task: Record) -> Record:
     compute = by_name.get(contenders.ALONE, by_name.get(contenders.SERIAL, {"seconds": None}))["seconds"]
     rate = task["bytes_per_second"]
     wire = wire_seconds(first["parameters"], count, rate) if rate else 0.0
-    asked = ("kind", "count", "rate", "model", "w_over_c", "within", "bytes_per_second", "bucket_view")
-    about = {name: task[name] for name in asked}
+    asked = ("kind", "count", "rate", "model", "w_over_c", "within", "bytes_per_second")
+    about = {name: task[name] for name in (*asked, "bucket_view", "bucket_mb")}
     found = {name: first[name] for name in ("batch", "parameters", "load")}
     ratio = wire / compute if compute else None
     return about | found | {"wire": wire, "compute": compute, "ratio": ratio, "rows": rows}

@@ -27,6 +27,8 @@ def title(run: Record) -> str:
     said = f"{run['model']}, {run['parameters'] / 1e6:.1f} M parameters, {where(run)}, {batch}"
     if run["bucket_view"]:
         said += ", gradient_as_bucket_view"
+    if run["bucket_mb"]:
+        said += f", bucket_cap_mb = {run['bucket_mb']:g}"
     if run["compute"] is None or run["count"] == 1:
         return said
     said += f": compute C = {run['compute']:.3g} s, float32 on the wire W = {run['wire']:.3g} s"

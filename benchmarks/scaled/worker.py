@@ -43,6 +43,10 @@ class Process:
         self.at_first = [tensor.detach().clone() for tensor in self.tensors]
         self.parameters = sum(parameter.numel() for parameter in self.model.parameters())
         self.trained: dict[str, contenders.Trained] = {}
+        self.ddp_options = {
+            "gradient_as_bucket_view": task["bucket_view"],
+            "bucket_cap_mb": task["bucket_mb"],
+        }
         self.batch = 0
 
     def use_batch(self, size: int) -> None:
@@ -70,7 +74,7 @@ class Process:
         One step before them is off the clock: it takes the memory up again, which the others have used.
         """
         if name not in self.trained:
-            self.trained[name] = contenders.opened(name, self.model, self.task["bucket_view"])
+            self.trained[name] = contenders.opened(name, self.model, self.ddp_options)
         with torch.no_grad():
             for tensor, first in zip(self.tensors, self.at_first, strict=True):
                 tensor.copy_(first)

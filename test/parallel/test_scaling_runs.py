@@ -76,7 +76,8 @@ def test_hosts_that_are_made_for_it_and_a_ratio_that_cannot_be(tmp_path: Path) -
     if reason:
         pytest.skip(reason)
     ours = ["serial", "alone", "DDP", "ddp.compress bit8", "Horovod bit8"]
-    rows = figures(tmp_path / "out.json", "--hosts", "2", "--bucket-view", "--contenders", *ours)
+    buckets = ["--bucket-view", "--bucket-mb", "2"]
+    rows = figures(tmp_path / "out.json", "--hosts", "2", *buckets, "--contenders", *ours)
     assert list(rows) == ours
     for way in ("ddp.compress", "Horovod"):
         assert rows[f"{way} bit8"]["sent"] < 0.5 * rows["DDP"]["sent"]

@@ -11,7 +11,8 @@ import pytest
 from rank_jobs import run_ranks, run_test_file, run_test_files
 
 RANKS = Path(__file__).parent / "ranks"
-ALONE = ("test_long_run", "test_random_programs")
+# Two that take long, and one that init() is to read settings for which the others shall not have.
+ALONE = ("test_long_run", "test_random_programs", "test_optimizer_checkpoint")
 
 
 def jobs() -> dict[str, list[Path]]:

@@ -180,14 +180,14 @@ class Job:
         yield
         for number, (rank, memory) in enumerate(zip(ranks, memories, strict=True)):
             own = number if self.is_scattered else 0
-            arrived = [memory.block(sent[own]) for sent in messages]
+            arrived = [memory.block(sent[own]) for sent in reversed(messages)][::-1]
             result = memory.block(np.full(rank.result_bytes, UNWRITTEN, np.uint8))
             rank.reduce([block.address for block in arrived], result.address, step)
             if self.is_scattered:
                 results.append(result.read())
         yield
         for rank, memory in zip(ranks, memories, strict=True):
-            arrived = [memory.block(result) for result in results]
+            arrived = [memory.block(result) for result in reversed(results)][::-1]
             rank.unpack([block.address for block in arrived], step)
         yield
 
@@ -226,6 +226,7 @@ def packed(ranks: Sequence[Any], memories: Sequence[Any], each: int, *step: int)
         assert rank.message_bytes == ranks[0].message_bytes
         assert rank.message_bytes % ALIGN == 0
         blocks = [memory.block(np.full(rank.message_bytes, UNWRITTEN, np.uint8)) for _ in range(each)]
+        blocks.reverse()  # the first message need not be at the lowest address
         rank.pack([block.address for block in blocks], *step)
         messages.append([block.read() for block in blocks])
     return messages

@@ -28,6 +28,7 @@ TASK = {
     "w_over_c": 2.6,
     "within": 0.3,
     "bucket_view": False,
+    "bucket_mb": None,
 }
 
 TURNED = f"ddp.compress bit8{contenders.MAY_TURN_OFF}"
@@ -88,6 +89,7 @@ def test_wire_over_compute_is_float32_at_the_measured_rate_over_the_steps_of_tho
     assert run["wire"] == pytest.approx(5.0) and run["compute"] == pytest.approx(2.0)
     assert run["ratio"] == pytest.approx(2.5)
     assert tables.title(run).endswith("W/C = 2.50 (2.6 ± 0.3 asked: met)")
+    assert ", bucket_cap_mb = 2.5: compute" in tables.title(run | {"bucket_mb": 2.5})
     slow = made_up(alone=visits([3.0]))
     assert tables.title(slow).endswith("W/C = 1.67 (2.6 ± 0.3 asked: NOT MET)")
 
@@ -192,6 +194,7 @@ def test_on_hosts_of_one_device_each_there_is_no_data_parallel() -> None:
         (["--batch", "2", "--w-over-c", "2.6"], "one chooses the batch, the other is it"),
         (["--w-over-c", "0"], "--w-over-c is above 0"),
         (["--hosts", "0"], "are at least 1"),
+        (["--bucket-mb", "0"], "--bucket-mb is above 0"),
     ],
 )
 def test_what_cannot_be_is_said_at_once(

@@ -47,7 +47,7 @@ class Carried {
   size_t message_bytes() const { return layout_.message_bytes(); }
   size_t result_bytes() const { return place_.sends_results() ? message_bytes() : 0; }
 
-  // Addresses are multiples of kCarriedAlign, or InvalidArgument; those of empty messages are any.
+  // As many addresses as messages, all multiples of kCarriedAlign, or InvalidArgument; where messages are empty, any.
   void pack(size_t step, Messages to);                                  // one for each slice
   void reduce(size_t step, ArrivedMessages from, std::byte* result);    // one of each rank; a result where it is sent on
   void unpack(size_t step, ArrivedMessages results);                    // one of each rank; where results are sent

@@ -28,11 +28,4 @@ std::vector<std::pair<size_t, size_t>> CarriedLayout::gaps(size_t step, size_t s
   return all;
 }
 
-bool CarriedLayout::has_gaps(size_t step) const {
-  for (size_t slice = 0; slice < part_bytes_[step].size(); ++slice) {
-    if (!gaps(step, slice).empty()) return true;
-  }
-  return false;
-}
-
 }  // namespace hvd

@@ -3,8 +3,8 @@
 //   message := part*     each at a multiple of kCarriedAlign bytes; between them, and up to the message's length, zeros
 //   part    := message   of bucket.h, of the step's range of the part's bucket (gather), or of a slice of it
 //
-// The messages of an operation have one length on all ranks and in all steps, so that collectives of equal blocks can move
-// them: several lie one after the other, by owner where they are sent, by sender where they arrive. A world of one has none.
+// The messages of an operation have one length on all ranks and in all steps, so that each rank knows what it will
+// receive, and collectives of equal blocks can move them. A world of one has none.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +46,6 @@ class CarriedLayout {
   size_t offset(size_t step, size_t slice, size_t part) const { return offsets_[step][slice][part]; }
   // Offset and length of what no part fills.
   std::vector<std::pair<size_t, size_t>> gaps(size_t step, size_t slice) const;
-  bool has_gaps(size_t step) const;
 
  private:
   // Constant after construction.

@@ -21,7 +21,7 @@ struct DevicePiece {
   void* destination = nullptr;
   float* residual = nullptr;    // of what is encoded, element by element; null: what is lost is lost
   int64_t count = 0;            // elements
-  int64_t message_offset = 0;   // bytes from a message's start to the first run
+  int64_t message_offset = 0;   // bytes from the address a kernel is given to the first run, which may be before it
   // The same of messages of elements, where reduce() has them on one side and codes on the other.
   int64_t elements_offset = 0;
   int64_t first_run = 0;        // runs of the pieces before it

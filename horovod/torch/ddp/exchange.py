@@ -24,7 +24,8 @@ class Exchange(Protocol):
 
     Each call is made for one step after the other. Messages are 1-D uint8 tensors that begin at multiples of
     16 bytes, those to or from all ranks in rank order. What has arrived in the last step stays as it is until
-    the operation goes on to its next exchange.
+    the operation goes on to its next exchange. `pack` gets a message for each rank if there is one for each,
+    else one; `reduce` and `unpack` one of each rank.
 
     Attributes:
         is_last: whether the operation sends nothing after it.

@@ -131,7 +131,7 @@ class CompressedReduceScatter:
         stream = devices.current_stream(device)
         arguments = _arguments(op)
         chunks = input_tensor.view(ranks, -1)
-        under_way, messages = [], []
+        under_way = []
         for part in self._groups(chunks.shape[1]):
             is_all = part.elements == chunks.shape[1]
             source = chunks if is_all else _taken(chunks, part)
@@ -146,17 +146,15 @@ class CompressedReduceScatter:
                 device,
                 stream,
             )
-            message = torch.empty(ranks, carried.message_bytes, dtype=torch.uint8, device=source.device)
-            carried.pack(addresses(list(message)))
-            messages.append(message)
             under_way.append((part, carried, source, result))
-        sent = messages[0] if len(messages) == 1 else torch.cat(messages, 1)
+        lengths = [carried.message_bytes for _, carried, *_ in under_way]
+        sent = torch.empty(ranks, sum(lengths), dtype=torch.uint8, device=input_tensor.device)
+        for (_, carried, *_), messages in zip(under_way, sent.split(lengths, 1), strict=True):
+            carried.pack(addresses(list(messages)))
         received = torch.empty_like(sent)
         dist.all_to_all_single(received.view(-1), sent.view(-1), group=group)
-        arrived = torch.split(received, [message.shape[1] for message in messages], 1)
-        for (part, carried, _, result), message in zip(under_way, arrived, strict=True):
-            own = message.contiguous()
-            carried.reduce(addresses(list(own)))
+        for (part, carried, _, result), messages in zip(under_way, received.split(lengths, 1), strict=True):
+            carried.reduce(addresses(list(messages)))
             if result is not output_tensor:
                 _put(output_tensor, part, result)
 

@@ -73,7 +73,10 @@ class OwnGroups:
         return self._of(messages)[0].alltoall_base(arriving, messages, equal, equal)
 
     def give_others(self, arriving: torch.Tensor, messages: torch.Tensor, are_results: bool) -> Any:
-        """Begin to give each other rank its part of ``messages``, in rank order; returns torch's Work."""
+        """Begin to give each other rank its part of ``messages``, in rank order; returns torch's Work.
+
+        There are others: a group of one has nobody to give to.
+        """
         parts = [messages.numel() // (self.size - 1)] * self.size
         parts[self.rank] = 0
         return self._of(messages)[are_results].alltoall_base(arriving, messages, parts, parts)

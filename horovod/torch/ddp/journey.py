@@ -32,12 +32,13 @@ class Step(NamedTuple):
 
 
 class Leg:
-    """A message of each rank for each, of a step: what it sends, or its results.
+    """Of a step, what arrives from each rank: contributions, or results.
 
     Attributes:
-        own: this rank's message to itself, which stays where it is.
+        own: this rank's message to itself, which stays where it is; where all get the same, what is sent.
         others: where those of the others arrive, one after the other.
         by_rank: all of them.
+        lent: memory for what is sent, unless that is `own`; given back when all has arrived.
     """
 
     def __init__(self, step: Step, buffer: torch.Tensor, nbytes: int, rank: int, size: int) -> None:
@@ -45,7 +46,7 @@ class Leg:
         self.buffer = buffer
         self.others, self.own = buffer[: buffer.numel() - nbytes], buffer[buffer.numel() - nbytes :]
         self.by_rank = in_rank_order(self.others, self.own, rank, size)
-        self.lent: torch.Tensor | None = None  # memory for what is sent
+        self.lent: torch.Tensor | None = None
         self.work: Any = None
         self.has_arrived = False
 

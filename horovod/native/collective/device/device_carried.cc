@@ -37,6 +37,8 @@ StreamTables& tables_of(Device& device, Stream stream) {
   return all->try_emplace({&device, stream}, device, stream).first->second;
 }
 
+int64_t address_of(const std::byte* memory) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory)); }
+
 DeviceCodec codec_of(const BucketReduction& reduction) {
   return reduction.codec ? device_codec_named(reduction.codec->name()) : DeviceCodec{};
 }
@@ -59,8 +61,8 @@ class CarriedOnGpu final : public Carried {
 
  private:
   void do_pack(size_t step, Messages to) override {
-    if (layout_.has_gaps(step)) {
-      for (std::byte* message : to) device_.fill(stream_, message, 0, message_bytes());
+    for (size_t slice = 0; slice < to.size(); ++slice) {
+      if (!layout_.gaps(step, slice).empty()) device_.fill(stream_, to[slice], 0, message_bytes());
     }
     with_tables(tables_of_messages(step, to), [&](const DevicePart& part, PieceTable table) {
       if (part.reduction.codec) {
@@ -114,7 +116,7 @@ class CarriedOnGpu final : public Carried {
       tables.begin();
       for (size_t slice = 0; slice < place_.slices(); ++slice) {
         const DeviceBucket& bucket = parts_[part].slices[slice];
-        const int64_t message = messages[slice] - messages.front();
+        const int64_t message = address_of(messages[slice]) - address_of(messages.front());
         const auto offset = static_cast<int64_t>(layout_.offset(step, slice, part));
         bucket.add_pieces(steps_.range(step, part, bucket), {.message = message + offset}, tables);
       }
