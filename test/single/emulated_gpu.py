@@ -10,6 +10,7 @@ import gc
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -136,8 +137,25 @@ class _Collector:
         with self._lock:
             self._closed += 1
             if self._closed == 1:
-                gc.collect()
                 gc.disable()
+                while not self._collect():
+                    time.sleep(0.001)
+
+    def _collect(self) -> bool:
+        """False where another thread does: gc.collect() does nothing then, and that one goes on to free."""
+        own = threading.get_ident()
+        ended: list[str] = []
+
+        def note(phase: str, info: object) -> None:
+            if phase == "stop" and threading.get_ident() == own:
+                ended.append(phase)
+
+        gc.callbacks.append(note)
+        try:
+            gc.collect()
+        finally:
+            gc.callbacks.remove(note)
+        return bool(ended)
 
     def go_on(self) -> None:
         with self._lock:

@@ -149,11 +149,12 @@ class CompressedReduceScatter:
             under_way.append((part, carried, source, result))
         lengths = [carried.message_bytes for _, carried, *_ in under_way]
         sent = torch.empty(ranks, sum(lengths), dtype=torch.uint8, device=input_tensor.device)
-        for (_, carried, *_), messages in zip(under_way, sent.split(lengths, 1), strict=True):
-            carried.pack(addresses(list(messages)))
         received = torch.empty_like(sent)
+        packed, arrived = torch.split(sent, lengths, 1), torch.split(received, lengths, 1)
+        for (_, carried, *_), messages in zip(under_way, packed, strict=True):
+            carried.pack(addresses(list(messages)))
         dist.all_to_all_single(received.view(-1), sent.view(-1), group=group)
-        for (part, carried, _, result), messages in zip(under_way, received.split(lengths, 1), strict=True):
+        for (part, carried, _, result), messages in zip(under_way, arrived, strict=True):
             carried.reduce(addresses(list(messages)))
             if result is not output_tensor:
                 _put(output_tensor, part, result)
