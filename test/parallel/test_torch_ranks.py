@@ -18,8 +18,8 @@ ALONE = ("test_long_run", "test_random_programs", "test_optimizer_checkpoint")
 def jobs() -> dict[str, list[Path]]:
     by_job: dict[str, list[Path]] = {}
     for file in sorted(RANKS.glob("test_*.py")):
-        is_api = file.stem.startswith("test_api_")
-        job = file.stem if file.stem in ALONE else "api" if is_api else "others"
+        job = "api" if file.stem.startswith("test_api_") else "others"
+        job = file.stem if file.stem in ALONE else job
         by_job.setdefault(job, []).append(file)
     return by_job
 

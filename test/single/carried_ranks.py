@@ -180,15 +180,13 @@ class Job:
         yield
         for number, (rank, memory) in enumerate(zip(ranks, memories, strict=True)):
             own = number if self.is_scattered else 0
-            arrived = [memory.block(sent[own]) for sent in reversed(messages)][::-1]
             result = memory.block(np.full(rank.result_bytes, UNWRITTEN, np.uint8))
-            rank.reduce([block.address for block in arrived], result.address, step)
+            rank.reduce(arrived(memory, [sent[own] for sent in messages]), result.address, step)
             if self.is_scattered:
                 results.append(result.read())
         yield
         for rank, memory in zip(ranks, memories, strict=True):
-            arrived = [memory.block(result) for result in reversed(results)][::-1]
-            rank.unpack([block.address for block in arrived], step)
+            rank.unpack(arrived(memory, results), step)
         yield
 
 
@@ -207,8 +205,7 @@ def reducescatter(
     ]  # fmt: skip
     outcome = Outcome(messages=packed(ranks, memories, size))
     for owner, (rank, own) in enumerate(zip(ranks, memories, strict=True)):
-        arrived = [own.block(sent[owner]) for sent in outcome.messages]
-        rank.reduce([block.address for block in arrived])
+        rank.reduce(arrived(own, [sent[owner] for sent in outcome.messages]))
     outcome.values = [own.results() for own in memories]
     outcome.saturated = sum(rank.saturated for rank in ranks)
     return outcome
@@ -217,6 +214,11 @@ def reducescatter(
 def addresses_in(block: Any, count: int, nbytes: int) -> list[int]:
     """Of messages that lie one after the other."""
     return [block.address + i * nbytes for i in range(count)]
+
+
+def arrived(memory: Any, messages: Sequence[Bytes]) -> list[int]:
+    """Their addresses in a rank's memory, where the first need not be the lowest."""
+    return [memory.block(message).address for message in reversed(messages)][::-1]
 
 
 def packed(ranks: Sequence[Any], memories: Sequence[Any], each: int, *step: int) -> list[list[Bytes]]:

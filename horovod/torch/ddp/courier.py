@@ -232,7 +232,7 @@ class _Worker:
             self._send(legs, leg, leg.own)
             return
         leg.lent = self._buffers.take(leg.others.numel())
-        leg.lent.view(self._size - 1, -1)[:] = leg.own
+        leg.lent.view(self._size - 1, leg.own.numel())[:] = leg.own
         self._send(legs, leg, leg.lent)
 
     def _send(self, legs: deque[Leg], leg: Leg, messages: torch.Tensor) -> None:
