@@ -78,6 +78,9 @@ class Codec:
     def decode_add(self, source: int, count: int, accumulator: int) -> None:
         """accumulator (float32) += decoded values."""
 
+    def decode_two(self, first: int, second: int, count: int, factor: float, destination: int) -> None:
+        """(first + second) * factor, rounded to float32 after each operation; runs alike in length."""
+
 def get_codec(
     name: str,
     block_size: int = 0,

@@ -66,6 +66,15 @@ def decode_add(codec: Any, run: Bytes, start: Float32s, offset: int = 0) -> Floa
     return sums.bytes.view(np.float32)
 
 
+def decode_two(
+    codec: Any, first: Bytes, second: Bytes, count: int, factor: float, offset: int = 0
+) -> Float32s:
+    results = Guarded(4 * count, offset)
+    codec.decode_two(first.ctypes.data, second.ctypes.data, count, factor, results.address)
+    results.check()
+    return results.bytes.view(np.float32)
+
+
 def widened(x: Float32s, dtype: str) -> NDArray[Any]:
     with np.errstate(invalid="ignore"):  # signalling NaN become quiet
         return x.astype(NUMPY_DTYPES[dtype])
@@ -79,13 +88,17 @@ def added(start: Float32s, values: Float32s) -> Float32s:
 def assert_is_the_twin(
     name: str, x: NDArray[Any], prescale: float = 1.0, key: int = 0, first: int = 0
 ) -> None:
-    """Encode, decode and decode_add of x give the NumPy twin's bytes, at every instruction set."""
+    """Encoding and all ways of decoding x give the NumPy twin's bytes, at every instruction set."""
     twin = named_codec(name)
     floats = as_floats(x)
     expected = twin.encode(floats, prescale, key, first)
     saturated = bit16_saturated(floats, prescale) if name == "bit16" else 0
     values = twin.decode(expected, x.size)
     start = gradient_like(x.size, seed=9)
+    other = twin.encode(start, 1.0, key, first)
+    factor = np.float32(1 / 3)
+    with np.errstate(over="ignore", invalid="ignore"):
+        averages = (twin.decode(other, x.size) + values) * factor
     for level in LEVELS:
         codec = native.codec_named(name, level=level)
         run, counted = encode(codec, x, prescale, key=key, first=first)
@@ -94,6 +107,8 @@ def assert_is_the_twin(
         assert_same_bits(decode(codec, run, x.size), values, f"{name} decoded at {level}: ")
         sums = decode_add(codec, run, start)
         assert_same_bits(sums, added(start, values), f"{name} decoded and added at {level}: ")
+        results = decode_two(codec, other, run, x.size, float(factor))
+        assert_same_bits(results, averages, f"{name}, two decoded at {level}: ")
 
 
 def as_floats(x: NDArray[Any]) -> Float32s:

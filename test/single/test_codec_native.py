@@ -32,6 +32,7 @@ from native_codec import (
     assert_is_the_twin,
     decode,
     decode_add,
+    decode_two,
     encode,
     placed,
     widened,
@@ -106,6 +107,8 @@ def test_all_256_codes_decode_at_every_scale(level: str, block_size: int, varian
     assert_same_bits(values[~both], expected[~both])
     start = gradient_like(codes.size)
     assert_same_bits(decode_add(codec, run, start)[~both], added(start, expected)[~both])
+    halved = added(expected, expected) * np.float32(0.5)
+    assert_same_bits(decode_two(codec, run, run, codes.size, 0.5)[~both], halved[~both])
 
 
 @levels
@@ -171,6 +174,9 @@ def test_runs_and_tensors_at_odd_addresses(level: str, name: str, offset: int) -
     assert_same_bits(decode(codec, run, x.size, offset=4 * offset), expected)
     start = gradient_like(x.size, seed=4)
     assert_same_bits(decode_add(codec, run, start, offset=4 * offset), added(start, expected))
+    other, _ = encode(codec, start, offset=offset + 1)
+    averages = added(twin.decode(other, x.size), expected) * np.float32(0.5)
+    assert_same_bits(decode_two(codec, other, run, x.size, 0.5, offset=4 * offset), averages)
 
 
 @names

@@ -74,6 +74,12 @@ void decode_add(const Codec& codec, uintptr_t source, int64_t count, uintptr_t a
   codec.decode_add(reinterpret_cast<const uint8_t*>(source), count, reinterpret_cast<float*>(accumulator));
 }
 
+void decode_two(const Codec& codec, uintptr_t first, uintptr_t second, int64_t count, float factor, uintptr_t destination) {
+  check_count(count);
+  const TwoRuns runs = {reinterpret_cast<const uint8_t*>(first), reinterpret_cast<const uint8_t*>(second)};
+  codec.decode_two(runs, count, factor, reinterpret_cast<float*>(destination));
+}
+
 }  // namespace
 
 void register_codec(nb::module_& m) {
@@ -92,7 +98,8 @@ void register_codec(nb::module_& m) {
       .def("encode", encode, "source"_a, "dtype"_a, "count"_a, "destination"_a, "prescale"_a = 1.0, "key"_a = 0,
            "first"_a = 0, released())
       .def("decode", decode, "source"_a, "count"_a, "destination"_a, "dtype"_a, released())
-      .def("decode_add", decode_add, "source"_a, "count"_a, "accumulator"_a, released());
+      .def("decode_add", decode_add, "source"_a, "count"_a, "accumulator"_a, released())
+      .def("decode_two", decode_two, "first"_a, "second"_a, "count"_a, "factor"_a, "destination"_a, released());
   m.def("get_codec", get_codec, "name"_a, "block_size"_a = 0, nb::kw_only(), "variant"_a = "",
         "rounding"_a = "nearest", "rotation"_a = "none", "levels"_a = "uniform", "seed"_a = 0, "level"_a = "");
   m.def("device_codec", [](const std::string& name) {

@@ -28,6 +28,9 @@ class Bit16 final : public Codec {
   void decode_add(const uint8_t* run, int64_t count, float* accumulator) const override {
     kernels_.decode_add(run, count, accumulator);
   }
+  void decode_two(const TwoRuns& runs, int64_t count, float factor, float* destination) const override {
+    kernels_.decode_two(runs, count, factor, destination);
+  }
 
  private:
   const std::string name_ = "bit16";

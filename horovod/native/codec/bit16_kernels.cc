@@ -36,9 +36,17 @@ void decode_run(const uint8_t* __restrict run, int64_t count, float* __restrict 
   }
 }
 
+void decode_two(const TwoRuns& runs, int64_t count, float factor, float* __restrict y) {
+  const auto* first = reinterpret_cast<const UnalignedHalf*>(runs.first);
+  const auto* second = reinterpret_cast<const UnalignedHalf*>(runs.second);
+  for (int64_t i = 0; i < count; ++i) {
+    y[i] = (float_from_half(first[i].bits) + float_from_half(second[i].bits)) * factor;
+  }
+}
+
 }  // namespace
 
 extern const Bit16Kernels bit16_kernels;
-const Bit16Kernels bit16_kernels = {encode, decode_run<false>, decode_run<true>};
+const Bit16Kernels bit16_kernels = {encode, decode_run<false>, decode_run<true>, decode_two};
 
 }  // namespace hvd::HVD_SIMD_NAMESPACE

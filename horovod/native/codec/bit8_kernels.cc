@@ -4,8 +4,9 @@
 namespace hvd::HVD_SIMD_NAMESPACE {
 namespace {
 
-template <class Minifloat>
+template <class Of>
 struct Bit8 {
+  using Minifloat = Of;
   static constexpr int64_t kScaleBytes = 1;
   static constexpr int64_t kCodesPerByte = 1;
 

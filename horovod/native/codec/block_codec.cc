@@ -37,6 +37,9 @@ class BlockCodec final : public Codec {
   void decode_add(const uint8_t* run, int64_t count, float* accumulator) const override {
     kernels_.decode_add(run, count, shape_, accumulator);
   }
+  void decode_two(const TwoRuns& runs, int64_t count, float factor, float* destination) const override {
+    kernels_.decode_two(runs, count, shape_, factor, destination);
+  }
 
  private:
   const std::string name_;

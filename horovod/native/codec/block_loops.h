@@ -7,9 +7,10 @@
 //   inverse(at), scale(at)                 what elements are multiplied by before rounding, and codes after it
 //   code<kStochastic>(quotient, random)
 //   value(code, scale)
+//   Minifloat                              of formats whose codes are 8-bit minifloats, and no others: halves.h
 #pragma once
 
-#include "codec/decode_loops.h"
+#include "codec/decode_two_loops.h"
 #include "codec/encode_loops.h"
 
 namespace hvd::HVD_SIMD_NAMESPACE {
@@ -17,8 +18,8 @@ namespace {
 
 template <class Format>
 constexpr RoundingKernels kernels_of() {
-  return {{{encode<Format, false>, decode<Format, false>, decode<Format, true>},
-           {encode<Format, true>, decode<Format, false>, decode<Format, true>}}};
+  return {{{encode<Format, false>, decode<Format, false>, decode<Format, true>, decode_two<Format>},
+           {encode<Format, true>, decode<Format, false>, decode<Format, true>, decode_two<Format>}}};
 }
 
 }  // namespace

@@ -20,6 +20,12 @@ struct Draw {
   int64_t first = 0;
 };
 
+// Encoded elements of two ranks, as many of each.
+struct TwoRuns {
+  const uint8_t* first;
+  const uint8_t* second;
+};
+
 class Codec {
  public:
   virtual ~Codec() = default;
@@ -35,6 +41,8 @@ class Codec {
   virtual int64_t encode(const float* source, int64_t count, float prescale, Draw draw, uint8_t* run) const = 0;
   virtual void decode(const uint8_t* run, int64_t count, float* destination) const = 0;
   virtual void decode_add(const uint8_t* run, int64_t count, float* accumulator) const = 0;
+  // destination = (first + second) * factor, the result of two ranks: in one pass over memory, for most formats.
+  virtual void decode_two(const TwoRuns& runs, int64_t count, float factor, float* destination) const = 0;
 };
 
 // What a codec can be asked for beside its format. Empty strings and 0 stand for the format's default.

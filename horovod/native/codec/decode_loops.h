@@ -1,6 +1,7 @@
 // How blocks are decoded, whatever their format. For inclusion in *_kernels.cc only; block_loops.h says what a Format is.
 #pragma once
 
+#include "codec/halves.h"
 #include "codec/kernels.h"
 #include "codec/packing.h"
 #include "codec/strips.h"
@@ -8,9 +9,31 @@
 namespace hvd::HVD_SIMD_NAMESPACE {
 namespace {
 
+#ifdef HVD_BY_HALVES
+template <class Format>
+constexpr bool kByHalves = requires { typename Format::Minifloat; };
+
+// Of kHalves codes from the i-th on.
+template <class Format, class Factors>
+HVD_SCALAR Floats values_at(const uint8_t* codes, Factors scale, int64_t i) {
+  return values_of<typename Format::Minifloat>(codes + i) * scale.template at<Floats>(i);
+}
+#endif
+
 template <class Format, bool kAdd, class Factors>
 HVD_SCALAR void decode_elements(const uint8_t* codes, int64_t count, Factors scale, float* y) {
-  for (int64_t i = 0; i < count; ++i) {
+  int64_t done = 0;
+#ifdef HVD_BY_HALVES
+  if constexpr (kByHalves<Format>) {
+    done = count / kHalves * kHalves;
+    for (int64_t i = 0; i < done; i += kHalves) {
+      auto* out = reinterpret_cast<Floats*>(y + i);
+      const Floats values = values_at<Format>(codes, scale, i);
+      *out = kAdd ? *out + values : values;
+    }
+  }
+#endif
+  for (int64_t i = done; i < count; ++i) {
     const float value = Format::value(codes[i], scale[i]);
     y[i] = kAdd ? y[i] + value : value;
   }
@@ -34,7 +57,7 @@ HVD_SCALAR void decode_run(const uint8_t* __restrict run, int64_t count, const B
         const float factor = scale(i);
         for (int64_t j = 0; j < length; ++j) factors[i + j] = factor;
       });
-      decode_elements<Format, kAdd>(in, here, factors, out);
+      decode_elements<Format, kAdd>(in, here, FactorOfEach{factors}, out);
     } else {
       for_blocks(here, block, [=](int64_t i, int64_t length) {
         decode_elements<Format, kAdd>(in + i, length, Factor{scale(i)}, out + i);

@@ -43,7 +43,7 @@ HVD_SCALAR void encode_run(Elements x, int64_t count, const BlockShape& shape, D
         const float factor = Format::inverse(scale(i));
         for (int64_t j = 0; j < length; ++j) inverse[i + j] = factor;
       });
-      encode_elements<Format, kStochastic>(strip, here, inverse, random, out);
+      encode_elements<Format, kStochastic>(strip, here, FactorOfEach{inverse}, random, out);
     } else {
       for_blocks(here, block, [=, &random](int64_t i, int64_t length) {
         const uint32_t* numbers_here = kStochastic ? random + i : random;

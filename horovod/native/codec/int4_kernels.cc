@@ -171,15 +171,21 @@ void decode_rotated(const uint8_t* run, int64_t count, const BlockShape& shape, 
   decode_rotated_run<kAdd, kLloyd, 0>(run, count, shape, y);
 }
 
+template <bool kLloyd>
+void decode_two_rotated(const TwoRuns& runs, int64_t count, const BlockShape& shape, float factor, float* y) {
+  decode_one_by_one<decode_rotated<false, kLloyd>, decode_rotated<true, kLloyd>>(runs, count, shape, factor, y);
+}
+
 }  // namespace
 
 extern const RoundingKernels int4_kernels[kInt4Kinds];
 const RoundingKernels int4_kernels[kInt4Kinds] = {
     kernels_of<PlainInt4>(),
-    {{{encode_rotated<false, false>, decode_rotated<false, false>, decode_rotated<true, false>},
-      {encode_rotated<true, false>, decode_rotated<false, false>, decode_rotated<true, false>}}}};
+    {{{encode_rotated<false, false>, decode_rotated<false, false>, decode_rotated<true, false>, decode_two_rotated<false>},
+      {encode_rotated<true, false>, decode_rotated<false, false>, decode_rotated<true, false>, decode_two_rotated<false>}}}};
 
 extern const BlockKernels lloyd_kernels;
-const BlockKernels lloyd_kernels = {encode_rotated<false, true>, decode_rotated<false, true>, decode_rotated<true, true>};
+const BlockKernels lloyd_kernels = {encode_rotated<false, true>, decode_rotated<false, true>, decode_rotated<true, true>,
+                                    decode_two_rotated<true>};
 
 }  // namespace hvd::HVD_SIMD_NAMESPACE

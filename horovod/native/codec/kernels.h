@@ -23,6 +23,7 @@ struct BlockKernels {
   void (*encode)(const float* source, int64_t count, const BlockShape& shape, float prescale, Draw draw, uint8_t* run);
   void (*decode)(const uint8_t* run, int64_t count, const BlockShape& shape, float* destination);
   void (*decode_add)(const uint8_t* run, int64_t count, const BlockShape& shape, float* accumulator);
+  void (*decode_two)(const TwoRuns& runs, int64_t count, const BlockShape& shape, float factor, float* destination);
 };
 
 enum Bit8Variant { kE4M3, kE5M2, kE3M4, kBit8Variants };
@@ -37,6 +38,7 @@ struct Bit16Kernels {
   int64_t (*encode)(const float* source, int64_t count, float prescale, uint8_t* run);
   void (*decode)(const uint8_t* run, int64_t count, float* destination);
   void (*decode_add)(const uint8_t* run, int64_t count, float* accumulator);
+  void (*decode_two)(const TwoRuns& runs, int64_t count, float factor, float* destination);
 };
 
 // Floating-point tensors of any dtype to and from float32, rounding to nearest even as IEEE 754 does.

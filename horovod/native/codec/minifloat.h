@@ -118,8 +118,10 @@ HVD_SCALAR uint32_t finite_magnitude(float value) {
   return static_cast<uint32_t>(magnitude & ((magnitude - static_cast<int32_t>(kInfinity)) >> 31));
 }
 
-template <int kMantissaBits, int kLargestExponent, uint32_t kLargest, bool kHasInfinity>
+template <int kFractionBits, int kLargestExponent, uint32_t kLargest, bool kInfinities>
 struct Minifloat8 {
+  static constexpr int kMantissaBits = kFractionBits;
+  static constexpr bool kHasInfinity = kInfinities;
   static constexpr int kExponentBits = 7 - kMantissaBits;
   static constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
 

@@ -33,6 +33,12 @@ void decode_add_bit16(const uint8_t* run, int64_t count, float* y) {
   for (int64_t i = 0; i < count; ++i) y[i] += decode_bit16_element(run, i);
 }
 
+void decode_two_bit16(const TwoRuns& runs, int64_t count, float factor, float* y) {
+  for (int64_t i = 0; i < count; ++i) {
+    y[i] = (decode_bit16_element(runs.first, i) + decode_bit16_element(runs.second, i)) * factor;
+  }
+}
+
 template <typename T>
 T element(const void* source, int64_t i) {
   return static_cast<const T*>(source)[i];
@@ -60,7 +66,7 @@ void from_float(DType dtype, const float* x, int64_t count, void* destination) {
 
 extern const Bit16Kernels bit16_kernels;
 extern const ConvertKernels convert_kernels;
-const Bit16Kernels bit16_kernels = {encode_bit16, decode_bit16, decode_add_bit16};
+const Bit16Kernels bit16_kernels = {encode_bit16, decode_bit16, decode_add_bit16, decode_two_bit16};
 const ConvertKernels convert_kernels = {to_float, from_float};
 
 }  // namespace hvd::scalar

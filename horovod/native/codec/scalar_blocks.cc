@@ -234,9 +234,16 @@ void decode(const uint8_t* run, int64_t count, const BlockShape& shape, float* y
   }
 }
 
+template <class Format>
+void decode_two(const TwoRuns& runs, int64_t count, const BlockShape& shape, float factor, float* y) {
+  decode<Format, false>(runs.first, count, shape, y);
+  decode<Format, true>(runs.second, count, shape, y);
+  for (int64_t i = 0; i < count; ++i) y[i] *= factor;
+}
+
 template <class Format, bool kStochastic>
 constexpr BlockKernels block_kernels() {
-  return {encode<Format, kStochastic>, decode<Format, false>, decode<Format, true>};
+  return {encode<Format, kStochastic>, decode<Format, false>, decode<Format, true>, decode_two<Format>};
 }
 
 template <class Format>

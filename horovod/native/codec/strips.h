@@ -6,14 +6,24 @@
 namespace hvd::HVD_SIMD_NAMESPACE {
 namespace {
 
-constexpr int64_t kStrip = 2048;  // elements
+constexpr int64_t kStrip = 1024;  // elements
 // Blocks below this size share one loop over the strip, with a factor for each element: loops of their own cost more.
 constexpr int64_t kLargeBlock = 64;
 
-// One factor for all elements of a loop; where each has its own, a pointer takes its place.
+// One factor for all elements of a loop.
 struct Factor {
   float value;
   HVD_SCALAR float operator[](int64_t) const { return value; }
+  template <class Vector>
+  HVD_SCALAR Vector at(int64_t) const { return value - Vector{}; }  // in all of its elements
+};
+
+// One for each.
+struct FactorOfEach {
+  const float* values;
+  HVD_SCALAR float operator[](int64_t i) const { return values[i]; }
+  template <class Vector>
+  HVD_SCALAR Vector at(int64_t i) const { return *reinterpret_cast<const Vector*>(values + i); }
 };
 
 // Calls use(i, length) for every block of a strip of `count` elements; a compiler that knows `block` sees that of all

@@ -209,9 +209,14 @@ void Bucket::reduce_encoded(std::span<const std::byte* const> runs, int64_t coun
   } else {
     const bool direct = reduction_.dtype == DType::kFloat32 && destination != nullptr;
     float* sum = direct ? reinterpret_cast<float*>(destination) : tiles_.floats;
-    codec.decode(bytes_of(0), count, sum);
-    for (size_t rank = 1; rank < runs.size(); ++rank) codec.decode_add(bytes_of(rank), count, sum);
-    if (!reduction_.scale.is_one()) reduce_.store(DType::kFloat32, sum, count, reduction_.scale, sum);
+    if (runs.size() == 2) {
+      const auto factor = static_cast<float>(reduction_.scale.factor / reduction_.scale.divisor);
+      codec.decode_two({bytes_of(0), bytes_of(1)}, count, factor, sum);
+    } else {
+      codec.decode(bytes_of(0), count, sum);
+      for (size_t rank = 1; rank < runs.size(); ++rank) codec.decode_add(bytes_of(rank), count, sum);
+      if (!reduction_.scale.is_one()) reduce_.store(DType::kFloat32, sum, count, reduction_.scale, sum);
+    }
     if (destination && !direct) convert_.from_float(reduction_.dtype, sum, count, destination);
     if (to_tiles && direct) std::copy_n(sum, count, tiles_.floats);
   }

@@ -44,7 +44,7 @@ def check_agreement(terms_by_rank: Sequence[Mapping[str, str]]) -> None:
         said = [f"order: {_by_rank([', '.join(terms) for terms in terms_by_rank])}"]
     more = [f"and {len(said) - MOST_SAID} more"] if len(said) > MOST_SAID else []
     raise RanksDisagree(
-        f"ranks disagree about the compression: {'; '.join(said[:MOST_SAID] + more)}. "
+        f"ranks disagree about what is reduced and how: {'; '.join(said[:MOST_SAID] + more)}. "
         "Every rank must be given the same."
     )
 

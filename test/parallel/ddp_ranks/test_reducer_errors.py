@@ -37,7 +37,7 @@ def test_agree(reducer: GroupReducer, rank: int, size: int) -> None:
     with pytest.raises(ValueError) as caught:
         reducer.agree({"compression": "int8" if rank == size - 1 else "bit8", "a.weight": "[3, 4]"})
     assert str(caught.value) == (
-        f"ranks disagree about the compression: compression: {others}, rank {size - 1} has int8. "
+        f"ranks disagree about what is reduced and how: compression: {others}, rank {size - 1} has int8. "
         "Every rank must be given the same."
     )
     with pytest.raises(ValueError, match=r"b.weight: rank 0 has nothing, rank.* 1.* ha.* x"):
@@ -62,7 +62,7 @@ def test_a_rank_that_disagrees_is_named_on_all_ranks(reducer: GroupReducer, rank
         behind = torch.full((30, 30), float(rank))
         future = reducer.start([gradient])
         next_one = reducer.start([Gradient("behind", behind, resolved(Compression.none))], Sum)
-        with pytest.raises(ValueError, match=f"ranks disagree about the compression: {said}"):
+        with pytest.raises(ValueError, match=f"ranks disagree about what is reduced and how: {said}"):
             future.wait()
         next_one.wait()
         assert torch.equal(gradient.tensor, before) and torch.all(behind == size * (size - 1) / 2)
