@@ -4,18 +4,24 @@ It makes the c10d backend "horovod" known, and with HOROVOD_DDP_COMPRESSION in t
 DistributedDataParallel compressed, in processes that the script starts too. What does either is imported when
 it is first used, and that is when it speaks of a wrong setting: ``import torch`` stays as fast as it was, and
 never fails because of this package. TORCH_DEVICE_BACKEND_AUTOLOAD=0 switches all of it off.
+
+At its exit the process also waits for gloo's threads (`wait_for_gloo`), which torch leaves running.
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
+import time
 import warnings
+from pathlib import Path
 from typing import Any
 
-__all__ = ["DDP_COMPRESSION", "compress_every_ddp", "load", "register_backend"]
+__all__ = ["DDP_COMPRESSION", "compress_every_ddp", "load", "register_backend", "wait_for_gloo"]
 
 DDP_COMPRESSION = "HOROVOD_DDP_COMPRESSION"
+GLOO_THREAD = "pt_gloo_runloop"  # torch names those so that execute a process group's collectives
 
 
 def load() -> None:
@@ -63,3 +69,36 @@ def compress_every_ddp() -> None:
 
     make_and_compress.is_compressing = True  # type: ignore[attr-defined]
     DistributedDataParallel.__init__ = make_and_compress  # type: ignore[method-assign, assignment]
+
+
+@atexit.register
+def wait_for_gloo(most_seconds: float = 2.0) -> None:
+    """Return when gloo's threads are at rest, or after ``most_seconds``; at once where there are none.
+
+    Such a thread lets go of a collective after the collective has ended. If that was started in
+    ``backward()``, an object of Python goes with it (torch 2.13 keeps the context there), which takes the
+    interpreter's lock. A thread that comes to it when the interpreter has ended aborts the process:
+    "terminate called without an active exception", after a training that went well.
+    """
+    deadline = time.monotonic() + most_seconds
+    looks_at_rest = 0
+    # One look is not enough: who waits for the lock sleeps as well, and has it only while this thread sleeps.
+    while looks_at_rest < 3 and time.monotonic() < deadline:
+        states = _states_of_threads(GLOO_THREAD)
+        if not states:
+            return
+        looks_at_rest = looks_at_rest + 1 if states == {"S"} else 0
+        time.sleep(0.001)
+
+
+def _states_of_threads(name: str) -> set[str]:
+    """The states (S: sleeping, R: running or ready to) of this process' threads of a name, on Linux."""
+    states = set()
+    for file in Path("/proc/self/task").glob("*/stat"):
+        try:
+            _, _, rest = file.read_text().partition(f"({name}) ")
+        except OSError:
+            continue  # it has ended meanwhile
+        if rest:
+            states.add(rest[0])
+    return states

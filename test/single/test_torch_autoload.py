@@ -1,0 +1,76 @@
+"""What a process of torch does at its exit: it waits for gloo's threads, and for nothing else."""
+
+import hashlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from horovod.torch_autoload import GLOO_THREAD, wait_for_gloo
+
+WORK = bytes(50_000_000)  # a thread that hashes it is running, and does not hold the interpreter's lock
+
+
+@contextmanager
+def thread_that_works(hashes: int, name: str = GLOO_THREAD) -> Iterator[threading.Event]:
+    """A thread of that name, which is at rest after so many hashes; the event tells that it is."""
+    at_rest, end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        Path("/proc/thread-self/comm").write_text(name)
+        named.set()
+        for _ in range(hashes):
+            if end.is_set():
+                return
+            hashlib.sha256(WORK)
+        at_rest.set()
+        end.wait()
+
+    named = threading.Event()
+    thread = threading.Thread(target=work)
+    thread.start()
+    named.wait()
+    try:
+        yield at_rest
+    finally:
+        end.set()
+        thread.join()
+
+
+def test_gloos_threads_are_waited_for() -> None:
+    with thread_that_works(hashes=8) as at_rest:
+        wait_for_gloo(most_seconds=60)
+        assert at_rest.is_set()
+
+
+def test_those_that_do_not_come_to_rest_are_left() -> None:
+    with thread_that_works(hashes=10**6) as at_rest:
+        wait_for_gloo(most_seconds=0.1)
+        assert not at_rest.is_set()
+
+
+def test_other_threads_are_not_waited_for() -> None:
+    with thread_that_works(hashes=10**6, name="pt_elastic") as at_rest:
+        begin = time.monotonic()
+        wait_for_gloo(most_seconds=60)
+        assert time.monotonic() - begin < 30
+        assert not at_rest.is_set()
+
+
+def test_torch_names_its_threads_so() -> None:
+    pytest.importorskip("torch")
+    script = f"""
+import torch, torch.distributed as dist
+from horovod import torch_autoload
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+dist.all_reduce(torch.ones(1))  # by a thread that has its name
+torch_autoload.wait_for_gloo(most_seconds=60)
+print(torch_autoload._states_of_threads({GLOO_THREAD!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "{'S'}\n"
