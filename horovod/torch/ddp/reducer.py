@@ -48,11 +48,21 @@ MOST_AGREED = 4096  # kinds of buckets that are remembered: a script may sum eve
 
 
 class Gradient(NamedTuple):
-    """A tensor to reduce in place: contiguous, of any shape and dtype; ``compressor`` is resolved."""
+    """A tensor to reduce in place: contiguous, of any shape and dtype; ``compressor`` is resolved.
+
+    With ``source``, of the same shape, strides and dtype, that is what is reduced, and the result goes to
+    ``tensor``.
+    """
 
     name: str
     tensor: torch.Tensor
     compressor: Any
+    source: torch.Tensor | None = None
+
+    def fill(self) -> None:
+        """Have in ``tensor`` what is to be reduced."""
+        if self.source is not None:
+            self.tensor.copy_(self.source)
 
 
 class GroupReducer:
@@ -122,6 +132,8 @@ class GroupReducer:
         self._check_open()
         device = _checked(gradients, op)
         if self._groups is None or not gradients:
+            for gradient in gradients:
+                gradient.fill()
             return devices.done_future(device)
         self._groups.check_device(gradients[0].tensor.device)
         courier = self._courier(device)
@@ -190,15 +202,18 @@ class GroupReducer:
     def _sorted(self, gradients: Sequence[Gradient], op: int) -> _Sorted:
         """Which way each gradient goes, by its dtype and compressor; so all ranks choose the same."""
         ways = _Sorted([], [], [], [])
-        for name, tensor, compressor in gradients:
+        for gradient in gradients:
+            name, tensor, compressor, source = gradient
+            own = tensor if source is None else source
             codec = getattr(compressor, "codec", None)
             combine = getattr(compressor, "combine", "sum")
             feedback: Any = self.residuals.of(name, tensor, compressor) if self.residuals.is_kept else None
             if compressor is NoneCompressor or (combine != "sum" and not tensor.is_floating_point()):
-                ways.addends.append(Addend(name, tensor, tensor, op))
+                ways.addends.append(Addend(name, own, tensor, op))
             elif codec is not None:
-                ways.addends.append(Addend(name, tensor, tensor, op, codec, feedback))
+                ways.addends.append(Addend(name, own, tensor, op, codec, feedback))
             else:
+                gradient.fill()
                 state = self.memory.of(name, compressor, tensor.device) if combine == "rounds" else {}
                 member = PythonMember(name, tensor, compressor, feedback, state)
                 if combine == "sum":
@@ -211,11 +226,11 @@ class GroupReducer:
 
     def _agree_once(self, gradients: list[Gradient], op: int) -> Operation:
         """Before ranks first reduce these gradients together: whether all mean the same."""
-        key = (op, *((name, tensor.shape, tensor.dtype, id(how)) for name, tensor, how in gradients))
+        key = (op, *((name, tensor.shape, tensor.dtype, id(how)) for name, tensor, how, _ in gradients))
         if key in self._agreed:
             return
         terms = {"op": OP_NAMES[op]}
-        for name, tensor, compressor in gradients:
+        for name, tensor, compressor, _ in gradients:
             codec = getattr(compressor, "codec", None)
             how = compressor_name(compressor) if codec is None else codec.name
             terms[name] = f"{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')} {how}"
@@ -259,7 +274,7 @@ def _checked(gradients: Sequence[Gradient], op: int) -> int:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"two gradients of one reduction are called {twice!r}: give each a name of its own.")
-    for name, tensor, _ in gradients:
+    for name, tensor, _, _ in gradients:
         check_served(tensor, name)
         if not is_addressable(tensor):
             raise ValueError(f"{name}: the gradient is not contiguous: reduce tensor.contiguous().")

@@ -15,6 +15,7 @@ from horovod.torch.checkpoint import Checkpoint
 from horovod.torch.compression import UNSAID, NoneCompressor, Rules
 from horovod.torch.ddp.choice import Choice, Trial
 from horovod.torch.ddp.division import Division, ranks_with_input
+from horovod.torch.ddp.originals import Originals
 from horovod.torch.ddp.parameter_names import ParameterNames
 from horovod.torch.ddp.reducer import Gradient, GroupReducer
 from horovod.torch.gathered import compressor_name
@@ -61,6 +62,7 @@ class CompressionState:
         self.algorithm = algorithm
         self.may_turn_off = may_turn_off
         self.division = Division()
+        self._originals = Originals()
         self._names = ParameterNames(model)
         if self._names.is_numbering and self.rules.has_patterns:
             raise ValueError(
@@ -135,6 +137,7 @@ class CompressionState:
             if self._trial.choice is not None and not self._is_compressed:
                 self._checkpoint.load_state_dict(None)  # nobody will pay what is owed
                 reducer.close()
+                self._originals.stop()
         model = self._model() if self._model is not None else None
         self._divisor = ranks_with_input(model, self.process_group, device)
 
@@ -153,12 +156,17 @@ class CompressionState:
         names = [self._names.of(parameter) for parameter in parameters]
         self._agree_on([(n, p) for n, p in zip(names, parameters, strict=True) if n not in self._agreed])
         if not self._is_compressed or bucket.buffer().is_sparse:
+            self._originals.copy(bucket)
             return []
         compressors = [
             self.rules.gradient_compressor(name, parameter)
             for name, parameter in zip(names, parameters, strict=True)
         ]
-        return [Gradient(*entry) for entry in zip(names, bucket.gradients(), compressors, strict=True)]
+        if self._divisor != self.begin().size:
+            self._originals.copy(bucket)  # the hook multiplies all of the bucket
+        sources = self._originals.take(bucket)
+        entries = zip(names, bucket.gradients(), compressors, sources, strict=True)
+        return [Gradient(*entry) for entry in entries]
 
     def _agree_on(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
         if parameters:
@@ -188,6 +196,7 @@ class CompressionState:
 
     def close(self) -> None:
         """End the threads and groups of this rank. No gradient may be reduced afterwards."""
+        self._originals.stop()
         if self._reducer is not None:
             self._reducer.close()
 
@@ -199,6 +208,7 @@ class CompressionState:
             **vars(self),
             "process_group": None,
             "division": Division(),
+            "_originals": Originals(),
             "_model": None,
             "_reducer": None,
             "_checkpoint": None,
