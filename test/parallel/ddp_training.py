@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from horovod.torch import ddp
 
-__all__ = ["Training", "all_equal", "gathered", "layers", "mean_over_ranks"]
+__all__ = ["BUCKET_MB", "Training", "all_equal", "gathered", "layers", "mean_over_ranks"]
 
 BUCKET_MB = 0.004  # several buckets, once DDP has rebuilt them
 UNREGISTERED = object()

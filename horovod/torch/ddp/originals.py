@@ -6,8 +6,8 @@ read and written once more. But the average goes to the view, and nothing else n
 gradient is complete, before DDP sees it, the view takes its place, with nothing in it yet, and the gradient
 itself is kept until its bucket is reduced.
 
-Whatever is not reduced after all, as in `no_sync()`, is copied where DDP would have had it, at the latest
-when the backward pass ends.
+Only a bucket tells that a backward pass is this model's, for DDP to reduce: parameters may be another model's
+too, and in `no_sync()` nothing is reduced. So DDP copies those of each pass' first bucket.
 """
 
 from __future__ import annotations
@@ -28,84 +28,65 @@ class Originals:
     """The gradients of one model's backward pass that DDP has not copied. Used by one thread at a time."""
 
     def __init__(self) -> None:
-        self._watched: set[torch.Tensor] = set()  # parameters that call _keep
         self._views: dict[torch.Tensor, torch.Tensor] = {}  # by parameter, where its last gradient lay
-        self._kept: dict[torch.Tensor, torch.Tensor] = {}  # by parameter, its gradient in this backward pass
-        self._backward = -1  # which of autograd's graph tasks that is
-        self._end: weakref.ref[_End] | None = None  # what lives as long as that task
+        self._kept: dict[torch.Tensor, torch.Tensor] = {}  # by parameter, its gradient in this pass
+        self._pass = -1  # which of autograd's graph tasks reduces the model's gradients, or did last
+        self._end: weakref.ref[_End] | None = None  # of that pass
         self._passes = 0
 
     def take(self, bucket: dist.GradBucket) -> list[torch.Tensor | None]:  # type: ignore[name-defined]
         """What was kept of each of the bucket's gradients; where that is None the bucket has it.
 
-        Averages must go to the bucket, which has nothing of those that were kept. The next backward pass may
-        keep gradients of these parameters.
+        Averages must go to the bucket, which has nothing of those that were kept. Gradients may be kept for
+        all buckets that follow in this pass, which must be taken as well.
         """
-        self._follow_backward()
+        self._follow_pass()
         taken = []
         for parameter, view in zip(bucket.parameters(), bucket.gradients(), strict=True):
             taken.append(self._kept.pop(parameter, None))
-            self._expect(parameter, view)
+            if self._passes > 1:  # after the first one DDP puts its buckets elsewhere
+                self._expect(parameter, view)
         return taken
 
-    def copy(self, bucket: dist.GradBucket) -> None:  # type: ignore[name-defined]
-        """Have all of the bucket's gradients in the bucket."""
-        self._follow_backward()
-        for parameter, view in zip(bucket.parameters(), bucket.gradients(), strict=True):
-            if (kept := self._kept.pop(parameter, None)) is not None:
-                view.copy_(kept)
-
     def stop(self) -> None:
-        """Keep none of later backward passes."""
+        """Keep none any more."""
         self._views.clear()
 
-    def _expect(self, parameter: torch.Tensor, view: torch.Tensor) -> None:
-        is_large = view.numel() >= LEAST_ELEMENTS and devices.device_of(view) == devices.CPU
-        # After the first pass DDP puts its buckets elsewhere.
-        if self._passes < 2 or not is_large or not _is_at(parameter.grad, view):
-            return
-        if parameter not in self._watched:
-            self._watched.add(parameter)
-            itself = weakref.ref(self)
-
-            def accumulated(parameter: torch.Tensor) -> None:
-                originals = itself()
-                if originals is not None:
-                    originals._keep(parameter)
-
-            parameter.register_post_accumulate_grad_hook(accumulated)  # type: ignore[no-untyped-call]
-        self._views[parameter] = view
-
-    def _keep(self, parameter: torch.Tensor) -> None:
-        """The gradient is complete: its view takes its place, if nobody but DDP will look at it before it is
-        averaged.
-        """
-        gradient, view = parameter.grad, self._views.get(parameter)
-        if gradient is None or view is None or _is_at(gradient, view):
-            return
-        self._follow_backward()
-        is_alike = gradient.stride() == view.stride() and not gradient.requires_grad
-        others_look = len(parameter._post_accumulate_grad_hooks) > 1
-        if is_alike and not others_look and self._backward >= 0:
-            self._kept[parameter] = gradient
-            parameter.grad = view
-
-    def _follow_backward(self) -> None:
-        """What another pass has kept is copied, if this one is inside it, and forgotten if it has failed."""
+    def _follow_pass(self) -> None:
         now = torch._C._current_graph_task_id()
-        if now == self._backward:
+        if now == self._pass:
             return
-        if self._end is not None and self._end() is not None:
-            self._copy_all()
-        self._kept.clear()
-        self._backward = now
+        if self._end is None or self._end() is None:
+            self._kept.clear()  # that pass has failed: nobody asks for its gradients
+        # Otherwise this pass is inside that one.
+        self._pass, self._end = now, None
+        self._passes += 1
         if now >= 0:
             end = _End(self)
             self._end = weakref.ref(end)
             torch.autograd.Variable._execution_engine.queue_callback(end)
-            self._passes += 1
 
-    def _copy_all(self) -> None:
+    def _expect(self, parameter: torch.Tensor, view: torch.Tensor) -> None:
+        """Let the parameter's next gradient be kept."""
+        is_large = view.numel() >= LEAST_ELEMENTS and devices.device_of(view) == devices.CPU
+        if is_large and _is_at(parameter.grad, view):
+            if parameter not in self._views:
+                parameter.register_post_accumulate_grad_hook(_Watch(self))  # type: ignore[no-untyped-call]
+            self._views[parameter] = view
+
+    def keep(self, parameter: torch.Tensor) -> None:
+        """The gradient is complete: its view takes its place, if nobody but DDP looks at it meanwhile."""
+        gradient, view = parameter.grad, self._views.get(parameter)
+        if gradient is None or view is None or _is_at(gradient, view):
+            return
+        is_ours = self._pass == torch._C._current_graph_task_id() >= 0
+        is_alike = gradient.stride() == view.stride() and not gradient.requires_grad
+        if is_ours and is_alike and all(isinstance(hook, _Watch) for hook in _hooks_of(parameter)):
+            self._kept[parameter] = gradient
+            parameter.grad = view
+
+    def copy_rest(self) -> None:
+        """The pass is over. What DDP has not reduced, as its bucket is incomplete, is where DDP has it."""
         while self._kept:
             parameter, gradient = self._kept.popitem()
             if parameter.grad is not None:
@@ -114,13 +95,29 @@ class Originals:
 
 
 class _End:
-    """What autograd calls at the end of a backward pass, and lets go of when that has failed as well."""
+    """Called by autograd at the end of a backward pass, and let go of where that fails."""
 
     def __init__(self, originals: Originals) -> None:
         self._originals = originals
 
     def __call__(self) -> None:
-        self._originals._copy_all()
+        self._originals.copy_rest()
+
+
+class _Watch:
+    """A hook of a parameter, which outlives who has registered it."""
+
+    def __init__(self, originals: Originals) -> None:
+        self._originals = weakref.ref(originals)
+
+    def __call__(self, parameter: torch.Tensor) -> None:
+        originals = self._originals()
+        if originals is not None:
+            originals.keep(parameter)
+
+
+def _hooks_of(parameter: torch.Tensor) -> list[object]:
+    return list(parameter._post_accumulate_grad_hooks.values())
 
 
 def _is_at(gradient: torch.Tensor | None, view: torch.Tensor) -> bool:

@@ -156,15 +156,14 @@ class CompressionState:
         names = [self._names.of(parameter) for parameter in parameters]
         self._agree_on([(n, p) for n, p in zip(names, parameters, strict=True) if n not in self._agreed])
         if not self._is_compressed or bucket.buffer().is_sparse:
-            self._originals.copy(bucket)
             return []
         compressors = [
             self.rules.gradient_compressor(name, parameter)
             for name, parameter in zip(names, parameters, strict=True)
         ]
-        if self._divisor != self.begin().size:
-            self._originals.copy(bucket)  # the hook multiplies all of the bucket
-        sources = self._originals.take(bucket)
+        # The hook multiplies all of the bucket where the ranks that have input are fewer.
+        is_as_made = self._divisor == self.begin().size
+        sources = self._originals.take(bucket) if is_as_made else [None] * len(names)
         entries = zip(names, bucket.gradients(), compressors, sources, strict=True)
         return [Gradient(*entry) for entry in entries]
 
