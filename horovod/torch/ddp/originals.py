@@ -21,9 +21,9 @@ from horovod.torch import devices
 
 __all__ = ["LEAST_ELEMENTS", "Originals"]
 
-# Of a gradient: 32 MiB of float32, which glibc's malloc takes from the system and gives back each time. What is
-# smaller it uses again for the next gradient, once DDP has copied it. Kept instead, each would take pages that
-# the system has to clear first, which costs more than the copy.
+# Of a gradient: 32 MiB of float32, which glibc's malloc takes from the system and gives back each time. What
+# is smaller it uses again for the next gradient, once DDP has copied it. Kept instead, each would take pages
+# that the system has to clear first, which costs more than the copy.
 LEAST_ELEMENTS = 1 << 23
 
 
