@@ -15,6 +15,7 @@ ALONE = training.ALONE  # all train at the same moment, each for itself
 DATA_PARALLEL = "DataParallel"
 HOOK, HOROVOD = "ddp.compress", "Horovod"
 MAY_TURN_OFF = ", may turn off"
+WATCHED = ", watched"  # the script has hooks of its own with the parameters, so DDP copies all gradients
 COMPRESSIONS = ("bit16", "bit8", "int8", "int4", "topk", "powersgd")
 
 
@@ -38,7 +39,7 @@ def in_place(names: list[str], kind: str, count: int) -> list[str]:
 def compression_of(name: str) -> str:
     """A contender's compression as text; "" of those that are not ours."""
     way, _, text = name.partition(" ")
-    return text.removesuffix(MAY_TURN_OFF) if way in (HOOK, HOROVOD) else ""
+    return text.removesuffix(MAY_TURN_OFF).removesuffix(WATCHED) if way in (HOOK, HOROVOD) else ""
 
 
 def why_not(name: str) -> str:
@@ -47,8 +48,8 @@ def why_not(name: str) -> str:
     if not text:
         known = everyone([])
         return "" if name in known else f"{name!r} is none of {', '.join(known)}, ddp.compress X, Horovod X"
-    if name.startswith(HOROVOD) and name.endswith(MAY_TURN_OFF):
-        return f"{name!r}: only ddp.compress may turn off"
+    if name.startswith(HOROVOD) and name.endswith((MAY_TURN_OFF, WATCHED)):
+        return f"{name!r}: only ddp.compress may turn off, or is watched"
     import horovod.torch as hvd
 
     try:
@@ -99,6 +100,8 @@ def opened(name: str, model: nn.Module, ddp_options: dict[str, Any]) -> Trained:
         parallel = nn.parallel.DistributedDataParallel(own, init_sync=False, **ddp_options)
         may_turn_off = name.endswith(MAY_TURN_OFF)
         state = ddp.compress(parallel, compression_of(name), may_turn_off=may_turn_off)
+        for parameter in own.parameters() if name.endswith(WATCHED) else ():
+            parameter.register_post_accumulate_grad_hook(lambda parameter: None)
         return Trained(parallel, sgd(own), state)
     if name == DATA_PARALLEL:
         return Trained(nn.DataParallel(own), sgd(own))

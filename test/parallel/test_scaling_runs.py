@@ -75,7 +75,7 @@ def test_hosts_that_are_made_for_it_and_a_ratio_that_cannot_be(tmp_path: Path) -
     reason = made_hosts.why_not()
     if reason:
         pytest.skip(reason)
-    ours = ["serial", "alone", "DDP", "ddp.compress bit8", "Horovod bit8"]
+    ours = ["serial", "alone", "DDP", "ddp.compress bit8", "ddp.compress bit8, watched", "Horovod bit8"]
     buckets = ["--bucket-view", "--bucket-mb", "2"]
     rows = figures(tmp_path / "out.json", "--hosts", "2", *buckets, "--contenders", *ours)
     assert list(rows) == ours

@@ -191,6 +191,7 @@ def test_on_hosts_of_one_device_each_there_is_no_data_parallel() -> None:
         (["--contenders", "Horovod bit9"], "there is no 'bit9'"),
         (["--contenders", "smoke signals"], "'smoke signals' is none of serial, DataParallel"),
         (["--contenders", "Horovod bit8, may turn off"], "only ddp.compress may turn off"),
+        (["--contenders", "Horovod bit8, watched"], "only ddp.compress may turn off, or is watched"),
         (["--batch", "2", "--w-over-c", "2.6"], "one chooses the batch, the other is it"),
         (["--w-over-c", "0"], "--w-over-c is above 0"),
         (["--hosts", "0"], "are at least 1"),
