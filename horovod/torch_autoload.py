@@ -96,9 +96,9 @@ def _states_of_threads(name: str) -> set[str]:
     states = set()
     for file in Path("/proc/self/task").glob("*/stat"):
         try:
-            _, _, rest = file.read_text().partition(f"({name}) ")
+            _, _, rest = file.read_bytes().partition(f"({name}) ".encode())
         except OSError:
             continue  # it has ended meanwhile
         if rest:
-            states.add(rest[0])
+            states.add(chr(rest[0]))
     return states

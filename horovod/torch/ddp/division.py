@@ -41,6 +41,8 @@ class Division:
         place, gradient = view.data_ptr(), parameter.grad
         if gradient is None or gradient.data_ptr() != place:
             return False  # no gradient_as_bucket_view, or no gradient
+        if not parameter.requires_grad:
+            return True  # frozen meanwhile: it is what lay there before
         before = self._lay_at.get(id(parameter))
         if before is None:
             lay_at = self._lay_at

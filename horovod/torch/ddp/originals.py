@@ -7,7 +7,9 @@ gradient is complete, before DDP sees it, the view takes its place, with nothing
 itself is kept until its bucket is reduced.
 
 Only a bucket tells that a backward pass is this model's, for DDP to reduce: parameters may be another model's
-too, and in `no_sync()` nothing is reduced. So DDP copies those of each pass' first bucket.
+too, and in `no_sync()` nothing is reduced. So DDP copies those of each pass' first bucket. And a gradient has
+to be complete when it is first seen: in a static graph a parameter's may come in several parts, each added to
+what lies in its place.
 """
 
 from __future__ import annotations
@@ -52,8 +54,9 @@ class Originals:
         return taken
 
     def stop(self) -> None:
-        """Keep none any more."""
+        """Keep none any more. Not called in a pass of which gradients are kept."""
         self._views.clear()
+        self._kept.clear()
 
     def _follow_pass(self) -> None:
         now = torch._C._current_graph_task_id()
@@ -72,7 +75,7 @@ class Originals:
     def _expect(self, parameter: torch.Tensor, view: torch.Tensor) -> None:
         """Let the parameter's next gradient be kept."""
         is_large = view.numel() >= LEAST_ELEMENTS and devices.device_of(view) == devices.CPU
-        if is_large and _is_at(parameter.grad, view):
+        if is_large and parameter.requires_grad and _is_at(parameter.grad, view):
             if parameter not in self._views:
                 parameter.register_post_accumulate_grad_hook(_Watch(self))  # type: ignore[no-untyped-call]
             self._views[parameter] = view
@@ -83,8 +86,9 @@ class Originals:
         if gradient is None or view is None or _is_at(gradient, view):
             return
         is_ours = self._pass == torch._C._current_graph_task_id() >= 0
-        is_alike = gradient.stride() == view.stride() and not gradient.requires_grad
-        if is_ours and is_alike and all(isinstance(hook, _Watch) for hook in _hooks_of(parameter)):
+        is_alike = gradient.stride() == view.stride() and gradient.dtype == view.dtype
+        is_watched = not all(isinstance(hook, _Watch) for hook in _hooks_of(parameter))
+        if is_ours and is_alike and not is_watched and not gradient.requires_grad:
             self._kept[parameter] = gradient
             parameter.grad = view
 

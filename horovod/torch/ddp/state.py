@@ -161,11 +161,15 @@ class CompressionState:
             self.rules.gradient_compressor(name, parameter)
             for name, parameter in zip(names, parameters, strict=True)
         ]
-        # The hook multiplies all of the bucket where the ranks that have input are fewer.
-        is_as_made = self._divisor == self.begin().size
-        sources = self._originals.take(bucket) if is_as_made else [None] * len(names)
+        sources = self._originals.take(bucket) if self._may_keep_originals() else [None] * len(names)
         entries = zip(names, bucket.gradients(), compressors, sources, strict=True)
         return [Gradient(*entry) for entry in entries]
+
+    def _may_keep_originals(self) -> bool:
+        """Unless the hook multiplies all of the bucket, or Originals knows too little of the model."""
+        model = self._model() if self._model is not None else None
+        is_known = model is not None and not model.static_graph
+        return is_known and self._divisor == self.begin().size
 
     def _agree_on(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
         if parameters:

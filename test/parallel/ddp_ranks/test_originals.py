@@ -2,6 +2,7 @@
 
 import copy
 import io
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -160,6 +161,7 @@ def test_a_pass_that_failed_leaves_nothing(set_to_none: bool, monkeypatch: pytes
             training.optimizer.zero_grad(set_to_none=set_to_none)
         state = training.state
         training.model = DistributedDataParallel(training.model.module, gradient_as_bucket_view=True)
+        state._model = weakref.ref(training.model)
         training.model.register_comm_hook(state, ddp.compression_hook)
         flat.append(training.run(range(4, 8)).flat())
     assert torch.equal(*flat)
@@ -215,6 +217,46 @@ def test_activation_checkpoints(counted: Counted) -> None:
     uncopied = views(make=Reentrant).run(range(6))
     assert counted.uncopied > 0
     assert torch.equal(uncopied.flat(), copied.flat())
+
+
+class UsedTwice(nn.Module):
+    """DDP allows that in a static graph only: a gradient that comes in two parts, one in a pass inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.low, self.shared, self.top = nn.Linear(30, 40), nn.Linear(40, 40), first_bucket()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = checkpoint(self.shared, torch.tanh(self.low(x)), use_reentrant=True)
+        out: torch.Tensor = self.top(torch.tanh(self.shared(torch.tanh(x))))
+        return out
+
+
+def test_gradients_in_parts() -> None:
+    copied = Training("bit8", make=UsedTwice, static_graph=True).run(range(6))
+    uncopied = views(make=UsedTwice, static_graph=True).run(range(6))
+    assert torch.equal(uncopied.flat(), copied.flat())
+
+
+def alternating(*compression: str, **how: bool) -> torch.Tensor:
+    """Each step trains one part; what the other's last gradients were still lies in the buckets."""
+    options = {"gradient_as_bucket_view": True, "find_unused_parameters": True}
+    training = Training(*compression, how=how, **options)
+    for step in range(6):
+        trained, frozen = training.model.module[step % 2 * 2], training.model.module[2 - step % 2 * 2]
+        trained.zero_grad()
+        frozen.requires_grad_(step == 0)
+        training.loss(step).backward()
+        frozen.requires_grad_(True)
+        training.optimizer.step()
+    return training.flat()
+
+
+def test_parameters_that_are_frozen_between_steps() -> None:
+    assert torch.equal(alternating("none"), alternating())
+    for how in ({}, {"may_turn_off": True}):
+        compressed = alternating("bit8", **how)
+        assert all_equal(compressed) and (compressed - alternating()).abs().max() < 0.2
 
 
 def test_steps_with_and_without_compression() -> None:
