@@ -21,12 +21,12 @@ import torch.distributed as dist
 
 from horovod.torch import devices
 
-__all__ = ["LEAST_ELEMENTS", "Originals"]
+__all__ = ["LEAST_BYTES", "Originals"]
 
-# Of a gradient: 32 MiB of float32, which glibc's malloc takes from the system and gives back each time. What
-# is smaller it uses again for the next gradient, once DDP has copied it. Kept instead, each would take pages
-# that the system has to clear first, which costs more than the copy.
-LEAST_ELEMENTS = 1 << 23
+# Of a gradient: so much glibc's malloc takes from the system and gives back each time. What is smaller it
+# uses again for the next gradient, once DDP has copied it. Kept instead, each would take pages that the
+# system has to clear first, which costs more than the copy.
+LEAST_BYTES = 1 << 25
 
 
 class Originals:
@@ -74,7 +74,7 @@ class Originals:
 
     def _expect(self, parameter: torch.Tensor, view: torch.Tensor) -> None:
         """Let the parameter's next gradient be kept."""
-        is_large = view.numel() >= LEAST_ELEMENTS and devices.device_of(view) == devices.CPU
+        is_large = view.nbytes >= LEAST_BYTES and devices.device_of(view) == devices.CPU
         if is_large and parameter.requires_grad and _is_at(parameter.grad, view):
             if parameter not in self._views:
                 parameter.register_post_accumulate_grad_hook(_Watch(self))  # type: ignore[no-untyped-call]

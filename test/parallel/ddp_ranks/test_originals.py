@@ -50,7 +50,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
         return start(self, gradients, *more)
 
     monkeypatch.setattr(GroupReducer, "start", counting)
-    monkeypatch.setattr(originals, "LEAST_ELEMENTS", 90)
+    monkeypatch.setattr(originals, "LEAST_BYTES", 4 * 90)
     yield found
 
 
