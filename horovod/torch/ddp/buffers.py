@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Iterable
 
 import torch
 
@@ -13,26 +13,34 @@ class Buffers:
     """Buffers in host memory. As many bytes are kept for later as were ever in use at a time."""
 
     def __init__(self) -> None:
-        self._free: deque[torch.Tensor] = deque()  # the one given back last at the end
-        self._free_bytes = 0
-        self._used_bytes = 0
+        self._free: list[torch.Tensor] = []  # the one given back last at the end
+        self._used: dict[int, torch.Tensor] = {}  # by address
         self._most_used_bytes = 0
 
     def take(self, nbytes: int) -> torch.Tensor:
-        """1-D uint8, at a multiple of 64 bytes, with whatever was in it before."""
-        self._used_bytes += nbytes
-        self._most_used_bytes = max(self._most_used_bytes, self._used_bytes)
-        for place, buffer in enumerate(self._free):
-            if buffer.numel() == nbytes:
-                del self._free[place]
-                self._free_bytes -= nbytes
-                return buffer
-        return torch.empty(nbytes, dtype=torch.uint8)
+        """1-D uint8, at a multiple of 64 bytes, with whatever was in it before; it may begin a longer one.
 
-    def give_back(self, buffer: torch.Tensor) -> None:
-        """Nobody uses it any more."""
-        self._used_bytes -= buffer.numel()
-        self._free.append(buffer)
-        self._free_bytes += buffer.numel()
-        while self._free_bytes > self._most_used_bytes:
-            self._free_bytes -= self._free.popleft().numel()
+        Messages of many lengths follow each other: were each to find its very own, none would be kept long.
+        """
+        if nbytes == 0:
+            return torch.empty(0, dtype=torch.uint8)
+        fitting = [place for place, buffer in enumerate(self._free) if buffer.numel() >= nbytes]
+        if fitting:
+            buffer = self._free.pop(min(reversed(fitting), key=lambda place: self._free[place].numel()))
+        else:
+            buffer = torch.empty(nbytes, dtype=torch.uint8)
+        self._used[buffer.data_ptr()] = buffer
+        self._most_used_bytes = max(self._most_used_bytes, _bytes(self._used.values()))
+        return buffer[:nbytes]
+
+    def give_back(self, taken: torch.Tensor) -> None:
+        """What take() has returned: nobody uses it any more."""
+        if taken.numel() == 0:
+            return
+        self._free.append(self._used.pop(taken.data_ptr()))
+        while _bytes(self._free) > self._most_used_bytes:
+            self._free.pop(min(range(len(self._free)), key=lambda place: self._free[place].numel()))
+
+
+def _bytes(buffers: Iterable[torch.Tensor]) -> int:
+    return sum(buffer.numel() for buffer in buffers)

@@ -20,6 +20,7 @@ from horovod.torch.ddp.buffers import Buffers
 from horovod.torch.ddp.exchange import Operation
 from horovod.torch.ddp.groups import OwnGroups
 from horovod.torch.ddp.journey import Journey, Leg, Step, in_rank_order
+from horovod.torch.ddp.scheduling import behind_training
 
 __all__ = ["HostCourier"]
 
@@ -99,7 +100,8 @@ class HostCourier:
         worker = _Worker(self._desk, groups)
         self._thread = threading.Thread(target=worker.run, name="horovod-ddp-courier", daemon=True)
         _desks[self._desk] = self._thread
-        self._thread.start()
+        with behind_training():
+            self._thread.start()
         self._end = weakref.finalize(self, self._desk.events.put, _CLOSE)
 
     def start(self, operation: Operation) -> torch.futures.Future[None]:

@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
+from horovod.torch.ddp.scheduling import behind_training
+
 __all__ = ["OwnGroups"]
 
 DELEGATES = {"cpu": "gloo", "cuda": "nccl"}  # of the backend "horovod", by type of device
@@ -41,10 +43,11 @@ class OwnGroups:
 
         self._by_device: dict[str, list[Any]] = {}  # contributions', results'
         if self._names.get("cpu") == "gloo":
-            self._by_device["cpu"] = [
-                dist.ProcessGroupGloo(place(purpose), self.rank, self.size, timeout)
-                for purpose in ("contributions", "results")
-            ]
+            with behind_training():
+                self._by_device["cpu"] = [
+                    dist.ProcessGroupGloo(place(purpose), self.rank, self.size, timeout)
+                    for purpose in ("contributions", "results")
+                ]
         if self._names.get("cuda") == "nccl":
             options = dist.ProcessGroupNCCL.Options()
             options._timeout = timeout

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -80,3 +82,17 @@ def test_a_reducer_that_is_forgotten_ends_its_thread(rank: int, size: int) -> No
     for thread in own:
         thread.join(20)
         assert not thread.is_alive()
+
+
+def test_threads_that_carry_do_not_interrupt_those_that_train(rank: int, size: int) -> None:
+    before = set(os.listdir("/proc/self/task"))
+    reducer = GroupReducer()
+    reduced(reducer, buckets(size)[rank], named("bit8"))
+    started = set(os.listdir("/proc/self/task")) - before
+    names = {thread: Path(f"/proc/self/task/{thread}/comm").read_text() for thread in started}
+    gloo = {int(thread) for thread, name in names.items() if "gloo" in name}
+    assert size == 1 or (gloo and couriers())
+    for thread in gloo | {courier.native_id for courier in couriers()}:
+        assert os.sched_getscheduler(thread) == os.SCHED_BATCH
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+    reducer.close()
