@@ -19,7 +19,7 @@ __all__ = ["Addend", "CarriedTensors", "add_in_torch", "addresses", "is_summed_b
 
 SUMMED_ON_GPUS = (torch.float32, torch.float16, torch.bfloat16)
 
-# Of all tensors together, in a step of two ranks. With fewer, what the wire and the CPU do overlaps better,
+# Of all tensors together, in a step. With fewer, what the wire and the CPU do overlaps better,
 # and messages take less memory; but each step costs half a millisecond of the CPU, whatever is in it.
 STEP_ELEMENTS = 1 << 22
 
@@ -89,7 +89,7 @@ def addresses(messages: Messages) -> list[int]:
 
 
 def _elements_of_slice(size: int, is_scattered: bool) -> int:
-    """Of each slice, in a step; gathered tensors are one. What arrives in a step is as much with any size."""
+    """Of each slice, in a step; gathered tensors are one. All ranks' are twice STEP_ELEMENTS at the most."""
     return max(STEP_ELEMENTS // (size if is_scattered else (size + 1) // 2), 1)
 
 

@@ -272,4 +272,5 @@ class _Worker:
         self._outward.clear()
         self._homeward.clear()
         self._unsaid = None
+        self._buffers = Buffers()
         self._groups.close()

@@ -22,16 +22,17 @@ def behind_training() -> Iterator[None]:
     """Threads that are started within it, by C++ too, do not interrupt others when something arrives.
 
     Nothing changes where the calling thread is not scheduled as usual (SCHED_OTHER), on systems other than
-    Linux, and where the system refuses.
+    Linux, and where the system refuses, as containers may.
     """
-    if sys.platform != "linux" or os.sched_getscheduler(0) != os.SCHED_OTHER:
-        yield
-        return
-    as_it_was = os.sched_getparam(0)
-    with suppress(OSError):  # a container may forbid it
-        os.sched_setscheduler(0, os.SCHED_BATCH, as_it_was)
+    is_changed = False
     try:
+        if sys.platform == "linux":
+            with suppress(OSError):
+                as_it_was = os.sched_getparam(0)
+                if os.sched_getscheduler(0) == os.SCHED_OTHER:
+                    os.sched_setscheduler(0, os.SCHED_BATCH, as_it_was)
+                    is_changed = True
         yield
     finally:
-        with suppress(OSError):
+        if is_changed:
             os.sched_setscheduler(0, os.SCHED_OTHER, as_it_was)
