@@ -63,11 +63,10 @@ def test_where_the_system_refuses_nothing_changes(call: str, monkeypatch: pytest
     def refuse(*_: object) -> None:
         raise PermissionError
 
-    with monkeypatch.context() as patched:
-        patched.setattr(os, call, refuse)
-        with behind_training():
-            pass
-        thread = threading.Thread(target=lambda: None)
+    tell, found = os.sched_getscheduler, []
+    monkeypatch.setattr(os, call, refuse)
+    with behind_training():
+        thread = threading.Thread(target=lambda: found.append(tell(0)))
         thread.start()
         thread.join()
-    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+    assert [*found, tell(0)] == [os.SCHED_OTHER, os.SCHED_OTHER]

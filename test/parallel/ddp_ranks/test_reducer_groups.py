@@ -13,6 +13,7 @@ import torch.distributed as dist
 from reducer_cases import assert_same_bits, buckets, engines_make, named, reduced
 
 from horovod.torch.ddp.reducer import Gradient, GroupReducer
+from horovod.torch.ddp.scheduling import behind_training
 from horovod.torch.reduce_ops import Average
 
 
@@ -85,8 +86,9 @@ def test_a_reducer_that_is_forgotten_ends_its_thread(rank: int, size: int) -> No
 
 
 def test_threads_that_carry_do_not_interrupt_those_that_train(rank: int, size: int) -> None:
-    if not _may_be_a_batch():
-        pytest.skip("the system refuses SCHED_BATCH")
+    with behind_training():
+        if os.sched_getscheduler(0) != os.SCHED_BATCH:
+            pytest.skip("the system refuses SCHED_BATCH, or the tests are not scheduled as usual")
     before = set(os.listdir("/proc/self/task"))
     reducer = GroupReducer()
     started = {int(thread) for thread in set(os.listdir("/proc/self/task")) - before}
@@ -96,14 +98,3 @@ def test_threads_that_carry_do_not_interrupt_those_that_train(rank: int, size: i
         assert os.sched_getscheduler(thread) == os.SCHED_BATCH
     assert os.sched_getscheduler(0) == os.SCHED_OTHER
     reducer.close()
-
-
-def _may_be_a_batch() -> bool:
-    if os.sched_getscheduler(0) != os.SCHED_OTHER:
-        return False
-    try:
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-    except OSError:
-        return False
-    return True
