@@ -74,15 +74,19 @@ def run_of(documents: list[Record], task: Record) -> Record:
         row["choice"] = first["choices"].get(row["contender"], "")
         row["samples_per_second"] = workers * first["batch"] / row["seconds"]
     compare(rows, count)
-    by_name = {row["contender"]: row for row in rows}
-    compute = by_name.get(contenders.ALONE, by_name.get(contenders.SERIAL, {"seconds": None}))["seconds"]
+    steps = {row["contender"]: row["seconds"] for row in rows}
+    serial = steps.get(contenders.SERIAL)
+    compute = steps.get(contenders.ALONE, serial)
     rate = task["bytes_per_second"]
     wire = wire_seconds(first["parameters"], count, rate) if rate else 0.0
     asked = ("kind", "count", "rate", "model", "w_over_c", "within", "bytes_per_second")
     about = {name: task[name] for name in (*asked, "bucket_view", "bucket_mb")}
     found = {name: first[name] for name in ("batch", "parameters", "load")}
-    ratio = wire / compute if compute else None
-    return about | found | {"wire": wire, "compute": compute, "ratio": ratio, "rows": rows}
+    ratios = {
+        "ratio": wire / compute if compute else None,
+        "serial_ratio": wire / serial if serial else None,
+    }
+    return about | found | {"wire": wire, "compute": compute, **ratios, "rows": rows}
 
 
 def row_of(name: str, visits: list[Record], task: Record) -> Record:
@@ -105,12 +109,13 @@ def row_of(name: str, visits: list[Record], task: Record) -> Record:
 
 
 def compare(rows: list[Record], count: int) -> None:
-    """Add to each row its linearity, and how many times the rate of DDP, and of DDP with the fp16 hook."""
+    """Add to each row its linearity, and how many times the rate of alone, of DDP, and of its fp16 hook."""
     rates = {row["contender"]: row["samples_per_second"] for row in rows}
+    compared = {"times_alone": contenders.ALONE, "times_ddp": "DDP", "times_fp16": "DDP fp16"}
     for row in rows:
         own = row["samples_per_second"]
         used = 1 if row["contender"] == contenders.SERIAL else count
         one = rates.get(contenders.SERIAL)
         row["linearity"] = linearity(own, one, used) if one else None
-        row["times_ddp"] = own / rates["DDP"] if "DDP" in rates else None
-        row["times_fp16"] = own / rates["DDP fp16"] if "DDP fp16" in rates else None
+        for key, other in compared.items():
+            row[key] = own / rates[other] if other in rates else None

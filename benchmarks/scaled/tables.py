@@ -32,7 +32,8 @@ def title(run: Record) -> str:
     if run["compute"] is None or run["count"] == 1:
         return said
     said += f": compute C = {run['compute']:.3g} s, float32 on the wire W = {run['wire']:.3g} s"
-    return f"{said}, W/C = {run['ratio']:.2f}{asked(run)}"
+    serial = "" if run["serial_ratio"] is None else f" (with serial's step as C: {run['serial_ratio']:.2f})"
+    return f"{said}, W/C = {run['ratio']:.2f}{asked(run)}{serial}"
 
 
 def asked(run: Record) -> str:
@@ -53,12 +54,14 @@ def seconds_text(seconds: float) -> str:
 
 def run_table(run: Record) -> str:
     """A line for each contender."""
-    headings = ["contender", "samples/s", "linearity", "step", "spread", "MB sent", "x DDP", "x DDP fp16"]
+    headings = ["contender", "samples/s", "linearity", "x alone", "step", "spread", "MB sent"]
+    headings += ["x DDP", "x DDP fp16"]
     lines = [
         [
             row["contender"],
             f"{row['samples_per_second']:.3g}",
             number(row["linearity"], ".2f"),
+            number(row["times_alone"], ".2f"),
             seconds_text(row["seconds"]),
             f"{row['spread']:.0%}",
             f"{row['sent'] / report.MEGA:.1f}",

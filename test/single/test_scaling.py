@@ -88,10 +88,12 @@ def test_wire_over_compute_is_float32_at_the_measured_rate_over_the_steps_of_tho
     run = made_up()
     assert run["wire"] == pytest.approx(5.0) and run["compute"] == pytest.approx(2.0)
     assert run["ratio"] == pytest.approx(2.5)
-    assert tables.title(run).endswith("W/C = 2.50 (2.6 ± 0.3 asked: met)")
+    assert tables.title(run).endswith("W/C = 2.50 (2.6 ± 0.3 asked: met) (with serial's step as C: 2.50)")
     assert ", bucket_cap_mb = 2.5: compute" in tables.title(run | {"bucket_mb": 2.5})
     slow = made_up(alone=visits([3.0]))
-    assert tables.title(slow).endswith("W/C = 1.67 (2.6 ± 0.3 asked: NOT MET)")
+    assert "W/C = 1.67 (2.6 ± 0.3 asked: NOT MET)" in tables.title(slow)
+    assert slow["serial_ratio"] == pytest.approx(2.5)
+    assert row(slow, "ddp.compress bit8")["times_alone"] == pytest.approx(3.0 / 2.5)
 
 
 @pytest.mark.parametrize(
@@ -134,10 +136,10 @@ def test_ranks_that_end_with_different_parameters_are_no_result() -> None:
 def test_the_table_has_a_line_for_each_contender() -> None:
     rows = tables.run_table(made_up()).splitlines()
     lines = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
-    heading = ["contender", "samples/s", "linearity", "step", "spread", "MB sent", "x DDP", "x DDP fp16"]
-    assert lines[0] == heading
-    assert lines[2] == ["serial", "1", "1.00", "2.00 s", "5%", "0.0", "1.77", "1.12"]
-    assert lines[6] == ["ddp.compress bit8", "1.6", "0.80", "2.50 s", "2%", "126.0", "2.84", "1.80"]
+    heading = ["contender", "samples/s", "linearity", "x alone", "step", "spread", "MB sent", "x DDP"]
+    assert lines[0] == [*heading, "x DDP fp16"]
+    assert lines[2] == ["serial", "1", "1.00", "0.50", "2.00 s", "5%", "0.0", "1.77", "1.12"]
+    assert lines[6] == ["ddp.compress bit8", "1.6", "0.80", "0.80", "2.50 s", "2%", "126.0", "2.84", "1.80"]
 
 
 def test_runs_of_several_numbers_of_hosts_are_put_side_by_side() -> None:
