@@ -32,8 +32,10 @@ def title(run: Record) -> str:
     if run["compute"] is None or run["count"] == 1:
         return said
     said += f": compute C = {run['compute']:.3g} s, float32 on the wire W = {run['wire']:.3g} s"
-    serial = "" if run["serial_ratio"] is None else f" (with serial's step as C: {run['serial_ratio']:.2f})"
-    return f"{said}, W/C = {run['ratio']:.2f}{asked(run)}{serial}"
+    said += f", W/C = {run['ratio']:.2f}{asked(run)}"
+    if run["serial_ratio"] in (None, run["ratio"]):  # nobody was serial, or serial's step is C
+        return said
+    return f"{said} (with serial's step as C: {run['serial_ratio']:.2f})"
 
 
 def asked(run: Record) -> str:
