@@ -85,10 +85,13 @@ def test_a_reducer_needs_no_close(script: Path, np: int) -> None:
 def test_others_of_a_rank_that_is_gone_get_torchs_error(script: Path, np: int, how: str) -> None:
     ranks = run_separately(np, [sys.executable, str(script), how])
     assert ranks[1].returncode == (-9 if how == "killed" else 5), ranks[1].stdout
-    for rank in [*ranks[:1], *ranks[2:]]:
+    lost = "rank 1" if np == 2 else "one of the 2 other ranks"
+    for number in {*range(np)} - {1}:
+        rank = ranks[number]
         assert rank.returncode == 7, rank.stdout
         first, later = rank.stdout.splitlines()
-        assert first.startswith("step 3: RuntimeError: ") and "onnection" in first
+        said = f"rank {number} of {np} has heard nothing more of {lost}: see what that said last: "
+        assert first.startswith(f"step 3: RuntimeError: {said}") and "onnection" in first, rank.stdout
         assert later == first.replace("step 3", "later")
 
 

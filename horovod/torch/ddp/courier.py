@@ -254,10 +254,17 @@ class _Worker:
 
     def _receive(self, leg: Leg) -> None:
         if leg.work is not None:
-            leg.work.wait()  # it is done: this raises what it has failed with
+            try:
+                leg.work.wait()  # it is done: this raises what it has failed with
+            except RuntimeError as error:  # which names an address at best
+                raise type(error)(f"{self._who_is_lost()}: {error}") from error
         leg.work = None
         if leg.lent is not None:
             self._buffers.give_back(leg.lent)
+
+    def _who_is_lost(self) -> str:
+        other = f"rank {1 - self._rank}" if self._size == 2 else f"one of the {self._size - 1} other ranks"
+        return f"rank {self._rank} of {self._size} has heard nothing more of {other}: see what that said last"
 
     def _fail(self, error: BaseException) -> None:
         """End everything with an error. The others hear of it: closed connections end what they wait for."""
