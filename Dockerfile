@@ -33,7 +33,9 @@ FROM builder AS wheel
 COPY setup.py pyproject.toml CMakeLists.txt MANIFEST.in LICENSE README.md ./
 COPY build_support build_support
 COPY horovod horovod
-RUN /opt/horovod/bin/pip wheel --quiet --no-deps --wheel-dir /wheels . \
+# No GPU is seen while an image is built: a base image that has CUDA's compiler asks for it.
+RUN if command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ]; then export HOROVOD_WITH_CUDA=1; fi \
+    && /opt/horovod/bin/pip wheel --quiet --no-deps --wheel-dir /wheels . \
     && /opt/horovod/bin/pip install --quiet --no-deps --root /package /wheels/*.whl
 ARG EXTRAS=examples,lab,test
 COPY scripts/requirements_of.py scripts/

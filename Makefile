@@ -7,6 +7,9 @@ PYTHON ?= python3
 VENV ?= .venv
 IMAGE ?= horovod
 BIN := $(abspath $(VENV))/bin
+PYTEST := $(BIN)/pytest --durations 10 --durations-min 5
+# Tests that start processes of their own, side by side: test/conftest.py says which are not divided.
+ABREAST := --numprocesses logical --maxprocesses 8 --dist loadscope
 export PATH := $(BIN):$(PATH)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
@@ -19,15 +22,22 @@ endif
 
 # The package is installed in place, so a change of Python code needs no step; these make it be built again.
 BUILD_INPUTS := setup.py pyproject.toml CMakeLists.txt horovod/__init__.py $(wildcard build_support/*.py) \
-	$(shell find horovod/native -name '*.cc' -o -name '*.h')
+	$(shell find horovod/native -type f)
+
+# Once with HOROVOD_DEVELOPER=1, and make builds with warnings as errors from then on; 0 is what others have.
+HOROVOD_DEVELOPER ?= $(if $(wildcard $(VENV)/.developer-1),1,0)
 
 # Further options of `make lab`: make lab LAB="--lang zh --np 1 2"
 LAB ?=
 
-.PHONY: help mnist lab test test-fresh test-sanitize check bench docs image clean
+# Further options of `make gpu-report`: make gpu-report GPU_REPORT="--minutes 9 --out results"
+GPU_REPORT ?=
+
+.PHONY: help mnist lab docs image clean bench gpu-wheels gpu-report check
+.PHONY: test test-all test-rest test-nightly test-fresh test-sanitize test-sanitize-slice test-faults
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 mnist: $(VENV)/.examples ## train MNIST for one epoch: 2 processes, 8-bit gradients
 	@horovodrun -np 2 python examples/pytorch_mnist_compress.py --bit8-allreduce --epochs 1 --allow-digits
@@ -35,20 +45,32 @@ mnist: $(VENV)/.examples ## train MNIST for one epoch: 2 processes, 8-bit gradie
 lab: $(VENV)/.lab ## the experiment: train with 1, 2 and 4 ranks, in 32, 16 and 8 bits, and report (LAB="more options")
 	@$(BIN)/python -m horovod.lab --epochs 1 --seeds 1 $(LAB)
 
-test: check ## all checks, then all tests but the slow ones
+test: check ## checks, then every API and compression, and DDP, with 2 ranks: 6 minutes on 2 cores
+	@echo "checked; now the tests: some 5 minutes on 2 cores, first what needs no launcher"
 	@failed=0; \
-	$(BIN)/pytest -m 'not slow' --ignore test/single test || failed=1; \
-	$(BIN)/pytest -m 'not slow' --numprocesses 2 test/single || failed=1; \
+	$(PYTEST) -m 'not slow' --numprocesses logical test/single || failed=1; \
+	$(PYTEST) -m quick $(ABREAST) test/parallel || failed=1; \
 	exit $$failed
 
-test-fresh: $(VENV)/.tests ## the slow tests: builds from scratch, and README's commands on a fresh Debian
-	@$(BIN)/pytest -m slow --timeout 1800 test
+test-all: test test-rest ## all that CI runs
 
-check: $(VENV)/.tests ## style, types, size budget, layers
+test-rest: $(VENV)/.all-tests ## what `make test` leaves out: more ranks, hosts, failures, pages, examples, browser, image
+	@$(PYTEST) -m 'not slow and not quick' $(ABREAST) --ignore test/single test
+
+test-nightly: test-fresh test-sanitize test-faults ## what takes hours: fresh machines, full sanitizers, fuzzing, faults
+	@HOROVOD_TEST_CASES=5000 $(PYTEST) test/single/test_random_programs.py
+	@HOROVOD_TEST_STEPS=1000 $(PYTEST) -k steps_keep_all_ranks_identical test/cluster
+
+test-fresh: $(VENV)/.all-tests ## the slow tests: builds from scratch, and README's commands on a fresh Debian
+	@$(BIN)/python scripts/check_cuda.py --all
+	@$(PYTEST) -m slow --timeout 1800 test
+
+check: $(VENV)/.tests ## style, types, the stub, size budget, mutexes, layers
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/python scripts/check_budget.py
-	@$(BIN)/python scripts/check_cuda.py
+	@$(BIN)/python scripts/make_stub.py --check
+	@$(BIN)/python scripts/check_cpp.py
 	@$(BIN)/pytest -q test/single/test_layers.py
 
 bench: $(VENV)/.tests ## codecs, allreduce and the engine beside memcpy, MPI and gloo
@@ -56,11 +78,28 @@ bench: $(VENV)/.tests ## codecs, allreduce and the engine beside memcpy, MPI and
 	@$(BIN)/python benchmarks/allreduce.py
 	@$(BIN)/python benchmarks/engine.py
 
+gpu-wheels: ## fetch what `make gpu-report` needs on a machine without a network
+	@$(PYTHON) benchmarks/gpu_report.py --wheels
+
+gpu-report: ## what one GPU can show, into docs/benchmarks.md; goes on where it was (GPU_REPORT="more options")
+	@$(PYTHON) benchmarks/gpu_report.py $(GPU_REPORT)
+
 test-sanitize: $(VENV)/.tests ## test/single under AddressSanitizer, UBSan and ThreadSanitizer
 	@bash scripts/test_sanitized.sh $(BIN)/python address,undefined
 	@bash scripts/test_sanitized.sh $(BIN)/python thread
 
-docs: $(VENV)/.tests ## the documentation site, in build/site; open build/site/index.html
+# What the engine's threads do with each other.
+THREADED := $(addprefix test/single/test_,engine.py join.py process_sets.py deadlocks.py random_programs.py)
+
+test-sanitize-slice: $(VENV)/.tests ## a few minutes of it, which CI has: the engine's threads
+	@HOROVOD_TEST_CASES=20 bash scripts/test_sanitized.sh $(BIN)/python address,undefined $(THREADED)
+	@HOROVOD_TEST_CASES=20 bash scripts/test_sanitized.sh $(BIN)/python thread $(THREADED)
+
+test-faults: $(VENV)/.tests ## 300 random fault programs on made hosts (root); it goes on where it was, until the next commit
+	@mkdir -p build
+	@$(BIN)/python test/faults/run_faults.py --seeds 0-299 --resume build/faults-$$(git describe --always --dirty).jsonl
+
+docs: $(VENV)/.docs ## the documentation site, in build/site; open build/site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open build/site/index.html"
 
@@ -80,10 +119,14 @@ $(VENV)/.torch: $(VENV)/.made
 	@bash scripts/install_torch.sh $(BIN)/python
 	@touch $@
 
-$(VENV)/.package: $(VENV)/.torch $(BUILD_INPUTS)
+$(VENV)/.developer-%: $(VENV)/.made
+	@rm -f $(VENV)/.developer-*
+	@touch $@
+
+$(VENV)/.package: $(VENV)/.torch $(VENV)/.developer-$(HOROVOD_DEVELOPER) $(BUILD_INPUTS)
 	@bash scripts/check_prerequisites.sh $(PYTHON)
-	@echo "building and installing horovod (about a minute; two more where CUDA is found)"
-	@$(PIP) --editable .
+	@echo "building and installing horovod (a minute or two; more where a GPU is present and CUDA's compiler)"
+	@HOROVOD_DEVELOPER=$(HOROVOD_DEVELOPER) $(BIN)/python scripts/show_build.py $(filter-out --quiet,$(PIP)) --verbose --editable .
 	@touch $@
 
 $(VENV)/.examples: $(VENV)/.package
@@ -96,8 +139,15 @@ $(VENV)/.lab: $(VENV)/.examples
 
 $(VENV)/.tests: $(VENV)/.lab
 	@echo "installing what the checks and tests need"
-	@$(PIP) $$($(BIN)/python scripts/requirements_of.py test) $$($(BIN)/python scripts/requirements_of.py check) \
-		$$($(BIN)/python scripts/requirements_of.py docs) \
-		$$($(BIN)/python scripts/requirements_of.py friends) \
-		$$($(BIN)/python -m build_support.requirements)
+	@$(PIP) $$($(BIN)/python scripts/requirements_of.py test check) $$($(BIN)/python -m build_support.requirements)
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.package
+	@echo "installing what builds the documentation"
+	@$(PIP) $$($(BIN)/python scripts/requirements_of.py docs)
+	@touch $@
+
+$(VENV)/.all-tests: $(VENV)/.tests $(VENV)/.docs
+	@echo "installing what all tests need: a browser's driver, other people's training loops"
+	@$(PIP) $$($(BIN)/python scripts/requirements_of.py browser friends)
 	@touch $@

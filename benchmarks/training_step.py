@@ -50,7 +50,7 @@ def launch(chosen: argparse.Namespace, words: list[str]) -> dict[str, Any]:
 
 def table_of(rows: list[Row]) -> str:
     headings = ["model", "gradients", "batch", "contender", "samples/s", "step", "spread"]
-    headings += ["communication", "hidden", "x none"]
+    headings += ["communication", "hidden", "x none", "checks"]
     plain = {row["model"]: row["seconds"] for row in rows if row["contender"] == "none"}
     cells = []
     for row in rows:
@@ -68,6 +68,7 @@ def table_of(rows: list[Row]) -> str:
                 "" if is_alone else signed(row["added"]),
                 "" if is_alone or row["hidden"] is None else f"{row['hidden']:.0%}",
                 "" if is_alone or uncompressed is None else f"{uncompressed / row['seconds']:.2f}",
+                "" if is_alone else f"{row['check_seconds'] / row['seconds']:.3%}",
             ]
         )
     return report.table(headings, cells, left=4)
@@ -97,6 +98,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
     some = ["none", "bit16", "bit8", "int8"]
     option("--compressions", nargs="+", choices=COMPRESSIONS, default=some, help=f"default: {' '.join(some)}")
     option("--batch", type=int, default=8, help="samples per step and rank (default 8)")
+    option("--wait-in-step", action="store_true", help="also without waiting at the end of backward()")
     option("--amp", action="store_true", help="compute in bfloat16 where torch.autocast does")
     option("--steps", type=int, default=2, help="steps timed as one (default 2)")
     option("--rounds", type=int, default=7, help="timings of each contender, in turn (default 7)")
@@ -129,7 +131,8 @@ def main(words: list[str]) -> int:
     facts = report.machine()
     print(f"{chosen.np} ranks, contenders in turn; the slowest rank, median of {chosen.rounds} rounds;")
     print("communication = what it adds to the step of ranks that train each alone; hidden = part of the")
-    print("time in collectives that adds nothing; x none = steps per second over those without compression.")
+    print("time in collectives that adds nothing; x none = steps per second over those without compression;")
+    print("checks = thread time of checks that nobody changes gradients while they are reduced, of a step's.")
     print(report.machine_text(facts), flush=True)
     document = launch(chosen, words)
     add_communication(document["rows"])

@@ -20,8 +20,10 @@ from torch import nn
 from torch.nn import functional
 
 import horovod.torch as hvd
+from horovod.torch.seen_gradient import SeenGradient
 
 ALONE = "alone"
+IN_STEP = ", waits in step"  # after a compression: step() waits for reductions, and not backward()
 WARM_UP = 2  # steps of each contender
 
 
@@ -43,8 +45,12 @@ def make_contender(
     if name != ALONE:
         # Names of its own, so that no contender makes the engine forget another's.
         named = [(f"{name}.{parameter}", tensor) for parameter, tensor in own.named_parameters()]
-        compression = getattr(hvd.Compression, name)
-        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=named, compression=compression)
+        optimizer = hvd.DistributedOptimizer(
+            optimizer,
+            named_parameters=named,
+            compression=getattr(hvd.Compression, name.removesuffix(IN_STEP)),
+            wait_in_backward=not name.endswith(IN_STEP),
+        )
     inputs, answers = (tensor.to(place.device) for tensor in batch)
 
     def step() -> None:
@@ -84,6 +90,18 @@ def measure(contenders: list[Contender], steps: int, rounds: int, place: Place) 
             contender.collective_seconds.append(spent / 1e6 / steps)
 
 
+def check_seconds(model: nn.Module, repetitions: int = 50) -> float:
+    """Thread time of a step's checks that nobody changes gradients while they are reduced."""
+    parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
+    begin = time.thread_time()
+    for _ in range(repetitions):
+        seen = [SeenGradient(parameter) for parameter in parameters]  # when their reduction starts
+        for parameter, was in zip(parameters, seen, strict=True):
+            was.is_untouched(parameter)
+        seen = [SeenGradient(parameter) for parameter in parameters]  # when it is over
+    return (time.thread_time() - begin) / repetitions
+
+
 def digest(model: nn.Module) -> int:
     found = 0
     for parameter in model.parameters():
@@ -96,7 +114,8 @@ def rows_of(name: str, chosen: argparse.Namespace, place: Place) -> list[dict[st
     torch.manual_seed(1)  # the same model on all ranks
     model = trained_models.build(name, chosen.quick)
     batch = trained_models.batch(name, chosen.batch, 2 + hvd.rank(), chosen.quick)
-    names = [ALONE, *chosen.compressions]
+    waits_in_step = [name + IN_STEP for name in chosen.compressions if chosen.wait_in_step]
+    names = [ALONE, *chosen.compressions, *waits_in_step]
     contenders = [make_contender(which, model, batch, chosen.amp, place) for which in names]
     measure(contenders, chosen.steps, chosen.rounds, place)
     rows = []
@@ -114,6 +133,7 @@ def rows_of(name: str, chosen: argparse.Namespace, place: Place) -> list[dict[st
                 "ranks": hvd.size(),
                 "gradient_bytes": sum(parameter.nbytes for parameter in model.parameters()),
                 "seconds": median(slowest),
+                "check_seconds": 0.0 if contender.name == ALONE else check_seconds(contender.model),
                 "spread": report.spread(slowest),
                 "samples_per_second": hvd.size() * chosen.batch / median(slowest),
                 "collective_seconds": max(median(samples) for samples in collectives),

@@ -1,7 +1,8 @@
-"""Which CUDA the build compiles for: found or not, and for which GPUs.
+"""Which CUDA the build compiles for: wanted or not, found or not, and for which GPUs.
 
-The result is a library of its own, opened with the first tensor of a GPU: one package serves machines with
-GPUs and without. NCCL is found at run time and needs nothing here.
+Compiling for GPUs takes minutes, so it is done where one is present or where it is asked for. The result is a
+library of its own, opened with the first tensor of a GPU: one package serves machines with GPUs and without.
+NCCL is found at run time and needs nothing here.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from build_support.requirements import BuildError, switched_on, wants_cuda
+from build_support.requirements import BuildError, asks_for_cuda, cuda_setting
 
 OLDEST_CUDA = (12, 0)  # the first whose nvcc knows C++20
 OLDEST_GPU = 75  # Turing
+GPU_FILE = Path("/dev/nvidia0")  # the driver's
 # Without a GPU to ask: code for 8.x GPUs is there at once, for others the driver makes it from the PTX once.
 USUAL_GPU = 80
 WITHOUT = "set HOROVOD_WITH_CUDA=0 to build without CUDA"
@@ -54,27 +56,47 @@ class Cuda:
 
 
 def chosen_cuda(compiler: list[str], environment: Mapping[str, str] = os.environ) -> Cuda | None:
-    """The CUDA to build with; None for none. BuildError when one was asked for and cannot be had."""
-    if not switched_on("HOROVOD_WITH_CUDA", environment) and environment.get("HOROVOD_WITH_CUDA", "").strip():
-        return None
-    is_required = wants_cuda(environment) or bool(_cc_list(environment))
-    nvcc = find_nvcc(environment)
-    try:
-        if nvcc is None:
-            if not is_required:
-                return None
-            raise BuildError(
-                "CUDA was asked for, and no nvcc was found: not in CUDA_HOME, on PATH or in /usr/local/cuda;"
-                " install NVIDIA's CUDA toolkit, 12.0 or later, and set CUDA_HOME to its folder"
-            )
-        cuda = _described(nvcc, environment)
-        _check_that_it_compiles(cuda, compiler)
-    except BuildError as error:
-        if is_required:
-            raise
-        print(f"horovod: building without CUDA, because {error}")
-        return None
+    """The CUDA to build with, or None; prints which and why. BuildError if what was asked for is missing."""
+    asking = asks_for_cuda(environment)
+    cuda, why = None, "HOROVOD_WITH_CUDA=0"
+    if asking:
+        cuda, why = _usable_cuda(compiler, environment), asking
+    elif cuda_setting(environment) == "auto":
+        try:
+            cuda, why = _cuda_for_a_gpu(compiler, environment)
+        except BuildError as error:
+            why = str(error)
+    print(f"horovod: building {f'with CUDA {cuda.record()}' if cuda else 'without CUDA'}: {why}", flush=True)
     return cuda
+
+
+def _usable_cuda(compiler: list[str], environment: Mapping[str, str]) -> Cuda:
+    nvcc = find_nvcc(environment)
+    if nvcc is None:
+        raise BuildError(
+            "CUDA was asked for, and no nvcc was found: not in CUDA_HOME, on PATH or in /usr/local/cuda;"
+            " install NVIDIA's CUDA toolkit, 12.0 or later, and set CUDA_HOME to its folder"
+        )
+    cuda = _described(nvcc, environment)
+    _check_that_it_compiles(cuda, compiler)
+    return cuda
+
+
+def _cuda_for_a_gpu(compiler: list[str], environment: Mapping[str, str]) -> tuple[Cuda | None, str]:
+    """What HOROVOD_WITH_CUDA=auto decides, and why."""
+    is_there = find_nvcc(environment) is not None
+    if not _gpu_is_present():
+        if is_there:
+            return None, "nvcc is here, no GPU is; HOROVOD_WITH_CUDA=1 builds for one"
+        return None, "there is no GPU here"
+    if not is_there:
+        return None, "a GPU is here, nvcc is not; to use GPUs, install NVIDIA's CUDA toolkit, 12.0 or later"
+    return _usable_cuda(compiler, environment), "a GPU is here"
+
+
+def _gpu_is_present() -> bool:
+    """Whether a driver answers. Its device file is there even where nvidia-smi was not installed."""
+    return bool(_native_gpus()) or GPU_FILE.exists()
 
 
 def find_nvcc(environment: Mapping[str, str] = os.environ) -> str | None:

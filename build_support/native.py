@@ -15,6 +15,7 @@ from setuptools.command.build_py import build_py
 from setuptools.errors import SetupError
 
 from build_support import requirements
+from build_support.ccache import ccache_settings, compiler_launcher
 from build_support.cuda import Cuda, chosen_cuda
 from build_support.mpi import Mpi, chosen_mpi
 from build_support.requirements import BuildError
@@ -45,8 +46,11 @@ class BuildNative(build_ext):  # type: ignore[misc]
             requirements.check_pip_requirements([*requirements.ALWAYS, *requirements.needed_from_pip()])
             requirements.check_python_headers()
             compiler = requirements.compiler()
+            mpi = chosen_mpi()
             self.cuda = chosen_cuda(compiler)
-            self._build(chosen_mpi(), compiler)
+            if launcher := compiler_launcher():
+                print(f"horovod: compiling with {launcher}", flush=True)
+            self._build(mpi, compiler)
         except BuildError as error:
             raise SetupError(f"horovod: {error}") from None
 
@@ -96,11 +100,10 @@ class BuildNative(build_ext):  # type: ignore[misc]
     def _configure(self, build: Path, mpi: Mpi, compiler: list[str]) -> None:
         import nanobind
 
-        generator = "Ninja" if requirements.find_tool("ninja") else "Unix Makefiles"
         sanitize = os.environ.get("HOROVOD_SANITIZE", "")
         # CMake cannot change these in an existing build folder.
         nvcc = "" if self.cuda is None else self.cuda.nvcc
-        identity = " ".join([generator, sanitize, sys.executable, nvcc, *compiler])
+        identity = " ".join([sanitize, sys.executable, nvcc, *compiler])
         stamp = build / "identity"
         if not stamp.exists() or stamp.read_text() != identity:
             shutil.rmtree(build, ignore_errors=True)
@@ -110,7 +113,8 @@ class BuildNative(build_ext):  # type: ignore[misc]
             "CMAKE_BUILD_TYPE": "Release",
             "CMAKE_CXX_COMPILER": compiler[0],
             "CMAKE_CXX_FLAGS": " ".join([*compiler[1:], os.environ.get("CXXFLAGS", "")]).strip(),
-            "CMAKE_MAKE_PROGRAM": requirements.find_tool("ninja") or requirements.find_tool("make") or "",
+            "CMAKE_MAKE_PROGRAM": str(requirements.find_tool("ninja")),
+            "CMAKE_CXX_COMPILER_LAUNCHER": compiler_launcher(),
             "Python_EXECUTABLE": sys.executable,
             "nanobind_DIR": nanobind.cmake_dir(),
             "HOROVOD_VERSION": self.distribution.get_version(),
@@ -123,7 +127,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
             "HOROVOD_CUDA_ARCHITECTURES": "" if self.cuda is None else self.cuda.cmake_architectures(),
         }
         arguments = [f"-D{name}={value}" for name, value in settings.items()]
-        self._cmake("-S", str(ROOT), "-B", str(build), "-G", generator, *arguments)
+        self._cmake("-S", str(ROOT), "-B", str(build), "-G", "Ninja", *arguments)
 
     def _cmake(self, *arguments: str) -> None:
         cmake = requirements.usable_cmake()
@@ -131,7 +135,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
             raise BuildError(
                 f"no CMake of version 3.18 or later was found; type: {sys.executable} -m pip install cmake"
             )
-        if subprocess.run([cmake, *arguments], check=False).returncode != 0:
+        if subprocess.run([cmake, *arguments], env=ccache_settings(), check=False).returncode != 0:
             step = "compilation" if "--build" in arguments else "configuration"
             raise BuildError(f"the {step} failed; the reason is in CMake's output above")
 

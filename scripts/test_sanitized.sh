@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the core with a sanitizer, beside the ordinary build, and runs test/single with it.
-# Usage: test_sanitized.sh PYTHON address,undefined|thread [PYTEST ARGUMENTS]
+# Builds the core with a sanitizer, beside the ordinary build, and runs tests with it: test/single, or those named.
+# Usage: test_sanitized.sh PYTHON address,undefined|thread [TESTS]
 set -euo pipefail
 python=$1 sanitizer=$2
 shift 2
@@ -13,9 +13,13 @@ HOROVOD_SANITIZE=$sanitizer "$python" setup.py -q build --build-base "$base" >"$
   { tail -40 "$base.log"; exit 1; }
 library=$(echo "$PWD/$base"/lib.*)
 
+# Parsers have no threads: spoiled inputs (test/fuzz) are many for the first two sanitizers only.
 case $sanitizer in
   thread) runtimes=$("$compiler" -print-file-name=libtsan.so) ;;
-  *) runtimes="$("$compiler" -print-file-name=libasan.so) $("$compiler" -print-file-name=libubsan.so)" ;;
+  *)
+    runtimes="$("$compiler" -print-file-name=libasan.so) $("$compiler" -print-file-name=libubsan.so)"
+    export HOROVOD_FUZZ_INPUTS=${HOROVOD_FUZZ_INPUTS:-1000000}
+    ;;
 esac
 # Python's own allocations live until exit: no leak check. PyTorch and OpenMP are not instrumented, so ThreadSanitizer
 # cannot see how they synchronise: reports from inside them are left out. setarch: older ThreadSanitizers cannot live
@@ -40,7 +44,7 @@ ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0:$common UBSAN_OPTION
 TSAN_OPTIONS=ignore_noninstrumented_modules=1:suppressions=$PWD/scripts/tsan_suppressions.txt:$common \
 PYTHONPATH=$library \
   setarch -R env LD_PRELOAD="$runtimes" "$python" -c "$run_pytest" \
-  -p no:cacheprovider -q --timeout 600 "$@" test/single ||
+  -p no:cacheprovider -q --timeout 600 "${@:-test/single}" ||
   status=$?
 cat "$report".* 2>/dev/null || true
 exit "$status"

@@ -1,24 +1,23 @@
-"""Life cycle of this process' membership in a job: init, shutdown, who am I, what was built.
+"""Life cycle of a rank's membership in a job: init, shutdown, who am I, what was built.
 
-One ``HorovodBasics`` exists per process, ``basics``; it owns the engine, and every framework face asks it for
-it.
+There is one ``HorovodBasics``, ``basics``. It speaks for the job of whoever asks (``jobs.current()``), which
+has the engine, and sees to what a process has only one of: its exit, its children, its MPI.
 """
 
 from __future__ import annotations
 
 import atexit
-import ctypes
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from horovod import _native as native
-from horovod.common import absent, util
+from horovod.common import absent, forked, jobs, notes, util
 from horovod.common.exceptions import HorovodInternalError
-from horovod.common.membership import Membership
+from horovod.common.membership import Membership, as_launched
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.readable import refuse_what_is_no_text
 
 __all__ = ["HorovodBasics", "basics"]
 
@@ -27,13 +26,10 @@ class HorovodBasics:
     """The functions of ``hvd`` that are about the job rather than about tensors. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._member: Membership | None = None
+        self._is_known = False  # to MPI, perhaps: it would take a forked child for this process
         self._is_child = False
-        self._inherited: Membership | None = None  # a forked child's: answers questions, serves no operation
         self._exit_registered = False
         self._has_failed = False  # an engine of this process ended otherwise than in order
-        self._forgetters: list[Callable[[], None]] = []
 
     def init(
         self, comm: Sequence[int] | Any | None = None, process_sets: Sequence[ProcessSet] | str | None = None
@@ -50,10 +46,12 @@ class HorovodBasics:
                 add_process_set() and remove_process_set() work, as with HOROVOD_DYNAMIC_PROCESS_SETS=1.
 
         Raises:
-            ValueError: start-up failed, a setting is malformed, an argument is wrong, or ranks were given
-                different process sets.
+            ValueError: start-up failed, a setting is malformed, an argument is wrong, ranks were given
+                different process sets, or those that were started with this process cannot be joined.
             NotImplementedError: a ProcessSet is a communicator, and ``comm`` is none.
+            HorovodInternalError: this process was forked by one that has called init().
         """
+        forked.refuse()
         if isinstance(process_sets, str):
             if process_sets.lower() != "dynamic":
                 raise ValueError(
@@ -61,24 +59,32 @@ class HorovodBasics:
                 )
             os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
             process_sets = None
-        with self._lock:
+        job = jobs.current()
+        with job.lock:
             if self.is_initialized():
                 return
+            refuse_what_is_no_text(os.environ)
             absent.refuse_variables(os.environ)
-            self._forget_earlier_jobs()
-            self._member = Membership.begin(comm, process_sets or [])
+            job.forget()
+            if not self._is_known:
+                self._is_known = True
+                os.register_at_fork(after_in_child=self._forget_in_child)
+            notes.tell("joining")
+            job.member = Membership.begin(job.open_world or as_launched, comm, process_sets or [])
+            notes.tell("joined")
+            notes.tell_of_memory()
             if not self._exit_registered:
                 self._exit_registered = True
                 atexit.register(self._leave_at_exit)
-                os.register_at_fork(after_in_child=self._forget_in_child)
 
     def shutdown(self) -> None:
         """Leave the job. Operations still pending fail with HorovodInternalError on all ranks.
 
         Harmless when repeated.
         """
-        with self._lock:
-            member, self._member, self._inherited = self._member, None, None
+        job = jobs.current()
+        with job.lock:
+            member, job.member, job.inherited = job.member, None, None
             if member is not None:
                 member.leave()
                 self._has_failed |= member.engine.has_failed
@@ -87,56 +93,49 @@ class HorovodBasics:
         """Leave in order, unless the engine failed or an uncaught exception ends the interpreter.
 
         In those cases MPI is not finalised: finalising waits for the other ranks, who may wait for us.
-        Without it mpirun notices at once that this rank failed, and ends the job.
+        Without it mpirun notices at once that this rank failed, and ends the job. So it is with an exit code,
+        which nobody knows yet: MPI is finalised when the interpreter is gone.
         """
-        if _ends_from_uncaught_exception():
+        if not self._is_child:
+            notes.tell("leaving")
+        if self._is_child or _ends_from_uncaught_exception():
             return
         self.shutdown()
-        if not self._is_child and not self._has_failed:
-            self._forget_earlier_jobs()  # an engine must not outlive the MPI it lives in
-            native.close_mpi()
+        if not self._has_failed:
+            jobs.current().forget()  # an engine must not outlive the MPI it lives in
+            native.close_mpi_at_exit()
 
     def _forget_in_child(self) -> None:
         """A forked child is no member: the engine's thread exists in the parent only.
 
         It is still asked who it is: workers of a DataLoader seed and shard by rank().
         """
-        self._lock = threading.Lock()
         self._is_child = True
-        if self._member is not None:
-            # Never freed: the engine's destructor would wait for a thread that is not there.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._member.engine))
-            self._inherited, self._member = self._member, None
-
-    def before_next_job(self, forget: Callable[[], None]) -> None:
-        """Have ``forget`` called, to let go of an ended job: before each init(), and at exit."""
-        self._forgetters.append(forget)
-
-    def _forget_earlier_jobs(self) -> None:
-        for forget in self._forgetters:
-            forget()
+        job = jobs.current()
+        parent = f"rank {job.member.world.rank}" if job.member else "a process that has called hvd.init()"
+        job.become_a_childs()
+        forked.take_note(parent)
 
     def member(self) -> Membership:
         """The running membership; HorovodInternalError outside init() ... shutdown()."""
-        if self._inherited is not None:
-            raise HorovodInternalError(
-                f"This process was forked by rank {self._inherited.world.rank}, and only rank(), size() and "
-                "the like work in it: leave collectives to the process that called hvd.init()."
-            )
-        if self._member is None:
+        forked.refuse()
+        member = jobs.current().member
+        if member is None:
             raise HorovodInternalError(
                 "Horovod is not running: call hvd.init() first, and no operation after hvd.shutdown()."
             )
-        return self._member
+        return member
 
     def _world(self) -> native.World:
-        return (self._inherited or self.running()).world
+        return (jobs.current().inherited or self.running()).world
 
     def running(self) -> Membership:
         """The running membership, for questions about the job. ValueError before init()."""
-        if self._member is None:
+        forked.refuse()
+        member = jobs.current().member
+        if member is None:
             raise ValueError("Horovod has not been initialized; use hvd.init().")
-        return self._member
+        return member
 
     def add_process_set(self, process_set: ProcessSet | Iterable[int]) -> ProcessSet:
         """Register a set of ranks; every rank of the job calls it, and it returns when all have.
@@ -202,7 +201,8 @@ class HorovodBasics:
 
     def is_initialized(self) -> bool:
         """Whether init() has been called, and shutdown() not since."""
-        return (self._inherited or self._member) is not None
+        job = jobs.current()
+        return (job.inherited or job.member) is not None
 
     def rank(self) -> int:
         """This process' number in the job, 0 to size() - 1. ValueError before init()."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from horovod.common import notes
+
 __all__ = [
     "HorovodInternalError", "HorovodVersionMismatchError", "HostsUpdatedInterrupt",
     "get_version_mismatch_message",
@@ -14,6 +16,10 @@ class HorovodInternalError(RuntimeError):
     After a disagreement the job goes on and the next operation works; elastic training restores the last
     commit.
     """
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)
+        notes.tell_of_failure(str(self))  # before this rank ends of it, perhaps
 
 
 class HostsUpdatedInterrupt(RuntimeError):

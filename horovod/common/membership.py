@@ -16,15 +16,28 @@ from typing import Any
 import numpy as np
 
 from horovod import _native as native
-from horovod.common import communicators, util, waiting
+from horovod.common import communicators, launched, listeners, util, waiting
 from horovod.common.build_info import build_info
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.jobs import OpenWorld
 from horovod.common.process_sets import ProcessSet, checked_ranks, global_process_set
 
-__all__ = ["Membership"]
+__all__ = ["Membership", "as_launched"]
 
 _BYTES = 0  # the core's number for uint8
 _NAMES_BETWEEN_JOINS = 10**9
+
+
+def as_launched(settings: native.Settings, ranks: list[int]) -> native.World:
+    """The world of the job that this process was started in; ``ranks`` of it, or all. ValueError if it cannot
+    be joined.
+    """
+    launch = launched.detect(os.environ)
+    with listeners.narrowed(os.environ.get(listeners.RANKS_VARIABLE, "")):
+        world = native.open_world(settings, build_info().mpi.search_prefix(), *launch, ranks)
+    if launch.size != 1:
+        launched.leave_mark(os.environ)
+    return world
 
 
 class Membership:
@@ -39,14 +52,14 @@ class Membership:
         self._joins = 0
 
     @classmethod
-    def begin(cls, comm: Any, process_sets: Sequence[ProcessSet]) -> Membership:
-        """Join the job. Arguments and errors are those of ``hvd.init``; if it fails on one rank, all hear
-        of it.
+    def begin(cls, open_world: OpenWorld, comm: Any, process_sets: Sequence[ProcessSet]) -> Membership:
+        """Join a job. ``comm``, ``process_sets`` and errors are those of ``hvd.init``; if it fails on one
+        rank, all hear of it.
         """
         ranks = communicators.launched_ranks(comm)
         settings = native.Settings.from_environment()
-        is_dynamic = util.is_on(os.environ.get("HOROVOD_DYNAMIC_PROCESS_SETS", "0"))
-        world = native.open_world(settings, build_info().mpi.search_prefix(), ranks)
+        is_dynamic = util.is_on("HOROVOD_DYNAMIC_PROCESS_SETS")
+        world = open_world(settings, ranks)
         try:
             engine = native.Engine(world, settings)
         except BaseException:
@@ -73,8 +86,10 @@ class Membership:
         world = self.world
         global_process_set._place(0, world.rank, list(range(world.size)))
         global_process_set.mpi_comm = comm if communicators.is_communicator(comm) else None
-        wanted = _described(comm, process_sets)
-        by_rank = [json.loads(text) for text in self._allgathered(json.dumps(wanted).encode())]
+        wanted = _described(comm, process_sets) | {"is_dynamic": self.is_dynamic}
+        texts = self._allgathered(json.dumps(wanted).encode())
+        by_rank = [_read(rank, text, wanted) for rank, text in enumerate(texts)]
+        _check_dynamic([each["is_dynamic"] for each in by_rank])
         for ranks in _agreed(by_rank, world.size):
             process_set_id = self._completed(self.engine.add_process_set(ranks))[0]
             self._sets[process_set_id] = []
@@ -213,6 +228,36 @@ def _described(comm: Any, process_sets: Sequence[ProcessSet]) -> dict[str, Any]:
     return {"sets": described, "error": None}
 
 
+def _check_dynamic(by_rank: list[bool]) -> None:
+    """Raise the same ValueError on all ranks when only some of them could add process sets."""
+    dynamic = [rank for rank, is_dynamic in enumerate(by_rank) if is_dynamic]
+    if dynamic and len(dynamic) < len(by_rank):
+        raise ValueError(
+            f"HOROVOD_DYNAMIC_PROCESS_SETS is on for ranks {dynamic} of {len(by_rank)} only: they would wait "
+            "for the others to add a set. Set it on all ranks, or give all init(process_sets='dynamic')."
+        )
+
+
+def _read(rank: int, text: bytes, own: dict[str, Any]) -> dict[str, Any]:
+    """What a rank's init() asks for, in the words of this rank's. ValueError when it is something else."""
+    try:
+        wanted: dict[str, Any] = json.loads(text)
+        error = wanted["error"]
+        is_right = wanted.keys() == own.keys()
+        is_right &= type(wanted["is_dynamic"]) is bool
+        is_right &= error is None or [type(word) for word in error] == [str, str]
+        for each in wanted["sets"]:
+            is_right &= isinstance(each["ranks"], list) and "from_comm" in each
+            is_right &= all(type(member) is int for member in each["ranks"])
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        is_right = False
+    if not is_right:
+        raise ValueError(
+            f"rank {rank} sent {text[:80]!r} to agree on hvd.init(): all ranks must run the same build."
+        )
+    return wanted
+
+
 def _agreed(by_rank: list[dict[str, Any]], size: int) -> list[list[int]]:
     """The sets to register, from what each rank asks for. Raises the same error on all ranks."""
     for rank, wanted in enumerate(by_rank):
@@ -237,4 +282,3 @@ def _agreed(by_rank: list[dict[str, Any]], size: int) -> list[list[int]]:
         for ranks in sorted(different):
             agreed.append(checked_ranks(ranks, size, [list(range(size)), *agreed]))
     return agreed
-

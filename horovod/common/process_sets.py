@@ -10,6 +10,8 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from horovod.common import jobs
+
 __all__ = ["ProcessSet", "as_ranks", "checked_ranks", "global_process_set"]
 
 GLOBAL_ID = 0
@@ -100,14 +102,39 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _all_ranks() -> ProcessSet:
-    everyone = ProcessSet([])
-    everyone.ranks = None
-    everyone.process_set_id = GLOBAL_ID
-    return everyone
+class _Global(ProcessSet):
+    """All ranks, of whichever job asks: one object serves all jobs of a process."""
+
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def _of_job(self) -> _AllRanks:
+        return jobs.current().own(_AllRanks)
+
+    def _place(self, process_set_id: int | None, own_rank: int | None, ranks: list[int] | None) -> None:
+        self._of_job.own_rank, self._of_job.ranks = own_rank, ranks
+
+    def _forget(self) -> None:
+        """It is always registered."""
+
+    process_set_id = property(lambda self: GLOBAL_ID)
+    ranks = property(lambda self: self._of_job.ranks)
+    _own_rank = property(lambda self: self._of_job.own_rank)
+    mpi_comm = property(
+        lambda self: self._of_job.mpi_comm, lambda self, comm: setattr(self._of_job, "mpi_comm", comm)
+    )
 
 
-global_process_set = _all_ranks()
+class _AllRanks:
+    """What a job knows of its global set."""
+
+    own_rank: int | None = None
+    ranks: list[int] | None = None
+    mpi_comm: Any = None
+
+
+global_process_set: ProcessSet = _Global()
 
 
 def checked_ranks(ranks: Sequence[int], size: int, known: Sequence[Sequence[int]]) -> list[int]:

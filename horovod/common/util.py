@@ -117,13 +117,15 @@ def ccl_built(verbose: bool = False) -> bool:
     return False
 
 
-def is_on(text: str) -> bool:
-    """Whether a variable's text switches something on. ValueError for text that is neither on nor off."""
+def is_on(variable: str) -> bool:
+    """Whether a variable of the environment switches something on. ValueError if it is neither on nor off."""
+    text = os.environ.get(variable, "").rstrip(" \t\r\n")
     if text.lower() in ("1", "true", "yes", "on"):
         return True
     if text.lower() in ("", "0", "false", "no", "off"):
         return False
-    raise ValueError(f"{text!r} is neither 0 nor 1")
+    raise ValueError(f"{variable}={text!r} is not 0 or 1; unset it or give a valid value")
+
 
 
 @contextmanager

@@ -4,6 +4,9 @@ Such an operation makes its next request when the last one is done. Ranks may wa
 different orders: one waits for A and another for B, and each needs the other's next request. So whoever waits
 here, for whatever, keeps all of this process' operations going meanwhile. All waiting for operations is done
 here, so here it is timed.
+
+Ranks that wait for each other in a circle would do so for ever. Who waits for a while says so; who may go
+on without what it waits for is told when it is part of one (``wait_or_yield``; schedule/deadlocks.h).
 """
 
 from __future__ import annotations
@@ -11,17 +14,19 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from horovod import _native as native
+from horovod.common import jobs
 
 __all__ = [
     *("Stepper", "advance_all", "begin", "blocked_microseconds"),
-    *("finish", "finish_all", "forget_all", "wait"),
+    *("finish", "finish_all", "finish_or_yield", "wait", "wait_or_yield"),
 ]
 
 FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 500e-6  # seconds between two looks
+FIRST_NOTE, LONGEST_BETWEEN_NOTES = 5e-3, 0.1  # seconds between two times that the engine is told of a wait
 
 
 class Stepper(Protocol):
@@ -30,77 +35,135 @@ class Stepper(Protocol):
     def advance(self) -> bool:
         """Do what can be done without waiting; whether the operation is over. Raises nothing."""
 
+    def note_blocked(self, may_yield: bool) -> None:
+        """As the engine's, for the request that is under way."""
 
-_lock = threading.Lock()
-_under_way: list[Stepper] = []  # in the order in which they were begun
-_blocked = 0.0  # seconds that threads have waited here
+    def must_yield(self) -> bool:
+        """As the engine's, for the request that is under way."""
+
+
+class _Waits:
+    """What a rank's threads wait for."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.under_way: list[Stepper] = []  # in the order in which they were begun
+        self.blocked = 0.0  # seconds that threads have waited here
+
+
+def _waits() -> _Waits:
+    return jobs.current().own(_Waits)
 
 
 def begin(stepper: Stepper) -> None:
     """Keep an operation going until it is over."""
-    with _lock:
-        _under_way.append(stepper)
-
-
-def forget_all() -> None:
-    """Let go of everything: the job has ended."""
-    global _blocked
-    with _lock:
-        _under_way.clear()
-        _blocked = 0.0
+    waits = _waits()
+    with waits.lock:
+        waits.under_way.append(stepper)
 
 
 def blocked_microseconds() -> int:
-    """How long this process' threads have waited for operations of this job, added up."""
-    return int(1e6 * _blocked)
+    """How long this rank's threads have waited for operations of this job, added up."""
+    return int(1e6 * _waits().blocked)
 
 
 @contextlib.contextmanager
 def _timed() -> Iterator[None]:
-    global _blocked
+    waits = _waits()
     started = time.perf_counter()
     try:
         yield
     finally:
-        with _lock:
-            _blocked += time.perf_counter() - started
+        with waits.lock:
+            waits.blocked += time.perf_counter() - started
 
 
 def advance_all() -> int:
     """Advance every operation as far as it goes without waiting, and return how many are under way still."""
-    if not _under_way:
+    waits = _waits()
+    if not waits.under_way:
         return 0
-    with _lock:
-        steppers = list(_under_way)
+    with waits.lock:
+        steppers = list(waits.under_way)
     over = [stepper for stepper in steppers if stepper.advance()]
-    with _lock:
-        _under_way[:] = [stepper for stepper in _under_way if stepper not in over]
-        return len(_under_way)
+    with waits.lock:
+        waits.under_way[:] = [stepper for stepper in waits.under_way if stepper not in over]
+        return len(waits.under_way)
+
+
+def _pause_until(is_over: Callable[[], bool], note: Callable[[], None]) -> None:
+    pause, between_notes = FIRST_PAUSE, FIRST_NOTE
+    due = time.monotonic() + between_notes
+    while not is_over():
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+        if time.monotonic() > due:
+            note()
+            between_notes = min(2 * between_notes, LONGEST_BETWEEN_NOTES)
+            due = time.monotonic() + between_notes
 
 
 def wait(engine: native.Engine, handle: int) -> native.Result:
     """As ``engine.wait``: sleep until a request is done, or given to the GPU, and return its result."""
     with _timed():
-        pause = FIRST_PAUSE
-        while advance_all() and not engine.has_result(handle):
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+        _pause_until(
+            lambda: not advance_all() or engine.has_result(handle), lambda: engine.note_blocked(handle, False)
+        )
         return engine.wait(handle)
+
+
+def wait_or_yield(engine: native.Engine, handle: int) -> bool:
+    """Sleep until ``wait`` would not, and return True.
+
+    Or return False, as the wait would never end: what other ranks have to do first, they do after something
+    that this caller only does later.
+    """
+    yields = False
+
+    def is_over() -> bool:
+        nonlocal yields
+        yields = engine.must_yield(handle)
+        return yields or not advance_all() or engine.has_result(handle)
+
+    with _timed():
+        _pause_until(is_over, lambda: engine.note_blocked(handle, True))
+        return not yields and engine.wait_or_yield(handle)
 
 
 def finish(stepper: Stepper) -> None:
     """Wait until an operation is over."""
+
+    def is_over() -> bool:
+        if stepper.advance():
+            return True
+        advance_all()
+        return False
+
     with _timed():
-        pause = FIRST_PAUSE
-        while not stepper.advance():
-            advance_all()
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+        _pause_until(is_over, lambda: stepper.note_blocked(False))
+
+
+def finish_or_yield(stepper: Stepper) -> bool:
+    """Wait until an operation is over, and return True; or False, as ``wait_or_yield``."""
+    yields = False
+
+    def is_over() -> bool:
+        nonlocal yields
+        if stepper.advance():
+            return True
+        advance_all()
+        yields = stepper.must_yield()
+        return yields
+
+    with _timed():
+        _pause_until(is_over, lambda: stepper.note_blocked(True))
+    return not yields
 
 
 def finish_all() -> None:
     """Wait until all operations that are under way are over."""
-    with _lock:
-        steppers = list(_under_way)
+    waits = _waits()
+    with waits.lock:
+        steppers = list(waits.under_way)
     for stepper in steppers:
         finish(stepper)

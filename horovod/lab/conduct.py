@@ -20,7 +20,7 @@ from horovod.lab.places import hosts_of, made_place
 from horovod.lab.progress import Display, GrowingLog
 from horovod.lab.runs import THIS_HOST, Plan
 from horovod.made_hosts import HostsError, MadeHosts
-from horovod.runner import rank as wrapper
+from horovod.runner.processes import end_with_parent
 
 LOOK_EVERY = 0.2  # seconds
 PATIENCE = 15.0  # seconds that horovodrun gets to end its ranks
@@ -151,7 +151,7 @@ def _started(command: list[str], plan: Plan, output: int) -> Iterator[subprocess
         stderr=output,
         env=environment_of(plan),
         start_new_session=True,
-        preexec_fn=lambda: wrapper.end_with_parent(signal.SIGTERM),
+        preexec_fn=lambda: end_with_parent(signal.SIGTERM),
     )
     try:
         yield process

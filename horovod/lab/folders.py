@@ -48,9 +48,21 @@ def plan_in(folder: Path) -> Plan | None:
     """The plan that a folder's run was started with; None when there is none that can be read."""
     try:
         values = json.loads((folder / PLAN).read_text())
-        return Plan(**{**values, "arguments": tuple(values["arguments"])})
-    except (OSError, ValueError, TypeError, KeyError):
+        plan = Plan(**{**values, "arguments": tuple(values["arguments"])})
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):
         return None
+    return plan if _is_whole(plan) else None
+
+
+def _is_whole(plan: Plan) -> bool:
+    """Whether it has what a plan consists of: a file may say anything."""
+    counts = (plan.ranks, plan.epochs, plan.threads)
+    texts = (plan.script, plan.compression, plan.place, plan.digest, *plan.arguments)
+    return (
+        all(type(count) is int and count > 0 for count in counts)
+        and type(plan.seed) is int
+        and all(isinstance(text, str) for text in texts)
+    )
 
 
 def is_finished(out: Path, plan: Plan) -> bool:
@@ -61,7 +73,7 @@ def is_finished(out: Path, plan: Plan) -> bool:
     try:
         last = (folder / LOG).read_text().splitlines(keepends=True)[-1]
         return last.endswith("\n") and json.loads(last).get("event") == "final"
-    except (OSError, ValueError, IndexError, AttributeError):
+    except (OSError, ValueError, IndexError, AttributeError, RecursionError):
         return False
 
 

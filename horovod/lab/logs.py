@@ -122,9 +122,9 @@ class _Reader:
                 self._fail("the line is cut off: the run did not end")
             try:
                 record = json.loads(line)
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
                 self._fail(f"not JSON: {error}")
-            if not isinstance(record, dict) or record.get("event") not in FIELDS:
+            if not isinstance(record, dict) or record.get("event") not in list(FIELDS):  # it may be a list
                 self._fail(f"no record: its event must be one of {', '.join(FIELDS)}")
             self._check_fields(record)
             yield record

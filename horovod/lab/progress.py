@@ -36,7 +36,7 @@ class GrowingLog:
         for line in whole.splitlines():
             try:
                 record = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(record, dict) and record.get("event") == "step":
                 found.append(record)
@@ -64,8 +64,9 @@ def state(record: dict[str, Any], epochs: int) -> str:
     """Where a run is: epoch 1/3 step 40/469 loss 0.3367 accuracy 90.6 %."""
     words = f"epoch {record.get('epoch')}/{epochs}  step {record.get('step')}/{record.get('steps')}"
     for name, form in (("loss", "{:.4f}"), ("accuracy", "{:.1%}")):
-        if isinstance(record.get(name), int | float):
-            words += f"  {name} {form.format(record[name])}"
+        value = record.get(name)
+        if isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**53):
+            words += f"  {name} {form.format(value)}"
     return words
 
 

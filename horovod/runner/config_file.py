@@ -15,11 +15,16 @@ from horovod.runner.options import OPTIONS, UNSERVED
 def load(path: str) -> tuple[dict[str, Any], list[str]]:
     """(option name -> converted value, warnings about unknown keys). LaunchError names file and key."""
     try:
-        content = yaml.safe_load(Path(path).read_text())
+        text = Path(path).read_text()
     except OSError as error:
         raise LaunchError(f"the config file {path} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise LaunchError(f"the config file {path} is not YAML: {error}") from None
+    try:
+        content = yaml.safe_load(text)
+    except Exception as error:  # for 2001-99-99, `!!float x` or [[[[.. it is not PyYAML's own
+        what = str(error) or type(error).__name__
+        raise LaunchError(f"the config file {path} is not YAML: {what}") from None
     if content is None:
         return {}, []
     if not isinstance(content, dict):
@@ -35,6 +40,10 @@ def _convert(path: str, content: dict[Any, Any]) -> tuple[dict[str, Any], list[s
     warnings = []
     for key, value in _flat(content):
         option = by_key.get(key)
+        if option is not None and not all(map(_is_scalar, value if isinstance(value, list) else [value])):
+            raise LaunchError(
+                f"the config file {path}, key {key}: the value is no text, number or list of these"
+            )
         if option is None:
             warnings.append(f"the config file {path} has an unknown key {key}, which does nothing")
         elif option.part == UNSERVED:
@@ -54,9 +63,19 @@ def _flat(content: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
     """Keys of a section as section.key."""
     for key, value in content.items():
         if isinstance(value, dict):
-            yield from ((f"{key}.{inner}", inner_value) for inner, inner_value in value.items())
+            yield from ((f"{_text(key)}.{_text(inner)}", of_inner) for inner, of_inner in value.items())
         else:
-            yield str(key), value
+            yield _text(key), value
+
+
+def _is_scalar(value: Any) -> bool:
+    """Whether it is short as a text: by aliases, a list or mapping of few bytes can be one of terabytes."""
+    is_huge = isinstance(value, int) and abs(value) >= 2**64
+    return not is_huge and not isinstance(value, list | dict | tuple | set)
+
+
+def _text(key: Any) -> str:
+    return str(key) if _is_scalar(key) else f"({type(key).__name__})"
 
 
 def _section_is_on(content: dict[Any, Any], key: str) -> bool:

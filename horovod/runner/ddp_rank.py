@@ -14,8 +14,6 @@ import sys
 from collections.abc import Mapping
 from itertools import accumulate
 
-LOCAL_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
-
 
 def place_of(hosts: str, rank: int, local_rank: int, local_size: int) -> dict[str, str]:
     """The variables of this rank. ValueError when the MPI placed it other than host after host."""
@@ -65,10 +63,12 @@ def main(hosts: str, command: list[str]) -> None:
 
 
 def _local_rank(environment: Mapping[str, str]) -> int:
-    text = next((environment[name] for name in LOCAL_RANK_VARIABLES if name in environment), None)
+    from horovod.common.launched import LOCAL_RANKS
+
+    text = next((environment[name] for name in LOCAL_RANKS if name in environment), None)
     if text is None:
         raise ValueError(
-            f"this mpirun sets none of {', '.join(LOCAL_RANK_VARIABLES)}, so ranks cannot be numbered within "
+            f"this mpirun sets none of {', '.join(LOCAL_RANKS)}, so ranks cannot be numbered within "
             "their hosts; use Open MPI, MPICH or Intel MPI"
         )
     return int(text)

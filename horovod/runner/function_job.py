@@ -20,8 +20,8 @@ from typing import IO, Any
 
 from horovod.runner import launch, settings
 from horovod.runner.errors import LaunchError
-from horovod.runner.rank import end_with_parent
-from horovod.runner.supervise import say
+from horovod.runner.processes import end_with_parent
+from horovod.runner.streams import say
 
 
 def main(descriptor: int) -> None:

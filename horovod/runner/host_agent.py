@@ -109,10 +109,13 @@ def _answer(value: Any) -> None:
 
 
 def answer_in(output: bytes) -> Any:
-    """The answer among all that came over the connection; None for none."""
+    """The answer among all that came over the connection; None for none. ValueError when it is no JSON."""
     for line in output.decode(errors="replace").splitlines():
         if line.startswith(MARK):
-            return json.loads(line[len(MARK) :])
+            try:
+                return json.loads(line[len(MARK) :])
+            except RecursionError:
+                raise ValueError("nested too deeply") from None
     return None
 
 

@@ -49,7 +49,7 @@ class HostCache:
                     return {}
                 content = json.load(file)
             return {str(key): (float(when), value) for key, (when, value) in content.items()}
-        except (OSError, ValueError, TypeError, AttributeError):
+        except (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             return {}
 
     def _write(self, entries: dict[str, tuple[float, Any]]) -> None:

@@ -14,7 +14,11 @@ import psutil
 from horovod.runner.errors import LaunchError
 
 # Names become arguments of ssh: nothing that a shell or ssh would read as something else.
-_NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")
+_NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_-]{0,62}\.)*[A-Za-z0-9_][A-Za-z0-9_-]{0,62}\.?")
+_LONGEST_NAME = 253  # of the domain name system
+_MOST_DIGITS = 9  # of a number of slots
+_SHOWN = 80  # characters of what was given that a message repeats
+WRAPPER_BYTES = 4 << 20  # memory that a rank takes before it begins: the process that starts it
 _HOSTFILE_LINE = re.compile(r"(\S+)(?:\s+slots\s*=\s*(\S+))?")
 
 
@@ -29,8 +33,8 @@ def from_text(text: str) -> list[Host]:
     hosts = []
     for part in text.split(","):
         name, colon, slots = part.strip().partition(":")
-        hosts.append(checked_host(name, slots if colon else "1", f"--hosts {text}"))
-    return _without_repetition(hosts, f"--hosts {text}")
+        hosts.append(checked_host(name, slots if colon else "1", f"--hosts {shortened(text)}"))
+    return _without_repetition(hosts, f"--hosts {shortened(text)}")
 
 
 def from_file(path: str) -> list[Host]:
@@ -46,7 +50,8 @@ def from_file(path: str) -> list[Host]:
             continue
         match = _HOSTFILE_LINE.fullmatch(words)
         if match is None:
-            raise LaunchError(f"the host file {path}, line {number}: {words!r} is not `host slots=N`")
+            what = f"{shortened(words)!r} is not `host slots=N`"
+            raise LaunchError(f"the host file {path}, line {number}: {what}")
         hosts.append(checked_host(match[1], match[2] or "1", f"the host file {path}, line {number}"))
     if not hosts:
         raise LaunchError(f"the host file {path} names no host")
@@ -55,20 +60,30 @@ def from_file(path: str) -> list[Host]:
 
 def checked_host(name: str, slots: str, where: str) -> Host:
     """A host from texts that `where` holds. LaunchError when the name is none, or slots is no number."""
-    if not _NAME.fullmatch(name):
+    if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
         raise LaunchError(
-            f"{where}: {name!r} is not a host name (letters, digits, dots, hyphens, underscores)"
+            f"{where}: {shortened(name)!r} is not a host name (letters, digits, hyphens, underscores; at "
+            f"most 63 between two dots, and {_LONGEST_NAME} in all)"
         )
-    if not slots.isascii() or not slots.isdigit() or int(slots) == 0:
-        raise LaunchError(f"{where}: the slots of {name} must be a whole number >= 1, not {slots!r}")
+    if not slots.isascii() or not slots.isdigit() or len(slots) > _MOST_DIGITS or int(slots) == 0:
+        raise LaunchError(
+            f"{where}: the slots of {name} must be a whole number from 1 to {10**_MOST_DIGITS - 1}, not "
+            f"{shortened(slots)!r}"
+        )
     return Host(name, int(slots))
 
 
+def shortened(text: str) -> str:
+    """What was given, as a message repeats it."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
+
+
 def _without_repetition(hosts: list[Host], where: str) -> list[Host]:
-    names = [host.name for host in hosts]
-    for name in names:
-        if names.count(name) > 1:
-            raise LaunchError(f"{where}: the host {name} is named twice; add its slots up")
+    seen: set[str] = set()
+    for host in hosts:
+        if host.name in seen:
+            raise LaunchError(f"{where}: the host {host.name} is named twice; add its slots up")
+        seen.add(host.name)
     return hosts
 
 
@@ -80,7 +95,7 @@ def is_local(name: str) -> bool:
         return True
     try:
         found = {str(entry[4][0]) for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
-    except OSError:
+    except (OSError, UnicodeError):
         return False  # who cannot be found is named later, with the others
     own = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
     return any(address in own or address.startswith("127.") for address in found)
@@ -96,7 +111,7 @@ def chosen(ranks: int, text: str | None, file: str | None, found: Sequence[Host]
     if text is not None and file is not None:
         raise LaunchError("--hosts and --hostfile exclude each other; give one of them")
     if text is None and file is None and not found:
-        return [Host("localhost", ranks)]
+        return [_this_machine(ranks)]
     hosts = from_text(text) if text is not None else from_file(file) if file is not None else list(found)
     slots = sum(host.slots for host in hosts)
     if ranks > slots:
@@ -104,20 +119,31 @@ def chosen(ranks: int, text: str | None, file: str | None, found: Sequence[Host]
             f"-np {ranks} asks for more ranks than the hosts have slots ({slots}: {_listed(hosts)}); "
             "raise the slots, or lower -np"
         )
-    if all(is_local(host.name) for host in hosts):
-        return [Host("localhost", ranks)]
-    return _filled(hosts, ranks)
+    filled = _filled(hosts, ranks)
+    return [_this_machine(ranks)] if all(is_local(host.name) for host in filled) else filled
+
+
+def _this_machine(ranks: int) -> Host:
+    """With a slot for every rank. LaunchError when so many cannot even begin: they would try for long."""
+    memory = psutil.virtual_memory().total
+    if ranks * WRAPPER_BYTES > memory:
+        raise LaunchError(
+            f"-np {ranks} is more than this machine can start: it has {memory >> 20} MiB of memory, and each "
+            f"rank takes {WRAPPER_BYTES >> 20} before its script begins; lower -np, or name more hosts"
+        )
+    return Host("localhost", ranks)
 
 
 def _filled(hosts: Sequence[Host], ranks: int) -> list[Host]:
     filled = []
     for host in hosts:
+        if ranks == 0:
+            break
         here = min(host.slots, ranks)
-        if here:
-            filled.append(Host(host.name, here))
+        filled.append(Host(host.name, here))
         ranks -= here
     return filled
 
 
 def _listed(hosts: Sequence[Host]) -> str:
-    return ",".join(f"{host.name}:{host.slots}" for host in hosts)
+    return shortened(",".join(f"{host.name}:{host.slots}" for host in hosts))

@@ -12,11 +12,14 @@ from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import horovod
+from horovod.common import listeners
+from horovod.common.launched import MARK
 from horovod.runner import (
     build_report,
     command_line,
     config_file,
     delivery,
+    forwarding,
     launchers,
     rendezvous,
     settings,
@@ -25,9 +28,17 @@ from horovod.runner.errors import LaunchError
 from horovod.runner.host_cache import HostCache, default_folder
 from horovod.runner.output import RankOutput
 from horovod.runner.parcel import fresh_name
-from horovod.runner.place import Run, job_of, nccl_environment, place_of
+from horovod.runner.place import (
+    Place,
+    Run,
+    job_of,
+    listening_environment,
+    nccl_environment,
+    place_of,
+)
 from horovod.runner.rank import PARCEL_VARIABLE
-from horovod.runner.supervise import Ending, Launch, run, say
+from horovod.runner.streams import discard, open_closed_ones, say
+from horovod.runner.supervise import OUTPUT_CLOSED, OUTPUT_FAILED, Ending, Launch, run
 
 USAGE_ERROR = 2
 _TOPOLOGY = (
@@ -38,6 +49,23 @@ _TOPOLOGY = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says; returns the exit code."""
+    if not open_closed_ones():
+        say("standard output is closed, and ranks' output would go nowhere; redirect it (to /dev/null, say)")
+        return USAGE_ERROR
+    try:
+        try:
+            return _main(arguments)
+        finally:
+            sys.stdout.flush()
+    except OSError as error:  # of our own few words; what ranks say is guarded elsewhere
+        discard(sys.stdout)
+        if isinstance(error, BrokenPipeError):
+            return OUTPUT_CLOSED
+        say(f"standard output cannot be written: {error.strerror}")
+        return OUTPUT_FAILED
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     given, command = command_line.parse(sys.argv[1:] if arguments is None else arguments)
     if given.get("version"):
         print(horovod.__version__)
@@ -103,10 +131,11 @@ def start(
         say(f"warning: {prepared.warning}")
     choice = prepared.choice
     environment = {
-        **environment,
+        **{name: text for name, text in environment.items() if name != MARK},
         "PYTHONUNBUFFERED": "1",
         **settings.rank_environment(values),
         **nccl_environment(values, choice, environment),
+        **listening_environment(place, choice, values.get("verbose", False)),
     }
     nonce = secrets.token_hex(6)
     if values.get("ddp"):
@@ -115,6 +144,8 @@ def start(
         command = [*meeting.start_words(), *command]
         if warning := rendezvous.compression_warning(environment):
             say(f"warning: {warning}")
+    if place.others() and (warning := _environment_warning(place, flavour, values, environment)):
+        say(f"warning: {warning}")
     output = RankOutput(
         place.ranks,
         sys.stdout.buffer,
@@ -137,8 +168,18 @@ def start(
             start_timeout=values["start_timeout"],
             verbose=values.get("verbose", False),
             spare=spare,
+            networks=environment[listeners.DAEMONS_VARIABLE],
         )
         ending = run(launch, output)
     if not ending.all_started:
         HostCache(default_folder()).forget(prepared.cache_keys)
     return ending
+
+
+def _environment_warning(
+    place: Place, flavour: str, values: Mapping[str, Any], environment: Mapping[str, str]
+) -> str:
+    """What other hosts do not get of the environment, or everybody between could read."""
+    if flavour in launchers.SENDING_EVERYTHING:
+        return forwarding.warning_of_exposure(environment, flavour)
+    return place.forwarding(values, environment).warning()

@@ -1,21 +1,46 @@
-"""How a job ended, from the ranks' own reports: mpirun's exit code is 0 even when a host is lost."""
+"""How a job ended, from the ranks' own reports: mpirun's exit code is 0 even when a host is lost.
+
+Whoever fails takes others along, and reports of several hosts arrive in any order. So who is to blame follows
+from what ranks say, not from clocks. A rank whose operation failed because of others, and one that Open MPI
+ended when a connection broke, is a follower; a rank that was told to end is a victim. To blame is the first
+of these that there is:
+
+    1. a rank that was stopped (SIGSTOP and the like) before any failed
+    2. a rank whose wrapper was killed, so that it cannot report: mpirun then ends the others
+    3. the rank that failed first, and neither followed nor was told
+    4. a host that fell silent
+    5. a rank that ended, with code 0, while others waited for it
+    6. the rank that followers name
+    7. the first follower
+"""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+VAIN_WAIT, STOPPED_WAIT = 5.0, 15.0  # seconds; whoever has stopped a rank may have it go on
+_JOINING = {"joining", "joined"}
+_MPI_ABORT = 14  # Open MPI's code for a rank that it ends because it lost another one
 _POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # how somebody, not the kernel, ends a process
 
 
 @dataclass(frozen=True)
 class End:
-    """How a rank ended. `told`: it had been told to end before, so it is a victim and no culprit."""
+    """How a rank ended. `told`: it had been told to end before, so it is a victim and no culprit.
+
+    ValueError for a code or signal that no process ends with: a report may be damaged.
+    """
 
     code: int = 0
     signal_number: int = 0
     told: bool = False
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.code <= 255 and 0 <= self.signal_number <= 127):
+            raise ValueError(f"no process ends with code {self.code} or signal {self.signal_number}")
 
     def is_success(self) -> bool:
         return self.code == 0 and self.signal_number == 0
@@ -37,24 +62,57 @@ def signal_name(number: int) -> str:
 
 @dataclass
 class Outcome:
-    """Gathers the ranks' reports; `ends` keeps the order in which they arrived."""
+    """Gathers the ranks' reports; dictionaries keep the order in which they arrived.
+
+    `notes`: the words of each rank's notes so far (see `horovod.common.notes`). `lost`: hosts that somebody
+    found silent. `unreported`: ranks whose wrapper was killed, and the signal. `is_over`: the job is being
+    ended.
+    """
 
     ranks: int
     hosts: dict[int, str] = field(default_factory=dict)
     ends: dict[int, End] = field(default_factory=dict)
+    notes: dict[int, set[str]] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)
+    unreported: dict[int, int] = field(default_factory=dict)
+    is_over: bool = False
+    _left: dict[int, None] = field(default_factory=dict)  # said so, or ended with code 0
+    _follows: dict[int, tuple[tuple[int, ...], str]] = field(default_factory=dict)  # whom, why
+    _stopped: dict[int, int] = field(default_factory=dict)  # signal
 
     def take(self, rank: int, report: str) -> None:
-        """A report as `rank` writes it."""
+        """A report as `rank` writes it. ValueError for one that no rank writes."""
         kind, _, rest = report.partition(" ")
         first, _, second = rest.partition(" ")
         if kind == "started":
             self.hosts[rank] = first
+        elif kind == "note":
+            self._take_note(rank, first, second)
+        elif kind == "stopped":
+            if not self.has_failure():
+                self._stopped[rank] = int(first)
+        elif kind == "continued":
+            if not (self.is_over or self.has_failure()):  # mpirun has ranks go on before it ends them
+                self._stopped.pop(rank, None)
         elif kind == "killed":
             self.ends[rank] = End(signal_number=int(first), told=second == "1")
         elif kind == "refused":
             self.ends[rank] = End(code=int(first), reason=second)
-        else:
+        elif kind == "ended":
             self.ends[rank] = End(code=int(first), told=second == "1")
+            if self.ends[rank].is_success():
+                self._left.setdefault(rank)
+        else:
+            raise ValueError(f"rank {rank} reported {report!r}")
+
+    def _take_note(self, rank: int, word: str, rest: str) -> None:
+        self.notes.setdefault(rank, set()).add(word)
+        if word == "leaving" and rank not in self._follows:
+            self._left.setdefault(rank)
+        elif word == "follows":
+            whom, _, why = rest.partition(" ")
+            ranks = tuple(int(name) for name in whom.split(",") if name.isdigit() and int(name) < self.ranks)
+            self._follows.setdefault(rank, (ranks, why))
 
     def have_all_started(self) -> bool:
         return len(self.hosts) == self.ranks
@@ -65,17 +123,112 @@ class Outcome:
     def is_success(self) -> bool:
         return len(self.ends) == self.ranks and not self.has_failure()
 
-    def culprit(self) -> int | None:
-        """The rank that failed first by itself, if one did.
+    def has_joined(self, rank: int) -> bool:
+        """Whether it has called hvd.init(), so that its notes tell all there is to tell."""
+        return "joining" in self.notes.get(rank, ())
 
-        A rank that dies by a signal takes peers along, and their reports may arrive before its own.
+    def failed_by_itself(self) -> int | None:
+        """The rank that failed first, and neither followed others nor was told to end.
+
+        Ranks that write no notes follow unseen: one that died by a signal has then failed before them.
         """
-        failed = [rank for rank, end in self.ends.items() if not end.is_success() and not end.told]
+        failed = [rank for rank, end in self.ends.items() if not (end.is_success() or end.told)]
+        failed = [rank for rank in failed if not (rank in self._follows or self._is_aborted(rank))]
+        if not failed or self.has_joined(failed[0]):
+            return next(iter(failed), None)
         by_signal = [rank for rank in failed if self.ends[rank].signal_number not in (0, *_POLITE)]
-        return next(iter(by_signal or failed), None)
+        return (by_signal or failed)[0]
+
+    def _is_aborted(self, rank: int) -> bool:
+        return self.ends[rank].code == _MPI_ABORT and self.has_joined(rank)
+
+    def _is_follower(self, rank: int) -> bool:
+        """Who has left, and waited in MPI_Finalize when MPI aborted it, follows nobody."""
+        return rank in self._follows or (self._is_aborted(rank) and rank not in self._left)
+
+    def is_ended_by_mpirun(self) -> bool:
+        """Whether ranks were told to end, and not by us: mpirun has seen a failure, and will name it."""
+        return not self.is_over and any(end.told for end in self.ends.values())
+
+    def has_settled(self) -> bool:
+        """Whether there is nothing to wait for that would tell who is to blame."""
+        if len(self.ends) == self.ranks:
+            return True
+        return self.failed_by_itself() is not None and not self.is_ended_by_mpirun()
+
+    def culprit(self) -> int | None:
+        """The rank that is to blame, if one is."""
+        return self._blamed()[0]
+
+    def _blamed(self) -> tuple[int | None, str]:
+        """(rank, what it did); (None, "") when nobody is to blame."""
+        for rank, number in self._stopped.items():
+            return rank, f"was stopped by signal {number} ({signal_name(number)}), and others waited for it"
+        for rank, number in self.unreported.items():
+            if rank in self.hosts and rank not in self.ends:
+                above = f"horovodrun's process above it was killed by signal {number} ({signal_name(number)})"
+                return rank, f"did not report how it ended: {above}"
+        by_itself = self.failed_by_itself()
+        if by_itself is not None:
+            return by_itself, str(self.ends[by_itself])
+        followers = [rank for rank in self.ends if self._is_follower(rank) and not self.ends[rank].told]
+        for rank, deed in (*self._absent(), *self._deserters(followers), *self._accused(followers)):
+            return rank, deed
+        return (followers[0], str(self.ends[followers[0]])) if followers else (None, "")
+
+    def _absent(self) -> Iterator[tuple[int, str]]:
+        for rank, host in sorted(self.hosts.items()):
+            if host in self.lost and rank not in self.ends:
+                verb = "was" if len(self._lost_with(rank)) == 1 else "were"
+                yield rank, f"{verb} lost: that host, or the network to it, has failed"
+
+    def _deserters(self, followers: list[int]) -> Iterator[tuple[int, str]]:
+        for rank in self._left:
+            if rank not in followers and self._has_deserted(rank, bool(followers)):
+                yield rank, self._how_it_left(rank)
+
+    def _accused(self, followers: list[int]) -> Iterator[tuple[int, str]]:
+        for follower in followers:
+            whom, why = self._follows.get(follower, ((), ""))
+            for rank in whom:
+                if rank not in followers:
+                    yield rank, f"did not go on (rank {follower} says: {why})"
+
+    def _has_deserted(self, rank: int, has_followers: bool) -> bool:
+        """Whether others waited for a rank that ended with code 0."""
+        if has_followers or (self._waiting_for_start() and not self.has_joined(rank)):
+            return True
+        # By os._exit(0), say: mpirun ends the others then.
+        return self.has_joined(rank) and "leaving" not in self.notes[rank]
+
+    def _how_it_left(self, rank: int) -> str:
+        waiting = self._waiting_for_start()
+        if waiting and not self.has_joined(rank):
+            return f"ended with code 0 before hvd.init(), and {_listed(waiting)} cannot begin without it"
+        with_code = " with code 0" if self.ends.get(rank, End()).code == 0 else ""
+        return f"ended{with_code} before the others were done with it"
+
+    def _waiting_for_start(self) -> list[int]:
+        """The ranks that are in hvd.init()."""
+        return sorted(rank for rank, words in self.notes.items() if words & _JOINING == {"joining"})
+
+    def waits_in_vain(self) -> float:
+        """Seconds to give the ranks in hvd.init(), as another has ended without it, or is stopped; or 0."""
+        waiting = self._waiting_for_start()
+        if waiting and any(not self.has_joined(rank) for rank in self._left):
+            return VAIN_WAIT
+        is_stopped = any("joined" not in self.notes.get(rank, ()) for rank in self._stopped)
+        return STOPPED_WAIT if is_stopped and set(waiting) - set(self._stopped) else 0.0
 
     def named(self, rank: int) -> str:
         return f"rank {rank} on host {self.hosts.get(rank, 'unknown')}"
+
+    def _lost_with(self, rank: int) -> list[int]:
+        """This rank; with the others of its host, if that was lost."""
+        host = self.hosts.get(rank)
+        if host not in self.lost or rank in self.ends:
+            return [rank]
+        return [one for one, name in sorted(self.hosts.items()) if name == host and one not in self.ends]
 
     def missing_start(self) -> str:
         return _listed([rank for rank in range(self.ranks) if rank not in self.hosts])
@@ -84,10 +237,16 @@ class Outcome:
         """horovodrun's exit code, and the sentence that explains it ("" for success)."""
         if self.is_success():
             return 0, ""
-        culprit = self.culprit()
+        culprit, deed = self._blamed()
         if culprit is not None:
             others = "; the other ranks were ended" if self.ranks > 1 else ""
-            return self.ends[culprit].exit_code(), f"{self.named(culprit)} {self.ends[culprit]}{others}"
+            end = self.ends.get(culprit, End())
+            where = f"on host {self.hosts.get(culprit, 'unknown')}"
+            code = 0 if end.told else end.exit_code()
+            return code or 1, f"{_listed(self._lost_with(culprit))} {where} {deed}{others}"
+        if self.lost:
+            hosts = ", ".join(sorted(self.lost))
+            return 1, f"host {hosts} was lost before its ranks began; all ranks were ended"
         code = mpirun_code if 0 < mpirun_code < 256 else 1
         ended = f"mpirun {End(max(mpirun_code, 0), max(-mpirun_code, 0))}"
         if not self.hosts:

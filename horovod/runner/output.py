@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from horovod.runner import rank as wrapper
+from horovod.runner import cells
 from horovod.runner.errors import LaunchError
+from horovod.runner.streams import Sink
 
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)")
 
@@ -26,7 +26,7 @@ class Decoder:
     """Splits a stream into cells and what is none: mpirun's own messages. The format: `rank`."""
 
     def __init__(self, nonce: str) -> None:
-        self._magic = wrapper.magic(nonce)
+        self._magic = cells.magic(nonce)
         self._head = re.compile(re.escape(self._magic) + rb"(\d{7})([OERV])(\d{3})")
         self._buffer = b""
 
@@ -42,10 +42,10 @@ class Decoder:
                 parts.append(buffer[at:start])
                 at = start
                 continue
-            if len(buffer) - at < wrapper.CELL_SIZE:
+            if len(buffer) - at < cells.CELL_SIZE:
                 break  # the rest has not arrived yet
             cell = self._cell(buffer, at)
-            taken = wrapper.CELL_SIZE if cell else len(self._magic)
+            taken = cells.CELL_SIZE if cell else len(self._magic)
             parts.append(cell or buffer[at : at + taken])
             at += taken
         self._buffer = buffer[at:]
@@ -63,17 +63,17 @@ class Decoder:
     def _cell(self, buffer: bytes, at: int) -> Cell | None:
         """The cell that begins there; None when something tore it apart."""
         head = self._head.match(buffer, at)
-        if head is None or buffer[at + wrapper.CELL_SIZE - 1] != ord("\n"):
+        if head is None or buffer[at + cells.CELL_SIZE - 1] != ord("\n"):
             return None
         payload = buffer[head.end() : head.end() + int(head[3])]
-        return Cell(int(head[1]), head[2], wrapper.exchanged(payload))
+        return Cell(int(head[1]), head[2], cells.exchanged(payload))
 
 
 class RankOutput:
     """Shows what ranks write as `[rank]<stdout>:line`; writes it to files as it is, when a folder is given.
 
     Bytes are passed on unchanged, whatever their encoding. A carriage return ends a line too, so that
-    progress bars move.
+    progress bars move. OutputError, once for each stream or file, when it cannot be written any more.
     """
 
     def __init__(
@@ -84,13 +84,15 @@ class RankOutput:
         folder: str | None = None,
         timestamps: bool = False,
     ) -> None:
-        self._streams = {wrapper.OUTPUT: stdout, wrapper.ERROR: stderr}
-        self._names = {wrapper.OUTPUT: "stdout", wrapper.ERROR: "stderr"}
+        self._streams = {
+            cells.OUTPUT: Sink("standard output", stdout),
+            cells.ERROR: Sink("standard error", stderr),
+        }
+        self._names = {cells.OUTPUT: "stdout", cells.ERROR: "stderr"}
         self._timestamps = timestamps
         self._unfinished: dict[tuple[int, bytes], list[bytes]] = {}
         self._after_return: set[tuple[int, bytes]] = set()
-        self._files: dict[tuple[int, bytes], BinaryIO] = {}
-        self._open = ExitStack()
+        self._files: dict[tuple[int, bytes], Sink] = {}
         if folder is not None:
             self._open_files(Path(folder), ranks)
 
@@ -101,16 +103,17 @@ class RankOutput:
                 own = folder / f"rank.{rank:0{width}}"
                 own.mkdir(parents=True, exist_ok=True)
                 for kind, name in self._names.items():
-                    self._files[rank, kind] = self._open.enter_context((own / name).open("wb"))
+                    self._files[rank, kind] = Sink(str(own / name), (own / name).open("wb"))
         except OSError as error:
-            self._open.close()
+            for file in self._files.values():
+                file.close()
             raise LaunchError(f"--output-filename {folder}: {error}") from None
 
     def write(self, rank: int, kind: bytes, data: bytes) -> None:
         key = (rank, kind)
         if key in self._files:
             self._files[key].write(data)
-            self._files[key].flush()
+            self._files[key].flush()  # what is not on the disk when it fails has not been said
         if key in self._after_return and data:
             self._after_return.discard(key)
             if data.startswith(b"\n"):  # the second half of a \r\n that was torn apart
@@ -135,6 +138,11 @@ class RankOutput:
         if data:
             self._streams[kind].write(data)
 
+    def pass_on(self, kind: bytes, data: bytes) -> None:
+        """Show what is no rank's, as it is."""
+        self._show(kind, data)
+        self._streams[kind].flush()
+
     def flush(self) -> None:
         for stream in self._streams.values():
             stream.flush()
@@ -145,4 +153,5 @@ class RankOutput:
             self._show(kind, self._prefixed(rank, kind, b"".join(parts)) + b"\n")
         self._unfinished.clear()
         self.flush()
-        self._open.close()
+        for file in self._files.values():
+            file.close()

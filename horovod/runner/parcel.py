@@ -35,10 +35,17 @@ def packed(key: bytes, header: dict[str, Any], function: bytes) -> bytes:
 
 
 def unpacked(parcel: bytes) -> tuple[bytes, dict[str, Any], memoryview]:
-    """(key, header, pickled function)."""
+    """(key, header, pickled function). ValueError for what `packed` does not make."""
     start = KEY_SIZE + 8
     end = start + int.from_bytes(parcel[KEY_SIZE:start], "big")
-    return parcel[:KEY_SIZE], json.loads(parcel[start:end]), memoryview(parcel)[end:]
+    try:
+        header = json.loads(parcel[start:end])
+    except (ValueError, RecursionError):
+        header = None
+    path = header.get("path") if isinstance(header, dict) else None
+    if end > len(parcel) or not isinstance(path, list) or not all(isinstance(folder, str) for folder in path):
+        raise ValueError(f"the parcel of {len(parcel)} bytes is damaged; start the job again")
+    return parcel[:KEY_SIZE], header, memoryview(parcel)[end:]
 
 
 def signature(key: bytes, rank: int, kind: bytes, body: bytes | memoryview) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,18 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from horovod.runner import command_line, hosts, slurm
+from horovod.common import listeners
+from horovod.runner import command_line, daemon_agent, forwarding, hosts, slurm
 from horovod.runner import rank as wrapper
 from horovod.runner.errors import LaunchError
+from horovod.runner.forwarding import Forwarding
 from horovod.runner.host_cache import HostCache, default_folder
 from horovod.runner.hosts import Host, is_local
-from horovod.runner.launchers.job import Job, forwarded_variables
+from horovod.runner.launchers.job import Job
 from horovod.runner.networks import Choice
 from horovod.runner.remote_hosts import HERE, Preparation, Prepared
-from horovod.runner.shell import Shell, shell_for
+from horovod.runner.shell import Shell, Srun, Ssh, shell_for
 
 # Another way than ssh to start mpirun's daemons was asked for: then hosts need not answer ssh.
 _OTHER_AGENTS = ("plm_ssh_agent", "plm_rsh_agent", "-bootstrap", "-launcher")
+_SHARED_BY_RANK = 32 << 20  # bytes: Open MPI's 16 MiB, and ours
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,30 @@ class Place:
             return Prepared(Choice(wanted, wanted[:1], interfaces=names))
         cache = None if values.get("disable_cache") else HostCache(default_folder())
         return Preparation(self.shell, cache).prepare(self.names(), wanted)
+
+    def forwarding(self, values: Mapping[str, Any], environment: Mapping[str, str]) -> Forwarding:
+        """What of the environment mpirun itself sends to the other hosts, and what they do not get."""
+        if isinstance(self.shell, Ssh) or not self.others():
+            return Forwarding()
+        arguments = _words(values, "mpi_args")
+        if isinstance(self.shell, Srun):
+            return forwarding.through_srun(environment, arguments)
+        return forwarding.through_nothing(
+            environment, arguments, "--mpi-args or the environment name another way than ssh to start ranks"
+        )
+
+    def daemon_agent(self) -> tuple[str, ...]:
+        """What mpirun starts its daemons with, in the place of ssh. LaunchError where it could not."""
+        words = (sys.executable, "-I", "-S", daemon_agent.__file__)
+        if not isinstance(self.shell, Ssh):
+            return ()
+        if any(character.isspace() or character in ":'\"\\" for character in "".join(words)):
+            raise LaunchError(
+                f"{sys.executable} and {daemon_agent.__file__}: mpirun splits such paths at blanks and "
+                "colons, so ranks cannot be started on other hosts; install the environment at a path "
+                "without them"
+            )
+        return words
 
 
 def place_of(values: Mapping[str, Any], environment: Mapping[str, str]) -> Place:
@@ -95,7 +123,7 @@ def job_of(
         ranks=place.ranks,
         hosts=place.hosts,
         rank_command=(*start_rank, *command),
-        variables=forwarded_variables(list(environment)),
+        variables=place.forwarding(values, environment).open,
         session_directory=run.session_directory,
         network_interfaces=choice.networks,
         daemon_interfaces=choice.daemon_networks,
@@ -106,7 +134,23 @@ def job_of(
         more_arguments=tuple(_words(values, "mpi_args")),
         fabric=has_fabric(),
         tcp=values.get("tcp", False),
+        agent=place.daemon_agent(),
+        memory=not place.others() and has_memory_for(place.ranks),
     )
+
+
+def listening_environment(place: Place, choice: Choice, verbose: bool = False) -> dict[str, str]:
+    """On which networks ranks and mpirun's daemons may listen; all where none could be chosen.
+
+    `verbose`: say where the system does not let them be kept to these.
+    """
+    among = (",".join(choice.networks), ",".join(choice.daemon_networks))
+    ranks, daemons = (
+        among[0] if len(place.names()) > 1 else listeners.LOOPBACK,
+        among[1] if place.others() else listeners.LOOPBACK,
+    )
+    told = {listeners.RANKS_VARIABLE: ranks, listeners.DAEMONS_VARIABLE: daemons}
+    return {**told, daemon_agent.VERBOSE_VARIABLE: "1"} if verbose else told
 
 
 def nccl_environment(
@@ -124,6 +168,15 @@ def _words(values: Mapping[str, Any], name: str) -> list[str]:
         return shlex.split(values.get(name, ""))
     except ValueError as error:
         raise LaunchError(f"--{name.replace('_', '-')} {values[name]}: {error}") from None
+
+
+def has_memory_for(ranks: int, folder: str = "/dev/shm") -> bool:
+    """Whether Open MPI's shared memory has room for the ranks of this host; TCP takes its place otherwise."""
+    try:
+        space = os.statvfs(folder)
+    except OSError:
+        return False
+    return space.f_bavail * space.f_frsize >= ranks * _SHARED_BY_RANK
 
 
 def has_fabric() -> bool:

@@ -49,17 +49,40 @@ class _Unreachable(Exception):
 
 def describe(hosts: Sequence[str], shell: Shell) -> dict[str, Any]:
     """host -> what its agent says of it. LaunchError: one sentence that names every host that failed."""
-    return _on_each(hosts, lambda host: _ask(shell, host, ["describe"]), f"by {shell}")
+
+    def ask(host: str) -> Any:
+        record = _ask(shell, host, ["describe"])
+        _understood(description, record)
+        return record
+
+    return _on_each(hosts, ask, f"by {shell}")
 
 
-def description(record: Mapping[str, Any]) -> Description:
-    """A host's answer as what `networks` works with."""
-    return Description(
-        tuple((str(name), IPv4Interface(address)) for name, address, _ in record["addresses"]),
-        _ipv4(record["at"]),
-        _ipv4(record["from"]),
-        {str(name): int(speed) for name, _, speed in record["addresses"]},
-    )
+def description(record: Any) -> Description:
+    """A host's answer as what `networks` works with. ValueError when it is something else."""
+    try:
+        return Description(
+            tuple((str(name), IPv4Interface(str(address))) for name, address, _ in record["addresses"]),
+            _ipv4(record["at"]),
+            _ipv4(record["from"]),
+            {str(name): int(speed) for name, _, speed in record["addresses"]},
+        )
+    except (TypeError, LookupError, AttributeError, OverflowError) as error:
+        raise ValueError(f"no description of a host: {error}") from None
+
+
+def addresses_in(answer: Any) -> list[IPv4Address]:
+    """ValueError when it is something else than a list of addresses."""
+    if not isinstance(answer, list):
+        raise ValueError(f"no list of addresses: {answer!r:.80}")
+    return [IPv4Address(str(text)) for text in answer]
+
+
+def port_in(answer: Any) -> int:
+    """ValueError when it is something else than the number of a port, or 0."""
+    if not isinstance(answer, int) or not 0 <= answer < 65536:
+        raise ValueError(f"no port: {answer!r:.80}")
+    return answer
 
 
 def unreached(targets: Mapping[str, Sequence[IPv4Address]], shell: Shell) -> dict[str, list[IPv4Address]]:
@@ -70,15 +93,18 @@ def unreached(targets: Mapping[str, Sequence[IPv4Address]], shell: Shell) -> dic
         words = [str(address) for address in targets[host]]
         if not host:
             return [IPv4Address(text) for text in host_agent.unreachable(port, REACH_SECONDS, words)]
-        answer = _ask(shell, host, ["reach", str(port), str(REACH_SECONDS), *words])
-        return [IPv4Address(text) for text in answer]
+        return _understood(addresses_in, _ask(shell, host, ["reach", str(port), str(REACH_SECONDS), *words]))
 
     return _on_each(list(targets), ask, f"by {shell}")
 
 
 def free_port(host: str, wanted: int, shell: Shell) -> int:
     """A port that is free on that host, see `host_agent.free_port`; 0 for none."""
-    return int(_on_each([host], lambda name: _ask(shell, name, ["port", str(wanted)]), f"by {shell}")[host])
+
+    def ask(name: str) -> int:
+        return _understood(port_in, _ask(shell, name, ["port", str(wanted)]))
+
+    return _on_each([host], ask, f"by {shell}")[host]
 
 
 def agent_command(shell: Shell, host: str, arguments: Sequence[str]) -> list[str]:
@@ -116,6 +142,15 @@ def _ask(shell: Shell, host: str, arguments: Sequence[str]) -> Any:
             time.sleep(0.5)
 
 
+def _understood(reading: Callable[[Any], T], answer: Any) -> T:
+    try:
+        return reading(answer)
+    except ValueError as error:
+        raise _Unreachable(
+            f"its answer is not understood, {error}: install the same version of horovod there"
+        ) from None
+
+
 def _ask_once(shell: Shell, host: str, arguments: Sequence[str]) -> Any:
     try:
         done = subprocess.run(
@@ -128,7 +163,7 @@ def _ask_once(shell: Shell, host: str, arguments: Sequence[str]) -> Any:
         )
     except subprocess.TimeoutExpired:
         raise _Unreachable(f"no answer within {3 * CONNECT_TIMEOUT} s of logging in") from None
-    if done.returncode == 0 and (answer := host_agent.answer_in(done.stdout)) is not None:
+    if done.returncode == 0 and (answer := _understood(host_agent.answer_in, done.stdout)) is not None:
         return answer
     raise explained(host, done.returncode, done.stderr.decode(errors="replace"))
 

@@ -5,137 +5,50 @@ so that it costs some 20 ms. It exists because neither mpirun's exit code (0 whe
 says reliably how ranks ended, and because no two MPIs tag output alike, or keep lines of different ranks
 apart.
 
-Everything goes through standard error, where every mpirun we know (Open MPI 4 and 5, MPICH, Intel MPI) keeps
-a pipe and passes on what it read, in blocks of at most 4 or 64 KiB, in order per rank. Standard output would
-not do: Open MPI puts a terminal there, which splits anywhere. Blocks of different ranks alternate, so a line
-may be torn apart. A cell is not: cells have 512 bytes, and at most 4096 bytes are written at once, which a
-pipe takes as a whole (PIPE_BUF); so every block that is read is a whole number of cells.
+Everything goes through standard error, in cells (see `cells`).
 
-    cell   := magic rank:7 digits  kind:1  length:3 digits  payload  spaces up to 511 bytes  newline
-    magic  := 0x02 "hvd" NONCE                   NONCE: 12 hexadecimal digits, fresh for each job
-    kind   := "O" (standard output) | "E" (standard error) | "R" (report) | "V" (value: see `function_rank`)
-    report := "started" host pid | "ended" code told | "killed" signal told | "refused" code reason...
-
-`told` is 1 when this rank had been told to end (SIGTERM and the like) before it did: then it is not the
-culprit. In payloads the bytes 0x0A (newline) and 0x1E are exchanged, because Open MPI 5 spends a buffer of
-4 KiB and a write of its own on every line that it passes on.
-
-The rank's end is the end of what it started: processes that it left behind are ended too.
+The rank's end is the end of what it started: processes that it left behind are ended too. After a failure the
+wrapper stays until it is told to end, or for PATIENCE: mpirun ends all ranks as soon as one of them is gone,
+and whoever failed first may have no word out by then.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import sys
 import time
 
-CELL_SIZE = 512
-BLOCK_SIZE = 4096  # PIPE_BUF of Linux: written as a whole
+if __name__ == "__main__":  # by its path, and isolated: nothing leads to this package
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+from horovod.common.notes import VARIABLE as NOTES_VARIABLE
+from horovod.runner.cells import BLOCK_SIZE, CELL_SIZE, ERROR, OUTPUT, REPORT, VALUE, cells, header_size
+from horovod.runner.daemon_link import DaemonLink
+from horovod.runner.processes import (
+    adopt_orphans,
+    end_descendants,
+    end_with_parent,
+    send,
+)
+from horovod.runner.rank_input import RankInput
+
 MOST_PER_SECOND = 32e6  # bytes; an mpirun that always has something to read neither writes nor heeds signals
-OUTPUT, ERROR, REPORT, VALUE = b"O", b"E", b"R", b"V"
+_MEMORY = "memory "
+_NOTES = b"N"  # what comes in the pipe of notes: each is passed on as a report
 # For ranks that run a function: the name of its parcel, and the descriptor that its value is written to.
 PARCEL_VARIABLE, VALUE_VARIABLE = "HOROVOD_RUN_PARCEL", "HOROVOD_RUN_VALUE"
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
+SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 LOCAL_SIZE_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+LOCAL_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 GRACE = 3.0  # seconds between telling a process to end and killing it
+PATIENCE = 5.0  # seconds that the wrapper of a rank that failed waits to be told to end
+BEAT = 1.0  # seconds between two signs of life of a host
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # what a shell answers
-
-_EXCHANGE = bytes.maketrans(b"\n\x1e", b"\x1e\n")
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-
-
-def magic(nonce: str) -> bytes:
-    return b"\x02hvd" + nonce.encode()
-
-
-def header_size(nonce: str) -> int:
-    return len(magic(nonce)) + 7 + 1 + 3
-
-
-def exchanged(payload: bytes) -> bytes:
-    """With newlines exchanged as cells have them; its own inverse."""
-    return payload.translate(_EXCHANGE)
-
-
-def cells(nonce: str, rank: int, kind: bytes, payload: bytes) -> bytes:
-    """The payload as a whole number of cells."""
-    capacity = CELL_SIZE - 1 - header_size(nonce)
-    head = magic(nonce) + b"%07d" % rank + kind
-    payload = exchanged(payload)
-    parts = (payload[start : start + capacity] for start in range(0, len(payload), capacity))
-    return b"".join((head + b"%03d" % len(part) + part).ljust(CELL_SIZE - 1) + b"\n" for part in parts)
-
-
-def process_control(option: int, value: int) -> None:
-    """prctl(2). Where it is missing (not Linux) processes that outlive their parent are not ended for us."""
-    import ctypes
-
-    if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), f"prctl({option}, {value}) failed")
-
-
-def adopt_orphans() -> None:
-    """From now on, descendants whose parent ends become children of this process."""
-    process_control(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def end_with_parent(signal_number: int) -> None:
-    """Have the kernel send this signal to this process when its parent ends."""
-    process_control(_PR_SET_PDEATHSIG, signal_number)
-
-
-def children() -> list[int]:
-    """Process ids of this process' children that still run."""
-    mine, found = os.getpid(), []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    state, parent = file.read().rpartition(b")")[2].split()[:2]
-            except OSError:
-                continue  # it ended while we looked
-            if int(parent) == mine and state != b"Z":
-                found.append(int(name))
-    return found
-
-
-def end_descendants(patience: float = 0.5, spare: frozenset[int] = frozenset()) -> None:
-    """Wait for our children's end (but not `spare`), then SIGTERM, then SIGKILL. Needs adopt_orphans()."""
-    for signal_number in (None, signal.SIGTERM, signal.SIGKILL):
-        deadline = time.monotonic() + patience
-        left = set(children()) - spare
-        for pid in left:
-            if signal_number is not None:
-                send(pid, signal_number)
-        while left and time.monotonic() < deadline:
-            reap()
-            time.sleep(0.01)
-            left = set(children()) - spare
-        if not left:
-            return
-
-
-def send(pid: int, signal_number: int) -> bool:
-    """Send a signal; False when the process has ended already."""
-    try:
-        os.kill(pid, signal_number)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def reap() -> int:
-    """Take leave of children that ended; returns how many."""
-    count = 0
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            count += 1
-    except ChildProcessError:
-        return count
-    return count
 
 
 def place_among_ranks() -> tuple[int, int]:
@@ -148,17 +61,33 @@ def place_among_ranks() -> tuple[int, int]:
     return int(rank), int(next((os.environ[n] for n in LOCAL_SIZE_VARIABLES if n in os.environ), 0))
 
 
-class Rank:
-    """One rank: its child, the two pipes the child writes to, and whether it has been told to end."""
+def speaks_for_its_host() -> bool:
+    """Whether this rank gives its host's signs of life: the first there, where a job has several hosts."""
+    size, local_size, local_rank = (
+        int(next((os.environ[name] for name in names if name in os.environ), -1))
+        for names in (SIZE_VARIABLES, LOCAL_SIZE_VARIABLES, LOCAL_RANK_VARIABLES)
+    )
+    return local_rank == 0 and 0 < local_size < size
 
-    def __init__(self, nonce: str, rank: int) -> None:
+
+class Rank:
+    """One rank: its child, the pipes between them, and whether it has been told to end."""
+
+    def __init__(self, nonce: str, rank: int, has_beat: bool = False) -> None:
         self.nonce = nonce
         self.rank = rank
+        self.beat_at = time.monotonic() if has_beat else float("inf")
+        self._link = DaemonLink()
+        self._parent = os.getppid()
         self.child = 0
         self.told = False
         self.kill_at: float | None = None
         self.wake, self._wake_end = os.pipe()
         self.pipes: dict[int, bytes] = {}  # file descriptor -> kind
+        self.input: RankInput | None = None  # rank 0 only
+        self._notes = b""  # the beginning of a line
+        self._memory: list[str] = []  # files of memory that the ranks of this host share
+        self._took = 0  # as was reported last
 
     def write(self, kind: bytes, payload: bytes) -> None:
         block = cells(self.nonce, self.rank, kind, payload)
@@ -181,20 +110,27 @@ class Rank:
     def start(self, directory: str, command: list[str]) -> str:
         """Start the child; returns why it could not be started, or ""."""
         (out, out_end), (err, err_end), (failure, failure_end) = os.pipe(), os.pipe(), os.pipe()
-        value, value_end = os.pipe()
+        (value, value_end), (notes, notes_end) = os.pipe(), os.pipe()
+        status = os.fstat(notes_end)
+        os.environ[NOTES_VARIABLE] = f"{notes_end}:{status.st_dev}:{status.st_ino}"
+        os.set_inheritable(notes_end, True)
+        stdin, stdin_end = os.pipe() if self.rank == 0 else (0, -1)
         if PARCEL_VARIABLE in os.environ:
             os.environ[VALUE_VARIABLE] = str(value_end)
             os.set_inheritable(value_end, True)
         self.child = os.fork()
         if self.child == 0:
-            self._become(directory, command, (out_end, err_end), failure_end)
-        for descriptor in (out_end, err_end, failure_end, value_end):
+            self._become(directory, command, (stdin, out_end, err_end), failure_end)
+        for descriptor in (out_end, err_end, failure_end, value_end, notes_end):
             os.close(descriptor)
-        self.pipes = {out: OUTPUT, err: ERROR, value: VALUE}
+        self.pipes = {out: OUTPUT, err: ERROR, value: VALUE, notes: _NOTES}
+        if self.rank == 0:
+            os.close(stdin)
+            self.input = RankInput(0, stdin_end)
         with open(failure, "rb") as file:  # closed by a successful exec
             return file.read().decode(errors="replace")
 
-    def _become(self, directory: str, command: list[str], output: tuple[int, int], failure: int) -> None:
+    def _become(self, directory: str, command: list[str], streams: tuple[int, ...], failure: int) -> None:
         """In the child: turn into the command, or write why not to `failure`. Does not return."""
         code = NOT_FOUND
         try:
@@ -207,8 +143,8 @@ class Rank:
             ):  # a function needs no shared folder
                 os.chdir(directory)
             what = f"the command {command[0]} was not found (PATH is {os.environ.get('PATH', 'empty')})"
-            os.dup2(output[0], 1)
-            os.dup2(output[1], 2)
+            for standard, descriptor in enumerate(streams):
+                os.dup2(descriptor, standard)
             os.execvp(command[0], command)
         except PermissionError:
             code = NOT_EXECUTABLE
@@ -220,31 +156,84 @@ class Rank:
             os._exit(code)  # of a copy of this wrapper that is no user's process: no exec took place
 
     def follow(self) -> int:
-        """Pass output on until the child has ended; returns its wait status."""
+        """Pass output and input on until the child has ended; returns its wait status."""
         poll = select.poll()
-        for descriptor in (self.wake, *self.pipes):
+        for descriptor in (self.wake, *self.pipes, *((self.input.source,) if self.input else ())):
             poll.register(descriptor, select.POLLIN)
         status: int | None = None
         while status is None:
             if self.kill_at is not None and time.monotonic() > self.kill_at:
                 send(self.child, signal.SIGKILL)
-            for descriptor, _ in poll.poll(None if self.kill_at is None else 100):
+            if self.input is not None and self.input.is_waiting():
+                poll.register(self.input.target, select.POLLOUT)
+            for descriptor, _ in poll.poll(self._milliseconds()):
                 if descriptor == self.wake:
                     status = self._heed_signals()
-                elif not self._pass_on(descriptor):
+                elif descriptor in self.pipes:
+                    if not self._pass_on(descriptor):
+                        poll.unregister(descriptor)
+                elif not self._pass_in(descriptor):
                     poll.unregister(descriptor)
+            self._give_sign_of_life()
         return status
+
+    def _milliseconds(self) -> int | None:
+        """Until something is to be done that no descriptor announces."""
+        if self.kill_at is not None:
+            return 100
+        left = self.beat_at - time.monotonic()
+        return None if left == float("inf") else max(0, int(1e3 * left) + 1)
+
+    def _give_sign_of_life(self) -> None:
+        if time.monotonic() >= self.beat_at:
+            self.report("alive")
+            self._link.look()
+            self.beat_at = time.monotonic() + BEAT
+
+    def _pass_in(self, descriptor: int) -> bool:
+        """Standard input of the command, or room for it; False when that descriptor is to be left alone."""
+        assert self.input is not None
+        if descriptor == self.input.source:
+            goes_on = self.input.receive()
+        else:
+            self.input.give()
+            goes_on = False  # until something waits again
+        if self.input.target < 0 and self._took >= 0:
+            self._took = -1
+            self.report("took -1")
+        elif self.input.taken > self._took >= 0 and not self.input.is_waiting():
+            self._took = self.input.taken
+            self.report(f"took {self._took}")
+        return goes_on
+
+    def wait_to_be_told(self) -> None:
+        """After a failure: leave the others' fate to horovodrun, for a while."""
+        deadline = time.monotonic() + PATIENCE
+        while not self.told and (left := deadline - time.monotonic()) > 0:
+            if select.select([self.wake], [], [], min(left, BEAT))[0]:
+                self.told = any(number in FORWARDED for number in os.read(self.wake, 64))
+            self._give_sign_of_life()
 
     def _heed_signals(self) -> int | None:
         """Do what the signals say; returns the child's wait status if it has ended."""
         status = None
         for number in os.read(self.wake, 64):
-            if number == signal.SIGCHLD and status is None:
-                pid, waited = os.waitpid(self.child, os.WNOHANG)
-                status = waited if pid else None
+            if number == signal.SIGCHLD:
+                status = self._child_status() if status is None else status
             elif number != signal.SIGCHLD:
                 self.tell(number)  # also when the child was told beside us, and has ended of it already
         return status
+
+    def _child_status(self) -> int | None:
+        """The child's wait status if it has ended. That it was stopped, or goes on, is reported."""
+        while True:
+            pid, status = os.waitpid(self.child, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            if pid and os.WIFSTOPPED(status):
+                self.report(f"stopped {os.WSTOPSIG(status)}")
+            elif pid and os.WIFCONTINUED(status):
+                self.report("continued")
+            else:
+                return status if pid else None
 
     def tell(self, signal_number: int) -> None:
         """Pass on what we were told. mpirun tells the whole process group, so the child may hear it twice."""
@@ -254,12 +243,28 @@ class Rank:
 
     def _pass_on(self, descriptor: int) -> bool:
         data = os.read(descriptor, 65536)
-        if data:
+        if data and self.pipes[descriptor] == _NOTES:
+            *lines, self._notes = (self._notes + data).split(b"\n")
+            for line in map(os.fsdecode, lines):
+                if line.startswith(_MEMORY):
+                    self._memory.append(line.removeprefix(_MEMORY))
+                else:
+                    self.report(f"note {line}")
+        elif data:
             self.write(self.pipes[descriptor], data)
         else:
             del self.pipes[descriptor]
             os.close(descriptor)
         return bool(data)
+
+    def clean_up(self) -> None:
+        """What mpirun does not do when it was killed, nor its daemon when it is cut off."""
+        if os.getppid() != self._parent:
+            for path in self._memory:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+        if self.beat_at != float("inf"):
+            self._link.look_from_aside()
 
     def drain(self) -> None:
         """What is in the pipes now. They may never end: a process that the rank left behind may hold them."""
@@ -273,7 +278,7 @@ def run(nonce: str, directory: str, command: list[str]) -> int:
     if local_size > len(os.sched_getaffinity(0)):
         # Read by Open MPI only. A rank that waits must let another one work: 0.85 s instead of 12 s.
         os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
-    this = Rank(nonce, rank)
+    this = Rank(nonce, rank, speaks_for_its_host())
     this.listen_to_signals()
     end_with_parent(signal.SIGTERM)
     adopt_orphans()
@@ -289,9 +294,13 @@ def run(nonce: str, directory: str, command: list[str]) -> int:
         this.report(f"killed {-code} {this.told:d}" if code < 0 else f"ended {code} {this.told:d}")
         end_descendants()
         this.drain()
+        if code != 0:
+            this.wait_to_be_told()
+        this.clean_up()
     except BrokenPipeError:  # mpirun is gone, and nobody hears us
         send(this.child, signal.SIGKILL)
         end_descendants()
+        this.clean_up()
         return 1
     return 128 - code if code < 0 else code
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
+from typing import Any
 
 from horovod.runner import host_agent, host_cache, networks, preflight
 from horovod.runner.errors import LaunchError
@@ -54,7 +55,7 @@ class Preparation:
 
     def _describe(self, hosts: Sequence[str]) -> dict[str, Description]:
         keys = {host: self._key("describe", host) for host in hosts}
-        records = {host: self._cache.find(key) for host, key in keys.items()} if self._cache else {}
+        records = {host: self._remembered(key, preflight.description) for host, key in keys.items()}
         new = preflight.describe([host for host in hosts if records.get(host) is None], self._shell)
         if self._cache and new:
             self._cache.put({keys[host]: record for host, record in new.items()})
@@ -88,13 +89,21 @@ class Preparation:
     ) -> dict[str, list[IPv4Address]]:
         targets = networks.ring(list(hosts), hosts, found)
         key = self._key("reach", *(f"{host}>{','.join(map(str, to))}" for host, to in targets.items()))
-        remembered = self._cache.find(key) if self._cache else None
+        remembered = self._remembered(key, _unreached_in)
         if remembered is not None:
-            return {host: [IPv4Address(text) for text in texts] for host, texts in remembered.items()}
+            return _unreached_in(remembered)
         missed = preflight.unreached(targets, self._shell)
         if self._cache and not any(missed.values()):
             self._cache.put({key: {host: list(map(str, missing)) for host, missing in missed.items()}})
         return missed
+
+    def _remembered(self, key: str, reading: Callable[[Any], object]) -> Any:
+        """What the cache has, if it can be read; else the hosts are asked again."""
+        record = self._cache.find(key) if self._cache else None
+        try:
+            return record if record is not None and reading(record) is not None else None
+        except ValueError:
+            return None
 
     def _key(self, *about: str) -> str:
         key = " ".join(
@@ -102,6 +111,13 @@ class Preparation:
         )
         self._keys.append(key)
         return key
+
+
+def _unreached_in(record: Any) -> dict[str, list[IPv4Address]]:
+    """ValueError when it is something else than addresses by host."""
+    if not isinstance(record, dict):
+        raise ValueError(f"no addresses by host: {record!r:.80}")
+    return {host: preflight.addresses_in(texts) for host, texts in record.items()}
 
 
 def _as_wanted(hosts: Sequence[Description], wanted: Sequence[str]) -> Choice:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from horovod.common.readable import refuse_what_is_no_text
 from horovod.runner.config_file import asks_for_something
 from horovod.runner.errors import LaunchError
 from horovod.runner.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED
@@ -26,7 +27,12 @@ def merged(
                 values[option.name] = option.convert(text)
             except ValueError as error:
                 raise LaunchError(f"{option.variable}: {error}") from None
+    try:
+        refuse_what_is_no_text({**environment, **rank_environment(values)})
+    except ValueError as error:  # as every rank would say
+        raise LaunchError(str(error)) from None
     return values
+
 
 
 def rank_environment(values: Mapping[str, Any]) -> dict[str, str]:

@@ -10,7 +10,9 @@ from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import Host, checked_host
 
 _MOST_HOSTS = 100_000  # a mistyped range must not fill the memory
-_REPEATED = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+_NUMBER = "[0-9]{1,9}"  # of more digits, none is meant
+_REPEATED = re.compile(rf"({_NUMBER})(?:\(x({_NUMBER})\))?")
+_RANGE = re.compile(rf"({_NUMBER})(?:-({_NUMBER}))?")
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def allocation(environment: Mapping[str, str]) -> Allocation | None:
     cores = _counts(environment, ("SLURM_JOB_CPUS_PER_NODE", "SLURM_CPUS_ON_NODE"), len(names))
     slots = tasks or cores or [1] * len(names)
     wanted = environment.get("SLURM_NTASKS", environment.get("SLURM_NPROCS", ""))
-    if wanted and not (wanted.isascii() and wanted.isdigit() and int(wanted)):
+    if wanted and not (re.fullmatch(_NUMBER, wanted) and int(wanted)):
         raise LaunchError(f"SLURM_NTASKS is {wanted!r}, which is no number of ranks; give -np")
     return Allocation(
         tuple(map(Host, names, slots)),
@@ -67,9 +69,13 @@ def node_names(text: str) -> list[str]:
     for part in _split(text):
         for name in _expanded(part, text):
             names.append(checked_host(name, "1", f"SLURM_JOB_NODELIST {text}").name)
-            if len(names) > _MOST_HOSTS:
-                raise LaunchError(f"SLURM_JOB_NODELIST {text} names more than {_MOST_HOSTS} hosts")
+            _refuse_too_many(len(names), text)
     return names
+
+
+def _refuse_too_many(count: int, whole: str) -> None:
+    if count > _MOST_HOSTS:
+        raise LaunchError(f"SLURM_JOB_NODELIST {whole} names more than {_MOST_HOSTS} hosts")
 
 
 def _split(text: str) -> list[str]:
@@ -79,21 +85,29 @@ def _split(text: str) -> list[str]:
 
 def _expanded(part: str, whole: str) -> list[str]:
     """Every bracket of one part, the last varying fastest."""
-    head, bracket, rest = part.partition("[")
-    if not bracket:
-        return [part]
-    inside, close, tail = rest.partition("]")
-    tails = _expanded(tail, whole)
+    head, *brackets = part.split("[")
+    names = [head]
+    for bracket in brackets:
+        inside, close, between = bracket.partition("]")
+        numbers = _numbers(inside) if close else None
+        if numbers is None:
+            raise LaunchError(f"SLURM_JOB_NODELIST {whole} is not understood at {part!r}; name hosts with -H")
+        _refuse_too_many(len(names) * len(numbers), whole)
+        names = [name + number + between for name in names for number in numbers]
+    return names
+
+
+def _numbers(inside: str) -> list[str] | None:
+    """`001-003,7` as [001, 002, 003, 7], at most one more than hosts may be; None for anything else."""
     numbers: list[str] = []
     for piece in inside.split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", piece)
-        if match is None or not close:
-            raise LaunchError(f"SLURM_JOB_NODELIST {whole} is not understood at {part!r}; name hosts with -H")
-        first, last = match[1], match[2] or match[1]
-        if int(last) - int(first) > _MOST_HOSTS:
-            raise LaunchError(f"SLURM_JOB_NODELIST {whole} names more than {_MOST_HOSTS} hosts")
-        numbers += [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
-    return [head + number + tail for number in numbers for tail in tails]
+        match = _RANGE.fullmatch(piece)
+        if match is None:
+            return None
+        first, last = int(match[1]), int(match[2] or match[1])
+        last = min(last, first + _MOST_HOSTS - len(numbers))
+        numbers += [f"{number:0{len(match[1])}}" for number in range(first, last + 1)]
+    return numbers
 
 
 def _counts(environment: Mapping[str, str], variables: tuple[str, ...], hosts: int) -> list[int]:

@@ -8,23 +8,30 @@ import select
 import shlex
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from threading import Thread
 from typing import Any
 
-from horovod.runner import rank as wrapper
+from horovod.common.listeners import narrow_process
+from horovod.runner import cells, processes
+from horovod.runner.job_input import JobInput
 from horovod.runner.outcome import Outcome, signal_name
 from horovod.runner.output import Cell, Decoder, RankOutput
+from horovod.runner.signs_of_life import SignsOfLife
+from horovod.runner.streams import OutputError, WriteLimit, say
 
-AFTER_FAILURE = (
-    2.0  # seconds in which mpirun ends the others by itself; MPICH leaves ranks that never called MPI
-)
+# Seconds after the first failure: when it is known who is to blame, others get the time to say their last
+# words; else whoever is to blame may be slower than those that follow.
+AFTER_FAILURE, BEFORE_BLAMING = 0.3, 3.0
 AFTER_INTERRUPT = 1.0  # Ctrl-C reaches mpirun too: it gets time to act before it is told again
 BEFORE_KILL = 5.0
 HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 OUTPUT_CLOSED = 128 + signal.SIGPIPE
+OUTPUT_FAILED = 1
+STUCK_OUTPUT = 1.0  # seconds that a write may wait for a reader after a signal told us to end
+MANY_RANKS, BEFORE_NEWS = 64, 5.0  # so many ranks may take long to start: say so after these seconds
 # Open MPI's paragraph about a rank's exit code: ours names the rank, its host and the signal.
 _NON_ZERO = re.compile(
     rb"-{60,}\n(?:(?!-{60})[^\n]*\n)*?[^\n]*non-zero (?:status|exit code)(?:[^\n]*\n)*?-{60,}\n\s*"
@@ -55,11 +62,7 @@ class Launch:
     start_timeout: float
     verbose: bool
     spare: frozenset[int] = frozenset()  # child processes of ours that are none of the job's
-
-
-def say(text: str) -> None:
-    """A line of horovodrun's own, on standard error."""
-    print(f"horovodrun: {text}", file=sys.stderr, flush=True)
+    networks: str = ""  # that mpirun may listen on, see `listeners`; all for none
 
 
 def run(launch: Launch, output: RankOutput) -> Ending:
@@ -67,10 +70,10 @@ def run(launch: Launch, output: RankOutput) -> Ending:
     if launch.verbose:
         say(shlex.join(launch.command))
     supervision = _Supervision(launch, output)
-    wrapper.adopt_orphans()
+    processes.adopt_orphans()
     ending = supervision.run()
     # Ranks outlive mpirun for some tenths of a second, and longer if mpirun was killed.
-    wrapper.end_descendants(patience=2.0, spare=launch.spare)
+    processes.end_descendants(patience=2.0, spare=launch.spare)
     return ending
 
 
@@ -80,8 +83,14 @@ class _Supervision:
         self._output = output
         self._outcome = Outcome(launch.ranks)
         self._decoder = Decoder(launch.nonce)
-        self._start_by: float | None = time.monotonic() + launch.start_timeout
+        self._started = time.monotonic()
+        self._start_by: float | None = self._started + launch.start_timeout
+        self._news_at: float | None = self._started + BEFORE_NEWS if launch.ranks >= MANY_RANKS else None
+        self._vain_since: float | None = None
+        self._life = SignsOfLife()
+        self._input: JobInput | None = None
         self._to_send: list[tuple[float, int]] = []  # when, which signal for mpirun
+        self._was_told = False
         self._late_words = b""
         self._interrupt = 0
         self._values: dict[int, bytearray] = {}
@@ -94,43 +103,71 @@ class _Supervision:
         try:
             process = subprocess.Popen(
                 self._launch.command,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._cells_end,
                 env=self._launch.environment,
-                preexec_fn=lambda: wrapper.end_with_parent(signal.SIGTERM),
+                preexec_fn=lambda: processes.end_with_parent(signal.SIGTERM),
             )
+            Thread(target=self._narrow, args=[process.pid], daemon=True).start()
             with process:
-                self._follow(process)
-                self._drain(process)
+                try:
+                    self._follow(process)
+                    self._drain(process)
+                except BaseException:
+                    process.kill()  # or it would be waited for
+                    raise
             return self._explain(process.returncode)
         finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
             signal.set_wakeup_fd(-1)
             for descriptor in (self._wake, self._wake_end, self._cells, self._cells_end):
                 os.close(descriptor)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
 
+    def _narrow(self, mpirun: int) -> None:
+        why = narrow_process(mpirun, self._launch.networks) if self._launch.networks else ""
+        if why and self._launch.verbose:
+            say(f"mpirun listens on all networks of this host: {why}")
+
     def _listen_to_signals(self) -> dict[int, Any]:
         os.set_blocking(self._wake, False)
         os.set_blocking(self._wake_end, False)
         signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
-        before: dict[int, Any] = {number: signal.getsignal(number) for number in (*HEARD, signal.SIGCHLD)}
-        for number in before:
-            signal.signal(number, lambda *_: None)
+        woken_by = (*HEARD, signal.SIGCHLD, signal.SIGCONT)
+        before: dict[int, Any] = {number: signal.getsignal(number) for number in (*woken_by, signal.SIGALRM)}
+        for number in woken_by:
+            signal.signal(number, WriteLimit(STUCK_OUTPUT).begin if number in HEARD else lambda *_: None)
         return before
 
     def _follow(self, process: subprocess.Popen[bytes]) -> None:
         streams = self._streams(process)
-        poll = select.poll()
-        for descriptor in (self._wake, *streams):
-            poll.register(descriptor, select.POLLIN)
+        assert process.stdin is not None
+        self._input = JobInput(0, os.dup(process.stdin.fileno()))
+        process.stdin.close()
         while process.poll() is None:
-            for descriptor, _ in poll.poll(200 if self._to_send or self._start_by else None):
+            poll = select.poll()
+            for descriptor in (self._wake, *streams):
+                poll.register(descriptor, select.POLLIN)
+            for descriptor, event in self._input.wanted().items():
+                poll.register(descriptor, event)
+            for descriptor, _ in poll.poll(self._milliseconds()):
                 if descriptor == self._wake:
                     self._heed(os.read(self._wake, 64))
+                elif descriptor not in streams:
+                    self._input.go_on(descriptor)
                 elif not self._read(descriptor, streams[descriptor]):
-                    poll.unregister(descriptor)
+                    del streams[descriptor]
             self._act_in_time(process)
+        self._input.close()
+        if self._input.error:
+            say(f"warning: standard input cannot be read: {self._input.error}")
+
+    def _milliseconds(self) -> int | None:
+        if self._to_send or self._start_by or self._outcome.waits_in_vain():
+            return 200
+        return 1000 if self._life.are_expected() else None
 
     def _drain(self, process: subprocess.Popen[bytes]) -> None:
         """What is in the pipes after mpirun's end; an ssh that it left may hold them open."""
@@ -141,7 +178,8 @@ class _Supervision:
                     del streams[descriptor]
         self._pass_on(2, self._decoder.rest())
         self._guarded(self._output.finish)
-        self._guarded(sys.stderr.buffer.write, _NON_ZERO.sub(b"", self._late_words.replace(b"\0", b"")))
+        words = _NON_ZERO.sub(b"", self._late_words.replace(b"\0", b""))
+        self._guarded(self._output.pass_on, cells.ERROR, words)
 
     def _streams(self, process: subprocess.Popen[bytes]) -> dict[int, int]:
         """mpirun's output pipes, and our descriptors for them. Cells come in standard error."""
@@ -159,9 +197,9 @@ class _Supervision:
         for part in self._decoder.feed(data):
             if isinstance(part, bytes):
                 self._pass_on(target, part)
-            elif part.kind == wrapper.REPORT:
+            elif part.kind == cells.REPORT:
                 self._take_report(part)
-            elif part.kind == wrapper.VALUE:
+            elif part.kind == cells.VALUE:
                 self._values.setdefault(part.rank, bytearray()).extend(part.payload)
             else:
                 self._guarded(self._output.write, part.rank, part.kind, part.payload)
@@ -170,37 +208,51 @@ class _Supervision:
 
     def _pass_on(self, target: int, text: bytes) -> None:
         """mpirun's own words. After a failure they wait for the end: what we say better is left out."""
+        self._life.read(text)
         if target == 2 and self._outcome.has_failure() and not self._launch.verbose:
             self._late_words += text
             return
-        stream = sys.stdout.buffer if target == 1 else sys.stderr.buffer
         cleaned = text.replace(b"\0", b"")  # its help texts hold such bytes
         if cleaned:
-            self._guarded(stream.write, cleaned)
-            self._guarded(stream.flush)
+            self._guarded(self._output.pass_on, cells.OUTPUT if target == 1 else cells.ERROR, cleaned)
 
-    def _guarded(self, write: object, *arguments: object) -> None:
-        """Call `write`. When nobody reads our output any more (`horovodrun ... | head`) the job ends."""
-        assert callable(write)
-        if self._trouble == (OUTPUT_CLOSED, ""):
-            return
+    def _guarded(self, write: Callable[..., None], *arguments: Any) -> None:
+        """Call `write`. When nobody reads our output (`horovodrun ... | head`), or it fails, the job ends."""
         try:
             write(*arguments)
-        except BrokenPipeError:
-            self._stop(OUTPUT_CLOSED, "")
-            # Python would complain again when it closes the stream.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except OutputError as error:
+            if error.is_closed:
+                self._stop(OUTPUT_CLOSED, "")
+            elif not error.is_blocked:
+                self._stop(OUTPUT_FAILED, f"{error}; all ranks were ended")
 
     def _take_report(self, cell: Cell) -> None:
         report = cell.payload.decode(errors="replace")
-        had_failed = self._outcome.has_failure()
-        self._outcome.take(cell.rank, report)
-        if self._launch.verbose and cell.rank in self._outcome.ends:
-            say(f"{self._outcome.named(cell.rank)} {self._outcome.ends[cell.rank]}")
-        if self._outcome.have_all_started():
-            self._start_by = None
-        if self._outcome.has_failure() and not had_failed:
-            self._end_mpirun(after=AFTER_FAILURE)
+        outcome = self._outcome
+        try:
+            if cell.rank >= self._launch.ranks:
+                raise ValueError(f"rank {cell.rank} reported {report!r}")
+            if report.startswith("took ") and self._input is not None:
+                self._input.take(int(report[5:]))
+            elif report == "alive":
+                self._life.hear(outcome.hosts[cell.rank], time.monotonic())
+            else:
+                outcome.take(cell.rank, report)
+                if cell.rank == 0 and report.startswith("started ") and self._input is not None:
+                    self._input.begin(outcome.hosts[0])
+        except (ValueError, KeyError) as error:
+            say(f"warning: a report makes no sense, and is left aside: {error}")
+        if self._launch.verbose and report.startswith(("ended", "killed", "refused")):
+            say(f"{outcome.named(cell.rank)} {outcome.ends.get(cell.rank, report)}")
+        if outcome.have_all_started():
+            self._start_by = self._news_at = None
+        if outcome.has_failure():
+            self._heed_failure()
+
+    def _heed_failure(self) -> None:
+        if self._outcome.is_ended_by_mpirun() and not self._interrupt:
+            self._to_send.clear()  # a second or two later, and it has said why
+        self._end_mpirun(after=AFTER_FAILURE if self._outcome.has_settled() else BEFORE_BLAMING)
 
     def _heed(self, numbers: bytes) -> None:
         for number in numbers:
@@ -215,8 +267,9 @@ class _Supervision:
             self._end_mpirun(after=0.0 if code != 128 + signal.SIGINT else AFTER_INTERRUPT)
 
     def _end_mpirun(self, after: float) -> None:
+        """Once it has been told, it is not told again but by SIGKILL."""
         first = time.monotonic() + after
-        if not self._to_send:
+        if not self._was_told and (not self._to_send or first < self._to_send[0][0]):
             self._to_send = [(first, signal.SIGTERM), (first + BEFORE_KILL, signal.SIGKILL)]
 
     def _act_in_time(self, process: subprocess.Popen[bytes]) -> None:
@@ -230,10 +283,23 @@ class _Supervision:
                 "host is down or asks for a password; a firewall; too slow a file system (raise "
                 "--start-timeout)",
             )
+        if self._news_at is not None and now > self._news_at:
+            self._news_at = now + BEFORE_NEWS
+            say(f"{len(self._outcome.hosts)} of {self._launch.ranks} ranks have started")
+        wait = self._outcome.waits_in_vain()
+        self._vain_since = (self._vain_since or now) if wait else None
+        if self._vain_since is not None and now - self._vain_since > wait:
+            self._end_mpirun(after=0.0)
+        if silent := self._life.silent(now):
+            self._outcome.lost |= silent
+            self._end_mpirun(after=0.0)
         while self._to_send and now >= self._to_send[0][0]:
+            self._was_told = self._outcome.is_over = True
             process.send_signal(self._to_send.pop(0)[1])
 
     def _explain(self, mpirun_code: int) -> Ending:
+        self._outcome.lost |= self._life.lost(set(self._outcome.hosts.values())) or self._life.named_lost()
+        self._outcome.unreported |= self._life.named_killed()
         code, message = self._trouble or self._outcome.verdict(mpirun_code)
         culprit = None if self._trouble else self._outcome.culprit()
         return Ending(code, message, culprit, self._outcome.have_all_started(), self._values)

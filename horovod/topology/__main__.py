@@ -9,7 +9,7 @@ from pathlib import Path
 
 from horovod.common.basics import basics
 from horovod.runner.errors import LaunchError
-from horovod.runner.supervise import say
+from horovod.runner.streams import say
 from horovod.topology import explanation, job, rank, routes, svg, text
 from horovod.topology.facts import Host
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from horovod.runner import command_line, config_file, hosts, run_function, slurm
 from horovod.runner.errors import LaunchError
-from horovod.runner.supervise import say
+from horovod.runner.streams import say
 from horovod.topology.facts import Host
 from horovod.topology.probe import probe
 

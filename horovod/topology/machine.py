@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 _COMMAND_SECONDS = 30.0
+MOST_NUMBERS = 1 << 16  # in a list: no kernel has as many processors
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,12 @@ def with_prefix(address: str, netmask: str | None) -> str:
 
 
 def numbers_in(text: str) -> list[int]:
-    """The kernel's lists of numbers: "0-3,8" is 0, 1, 2, 3 and 8."""
+    """The kernel's lists of numbers: "0-3,8" is 0, 1, 2, 3 and 8. ValueError for another text."""
     numbers: list[int] = []
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
-        numbers.extend(range(int(first), int(last or first) + 1))
+        begin, end = int(first), int(last or first) + 1
+        if end - begin > MOST_NUMBERS - len(numbers):
+            raise ValueError(f"{text[:80]!r} are more than {MOST_NUMBERS} numbers")
+        numbers.extend(range(begin, end))
     return numbers

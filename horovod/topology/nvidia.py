@@ -33,7 +33,10 @@ def gpus(
         return (), (), []
     if answer.code != 0:
         return (), (), [f"nvidia-smi failed: {_first_line(answer)}"]
-    found = gpus_in(answer.output)
+    try:
+        found = gpus_in(answer.output)
+    except ValueError:
+        return (), (), [f"nvidia-smi says what is not understood: {answer.output.strip()[:80]!r}"]
     placed = tuple(_with_socket(machine, gpu, sockets) for gpu in found)
     if len(placed) < 2:
         return placed, (), []
@@ -45,11 +48,11 @@ def gpus(
 
 
 def gpus_in(table: str) -> tuple[Gpu, ...]:
-    """Lines as "0, NVIDIA A100-SXM4-80GB, 81920, 00000000:07:00.0"; memory in MiB."""
+    """Lines as "0, NVIDIA A100-SXM4-80GB, 81920, 00000000:07:00.0"; memory in MiB. ValueError for others."""
     found = []
     for line in filter(None, map(str.strip, table.splitlines())):
         index, *name, memory, bus = (part.strip() for part in line.split(","))
-        size = int(memory) * 1024**2 if memory.isdigit() else None  # "[N/A]": shares the processor's
+        size = int(memory) * 1024**2 if memory.isdecimal() else None  # "[N/A]": shares the processor's
         domain, rest = bus.lower().split(":", 1)
         found.append(Gpu(int(index), ", ".join(name), size, f"{domain[-4:]}:{rest}", None))
     return tuple(found)
@@ -72,7 +75,7 @@ def _ways_in(matrix: str) -> dict[tuple[int, int], str]:
     columns: list[int] = []
     for line in matrix.splitlines():
         words = line.split()
-        named = [int(word[3:]) for word in words if re.fullmatch(r"GPU\d+", word)]
+        named = [int(word[3:]) for word in words if re.fullmatch(r"GPU[0-9]{1,9}", word)]
         if not columns:
             columns = named
         elif named and words[0] == f"GPU{named[0]}":
@@ -81,7 +84,7 @@ def _ways_in(matrix: str) -> dict[tuple[int, int], str]:
 
 
 def _link(first: Gpu, second: Gpu, way: str, speeds: dict[int, int]) -> GpuLink | None:
-    nvlink = re.fullmatch(r"NV(\d+)", way)
+    nvlink = re.fullmatch(r"NV([0-9]{1,9})", way)
     if nvlink:
         speed = speeds.get(first.index)
         return GpuLink(first.index, second.index, "NVLink", int(nvlink[1]), speed)
@@ -99,8 +102,8 @@ def _nvlink_speeds(status: str) -> dict[int, int]:
     found: dict[int, set[int]] = {}
     gpu = -1
     for line in status.splitlines():
-        head = re.match(r"\s*GPU (\d+):", line)
-        link = re.match(r"\s*Link \d+: ([\d.]+) GB/s", line)
+        head = re.match(r"\s*GPU ([0-9]{1,9}):", line)
+        link = re.match(r"\s*Link [0-9]+: ([0-9]{1,9}(?:\.[0-9]{1,9})?) GB/s", line)
         gpu = int(head[1]) if head else gpu
         if link:
             found.setdefault(gpu, set()).add(round(float(link[1]) * 1e9))

@@ -18,12 +18,12 @@ def to_record(host: Host) -> dict[str, Any]:
 
 def from_record(record: Mapping[str, Any]) -> Host:
     """The host that a record is of. ValueError names what is missing or not known."""
-    fields = dict(record)
     try:
+        fields = dict(record)
         for name, kind in _PARTS.items():
             fields[name] = tuple(kind(**_with_tuples(part)) for part in fields[name])
         return Host(**_with_tuples(fields))
-    except (TypeError, KeyError) as error:
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise ValueError(f"this is no record of a host: {error}; collect it again") from None
 
 

@@ -25,6 +25,10 @@ class DistributedAdasumOptimizer(GradientListener):
     """Put in front of the user's optimizer class; ``super()`` is that class."""
 
     _group_number: dict[torch.Tensor, int]
+    _remedy = (
+        "With op=Adasum this rank's step has been made from it by then, so that the change would do nothing: "
+        "change gradients in hooks of the parameters, before they are accumulated, or use another op."
+    )
 
     def _begin(self) -> None:
         if isinstance(self, torch.optim.LBFGS):
@@ -39,9 +43,9 @@ class DistributedAdasumOptimizer(GradientListener):
         deltas = [self._local_delta(parameter) for parameter in members]
         names = [self._parameter_names[parameter] for parameter in members]
         entries = list(zip(names, members, deltas, strict=True))
-        wait = self._reducer.start_dense(entries, grouped=members[0] in self._group_of)
+        reduction = self._reducer.start_dense(entries, grouped=members[0] in self._group_of)
         for parameter, delta in zip(members, deltas, strict=True):
-            self._handles[parameter] = (wait, delta)
+            self._handles[parameter] = (reduction, delta)
 
     @torch.no_grad()
     def _local_delta(self, parameter: torch.Tensor) -> torch.Tensor:
@@ -95,7 +99,7 @@ class DistributedAdasumOptimizer(GradientListener):
                 loss = closure()
         self._note_step()
         for members in self._not_started():
-            self._start(members)
+            self._start_and_note(members)
         deltas = {parameter: delta for parameter, (_, delta) in self._handles.items()}
         self._wait()
         with torch.no_grad():

@@ -8,10 +8,12 @@ names, so they must run in the same order on every rank.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 
+from horovod.common import jobs
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet
 from horovod.torch.compression import NoneCompressor, resolved
@@ -30,7 +32,7 @@ __all__ = [
     "CompressedGroupedAllreduce", "HorovodAllgather", "HorovodAllreduce", "HorovodAlltoall",
     "HorovodBroadcast",
     "HorovodGroupedAllgather", "HorovodGroupedAllreduce", "HorovodGroupedReducescatter",
-    "HorovodReducescatter",
+    "HorovodReducescatter", "OfItsJob",
     "applied",
 ]
 
@@ -40,7 +42,25 @@ def applied(function: type[torch.autograd.Function], *arguments: Any) -> Any:
     return function.apply(*arguments)  # type: ignore[no-untyped-call]
 
 
-class CompressedGroupedAllreduce(torch.autograd.Function):
+class OfItsJob(torch.autograd.Function):
+    """A function whose ``backward`` works for the job that ``forward`` did, on whatever thread."""
+
+    def __init_subclass__(cls) -> None:
+        forward, backward = cls.forward, cls.backward
+
+        @functools.wraps(forward)
+        def noting_the_job(ctx: Any, *arguments: Any) -> Any:
+            ctx.job = jobs.current()
+            return forward(ctx, *arguments)
+
+        @functools.wraps(backward)
+        def in_the_job(ctx: Any, *gradients: Any) -> Any:
+            return ctx.job.run(backward, ctx, *gradients)
+
+        cls.forward, cls.backward = staticmethod(noting_the_job), staticmethod(in_the_job)  # type: ignore[method-assign]
+
+
+class CompressedGroupedAllreduce(OfItsJob):
     """Allreduce of a group by a compressor that the core or the gathered route works with, or by none."""
 
     @staticmethod
@@ -62,7 +82,7 @@ class CompressedGroupedAllreduce(torch.autograd.Function):
         return (None, None, None, None, *applied(CompressedGroupedAllreduce, *ctx.how, *gradients))
 
 
-class HorovodAllreduce(torch.autograd.Function):
+class HorovodAllreduce(OfItsJob):
     """Allreduce of one tensor; its gradient is allreduced with the same op, factors and compressor."""
 
     @staticmethod
@@ -93,7 +113,7 @@ class HorovodAllreduce(torch.autograd.Function):
         return reduced, *ctx.ignored
 
 
-class HorovodGroupedAllreduce(torch.autograd.Function):
+class HorovodGroupedAllreduce(OfItsJob):
     """Allreduce of a group of tensors; the gradients are allreduced as a group, with the same op and
     factors.
     """
@@ -124,7 +144,7 @@ class HorovodGroupedAllreduce(torch.autograd.Function):
         return (None, None, None, None, None, None, *reduced)
 
 
-class HorovodAllgather(torch.autograd.Function):
+class HorovodAllgather(OfItsJob):
     """Allgather; the gradient is the average over ranks of the rows this rank contributed."""
 
     @staticmethod
@@ -145,7 +165,7 @@ def _own_part(tensor: torch.Tensor, sizes: list[int], process_set: ProcessSet) -
     return tensor.narrow(0, sum(sizes[:rank]), sizes[rank])
 
 
-class HorovodGroupedAllgather(torch.autograd.Function):
+class HorovodGroupedAllgather(OfItsJob):
     """Allgather of several tensors; gradients as those of HorovodAllgather."""
 
     @staticmethod
@@ -165,7 +185,7 @@ class HorovodGroupedAllgather(torch.autograd.Function):
         return (None, None, *parts)
 
 
-class HorovodBroadcast(torch.autograd.Function):
+class HorovodBroadcast(OfItsJob):
     """Broadcast; the gradient is the average over ranks on root, and zero elsewhere."""
 
     @staticmethod
@@ -181,7 +201,7 @@ class HorovodBroadcast(torch.autograd.Function):
         return (averaged if basics.rank() == ctx.root_rank else averaged * 0), None, None, None
 
 
-class HorovodAlltoall(torch.autograd.Function):
+class HorovodAlltoall(OfItsJob):
     """Alltoall; the gradient goes back by alltoall with the splits that were received.
 
     Rows that went to nobody, because the splits left them out, have gradient zero.
@@ -207,7 +227,7 @@ class HorovodAlltoall(torch.autograd.Function):
         return returned, None, None, None
 
 
-class HorovodReducescatter(torch.autograd.Function):
+class HorovodReducescatter(OfItsJob):
     """Reduce-scatter; the gradient is the allgather of the gradients, times the factors, and for Sum the
     ranks.
     """
@@ -237,7 +257,7 @@ class HorovodReducescatter(torch.autograd.Function):
         return gathered * _scatter_factor(ctx), *ctx.ignored
 
 
-class HorovodGroupedReducescatter(torch.autograd.Function):
+class HorovodGroupedReducescatter(OfItsJob):
     """Reduce-scatter of several tensors; gradients as those of HorovodReducescatter."""
 
     @staticmethod

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
+from horovod.torch.checkpoint_form import check_form
 from horovod.torch.compression.memory import Memory
 from horovod.torch.residuals import Residuals
 
@@ -77,8 +78,9 @@ class Checkpoint:
         """Go on from what ``state_dict()`` returned, or from nothing.
 
         Residuals that are not there for this rank, or of no parameter called one of ``names``, begin anew,
-        with a warning.
+        with a warning. ValueError for what ``state_dict()`` does not return: then nothing has changed.
         """
+        self._check(saved)
         if saved:
             self._look_around()
         saved = saved or {"size": self._size, "residuals": {}, "compressors": {}}
@@ -102,6 +104,16 @@ class Checkpoint:
                 "ranks before state_dict() to save everybody's; it fits the same number of ranks only.",
                 stacklevel=2,
             )
+
+    def _check(self, saved: Any) -> None:
+        try:
+            if saved:
+                check_form(saved)
+        except ValueError as error:
+            raise ValueError(
+                f"The checkpoint's entry \"horovod\" is damaged, or none of this {self._peers.owner}: "
+                f"{error}. Take that entry out of the checkpoint to go on without error feedback."
+            ) from None
 
     def consolidate(self, to: int) -> None:
         """Gather every rank's residuals on rank ``to`` of the job: there state_dict() has them until the next

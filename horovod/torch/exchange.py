@@ -14,6 +14,7 @@ import torch
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.autograd import HorovodAllgather, HorovodBroadcast, HorovodGroupedAllgather, applied
+from horovod.torch.compiling import breaks_graphs
 from horovod.torch.handles import synchronize
 from horovod.torch.reduce_ops import Average, Sum
 from horovod.torch.requests import start_allgather, start_barrier, start_broadcast, start_grouped_allgather
@@ -21,9 +22,11 @@ from horovod.torch.requests import start_allgather, start_barrier, start_broadca
 __all__ = [
     "allgather", "allgather_async", "barrier", "broadcast", "broadcast_", "broadcast_async",
     "broadcast_async_", "grouped_allgather", "grouped_allgather_async", "join", "sparse_allreduce_async",
+    "start_sparse_allreduce",
 ]
 
 
+@breaks_graphs
 def sparse_allreduce_async(
     tensor: torch.Tensor, name: str, op: int, process_set: ProcessSet = global_process_set
 ) -> Callable[[], torch.Tensor]:
@@ -32,6 +35,13 @@ def sparse_allreduce_async(
     Returns:
         A function that finishes the operation and returns the reduced sparse tensor, not coalesced.
     """
+    return start_sparse_allreduce(tensor, name, op, process_set)[1]
+
+
+def start_sparse_allreduce(
+    tensor: torch.Tensor, name: str, op: int, process_set: ProcessSet
+) -> tuple[list[int], Callable[[], torch.Tensor]]:
+    """As ``sparse_allreduce_async``; also the handles of what it has started."""
     if op not in (Average, Sum):
         raise ValueError(f"sparse_allreduce_async of {name!r}: op must be Average or Sum for sparse tensors.")
     coalesced = tensor.detach().coalesce()
@@ -46,9 +56,10 @@ def sparse_allreduce_async(
             all_values = (all_values / ranks).to(tensor.dtype)
         return torch.sparse_coo_tensor(all_indices.t(), all_values, tensor.shape, check_invariants=False)
 
-    return finish
+    return [values, indices], finish
 
 
+@breaks_graphs
 def allgather_async(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
@@ -56,6 +67,7 @@ def allgather_async(
     return start_allgather(tensor, name, process_set)
 
 
+@breaks_graphs
 def allgather(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
@@ -66,6 +78,7 @@ def allgather(
     return cast(torch.Tensor, applied(HorovodAllgather, tensor, name, process_set))
 
 
+@breaks_graphs
 def grouped_allgather_async(
     tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
@@ -75,6 +88,7 @@ def grouped_allgather_async(
     return start_grouped_allgather(tensors, name, process_set)
 
 
+@breaks_graphs
 def grouped_allgather(
     tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[torch.Tensor]:
@@ -82,6 +96,7 @@ def grouped_allgather(
     return list(applied(HorovodGroupedAllgather, name, process_set, *tensors)) if tensors else []
 
 
+@breaks_graphs
 def broadcast_async(
     tensor: torch.Tensor,
     root_rank: int,
@@ -92,6 +107,7 @@ def broadcast_async(
     return start_broadcast(tensor, root_rank, name, process_set, in_place=False)
 
 
+@breaks_graphs
 def broadcast(
     tensor: torch.Tensor,
     root_rank: int,
@@ -105,6 +121,7 @@ def broadcast(
     return cast(torch.Tensor, applied(HorovodBroadcast, tensor, root_rank, name, process_set))
 
 
+@breaks_graphs
 def broadcast_async_(
     tensor: torch.Tensor,
     root_rank: int,
@@ -115,6 +132,7 @@ def broadcast_async_(
     return start_broadcast(tensor, root_rank, name, process_set, in_place=True)
 
 
+@breaks_graphs
 def broadcast_(
     tensor: torch.Tensor,
     root_rank: int,
@@ -125,17 +143,20 @@ def broadcast_(
     return cast(torch.Tensor, synchronize(broadcast_async_(tensor, root_rank, name, process_set)))
 
 
+@breaks_graphs
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Return once every rank of the set has called it. Operations in flight stay in flight."""
     synchronize(start_barrier(process_set))
 
 
+@breaks_graphs
 def join(device: int = -1) -> int:
     """Say that this rank has no more data, and wait until all ranks have said so.
 
-    Until then this rank takes part in allreduces of the others with zeros; an Average divides by all ranks
-    all the same. Other operations of the others fail with HorovodInternalError. ``device`` is accepted for
-    Horovod's sake: zeros for others' GPUs are on the one this rank has used, or else that of its local rank.
+    Until then this rank takes part in allreduces of the others with zeros, or with what leaves a Min, Max or
+    Product as it is; an Average divides by all ranks all the same. Other operations of the others fail with
+    HorovodInternalError, as does a Product with a prescale_factor. ``device`` is accepted for Horovod's sake:
+    what is for others' GPUs is on the one this rank has used, or else that of its local rank.
 
     Returns:
         The rank that joined last, the same on all ranks.

@@ -12,6 +12,7 @@ disagreement that the core, to which all this is an allgather of bytes, cannot s
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -76,7 +77,7 @@ def reduced(own: Contribution, gathered: torch.Tensor, sizes: Sequence[int]) -> 
 
     Raises HorovodInternalError when ranks disagree, or codes of a rank cannot be decompressed.
     """
-    parts = _unwrapped(torch.split(gathered, list(sizes)))
+    parts = _unwrapped(own.label, torch.split(gathered, list(sizes)))
     _check_agreement(own.label, [terms for terms, _ in parts])
     dtype = getattr(torch, own.terms["dtype"])
     total = None
@@ -111,17 +112,33 @@ def _added(total: torch.Tensor | None, own: Contribution, codes: torch.Tensor, r
     return values.clone() if total is None else total.add_(values)
 
 
-def _unwrapped(payloads: Sequence[torch.Tensor]) -> list[tuple[dict[str, Any], torch.Tensor]]:
+def _unwrapped(label: str, payloads: Sequence[torch.Tensor]) -> list[tuple[dict[str, Any], torch.Tensor]]:
     parts = []
-    for payload, header in zip(payloads, _headers(payloads), strict=True):
-        length = int.from_bytes(header[:8], "little")
-        said = json.loads(header[8 : 8 + length])
-        dtype_name, shape = said["codes"]
-        dtype = getattr(torch, dtype_name)
-        count = torch.Size(shape).numel() * dtype.itemsize
-        start = _aligned(8 + length)
-        parts.append((said["terms"], payload[start : start + count].view(dtype).reshape(shape)))
+    for rank, (payload, header) in enumerate(zip(payloads, _headers(payloads), strict=True)):
+        try:
+            parts.append(_parts_of(payload, header))
+        except (ValueError, TypeError, LookupError, RuntimeError, RecursionError) as error:
+            raise HorovodInternalError(
+                f"{label}: what rank {rank} sent is not understood ({type(error).__name__}: {error}). All "
+                "ranks must run the same build."
+            ) from error
     return parts
+
+
+def _parts_of(payload: torch.Tensor, header: bytes) -> tuple[dict[str, Any], torch.Tensor]:
+    length = int.from_bytes(header[:8], "little")
+    said = json.loads(header[8 : 8 + length])
+    terms, (dtype_name, shape) = said["terms"], said["codes"]
+    dtype = getattr(torch, dtype_name, None)
+    if not isinstance(terms, dict) or not isinstance(dtype, torch.dtype):
+        raise ValueError(f"no terms, or no dtype: {dtype_name!r}")
+    if not all(isinstance(size, int) and size >= 0 for size in shape):
+        raise ValueError(f"no shape: {shape!r}")
+    start = _aligned(8 + length)
+    count = math.prod(shape) * dtype.itemsize
+    if start + count > payload.numel():
+        raise ValueError(f"{payload.numel()} bytes, and codes of {count} bytes from byte {start} on")
+    return terms, payload[start : start + count].view(dtype).reshape(shape)
 
 
 def _headers(payloads: Sequence[torch.Tensor]) -> list[bytes]:
@@ -137,14 +154,14 @@ def _headers(payloads: Sequence[torch.Tensor]) -> list[bytes]:
         begin += min(LONGEST_HEADER, payload.numel())
         length = int.from_bytes(header[:8], "little")
         if 8 + length > LONGEST_HEADER:
-            header = payload[: 8 + length].cpu().numpy().tobytes()
+            header = payload[: min(8 + length, payload.numel())].cpu().numpy().tobytes()
         headers.append(header)
     return headers
 
 
 def _check_agreement(label: str, terms_by_rank: list[dict[str, Any]]) -> None:
     for term in terms_by_rank[0]:
-        values = [terms[term] for terms in terms_by_rank]
+        values = [terms.get(term) for terms in terms_by_rank]
         if any(value != values[0] for value in values):
             listed = ", ".join(f"rank {rank} has {value}" for rank, value in enumerate(values))
             raise HorovodInternalError(

@@ -2,6 +2,8 @@
 
 A hook of each parameter fires when a backward pass has accumulated its gradient. After
 ``backward_passes_per_step`` of them the parameter is due; when all of its group are, ``_start`` is called.
+At the end of the pass it is waited for what has been started, so that whoever looks at gradients between
+``backward()`` and ``step()`` finds them reduced. Who changes one that is still being reduced hears of it.
 """
 
 from __future__ import annotations
@@ -10,22 +12,33 @@ import copy
 import functools
 import inspect
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
+from horovod.common import jobs
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet
 from horovod.torch import devices
 from horovod.torch.functions import broadcast_object
-from horovod.torch.gradients import GradientReducer, Wait, wait_for_all
+from horovod.torch.gradients import GradientReducer, Reduction, wait_for_all
 from horovod.torch.parameters import Groups, checked_passes, default_name, group_members
+from horovod.torch.reduce_ops import OP_NAMES, Average
+from horovod.torch.seen_gradient import SeenGradient
 
 __all__ = ["GradientListener"]
 
-_listening: weakref.WeakSet[GradientListener] = weakref.WeakSet()
+
+_all_listening: weakref.WeakSet[GradientListener] = weakref.WeakSet()  # of any job: they outlive it
+_registering = threading.Lock()
+
+
+def _listening() -> list[GradientListener]:
+    with _registering:
+        return list(_all_listening)
 
 
 class GradientListener(torch.optim.Optimizer):
@@ -35,7 +48,9 @@ class GradientListener(torch.optim.Optimizer):
         _parameter_names: what each parameter is called between ranks.
         _requires_update: the parameters that take part in every step.
         _allreduce_delay: by parameter, the backward passes left until it is due.
-        _handles: by parameter that has a new gradient, (what waits for its reduction or None, a context).
+        _handles: by parameter that has a new gradient, (its reduction, or None before that; a context).
+        _seen: by the same, what the gradient was when its reduction started or ended, or it was accumulated.
+        _end_of_pass: what autograd calls when the backward pass is over; dead when none is under way.
         _groups: the groups as the caller gave them, or None.
         _streams: by parameter of a group that is not complete, the GPU's stream that made its new gradient.
     """
@@ -51,7 +66,10 @@ class GradientListener(torch.optim.Optimizer):
     _group_of: dict[torch.Tensor, list[torch.Tensor]]
     _requires_update: set[torch.Tensor]
     _allreduce_delay: dict[torch.Tensor, int]
-    _handles: dict[torch.Tensor, tuple[Wait | None, Any]]
+    _handles: dict[torch.Tensor, tuple[Reduction | None, Any]]
+    _seen: dict[torch.Tensor, SeenGradient]
+    _end_of_pass: Callable[[], Callable[[], None] | None]
+    _wait_in_backward: bool
     _hooks: dict[torch.Tensor, Any]
     _streams: dict[torch.Tensor, int]
     _lost: list[str]
@@ -68,13 +86,14 @@ class GradientListener(torch.optim.Optimizer):
     def _begin(self) -> None:
         """Start to listen to gradients, if there is anybody to share them with. ValueError before init."""
         self._group_of, self._requires_update, self._handles, self._hooks = {}, set(), {}, {}
-        self._lost, self._streams = [], {}
+        self._lost, self._streams, self._seen, self._end_of_pass = [], {}, {}, lambda: None
         self._allreduce_delay = dict.fromkeys(self._all_parameters(), self.backward_passes_per_step)
         is_shared = basics.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"
         self._active = is_shared and bool(self.process_set.included())
         if not self._active:
             return
-        _listening.add(self)
+        with _registering:
+            _all_listening.add(self)
         weakref.finalize(self, _remove_hooks, self._hooks).atexit = False
         self._listen_to_new_parameters()
         trainable = [p for p in self._all_parameters() if p in self._requires_update]
@@ -119,25 +138,112 @@ class GradientListener(torch.optim.Optimizer):
         Such are kept alive by a scheduler, for instance, and two reductions of one name would collide.
         """
         name = self._parameter_names[parameter]
-        for other in _listening:
+        for other in _listening():
             if other is not self and parameter in other._hooks and other._parameter_names[parameter] == name:
                 other._hooks.pop(parameter).remove()
                 other._requires_update.discard(parameter)
                 other._lost.append(name)
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
+        if self._end_of_pass() is None:
+            self._begin_pass()
         if self._allreduce_delay[parameter] <= 0:
-            raise AssertionError(
-                f"Gradients of {self._parameter_names[parameter]!r} were computed more than "
-                f"backward_passes_per_step={self.backward_passes_per_step} times before step(). Raise "
-                "backward_passes_per_step to accumulate gradients locally."
-            )
+            self._check_step_was_skipped(parameter)
+            self._forget_reduced()
         self._allreduce_delay[parameter] -= 1
         self._handles.setdefault(parameter, (None, None))
         members = self._members(parameter)
         self._note_stream(parameter, members)
+        self._seen[parameter] = SeenGradient(parameter)
         if all(self._allreduce_delay[member] == 0 for member in members):
             self._start_after_streams(members)
+
+    def _begin_pass(self) -> None:
+        """With the first gradient of a backward pass. Passes of reentrant checkpoints are within the first.
+
+        Gradients that were reduced and have gone since were those of a step that was skipped.
+        """
+        if any(reduction is not None for reduction, _ in self._handles.values()):
+            self._forget_reduced(lambda parameter: not self._seen[parameter].is_of(parameter))
+        reference = weakref.ref(self)
+        job = jobs.current()
+
+        def end() -> None:
+            optimizer = reference()
+            if optimizer is not None:
+                job.run(optimizer._end_pass)
+
+        # Autograd drops `end` also when the pass fails: so it is known whether one is under way.
+        self._end_of_pass = weakref.ref(end)
+        torch.autograd.Variable._execution_engine.queue_callback(end)
+
+    def _end_pass(self) -> None:
+        """Wait for what has been started, unless ranks that have to take part wait for this one meanwhile."""
+        self._end_of_pass = lambda: None
+        if not self._wait_in_backward:
+            return
+        try:
+            self._finish_all(may_yield=True)
+        except BaseException:
+            self._forget_reduced()
+            raise
+
+    def _in_flight(self) -> dict[Reduction, list[torch.Tensor]]:
+        """What is being reduced, and the parameters of each reduction."""
+        members: dict[Reduction, list[torch.Tensor]] = {}
+        for parameter, (reduction, _) in self._handles.items():
+            if reduction is not None and not reduction.is_over:
+                members.setdefault(reduction, []).append(parameter)
+        return members
+
+    def _finish_all(self, may_yield: bool) -> None:
+        """Wait for what is being reduced. RuntimeError if somebody has changed gradients meanwhile."""
+        changed: list[torch.Tensor] = []
+
+        def finish(reduction: Reduction, members: list[torch.Tensor]) -> None:
+            if may_yield and not reduction.wait_or_yield():
+                return
+            changed.extend(member for member in members if not self._seen[member].is_untouched(member))
+            others = self._others_that_reduce(members)
+            reduction.wait()
+            self._note(members, others)
+
+        wait_for_all([functools.partial(finish, *each) for each in self._in_flight().items()])
+        if changed:
+            names = ", ".join(repr(self._parameter_names[member]) for member in changed)
+            raise RuntimeError(
+                f"The gradient of {names} was changed on rank {basics.rank()} after its reduction had "
+                f"started. {self._remedy}"
+            )
+
+    _remedy = (
+        "Ranks would differ from here on: call optimizer.synchronize() before you change gradients, and "
+        "step() inside optimizer.skip_synchronize()."
+    )
+
+    def _check_step_was_skipped(self, parameter: torch.Tensor) -> None:
+        """AssertionError unless a gradient that comes after the reduction may be that of another step.
+
+        It is the same tensor, or would have been forgotten: it has been zeroed, or this one was added to it.
+        An average can be averaged again, as in DistributedDataParallel.
+        """
+        reduction, _ = self._handles.get(parameter, (None, None))
+        may_be_zeroed = not self._seen[parameter].was_only_added_to(parameter)
+        if reduction is not None and reduction.is_over and may_be_zeroed and self.op == Average:
+            return
+        raise AssertionError(
+            f"Gradients of {self._parameter_names[parameter]!r} were computed more than "
+            f"backward_passes_per_step={self.backward_passes_per_step} times before step(). Raise "
+            "backward_passes_per_step to accumulate gradients locally; to skip a step"
+            f"{'' if self.op == Average else f' with op={OP_NAMES[self.op]}'}, call optimizer.zero_grad()."
+        )
+
+    def _forget_reduced(self, which: Callable[[torch.Tensor], bool] = lambda parameter: True) -> None:
+        """Begin a step anew for parameters that are not being reduced, as nobody makes the one begun."""
+        for parameter, (reduction, _) in list(self._handles.items()):
+            if (reduction is None or reduction.is_over) and which(parameter):
+                del self._handles[parameter]
+                self._allreduce_delay[parameter] = self.backward_passes_per_step
 
     def _note_stream(self, parameter: torch.Tensor, members: list[torch.Tensor]) -> None:
         device = devices.device_of(parameter)
@@ -149,7 +255,24 @@ class GradientListener(torch.optim.Optimizer):
         streams = {self._streams.pop(member) for member in members if member in self._streams}
         if streams:
             devices.follow(devices.device_of(members[0]), streams)
+        self._start_and_note(members)
+
+    def _start_and_note(self, members: list[torch.Tensor]) -> None:
+        others = self._others_that_reduce(members)
         self._start(members)
+        self._note(members, others)
+
+    def _others_that_reduce(self, members: list[torch.Tensor]) -> list[tuple[GradientListener, torch.Tensor]]:
+        """Optimizers with the same parameters, under other names: what this one does is no change to them."""
+        if len(_all_listening) == 1:
+            return []
+        others = [other for other in _listening() if other is not self]
+        shared = [(other, member) for other in others for member in members if member in other._handles]
+        return [(other, member) for other, member in shared if other._seen[member].is_untouched(member)]
+
+    def _note(self, members: list[torch.Tensor], others: list[tuple[GradientListener, torch.Tensor]]) -> None:
+        for listener, member in [*((self, member) for member in members), *others]:
+            listener._seen[member] = SeenGradient(member)
 
     def _members(self, parameter: torch.Tensor) -> list[torch.Tensor]:
         """What is reduced together with a parameter, itself included."""
@@ -176,11 +299,13 @@ class GradientListener(torch.optim.Optimizer):
                 yield self._members(parameter)
 
     def _wait(self) -> None:
-        waits = {id(wait): wait for wait, _ in self._handles.values() if wait is not None}
-        self._handles.clear()
-        self._streams.clear()
-        self._count_anew()
-        wait_for_all(list(waits.values()))
+        try:
+            self._finish_all(may_yield=False)
+        finally:
+            self._handles.clear()
+            self._streams.clear()
+            self._seen.clear()
+            self._count_anew()
 
     def _count_anew(self) -> None:
         for parameter in self._allreduce_delay:
@@ -193,12 +318,17 @@ class GradientListener(torch.optim.Optimizer):
             origin._opt_called = True
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """As the wrapped optimizer's; AssertionError while gradients are being reduced."""
-        if self._handles:
+        """As the wrapped optimizer's, and ends a step that is not made.
+
+        AssertionError while gradients are being reduced, or have yet to be.
+        """
+        reductions = [reduction for reduction, _ in self._handles.values()]
+        if self._in_flight() or (reductions and not any(reductions)):
             raise AssertionError(
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
                 "optimizer.synchronize(): the gradients are being reduced."
             )
+        self._forget_reduced()
         super().zero_grad(*args, **kwargs)
 
     def state_dict(self) -> dict[str, Any]:
@@ -285,11 +415,12 @@ def _own_attributes(cls: type) -> set[str]:
 
 def _hook_for(reference: weakref.ref[GradientListener]) -> Callable[[torch.Tensor], None]:
     """A hook that does not keep the optimizer alive: parameters outlive it, and may get another one."""
+    job = jobs.current()
 
     def hook(parameter: torch.Tensor) -> None:
         optimizer = reference()
         if optimizer is not None:
-            optimizer._on_gradient(parameter)
+            job.run(optimizer._on_gradient, parameter)
 
     return hook
 

@@ -13,18 +13,62 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.checkpoint import Checkpoint
 from horovod.torch.compression import Compression, Rules
 from horovod.torch.compression.memory import Memory
-from horovod.torch.exchange import sparse_allreduce_async
+from horovod.torch.exchange import start_sparse_allreduce
 from horovod.torch.gathered import compressor_name
-from horovod.torch.handles import synchronize
+from horovod.torch.handles import synchronize, wait_or_yield
 from horovod.torch.object_exchange import ProcessSetPeers
 from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, ReduceArguments, Sum, reduce_arguments
 from horovod.torch.residuals import Residuals
 from horovod.torch.submission import Kept, start_allreduce
 
-__all__ = ["GradientReducer", "Wait", "wait_for_all"]
+__all__ = ["GradientReducer", "Reduction", "Wait", "wait_for_all"]
 
 Wait = Callable[[], None]
 Entry = tuple[str, torch.Tensor, torch.Tensor]  # name, parameter, what is reduced for it
+
+
+class Reduction:
+    """The reduction of a gradient or a group, from when it has been started.
+
+    Attributes:
+        is_over: it has been waited for: gradients are reduced, or it has failed.
+    """
+
+    def __init__(self, handles: Sequence[int], finish: Wait) -> None:
+        self.is_over = False
+        self.handles = list(handles)
+        self._finish = finish
+
+    @classmethod
+    def of_all(cls, parts: Sequence[Reduction], then: Wait = lambda: None) -> Reduction:
+        """Several as one, and what to do when they are over."""
+
+        def finish() -> None:
+            wait_for_all([part.wait for part in parts])
+            then()
+
+        return cls([handle for part in parts for handle in part.handles], finish)
+
+    def wait(self) -> None:
+        """Wait until gradients are reduced. Does nothing when repeated."""
+        if self.is_over:
+            return
+        try:
+            self._finish()
+        except KeyboardInterrupt:
+            raise  # it goes on, and can be waited for again
+        except BaseException:
+            self.is_over = True
+            raise
+        self.is_over = True
+
+    def wait_or_yield(self) -> bool:
+        """Wait until ``wait`` would not, and return True.
+
+        Or return False, as ranks that have to take part will do so only after something that this one does
+        later.
+        """
+        return self.is_over or all(wait_or_yield(handle) for handle in self.handles)
 
 
 class GradientReducer:
@@ -96,43 +140,42 @@ class GradientReducer:
         values = gradient._values() if gradient.is_sparse else gradient
         return not torch.count_nonzero(values)
 
-    def start(self, names: Sequence[str], parameters: Sequence[torch.Tensor], grouped: bool) -> Wait:
-        """Start to reduce the parameters' gradients, as a group if ``grouped``; returns what waits for it."""
-        waits: list[Wait] = []
+    def start(self, names: Sequence[str], parameters: Sequence[torch.Tensor], grouped: bool) -> Reduction:
+        """Start to reduce the parameters' gradients, as a group if ``grouped``."""
+        parts: list[Reduction] = []
         dense: list[Entry] = []
-        with waiting_on_failure(waits):
+        with waiting_on_failure(parts):
             for name, parameter in zip(names, parameters, strict=True):
                 gradient = parameter.grad
                 assert gradient is not None
                 if gradient.is_sparse:
                     self._sparse_dims[parameter] = gradient.sparse_dim()
                 if gradient.is_sparse and not self.sparse_as_dense:
-                    waits.append(self._start_sparse(name, parameter, gradient))
+                    parts.append(self._start_sparse(name, parameter, gradient))
                 else:
                     dense.append((name, parameter, gradient.to_dense() if gradient.is_sparse else gradient))
-            waits.append(self.start_dense(dense, grouped))
+            parts.append(self.start_dense(dense, grouped))
 
-        def wait() -> None:
-            wait_for_all(waits)
+        def give_back_sparse() -> None:
             for _, parameter, gradient in dense:
                 if parameter in self._sparse_dims:
                     parameter.grad = gradient.to_sparse(self._sparse_dims[parameter])
 
-        return wait
+        return Reduction.of_all(parts, give_back_sparse)
 
-    def start_dense(self, entries: Sequence[Entry], grouped: bool) -> Wait:
+    def start_dense(self, entries: Sequence[Entry], grouped: bool) -> Reduction:
         """Start to reduce dense tensors in place; if ``grouped``, all that travel alike together."""
-        waits: list[Wait] = []
+        parts: list[Reduction] = []
         alike: dict[int, list[Entry]] = {}
         for number, entry in enumerate(entries):
             compressor = self.rules.gradient_compressor(*entry[:2])
             alike.setdefault(id(compressor) if grouped else number, []).append(entry)
-        with waiting_on_failure(waits):
+        with waiting_on_failure(parts):
             for members in alike.values():
-                waits.append(self._start_alike(members, grouped))
-        return lambda: wait_for_all(waits)
+                parts.append(self._start_alike(members, grouped))
+        return Reduction.of_all(parts)
 
-    def _start_alike(self, entries: Sequence[Entry], grouped: bool) -> Wait:
+    def _start_alike(self, entries: Sequence[Entry], grouped: bool) -> Reduction:
         names, parameters, tensors = zip(*entries, strict=True)
         name = f"group.{names[0]}" if grouped else names[0]
         compressor = self.rules.gradient_compressor(names[0], parameters[0])
@@ -167,7 +210,7 @@ class GradientReducer:
                 raise
             self.in_flight.discard(handle)
 
-        return wait
+        return Reduction([handle], wait)
 
     def reduced_loss(self, loss: Any) -> torch.Tensor:
         """A closure's loss (a tensor of one element, or a number), reduced as gradients are."""
@@ -179,13 +222,13 @@ class GradientReducer:
         synchronize(handle)
         return value
 
-    def _start_sparse(self, name: str, parameter: torch.Tensor, gradient: torch.Tensor) -> Wait:
-        finish = sparse_allreduce_async(gradient, name, self.op, self._process_set)
+    def _start_sparse(self, name: str, parameter: torch.Tensor, gradient: torch.Tensor) -> Reduction:
+        handles, finish = start_sparse_allreduce(gradient, name, self.op, self._process_set)
 
         def wait() -> None:
             parameter.grad = finish()
 
-        return wait
+        return Reduction(handles, wait)
 
 
 def _check_not_added(op: int, compressor: Any, said: str) -> None:
@@ -224,11 +267,11 @@ def wait_for_all(waits: Sequence[Wait]) -> None:
 
 
 @contextlib.contextmanager
-def waiting_on_failure(waits: Sequence[Wait]) -> Iterator[None]:
+def waiting_on_failure(parts: Sequence[Reduction]) -> Iterator[None]:
     """What was started inside the block is waited for if the block fails: nobody else knows of it."""
     try:
         yield
     except BaseException:
         with contextlib.suppress(Exception):  # the block's own failure is what is raised
-            wait_for_all(waits)
+            wait_for_all([part.wait for part in parts])
         raise

@@ -15,12 +15,15 @@ from dataclasses import dataclass, field
 import torch
 
 from horovod import _native as native
-from horovod.common import waiting
-from horovod.common.basics import basics
+from horovod.common import forked, jobs, waiting
 from horovod.common.exceptions import HorovodInternalError
-from horovod.torch import devices
+from horovod.torch import devices, storage
+from horovod.torch.compiling import breaks_graphs
 
-__all__ = ["Operation", "Output", "abandon", "complete_all", "poll", "register", "starting", "synchronize"]
+__all__ = [
+    *("Operation", "Output", "abandon", "complete_all", "poll", "register", "starting", "synchronize"),
+    "wait_or_yield",
+]
 
 Output = torch.Tensor | tuple[torch.Tensor, ...] | None
 
@@ -30,7 +33,8 @@ class Operation:
     """Requests handed to the engine as one operation, and how their results become its output.
 
     ``steppers`` are its parts that take several requests, one after the other; ``origin`` is where it was
-    started.
+    started. ``lent`` are the tensors whose memory the caller can still reach, with their addresses, and
+    ``written`` those of them that are written in place; ``label`` says in errors which operation it is.
     """
 
     engine: native.Engine
@@ -40,19 +44,38 @@ class Operation:
     results: list[native.Result] = field(default_factory=list)
     finish: Callable[[list[native.Result]], Output] = lambda results: None
     origin: devices.Origin = field(default_factory=devices.Origin)
+    label: str = ""
+    lent: list[tuple[torch.Tensor, int]] = field(default_factory=list)
+    written: list[torch.Tensor] = field(default_factory=list)
+
+    def lend(self, label: str, read: Sequence[torch.Tensor], written: Sequence[torch.Tensor] = ()) -> None:
+        """From now on the core has the memory of these tensors."""
+        self.label = label
+        self.lent += [(tensor, tensor.data_ptr()) for tensors in (read, written) for tensor in tensors]
+        if written:
+            self.written += written
+            storage.mark_written(written)
 
     def complete(self) -> Output:
         """Sleep until all requests are done and return the output; raises the first failure.
 
         On a GPU a request is done when the core has put all of it on its stream: what the caller's stream
-        does next comes after that.
+        does next comes after that. What autograd has saved of a tensor in the meantime is out of date, too.
         """
+        try:
+            return self._completed()
+        finally:
+            if self.written:
+                storage.mark_written(self.written)
+
+    def _completed(self) -> Output:
         with self.origin.resumed():
             while self.waits:
                 result = waiting.wait(self.engine, self.waits[0])
                 del self.waits[0]
                 devices.order(result, self.origin.device)
                 self.results.append(result)
+            storage.require_unchanged(self.label, self.lent)
             for stepper in self.steppers:
                 waiting.finish(stepper)
             output = self.finish(self.results)
@@ -61,26 +84,48 @@ class Operation:
         return output
 
 
-_lock = threading.Lock()
-_operations: dict[int, Operation] = {}
-# Never reset, so that a handle of an earlier init() is never taken for a new one.
+    def complete_or_yield(self) -> bool:
+        """Sleep until ``complete`` would not, and return True; or False, as ``waiting.wait_or_yield``."""
+        with self.origin.resumed():
+            requests = (waiting.wait_or_yield(self.engine, wait) for wait in self.waits)
+            parts = (waiting.finish_or_yield(stepper) for stepper in self.steppers)
+            return all(requests) and all(parts)
+
+
+class _InFlight:
+    """The operations of a job by their handles, and those that nobody will wait for.
+
+    The latter only keep their tensors alive. When the job ends, all are forgotten.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.operations: dict[int, Operation] = {}
+        self.abandoned: list[Operation] = []
+
+
+# Of all jobs, and never reset, so that a handle of an earlier init() is never taken for a new one.
 _numbers = itertools.count()
-# In flight, but nobody will wait for them: they only keep their tensors alive.
-_abandoned: list[Operation] = []
+
+
+def _in_flight() -> _InFlight:
+    return jobs.current().own(_InFlight)
 
 
 def register(operation: Operation) -> int:
     """The handle of an operation in flight."""
-    with _lock:
+    flight = _in_flight()
+    with flight.lock:
         handle = next(_numbers)
-        _operations[handle] = operation
+        flight.operations[handle] = operation
     return handle
 
 
 def abandon(operation: Operation) -> None:
     """Keep the tensors of an operation that failed in part: its other requests may still be under way."""
-    with _lock:
-        _abandoned[:] = [other for other in _abandoned if not _is_over(other)] + [operation]
+    flight = _in_flight()
+    with flight.lock:
+        flight.abandoned[:] = [other for other in flight.abandoned if not _is_over(other)] + [operation]
 
 
 def _is_over(operation: Operation) -> bool:
@@ -104,23 +149,16 @@ def starting(operation: Operation) -> Iterator[None]:
         raise
 
 
-def _forget_all() -> None:
-    with _lock:
-        _operations.clear()
-        _abandoned.clear()
-    waiting.forget_all()
-
-
-basics.before_next_job(_forget_all)
-
-
+@breaks_graphs
 def poll(handle: int) -> bool:
     """Whether the operation is done, so that ``synchronize`` would not wait.
 
-    ValueError on an unknown handle.
+    ValueError on an unknown handle; HorovodInternalError in a forked child.
     """
-    with _lock:
-        operation = _operations.get(handle)
+    forked.refuse()  # before anything is locked: who had locked it may not be there
+    flight = _in_flight()
+    with flight.lock:
+        operation = flight.operations.get(handle)
     if operation is None:
         raise ValueError(f"handle {handle} is not in flight: unknown, or already synchronized.")
     waiting.advance_all()
@@ -128,27 +166,42 @@ def poll(handle: int) -> bool:
     return all(stepper.advance() for stepper in operation.steppers) and is_done
 
 
+@breaks_graphs
 def synchronize(handle: int) -> Output:
     """Wait for an asynchronous operation and return its output: a tensor, or a tuple for a group.
 
     An unknown or already synchronized handle gives None. Raises HorovodInternalError when the operation
-    failed.
+    failed, and in a forked child.
     """
-    with _lock:
-        operation = _operations.pop(handle, None)
+    forked.refuse()  # as above
+    flight = _in_flight()
+    with flight.lock:
+        operation = flight.operations.pop(handle, None)
     if operation is None:
         return None
     try:
         return operation.complete()
     except KeyboardInterrupt:
-        with _lock:
-            _operations[handle] = operation  # still in flight: it can be waited for again
+        with flight.lock:
+            flight.operations[handle] = operation  # still in flight: it can be waited for again
         raise
     except BaseException:
         del operation.waits[:1]  # the request that failed is forgotten by the engine
         if operation.waits:
             abandon(operation)
         raise
+
+
+def wait_or_yield(handle: int) -> bool:
+    """Wait until ``synchronize`` would not, and return True.
+
+    Or return False, as this would never end: other ranks will start the operation only after something that
+    this caller does later. An unknown handle gives True.
+    """
+    flight = _in_flight()
+    with flight.lock:
+        operation = flight.operations.get(handle)
+    return operation is None or operation.complete_or_yield()
 
 
 def complete_all(handles: Sequence[int]) -> list[Output]:

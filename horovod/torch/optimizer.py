@@ -1,9 +1,10 @@
-"""DistributedOptimizer: gradients are reduced while the backward pass runs, and the step waits for them.
+"""DistributedOptimizer: gradients are reduced while the backward pass runs, which waits for them at its end.
 
 Life of a gradient: a hook fires when the backward pass has accumulated it; after ``backward_passes_per_step``
-such passes its reduction starts, in place, by the parameter's name; ``synchronize`` waits. Every rank reduces
-every parameter exactly once per step, those without a gradient as zeros, so ranks with different control flow
-still match. docs/optimizer.md has the patterns; adasum_optimizer.py what op=Adasum does instead.
+such passes its reduction starts, in place, by the parameter's name; the end of the pass waits. Every rank
+reduces every parameter exactly once per step: ``step`` reduces those without a gradient as zeros, so ranks
+with different control flow still match. docs/optimizer.md has the patterns; adasum_optimizer.py what
+op=Adasum does instead.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ class _DistributedOptimizer(GradientListener):
 
     def _start(self, members: list[torch.Tensor]) -> None:
         names = [self._parameter_names[member] for member in members]
-        wait = self._reducer.start(names, members, grouped=members[0] in self._group_of)
+        reduction = self._reducer.start(names, members, grouped=members[0] in self._group_of)
         for member in members:
-            self._handles[member] = (wait, None)
+            self._handles[member] = (reduction, None)
 
     def _reduce_what_is_left(self) -> None:
         """Start what no hook has, with zeros for missing gradients, and wait for everything.
@@ -65,7 +66,7 @@ class _DistributedOptimizer(GradientListener):
                     self._reducer.fill_missing(member)
                     if not member.requires_grad:
                         frozen.append(member)
-            self._start(members)
+            self._start_and_note(members)
         self._wait()
         for parameter in frozen:
             if self._reducer.is_zero(parameter):
@@ -149,6 +150,8 @@ def DistributedOptimizer(
     groups: int | list[list[torch.Tensor]] | None = None,
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
+    *,
+    wait_in_backward: bool = True,
 ) -> Any:
     """An optimizer of the same class, and with the same state, whose gradients are reduced over all ranks.
 
@@ -168,6 +171,10 @@ def DistributedOptimizer(
         groups: reduce gradients together: a number of groups of even length, or lists of parameters.
         sparse_as_dense: reduce sparse gradients as dense ones.
         process_set: the ranks to reduce over. A rank outside of it makes its steps alone.
+        wait_in_backward: at its end ``loss.backward()`` waits for the reductions that it has started, so that
+            what looks at gradients before ``step()`` (GradScaler, clipping, noise) finds them reduced. With
+            False ``step()`` and ``synchronize()`` wait, so that reductions go on while the script does
+            something else; then call ``synchronize()`` before you change gradients. Nothing with Adasum.
 
     Raises:
         ValueError: an argument is wrong; most are found even before ``hvd.init()``.
@@ -198,6 +205,7 @@ def DistributedOptimizer(
     wrapped.op, wrapped.gradient_predivide_factor = op, factor
     wrapped.sparse_as_dense, wrapped.process_set = sparse_as_dense, process_set
     wrapped.backward_passes_per_step = backward_passes_per_step
+    wrapped._wait_in_backward = wait_in_backward and not isinstance(wrapped, DistributedAdasumOptimizer)
     wrapped._reducer, wrapped._parameter_names, wrapped._groups = reducer, names, checked
     wrapped._wrap_again = functools.partial(
         DistributedOptimizer,
@@ -207,6 +215,7 @@ def DistributedOptimizer(
         gradient_predivide_factor=factor,
         sparse_as_dense=sparse_as_dense,
         process_set=process_set,
+        wait_in_backward=wait_in_backward,
     )
     wrapped._begin()
     return wrapped

@@ -14,6 +14,7 @@ import torch
 
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.autograd import CompressedGroupedAllreduce, HorovodAllreduce, applied
+from horovod.torch.compiling import breaks_graphs
 from horovod.torch.compression import Compression, CompressorLike, around_autograd, of_one_call
 from horovod.torch.handles import synchronize
 from horovod.torch.reduce_ops import handle_average_backwards_compatibility, reduce_arguments
@@ -40,6 +41,7 @@ def _start(
     return start_allreduce(tensors, name, arguments, of_one_call(compression), process_set, **how)
 
 
+@breaks_graphs
 def allreduce_async(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -61,6 +63,7 @@ def allreduce_async(
     )
 
 
+@breaks_graphs
 def allreduce(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -89,6 +92,7 @@ def allreduce(
     return cast(torch.Tensor, around.decompress(reduced, ctx))
 
 
+@breaks_graphs
 def allreduce_async_(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -107,6 +111,7 @@ def allreduce_async_(
     )
 
 
+@breaks_graphs
 def allreduce_(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -126,6 +131,7 @@ def allreduce_(
     return cast(torch.Tensor, synchronize(handle))
 
 
+@breaks_graphs
 def grouped_allreduce_async(
     tensors: Sequence[torch.Tensor],
     average: bool | None = None,
@@ -144,6 +150,7 @@ def grouped_allreduce_async(
     return _start(tensors, average, name, op, factors, process_set, compression, in_place=False, grouped=True)
 
 
+@breaks_graphs
 def grouped_allreduce(
     tensors: Sequence[torch.Tensor],
     average: bool | None = None,
@@ -168,6 +175,7 @@ def grouped_allreduce(
     return [around.decompress(tensor, ctx) for tensor, ctx in zip(reduced, contexts, strict=True)]
 
 
+@breaks_graphs
 def grouped_allreduce_async_(
     tensors: Sequence[torch.Tensor],
     average: bool | None = None,
@@ -186,6 +194,7 @@ def grouped_allreduce_async_(
     return _start(tensors, average, name, op, factors, process_set, compression, in_place=True, grouped=True)
 
 
+@breaks_graphs
 def grouped_allreduce_(
     tensors: Sequence[torch.Tensor],
     average: bool | None = None,

@@ -56,6 +56,12 @@ def start_grouped_allgather(
     return _start_gather(tensors, name, process_set, sizes, grouped=True)
 
 
+def _registered(operation: Operation, label: str, read: Sequence[torch.Tensor] | None = None) -> int:
+    """The handle of an operation that reads tensors of the caller's: without ``read``, all it has."""
+    operation.lend(label, operation.tensors if read is None else read)
+    return handles.register(operation)
+
+
 def _start_gather(
     tensors: Sequence[torch.Tensor],
     name: str | None,
@@ -83,7 +89,7 @@ def _start_gather(
                 own[:] = results[0].sizes[i * ranks : (i + 1) * ranks]
         return tuple(outputs) if grouped else outputs[0]
 
-    return handles.register(Operation(member.engine, [request], sources, finish=finish, origin=origin))
+    return _registered(Operation(member.engine, [request], sources, finish=finish, origin=origin), label)
 
 
 def start_broadcast(
@@ -92,7 +98,8 @@ def start_broadcast(
     """Broadcast of root's tensor, into the tensor itself or into a new one."""
     member = basics.member()
     process_set_id = member.id_of(process_set)
-    check_served(tensor, f"broadcast.{name or 'noname'}")
+    label = f"broadcast.{name or 'noname'}"
+    check_served(tensor, label)
     origin = devices.Origin.here(devices.device_of(tensor))
     source = addressable(tensor)
     direct = in_place and is_addressable(tensor)
@@ -103,8 +110,9 @@ def start_broadcast(
     def finish(results: list[native.Result]) -> Output:
         return delivered(tensor if direct else output, tensor, in_place)
 
-    used = [tensor, source, output]
-    return handles.register(Operation(member.engine, [request], used, finish=finish, origin=origin))
+    operation = Operation(member.engine, [request], [tensor, source, output], finish=finish, origin=origin)
+    operation.lend(label, [] if direct else [source], [tensor] if direct else [])
+    return handles.register(operation)
 
 
 def start_alltoall(
@@ -120,7 +128,8 @@ def start_alltoall(
     """
     member = basics.member()
     process_set_id = member.id_of(process_set)
-    check_served(tensor, f"alltoall.{name or 'noname'}")
+    label = f"alltoall.{name or 'noname'}"
+    check_served(tensor, label)
     origin = devices.Origin.here(devices.device_of(tensor))
     rows = _checked_splits(splits, name)
     source = addressable(tensor)
@@ -135,7 +144,7 @@ def start_alltoall(
             sizes[:] = results[0].sizes
         return from_core(results[0], source), received
 
-    return handles.register(Operation(member.engine, [request], [source], finish=finish, origin=origin))
+    return _registered(Operation(member.engine, [request], [source], finish=finish, origin=origin), label)
 
 
 def _checked_splits(splits: Any, name: str | None) -> list[int]:
@@ -189,7 +198,7 @@ def start_reducescatter(
     request = member.engine.reducescatter(wire, requested, reduction, process_set_id)
     operation = Operation(member.engine, [request], [*sources, *outputs], origin=origin)
     operation.finish = lambda results: tuple(outputs) if grouped else outputs[0]
-    return handles.register(operation)
+    return _registered(operation, label, sources)
 
 
 def _own_rows(rows: int, process_set: ProcessSet) -> int:

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.utils.dlpack import from_dlpack
 
 from horovod import _native as native
+from horovod.torch import devices
 
 __all__ = ["Feedback", "Residuals", "TensorFeedback", "compressed_with"]
 
 STAGES = ("sent", "result")
+
+# A residual beyond MOST times the usual is an outlier's; gradients that stay larger become usual, by RISE in
+# a step, and smaller ones by DECAY. As in the core: horovod/native/codec/residual_bound.h has the reasons.
+MOST, RISE, DECAY = native.RESIDUAL_BOUND
 
 
 class TensorFeedback:
@@ -29,6 +34,16 @@ class TensorFeedback:
         self.count = count
         self.uses = 0
         self._lost = torch.empty(0)
+        self._usual = torch.zeros(())  # the largest residual of late, where the residuals are; 0: unknown
+
+    @property
+    def usual(self) -> Sequence[float]:
+        """As a sequence, as that of ``native.Feedback``."""
+        return (float(self._usual),)
+
+    @usual.setter
+    def usual(self, usual: Sequence[float]) -> None:
+        self._usual = torch.tensor(float(usual[0]))
 
     @property
     def nbytes(self) -> int:
@@ -44,11 +59,16 @@ class TensorFeedback:
         return wanted
 
     def keep(self, wanted: torch.Tensor, got: torch.Tensor) -> None:
-        """Remember what ``got`` lacks, but for what is not finite: an overflow is seen once and does not
-        stay.
+        """Remember what ``got`` lacks, but for what is not finite, and nothing where it is an outlier's: an
+        overflow is seen once and does not stay.
+
+        What the core drops by the element goes as a whole here: of what is left such compressors send a part
+        in each step.
         """
         lost = (wanted - got.to(wanted.dtype)).to(torch.float32).reshape(-1)
         self._lost = torch.nan_to_num_(lost, nan=0.0, posinf=0.0, neginf=0.0)
+        if self.count:
+            self._usual = _dropping_outliers(lost, self._usual.to(lost.device))
 
     def read(self, stage: str) -> tuple[int, torch.Tensor]:
         return 0, self._lost.to("cpu", copy=True) if stage == "sent" else torch.empty(0)
@@ -61,9 +81,26 @@ class TensorFeedback:
 
     def scale(self, factor: float) -> None:
         self._lost.mul_(factor)
+        self._usual.mul_(abs(factor))
 
     def clear(self) -> None:
         self._lost = torch.empty(0)
+        self._usual = torch.zeros(())
+
+
+def _dropping_outliers(lost: torch.Tensor, usual: torch.Tensor) -> torch.Tensor:
+    """Make all of ``lost`` zero if it is an outlier's; returns the next ``usual``. The GPU is not asked."""
+    largest = torch.linalg.vector_norm(lost, math.inf)
+    if devices.device_of(lost) != devices.CPU:
+        known = torch.where(usual > 0, usual, largest)
+        lost.mul_(largest <= MOST * known)
+        return torch.where(largest > 0, largest.clamp(DECAY * known, RISE * known), usual)
+    now, before = float(largest), float(usual)
+    if not now or not before:
+        return largest if now else usual
+    if now > MOST * before:
+        lost.zero_()
+    return usual.new_tensor(min(max(now, DECAY * before), RISE * before))
 
 
 Feedback = native.Feedback | TensorFeedback
@@ -117,8 +154,12 @@ class Residuals:
                 raise ValueError(f"it had {saved['count']} elements, and has {feedback.count} now")
             for stage in STAGES:
                 begin, values = saved[stage]
+                if not bool(torch.isfinite(values).all()):
+                    raise ValueError("it is not finite")
                 feedback.restore(stage, begin, values.to("cpu", torch.float32).contiguous())
             feedback.uses = saved["uses"]
+            usual = saved.get("usual", ())  # none in older checkpoints, another of other compressors
+            feedback.usual = usual if len(usual) == len(feedback.usual) else feedback.usual
         except ValueError as error:
             feedback.clear()
             warnings.warn(
@@ -168,6 +209,7 @@ class Residuals:
             parameters[name] = {
                 "count": feedback.count,
                 "uses": feedback.uses,
+                "usual": list(feedback.usual),
                 **{stage: (begin, from_dlpack(values)) for stage, (begin, values) in stages.items()},
             }
         return {"loss_scale": self._unit, "parameters": parameters}
@@ -195,4 +237,5 @@ def _checked_scale(scale: Any) -> float:
 
 
 def _scaled(saved: Mapping[str, Any], factor: float) -> dict[str, Any]:
-    return {**saved, **{stage: (saved[stage][0], saved[stage][1] * factor) for stage in STAGES}}
+    scaled = {stage: (saved[stage][0], saved[stage][1] * factor) for stage in STAGES}
+    return {**saved, **scaled, "usual": [usual * factor for usual in saved.get("usual", ())]}

@@ -126,6 +126,17 @@ class RoundsOperation:
             self._lock.release()
         return self._handle is None
 
+    def note_blocked(self, may_yield: bool) -> None:
+        """A caller waits for this operation."""
+        with self._lock:
+            if self._handle is not None:
+                self._engine.note_blocked(self._handle, may_yield)
+
+    def must_yield(self) -> bool:
+        """Whether a caller that waits for this operation has to go on without it."""
+        with self._lock:
+            return self._handle is not None and self._engine.must_yield(self._handle)
+
     def results(self) -> list[torch.Tensor]:
         """What the compressor returned for each member, once it is over. Raises what it has failed with."""
         if self._failure is not None:

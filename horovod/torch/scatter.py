@@ -12,6 +12,7 @@ import torch
 
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.autograd import HorovodAlltoall, HorovodGroupedReducescatter, HorovodReducescatter, applied
+from horovod.torch.compiling import breaks_graphs
 from horovod.torch.compression import Compression, CompressorLike, around_autograd
 from horovod.torch.reduce_ops import Average, reduce_arguments
 from horovod.torch.requests import start_alltoall, start_reducescatter
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 
+@breaks_graphs
 def alltoall_async(
     tensor: torch.Tensor,
     splits: torch.Tensor | None = None,
@@ -34,6 +36,7 @@ def alltoall_async(
     return start_alltoall(tensor, splits, name, process_set)
 
 
+@breaks_graphs
 def alltoall(
     tensor: torch.Tensor,
     splits: torch.Tensor | None = None,
@@ -53,6 +56,7 @@ def alltoall(
     return output if splits is None else (output, received)
 
 
+@breaks_graphs
 def reducescatter_async(
     tensor: torch.Tensor,
     name: str | None = None,
@@ -66,6 +70,7 @@ def reducescatter_async(
     return start_reducescatter([tensor], name, arguments, None, process_set, grouped=False)
 
 
+@breaks_graphs
 def reducescatter(
     tensor: torch.Tensor,
     name: str | None = None,
@@ -87,6 +92,7 @@ def reducescatter(
     return cast(torch.Tensor, around.decompress(reduced, ctx))
 
 
+@breaks_graphs
 def grouped_reducescatter_async(
     tensors: Sequence[torch.Tensor],
     name: str | None = None,
@@ -100,6 +106,7 @@ def grouped_reducescatter_async(
     return start_reducescatter(tensors, name, arguments, None, process_set, grouped=True)
 
 
+@breaks_graphs
 def grouped_reducescatter(
     tensors: Sequence[torch.Tensor],
     name: str | None = None,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from horovod import _native as native
-from horovod.common import waiting
+from horovod.common import jobs, waiting
 from horovod.common.basics import basics
 from horovod.common.process_sets import GLOBAL_ID, ProcessSet
 from horovod.common.util import num_rank_is_power_2
@@ -30,10 +30,6 @@ from horovod.torch.tensors import addressable, check_served, described, grouped_
 __all__ = ["Kept", "delivered", "reduction_of", "start_allreduce"]
 
 Finish = Callable[[list[native.Result]], list[torch.Tensor]]
-
-# What compressors remember of allreduces that nobody keeps states for, by process set and name.
-_memory = Memory()
-basics.before_next_job(_memory.clear)
 
 
 class Kept(NamedTuple):
@@ -86,8 +82,10 @@ def start_allreduce(
     wire = wire_name("allreduce", name, process_set)
     if kept is None:
         is_kept = name is not None and getattr(compressor, "combine", "sum") == "rounds"
+        # What compressors remember of allreduces that nobody else keeps states for.
+        memory = jobs.current().own(Memory)
         keys = [f"{process_set_id}/{wire}/{i}" for i in range(len(tensors))]
-        kept = [Kept(_memory.of(key, compressor) if is_kept else {}) for key in keys]
+        kept = [Kept(memory.of(key, compressor) if is_kept else {}) for key in keys]
     request = _Request(wire, arguments, compressor, in_place, operation, process_set_id, kept, ranks)
     waiting.advance_all()
     finishes: list[tuple[list[int], slice, Finish]] = []
@@ -173,6 +171,7 @@ def reduction_of(arguments: ReduceArguments, codec: native.Codec | None) -> nati
 def _start_native(request: _Request, tensors: list[torch.Tensor], codec: native.Codec | None) -> Finish:
     operation = request.operation
     members, outputs = [], []
+    read, written = [], []  # of the caller's tensors
     for tensor, kept in zip(tensors, request.kept, strict=True):
         source = addressable(tensor)
         # A copy may be overwritten. `source` aliases the tensor otherwise, and must not be, unless that was
@@ -181,12 +180,18 @@ def _start_native(request: _Request, tensors: list[torch.Tensor], codec: native.
         output = source if overwrite else torch.empty_like(source)
         members.append(described(source, output, kept.feedback if codec else None))
         operation.tensors += [tensor, source, output]
-        outputs.append(tensor if request.in_place and is_addressable(tensor) else output)
+        is_direct = request.in_place and is_addressable(tensor)
+        if is_direct:
+            written.append(tensor)
+        else:
+            read.append(source)
+        outputs.append(tensor if is_direct else output)
     operation.waits.append(
         operation.engine.allreduce(
             request.wire, members, reduction_of(request.arguments, codec), request.process_set_id
         )
     )
+    operation.lend(request.wire, read, written)
     return lambda results: outputs
 
 

@@ -19,7 +19,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch import devices
-from horovod.torch.autograd import applied
+from horovod.torch.autograd import OfItsJob, applied
 from horovod.torch.batch_norm_kernels import (
     Statistics,
     count_of,
@@ -182,7 +182,7 @@ def _from_batch_norm(cls: type[SyncBatchNorm], module: _BatchNorm, process_set: 
     return converted.train(module.training)
 
 
-class _Normalization(torch.autograd.Function):
+class _Normalization(OfItsJob):
     """Normalisation by given statistics, which depend on the input of every rank."""
 
     @staticmethod

@@ -8,7 +8,7 @@ import torch
 import torch.utils.dlpack
 
 from horovod import _native as native
-from horovod.torch import devices
+from horovod.torch import devices, storage
 
 __all__ = [
     "NATIVE_DTYPES", "addressable", "check_served", "described", "from_core", "grouped_from_core",
@@ -45,6 +45,9 @@ def check_served(tensor: torch.Tensor, operation: str) -> None:
     why = devices.why_not_served(tensor)
     if why is not None:
         raise ValueError(f"{operation}: the tensor is on {tensor.device}, and {why}.")
+    why = storage.why_without_memory(tensor)
+    if why is not None:
+        raise ValueError(f"{operation}: the tensor cannot be worked on: {why}.")
 
 
 def _type_name(tensor: torch.Tensor) -> str:
@@ -78,7 +81,10 @@ def described(
     address = 0 if destination is None else destination.data_ptr()
     dtype = NATIVE_DTYPES[source.dtype]
     stream = devices.current_stream(device)
-    return native.Tensor(source.data_ptr(), address, list(source.shape), dtype, feedback, device, stream)
+    witness = storage.witness_of(source)
+    return native.Tensor(
+        source.data_ptr(), address, list(source.shape), dtype, feedback, device, stream, witness
+    )
 
 
 def from_core(result: native.Result, like: torch.Tensor) -> torch.Tensor:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import browser
+import built_site
 import pytest
 from browser import PageAt
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "single"))
-
-import built_site
 
 # Of each kind one or two: text, wide tables, plots, long messages, drawings, the reference, Chinese.
 PAGES = ["index", "configuration", "compatibility", "benchmarks", "troubleshooting", "topology", "concepts"]

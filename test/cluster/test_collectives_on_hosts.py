@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from functools import reduce
@@ -76,12 +77,31 @@ def test_sums_between_hosts(limited: Cluster, tmp_path: Path, local: int) -> Non
     assert sent[0]["bit8"] < 1.05 * 2 * 3 / 4 * 4 * COUNT / 5.9
 
 
+def test_a_slow_cable_is_no_silence_and_a_rank_that_stops_is(cluster: Cluster) -> None:
+    """What moves is never warned of, however long it takes; when nothing does, the silent rank is named."""
+    limits = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"}
+    words = ["-np", "2", "-H", "t1:1,t2:1", sys.executable, str(PROGRAMS / "stopping.py")]
+    cluster.made.rate("32mbit")
+    try:
+        result = cluster.horovodrun(*words, limit=200, **limits)
+    finally:
+        cluster.made.rate("none")
+    before, _, after = result.stderr.partition("<slow took ")
+    assert "no sign of life" not in before and float(after.split()[0]) > 4, result.stderr
+    while_it = "while rank 0 carries out 'last', 16777216 bytes"
+    assert re.search(rf"no sign of life of rank 1 for [1-3] s, {while_it}. Likely causes", after), (
+        result.stderr
+    )
+    lost = f"failed on rank 0: rank 0 lost rank 1: no sign of life for [2-4] s, {while_it}; HOROVOD_STALL"
+    assert re.search(lost, result.stdout) and result.returncode != 0, result.stdout + result.stderr
+
+
 def found(folder: Path) -> list[dict[str, Any]]:
     return [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(4)]
 
 
-@pytest.mark.timeout(300)  # some 20 s on two cores that have nothing else to do
-def test_a_thousand_steps_keep_all_ranks_identical(limited: Cluster, tmp_path: Path) -> None:
+@pytest.mark.timeout(600)  # with the thousand steps of `make test-nightly`
+def test_hundreds_of_steps_keep_all_ranks_identical(limited: Cluster, tmp_path: Path) -> None:
     """And with HOROVOD_DETERMINISTIC a second run repeats the first, bit for bit."""
     (first, last), folders = steps.LOOKED_AT, (tmp_path / "whole", tmp_path / "again")
     for folder, count in zip(folders, (last, first), strict=True):

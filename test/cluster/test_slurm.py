@@ -14,9 +14,11 @@ echo "$*" >> "$SRUN_LOG"
 [ "$1" = --version ] && { echo slurm 23.11.4; exit; }
 while [ "${1#-}" != "$1" ]; do case $1 in --nodelist=*) nodes=${1#*=};; esac; shift; done
 number=0; exec 3<&0
+[ "$SLURM_EXPORT_ENV" = NONE ] || exported=$(mktemp "$SRUN_LOG.XXXXXX")
+[ -n "$exported" ] && export -p | grep -v TMPDIR= > "$exported"
 words=$(for name in ${!SLURM_@}; do printf "%q " "$name=${!name}"; done; printf "%q " "$@")
 for node in ${nodes//,/ }; do
-  ssh "$node" "env PATH=$PATH SLURM_NODEID=$number $words" <&3 &
+  ssh "$node" "${exported:+. $exported; }env PATH=$PATH SLURM_NODEID=$number $words" <&3 &
   number=$((number + 1))
 done
 wait
@@ -54,6 +56,19 @@ def test_the_hosts_of_the_allocation(cluster: Cluster, variables: dict[str, str]
     assert "host_agent.py describe" in asked and "prted" in asked  # both went through srun
     fewer = cluster.horovodrun("-np", "1", "-H", "t3:1", "hostname", **variables)
     assert fewer.stdout == "[0]<stdout>:t3\n", fewer.stderr
+
+
+def test_the_environment_goes_through_srun_or_nowhere(cluster: Cluster, variables: dict[str, str]) -> None:
+    """mpirun's own messages can be read on the network: test_exposure."""
+    words = ["-np", "2", "--verbose", "sh", "-c", "echo $HF_TOKEN $HOROVOD_SIMD"]
+    more = {**variables, "SLURM_TASKS_PER_NODE": "1(x3)", "HF_TOKEN": "mine", "HOROVOD_SIMD": "baseline"}
+    result = cluster.horovodrun(*words, **more)
+    assert sorted(result.stdout.splitlines()) == [f"[{rank}]<stdout>:mine baseline" for rank in range(2)]
+    assert "warning" not in result.stderr and " -x " not in result.stderr
+    withheld = cluster.horovodrun(*words, **more, SLURM_EXPORT_ENV="NONE")
+    assert sorted(withheld.stdout.splitlines()) == ["[0]<stdout>:mine baseline", "[1]<stdout>:baseline"]
+    assert "SLURM_EXPORT_ENV keeps srun from passing them on" in withheld.stderr
+    assert "-x HF_TOKEN" in withheld.stderr and "-x HOROVOD_SIMD" in withheld.stderr
 
 
 def test_a_function_in_the_allocation(cluster: Cluster, variables: dict[str, str]) -> None:

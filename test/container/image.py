@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ IMAGE = "localhost/horovod"
 # What Debian's "slim" images leave out too.
 NOT_IN_SLIM = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
 BUILD_LIMIT = 3600  # seconds, on a machine with much else to do
+NOT_STARTED = "sealing memfd copy: Device or resource busy"  # buildah's words
+STARTS = 5  # of a command that says so
 ISOLATION = ("--isolation", "chroot", "--network", "host")
 
 
@@ -66,13 +69,36 @@ def mirror() -> str:
 
 
 def _run(command: Sequence[str], limit: float = BUILD_LIMIT) -> str:
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit, check=False
-    )
+    done = _started(command, limit, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if done.returncode != 0:
         said = (done.stdout + done.stderr)[-6000:]
         raise RuntimeError(f"`{' '.join(command)}` ended with {done.returncode}:\n{said}")
     return done.stdout
+
+
+def _started(
+    command: Sequence[str], limit: float, *, stdout: int, stderr: int
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command; again while buildah could not start itself.
+
+    It runs from a copy of its program in memory, whose pages a busy kernel may still hold when they are to be
+    sealed: then it says so and ends before it has done anything.
+    """
+    for _ in range(STARTS):
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            text=True,
+            errors="replace",
+            timeout=limit,
+            check=False,
+        )
+        if not (done.returncode and NOT_STARTED in done.stdout + (done.stderr or "")):
+            break
+        time.sleep(1)
+    return done
 
 
 class Image:
@@ -156,16 +182,8 @@ class Container:
 
     def run(self, command: str, *options: str, limit: float = 120) -> subprocess.CompletedProcess[str]:
         """stdout and stderr come together; a command that takes too long fails."""
-        return subprocess.run(
-            self.command(command, *options),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=limit,
-            check=False,
-        )
+        words = self.command(command, *options)
+        return _started(words, limit, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def files(self) -> Path:
         """Its root file system, as a folder of this machine."""

@@ -14,7 +14,7 @@ _MPI_RANK = os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK"))
 _TORCHRUN_RANK = os.environ["RANK"] if "TORCHELASTIC_RUN_ID" in os.environ else None
 RANK = _MPI_RANK or _TORCHRUN_RANK
 collect_ignore_glob = [
-    *(["ranks/*"] if _MPI_RANK is None else []),
+    *(["ranks/*"] if _MPI_RANK is None and not os.environ.get("HOROVOD_TEST_THREADS") else []),
     *(["ddp_ranks/*"] if _TORCHRUN_RANK is None else []),
 ]
 

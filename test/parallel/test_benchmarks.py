@@ -104,6 +104,30 @@ def test_allreduce_names_what_it_does_not_know() -> None:
     assert "smoke-signals" in done.stderr
 
 
+def test_import_cost_says_what_an_import_adds(tmp_path: Path) -> None:
+    out = tmp_path / "import.json"
+    done = run("import_cost.py", "--quick", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    measures = ["time", "processor time", "memory"]
+    wanted = [(name, measure) for name in ("torch", "horovod.torch") for measure in measures]
+    assert [(row[0], row[1]) for row in cells(done.stdout)] == wanted
+    rows = document(out)["rows"]
+    assert [(row["import"], row["measure"]) for row in rows] == wanted
+    assert all(0 < row["low"] <= row["median"] <= row["high"] for row in rows)
+    assert done.stdout.count("horovod.torch, ") == len(measures)
+
+
+def test_import_cost_interval_and_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import import_cost
+
+    # P(Bin(15, 1/2) <= 3) = 576 / 32768 = 0.018, and <= 4 is 0.059: the 4th smallest and largest.
+    assert import_cost.interval(range(15)) == (3, 11)
+    assert import_cost.interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
+    verdicts = [import_cost.verdict({"low": low, "high": low + 2, "goal": 50}) for low in (51, 49, 48)]
+    assert [verdict.partition(":")[0] for verdict in verdicts] == ["missed", "undecided", "met"]
+
+
 def test_engine_counts_rounds_and_processor_time(tmp_path: Path) -> None:
     out = tmp_path / "engine.json"
     done = run("engine.py", "--quick", "--out", str(out))

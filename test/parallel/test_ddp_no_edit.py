@@ -23,6 +23,7 @@ pytestmark = pytest.mark.timeout(4 * JOB_LIMIT + 30)
 SCRIPTS = Path(__file__).parent / "plain_ddp"
 COUNTING = """
 import atexit, os, pathlib
+import lean_torch  # as test/lean_torch/sitecustomize.py, which is not found besides this one
 
 def tell():
     lines = pathlib.Path("/proc/self/io").read_text().splitlines()

@@ -14,6 +14,6 @@ LIMIT = 400.0  # seconds
 
 
 @pytest.mark.timeout(LIMIT + 30)
-@pytest.mark.parametrize("np", [1, 2, 3, 4])
+@pytest.mark.parametrize("np", [1, pytest.param(2, marks=pytest.mark.quick), 3, 4])
 def test_in_ddp_ranks(np: int) -> None:
     run_ddp_test_files(np, FILES, LIMIT)

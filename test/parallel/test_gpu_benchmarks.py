@@ -26,6 +26,7 @@ from horovod.runner import command_line
 
 sys.path += [str(Path(__file__).resolve().parents[1]), str(BENCHMARKS)]
 
+import gpu_report
 from emulated_cuda import build as emulation
 from on_gpus import codec_twin
 
@@ -142,8 +143,8 @@ def commands() -> list[str]:
     """Of the page docs/benchmarks.md, those with GPUs."""
     page = (ROOT / "docs" / "benchmarks.md").read_text()
     section = page.partition("## On GPUs: not measured yet")[2].partition("\n## ")[0]
-    (block,) = re.findall(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
-    return [line.partition("  #")[0].strip() for line in block.splitlines()]
+    blocks = re.findall(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    return [line.partition("  #")[0].strip() for block in blocks for line in block.splitlines()]
 
 
 @pytest.mark.parametrize("command", commands())
@@ -154,8 +155,12 @@ def test_a_command_that_needs_a_gpu_is_understood(command: str, monkeypatch: pyt
         assert (ROOT / words[at]).is_file()
         command_line.parse(words[1:])
         return
-    if words[0] == "pytest":
-        assert (ROOT / words[1]).is_dir()
+    if words[0] == "make":
+        words += ["-n", "--no-print-directory"]
+        dry = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+        program, *options = shlex.split(dry.stdout)[1:]
+        assert program == gpu_report.PROGRAM
+        assert gpu_report.arguments(options).part
         return
     assert words[0] == "python" and (ROOT / words[1]).is_file()
     monkeypatch.chdir(BENCHMARKS)

@@ -8,6 +8,7 @@ import typed
 from test_readme import BY_OTHERS, ROOT, blocks
 
 typed.needs_mpirun()
+pytestmark = pytest.mark.quick
 PAGE = "docs/index.md"
 COMMANDS = [line for block in blocks(PAGE, "sh") for line in block.splitlines()]
 SHOWN = re.findall(r"^```text\n(.*?)^```", (ROOT / PAGE).read_text(), re.MULTILINE | re.DOTALL)

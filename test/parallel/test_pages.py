@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.quick
 RUNNABLE = re.compile(r"^ *(?:```|~~~)(?:sh|bash|shell|console|python|py)\b", re.MULTILINE)
 INDENTED = re.compile(r"^ +```(?:sh|python)\b", re.MULTILINE)
 TESTS = {

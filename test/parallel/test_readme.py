@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.quick
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BY_OTHERS = {  # command -> the test that runs it, or what does
     "sudo apt-get install -y git make g++ python3-venv python3-dev": "test/setup/test_fresh_machine.py",
@@ -16,12 +17,14 @@ BY_OTHERS = {  # command -> the test that runs it, or what does
     "make mnist": "test/setup/test_fresh_machine.py",
     "make test": ".ci/run",
     "make check": "Makefile",  # make test begins with it
-    "make docs": "test/single/test_site_build.py",  # the same command, into another folder
+    "make docs": "test/browser/test_site_build.py",  # the same command, into another folder
     "pip install .": "test/setup/test_install.py",
     "HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITHOUT_GLOO=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITH_PYTORCH=1 "
     "python setup.py build": "test/setup/test_build.py",
     "HOROVOD_KEEP_SCREENSHOTS=docs/screenshots "
     "pytest test/browser/test_report.py": "test/browser/test_report.py",
+    "python scripts/make_stub.py": "test/single/test_make_stub.py",
+    "python test/faults/run_faults.py --replay 17": "test/faults/test_faults.py",  # another seed of it
     "horovodrun -np 4 -H node1:2,node2:2 python train.py": "test/cluster/test_running_on_hosts.py",
 }
 

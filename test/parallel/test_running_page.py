@@ -51,6 +51,8 @@ def test_a_command_for_one_machine(command: str, tmp_path: Path) -> None:
     if "train.py" in command:
         assert re.search(r"loss [\d.]+ with 2 processes", shown)
         assert ("[0]<stdout>:loss" in shown) == command.startswith("horovodrun")
+    if "echo" in command:
+        assert shown == "[0]<stdout>:3\n"
     if "logs" in command:
         assert "with 2 processes" in (tmp_path / "logs" / "rank.0" / "stdout").read_text()
 

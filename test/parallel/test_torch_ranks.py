@@ -1,45 +1,90 @@
 """horovod.torch with real ranks: every file of ranks/, with two and four; and by messages, not memory.
 
-Files run one after the other in one job: starting ranks costs more than most of them.
+Ranks are threads where that is enough, and else processes, which is slower by what it takes to import torch.
 """
 
+import contextlib
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from rank_jobs import run_ranks, run_test_file, run_test_files
+from thread_ranks import run_thread_test_files
 
 RANKS = Path(__file__).parent / "ranks"
-# Two that take long, and one that init() is to read settings for which the others shall not have.
-ALONE = ("test_long_run", "test_random_programs", "test_optimizer_checkpoint")
+TWO_OR_FOUR = [pytest.param(2, marks=pytest.mark.quick), 4]
+# What needs a process for each rank, and why.
+PROCESSES = {
+    "test_api_lifecycle.py": "MPI, forks, and what init() is told by a launcher",
+    "test_api_allreduce.py::test_average_is_deprecated": "warnings",
+    "test_api_grouped.py::test_factors_average_and_tuples": "warnings",
+    "test_api_habits.py": "threads and children of the script's own",
+    "test_collectives.py": "shared memory between processes, for once; and warnings",
+    "test_compression.py::test_an_overridden_method_is_called": "calls are counted, those of this rank",
+    "test_compression_rules.py::test_scripts_that_say_nothing": "os.environ",
+    "test_optimizer.py::test_clipping_pattern_and_its_warning": "warnings",
+    "test_sync_batch_norm.py::test_one_operation_forward_and_one_backward": "operations of this rank",
+    "test_sync_batch_norm.py::test_frozen_input_and_no_grad": "operations of this rank",
+    "test_sync_batch_norm.py::test_training_a_network": "lazy layers draw random numbers in the first step",
+}
+ALONE = {
+    "test_api_timeline.py": "os.environ while a job runs",
+    "test_long_run.py": "the memory of a process",
+    "test_optimizer_checkpoint.py": "warnings",
+    "test_random_programs.py": "what is in flight in shared memory when a program ends",
+}
 
 
-def jobs() -> dict[str, list[Path]]:
-    by_job: dict[str, list[Path]] = {}
-    for file in sorted(RANKS.glob("test_*.py")):
-        job = "api" if file.stem.startswith("test_api_") else "others"
-        job = file.stem if file.stem in ALONE else job
-        by_job.setdefault(job, []).append(file)
-    return by_job
+def files_for_threads() -> list[Path]:
+    return [file for file in sorted(RANKS.glob("test_*.py")) if file.name not in {*PROCESSES, *ALONE}]
 
 
 @pytest.mark.timeout(330)
-@pytest.mark.parametrize("np", [2, 4])
-@pytest.mark.parametrize("job", jobs())
-def test_in_ranks(job: str, np: int) -> None:
-    run_test_files(np, jobs()[job], 300.0)
+@pytest.mark.parametrize("np", TWO_OR_FOUR)
+def test_in_threads(np: int) -> None:
+    alone = [f"test/parallel/ranks/{test}" for test in PROCESSES if "::" in test]
+    run_thread_test_files(np, files_for_threads(), alone, 300.0)
+
+
+@pytest.mark.timeout(330)
+@pytest.mark.parametrize("np", TWO_OR_FOUR)
+def test_in_processes(np: int) -> None:
+    run_test_files(np, [RANKS / test for test in PROCESSES], 300.0)
+
+
+@pytest.mark.timeout(330)
+@pytest.mark.parametrize("np", TWO_OR_FOUR)
+@pytest.mark.parametrize("file", ALONE)
+def test_in_processes_of_its_own(file: str, np: int) -> None:
+    run_test_file(np, RANKS / file, 300.0)
+
+
+def unused_memory() -> set[str]:
+    """Files of shared memory that no process has mapped. Jobs of other tests come and go meanwhile."""
+    names = set(os.listdir("/dev/shm"))
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):  # that process has ended
+            names -= {name for name in names if f"/dev/shm/{name}" in maps.read_text()}
+    return names
 
 
 def test_nothing_is_left_in_shared_memory() -> None:
-    before = set(os.listdir("/dev/shm"))
+    before = unused_memory()
     code = "import torch, horovod.torch as hvd; hvd.init(); hvd.allreduce(torch.ones(10**6))"
     for end in ("; hvd.shutdown()", "", "; raise SystemExit(3)"):
         run_ranks(2, [sys.executable, "-c", code + end])
-        assert set(os.listdir("/dev/shm")) <= before
+        deadline = time.monotonic() + 5  # of another job, a file that is being made
+        while (left := unused_memory() - before) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not left
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize(("name", "np"), [("test_collectives.py", 2), ("test_compression.py", 4)])
+@pytest.mark.parametrize(
+    ("name", "np"),
+    [pytest.param("test_collectives.py", 2, marks=pytest.mark.quick), ("test_compression.py", 4)],
+)
 def test_in_ranks_that_exchange_messages(name: str, np: int) -> None:
     run_test_file(np, RANKS / name, HOROVOD_TRANSPORT="mpi")

@@ -45,6 +45,7 @@ def test_the_script_says_what_is_shown(shown: str, printed: str) -> None:
         ("horovodrun -np 2 no-such-program", PROGRAM.strip()),
         (f"horovodrun -np 2 sh -c '{RANK_0_SLEEPS}; exit 3'", ENDED.splitlines()[0]),
         (f"horovodrun -np 2 sh -c '{RANK_0_SLEEPS}; kill -9 $$'", ENDED.splitlines()[1]),
+        ("horovodrun -np 2 echo 1 > /dev/full", ENDED.splitlines()[2]),
     ],
 )
 def test_a_failure_reads_as_shown(command: str, line: str, tmp_path: Path) -> None:
@@ -97,6 +98,13 @@ QUOTED = [  # messages that are named in tables and lists; ... stands for what d
     "this horovod was built without MPI",
     " MiB of memory for each of ",
     " ranks; is /dev/shm too small?",
+    "the ranks have different settings: ",
+    "HOROVOD_DYNAMIC_PROCESS_SETS is on for ranks ... of ... only",
+    "part with a factor of 1, which prescale_factor would change",
+    "the memory of a tensor of shape ... was resized or replaced on rank ...",
+    "its storage was resized to ... bytes",
+    "a ... has no memory of its own",
+    "a transform of torch.func has wrapped it",
 ]
 
 

@@ -16,10 +16,12 @@ TEXTBOOK = (
 def clean_environment(**changes: str) -> dict[str, str]:
     """This environment without what steers a build, and with this interpreter as `python`.
 
-    CUDA is left out, wherever nvcc is found: it takes minutes, and test_cuda_library.py builds it once.
+    CUDA is left out, also where a GPU is: it takes minutes, and scripts/check_cuda.py compiles it once.
+    Whether warnings are errors stays, since ccache then has most of what `make` compiled.
     """
     drop = ("HOROVOD_", "OMPI_", "PMIX_", "PRTE_", "MPICC", "CXX", "PYTHONPATH")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(drop)}
+    kept |= {name: os.environ[name] for name in ("HOROVOD_DEVELOPER",) if name in os.environ}
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', os.defpath)}"
     return kept | {"PATH": path, "HOROVOD_WITH_CUDA": "0"} | changes
 

@@ -140,7 +140,8 @@ def test_missing_build_requirements_end_with_the_pip_line(sources: Path) -> None
         ("HOROVOD_WITH_GLOO=1", "HOROVOD_WITH_GLOO=1 cannot be honoured"),
         ("HOROVOD_WITHOUT_PYTORCH=1", "HOROVOD_WITHOUT_PYTORCH=1 cannot be honoured"),
         ("HOROVOD_GPU_OPERATIONS=DDL", "HOROVOD_GPU_OPERATIONS=DDL cannot be honoured"),
-        ("HOROVOD_GPU_OPERATIONS=NCCL", "HOROVOD_WITH_CUDA=0 contradicts the HOROVOD_GPU settings"),
+        ("HOROVOD_GPU_OPERATIONS=NCCL", "HOROVOD_WITH_CUDA=0 contradicts HOROVOD_GPU_OPERATIONS=NCCL"),
+        ("HOROVOD_WITH_CUDA=yes", "HOROVOD_WITH_CUDA=yes is not understood: set it to auto, 1 or 0"),
         ("HOROVOD_WITH_CUDA=1 CUDA_HOME=/nowhere", "CUDA_HOME=/nowhere has no bin/nvcc"),
         ("HOROVOD_CPU_OPERATIONS=gloo", "HOROVOD_CPU_OPERATIONS=gloo cannot be honoured"),
         (

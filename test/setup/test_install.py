@@ -12,10 +12,12 @@ from clean_shell import ROOT, copy_sources, run_shell
 pytestmark = pytest.mark.timeout(900)
 
 WHO_AM_I = """
-import sys
+import os
 from horovod import _native
 from horovod.common.build_info import build_info
-world = _native.open_world(_native.Settings.from_environment(), build_info().mpi.search_prefix())
+from horovod.common.launched import detect
+prefix, launch = build_info().mpi.search_prefix(), detect(os.environ)
+world = _native.open_world(_native.Settings.from_environment(), prefix, *launch)
 print(f"rank {world.rank} of {world.size} by {world.transport} with {world.mpi_library}")
 _native.close_mpi()
 """

@@ -27,7 +27,7 @@ class Piece(ctypes.Structure):
     _fields_ = (
         *(("source", c_void_p), ("destination", c_void_p), ("residual", c_void_p), ("count", c_int64)),
         *(("message_offset", c_int64), ("elements_offset", c_int64), ("first_run", c_int64)),
-        *(("key", c_uint64), ("first_number", c_int64)),
+        *(("key", c_uint64), ("first_number", c_int64), ("bounds", c_void_p), ("turn", c_int64)),
     )
 
 

@@ -34,25 +34,55 @@ def mixed(a: int, b: int) -> int:
     return x ^ (x >> 31)
 
 
+class Bound:
+    """How large residuals may be: those of an outlier become 0, as those that are not finite."""
+
+    MOST, RISE, DECAY = (np.float32(factor) for factor in (30, 10, 0.99))
+
+    def __init__(self) -> None:
+        self.usual = np.float32(0)
+
+    def kept(self, lost: Array) -> Array:
+        limit = self.usual * self.MOST if self.usual else np.finfo(np.float32).max
+        magnitudes = np.abs(lost)
+        largest = magnitudes.max(initial=0)
+        if largest > 0 and np.isfinite(largest):
+            least, most = self.usual * self.DECAY, self.usual * self.RISE
+            self.usual = min(max(largest, least), most) if self.usual else largest
+        return np.where(magnitudes <= limit, lost, np.float32(0))
+
+
 class ErrorFeedback:
     """Compressed allreduces of the tensor "x" on all ranks, each step given what steps before have lost.
 
     Residuals are float32: ``sent`` by rank, and ``result`` of all owners' slices together. ``parties`` are
-    the ranks of each contribution: several if a host contributes its sum.
+    the ranks of each contribution: several if a host contributes its sum. ``bounds`` are those of what is
+    sent, by contribution; of results, by slice, as many as contributions.
     """
 
     def __init__(self, parties: list[list[int]], count: int, codec: str) -> None:
         self.codec, self.parties = numpy_codec.named_codec(codec), parties
         self.sent = [np.zeros(count, np.float32) for _ in parties]
         self.result = np.zeros(count, np.float32)
+        self.bounds = [[Bound()] for _ in parties]
+        self.result_bounds = [Bound() for _ in parties]
         self.uses = 0
 
-    def _coded(self, wanted: Array, residual: Array, key: int) -> Array:
+    def _coded(self, wanted: Array, residual: Array, key: int, bounds: list[Bound]) -> Array:
         with np.errstate(invalid="ignore"):
             got = self.codec.decode(self.codec.encode(wanted, 1.0, key), wanted.size)
             lost = wanted - got
-        residual[:] = np.where(np.isfinite(lost), lost, np.float32(0))
+            for part, bound in enumerate(bounds):
+                own = self._slice(wanted.size, part, len(bounds))
+                residual[own] = bound.kept(lost[own])
         return got
+
+    def _slice(self, count: int, part: int, parts: int) -> slice:
+        def boundary(k: int) -> int:
+            even = count // parts * k + count % parts * k // parts
+            return count if k == parts else even // BLOCK * BLOCK
+
+        return slice(boundary(part), boundary(part + 1))
 
     def allreduce(
         self, xs: list[Array], op: int = SUM, prescale: float = 1.0, postscale: float = 1.0
@@ -61,17 +91,18 @@ class ErrorFeedback:
         key = mixed(draw_key("x", self.uses), 0)
         self.uses += 1
         parts = []
-        for ranks, residual in zip(self.parties, self.sent, strict=True):
+        for ranks, residual, bound in zip(self.parties, self.sent, self.bounds, strict=True):
             summed = reduce(
                 np.add, (x.astype(np.float32).ravel() * np.float32(prescale) for x in (xs[r] for r in ranks))
             )
             parts.append(
-                self._coded(summed + residual, residual, mixed(mixed(key, 0), ranks[0])).astype(wide)
+                self._coded(summed + residual, residual, mixed(mixed(key, 0), ranks[0]), bound).astype(wide)
             )
         with np.errstate(invalid="ignore"):
             total = oracle.scaled(reduce(np.add, parts), postscale, len(xs) if op == AVERAGE else 1.0)
         if len(parts) > 2:
-            total = self._coded(total.astype(np.float32) + self.result, self.result, mixed(key, 1))
+            wanted = total.astype(np.float32) + self.result
+            total = self._coded(wanted, self.result, mixed(key, 1), self.result_bounds)
         return total.astype(xs[0].dtype).reshape(xs[0].shape)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from horovod import _native
 
+T = TypeVar("T")
 TIME_LIMIT = 60.0  # seconds for a whole program of all ranks
 
 DTYPES: dict[str, tuple[int, Any]] = {
@@ -36,6 +38,11 @@ WORLDS = [pytest.param(True, id="window"), pytest.param(False, id="exchange")]
 
 def numbers(rank: int, count: int, dtype: Any, seed: int = 0) -> NDArray[Any]:
     """Values whose sums over 7 ranks differ with the order of summation, where the dtype has rounding."""
+    return _numbers(rank, count, dtype, seed).copy()
+
+
+@functools.lru_cache(maxsize=64)
+def _numbers(rank: int, count: int, dtype: Any, seed: int) -> NDArray[Any]:
     rng = np.random.default_rng([seed, rank])
     if np.dtype(dtype) == np.bool_:
         return rng.integers(0, 2, count).astype(np.bool_)
@@ -114,38 +121,51 @@ def on_ranks(
     size: int,
     program: Callable[[int, _native.Engine], Any],
     shares_memory: bool = True,
-    settings: _native.Settings | None = None,
+    settings: _native.Settings | Sequence[_native.Settings] | None = None,
     stepped: Collection[int] = (),
     hosts: Sequence[int] = (),
 ) -> list[Any]:
     """Runs program(rank, engine) on `size` threads; results by rank. The first exception is raised here.
+
+    settings: of all ranks, or of each.
 
     hosts: the number of each rank's host; ranks of one host share memory, if any do, and hosts do not.
 
     The engines of the ranks in `stepped` have no thread: their programs call step() themselves.
     """
     worlds = _native.local_worlds(size, shares_memory, list(hosts))
-    results: list[Any] = [None] * size
-    errors: list[BaseException] = []
 
-    def body(rank: int) -> None:
-        engine = _native.Engine(worlds[rank], settings or predictable(), rank not in stepped)
+    def body(rank: int) -> Any:
+        own = settings[rank] if isinstance(settings, Sequence) else settings or predictable()
+        engine = _native.Engine(worlds[rank], own, rank not in stepped)
         try:
-            results[rank] = program(rank, engine)
-        except BaseException as error:  # raised again below, in the test's own thread
-            errors.append(error)
+            return program(rank, engine)
         finally:
             engine.shutdown()
 
-    threads = [threading.Thread(target=body, args=(rank,), daemon=True) for rank in range(size)]
+    return in_threads(size, body)
+
+
+def in_threads(size: int, body: Callable[[int], T]) -> list[T]:
+    """body(rank) on `size` threads; results by rank. The first exception is raised here."""
+    results: dict[int, T] = {}
+    errors: list[BaseException] = []
+
+    def caught(rank: int) -> None:
+        try:
+            results[rank] = body(rank)
+        except BaseException as error:  # raised again below, in the test's own thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=caught, args=(rank,), daemon=True) for rank in range(size)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(TIME_LIMIT)
     if errors:
         raise errors[0]
-    assert not any(thread.is_alive() for thread in threads), "a rank did not finish in time"
-    return results
+    assert not any(thread.is_alive() for thread in threads), f"a rank took more than {TIME_LIMIT} s"
+    return [results[rank] for rank in range(size)]
 
 
 def stepper(engine: _native.Engine, pause: float = 0.0) -> Callable[[int], _native.Result]:

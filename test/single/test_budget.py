@@ -53,7 +53,7 @@ auto longest(std::function<void(T, T)> f,
         ("lines of a function", "def f():\n" + "    x = 1\n" * 60),
         ("branches of a function", "def f(a):\n" + "    a = a and a\n" * 15),
         ("parameters of a function", "def f(a, b, c, d, e, f, g, h, *i):\n    pass\n"),
-        ("lines of a Python file", "x = 1\n" * 301),
+        ("lines of a Python file", "x = 1\n" * 501),
     ],
 )
 def test_what_is_over_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, body: str) -> None:

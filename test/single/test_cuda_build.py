@@ -35,39 +35,102 @@ esac
 
 
 @pytest.fixture(autouse=True)
-def a_machine_without_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def a_machine_without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "_native_gpus", list)
+    monkeypatch.setattr(cuda, "GPU_FILE", Path("/nowhere/nvidia0"))
+
+
+@pytest.fixture
+def a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "_native_gpus", lambda: [90])
 
 
 def choose(**environment: str) -> cuda.Cuda | None:
     return chosen_cuda(["c++"], {"PATH": "/nowhere", **environment})
 
 
-def test_a_toolkit_that_is_found_is_used(tmp_path: Path) -> None:
+def test_a_toolkit_that_is_found_is_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = toolkit(tmp_path / "cuda")
     for environment in (
         {"CUDA_HOME": str(home)},
         {"HOROVOD_CUDA_HOME": str(home), "CUDA_HOME": "/elsewhere"},
         {"PATH": str(home / "bin")},
     ):
-        found = choose(**environment)
+        found = choose(HOROVOD_WITH_CUDA="1", **environment)
         assert found is not None
         assert found.nvcc == str(home / "bin" / "nvcc")
         assert found.record() == "13.0; sm_80, PTX 75"
         assert found.cmake_architectures() == "80-real;75-virtual"
         assert "nvidia-nccl-cu13" in found.nccl_record()
+        said = capsys.readouterr().out
+        assert said == "horovod: building with CUDA 13.0; sm_80, PTX 75: HOROVOD_WITH_CUDA=1\n"
 
 
-def test_switched_off(tmp_path: Path) -> None:
+@pytest.mark.parametrize("setting", ["", "auto", " auto "])
+def test_without_a_gpu_a_compiler_alone_is_not_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str
+) -> None:
+    home = toolkit(tmp_path / "cuda", compiles=False)  # it is not even tried
+    assert choose(CUDA_HOME=str(home), HOROVOD_WITH_CUDA=setting) is None
+    assert capsys.readouterr().out == (
+        "horovod: building without CUDA: nvcc is here, no GPU is; HOROVOD_WITH_CUDA=1 builds for one\n"
+    )
+
+
+def test_with_a_gpu_a_compiler_is_used(
+    a_gpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = choose(CUDA_HOME=str(toolkit(tmp_path / "cuda")))
+    assert found is not None and found.real == (90,)
+    said = capsys.readouterr().out
+    assert said == "horovod: building with CUDA 13.0; sm_90, PTX 75: a GPU is here\n"
+
+
+def test_a_driver_without_nvidia_smi_is_a_gpu_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = toolkit(tmp_path / "cuda")
+    monkeypatch.setattr(cuda, "GPU_FILE", tmp_path / "nvidia0")
+    assert choose(CUDA_HOME=str(home)) is None
+    (tmp_path / "nvidia0").touch()
+    found = choose(CUDA_HOME=str(home))
+    assert found is not None and found.real == (cuda.USUAL_GPU,)
+
+
+def test_switched_off(a_gpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert choose(CUDA_HOME=str(toolkit(tmp_path / "cuda")), HOROVOD_WITH_CUDA="0") is None
+    assert capsys.readouterr().out == "horovod: building without CUDA: HOROVOD_WITH_CUDA=0\n"
 
 
-def test_no_toolkit(monkeypatch: pytest.MonkeyPatch) -> None:
+ASKING = (
+    {"HOROVOD_WITH_CUDA": "1"},
+    {"HOROVOD_GPU_OPERATIONS": "NCCL"},
+    {"HOROVOD_GPU": "CUDA", "HOROVOD_WITH_CUDA": "auto"},
+    {"HOROVOD_BUILD_CUDA_CC_LIST": "75"},
+)
+
+
+@pytest.mark.parametrize("asked", ASKING)
+def test_who_asks_needs_no_gpu(
+    tmp_path: Path, asked: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert choose(CUDA_HOME=str(toolkit(tmp_path / "cuda")), **asked) is not None
+    name, value = next(iter(asked.items()))
+    assert capsys.readouterr().out.endswith(f": {name}={value}\n")
+
+
+@pytest.mark.parametrize("asked", ASKING)
+def test_who_asks_needs_a_compiler(monkeypatch: pytest.MonkeyPatch, asked: dict[str, str]) -> None:
+    monkeypatch.setattr(cuda, "find_nvcc", lambda environment: None)
+    with pytest.raises(BuildError, match=r"CUDA was asked for, and no nvcc was found: .* set CUDA_HOME"):
+        choose(**asked)
+
+
+def test_no_toolkit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(cuda, "find_nvcc", lambda environment: None)
     assert choose() is None
-    for asked in ({"HOROVOD_WITH_CUDA": "1"}, {"HOROVOD_GPU_OPERATIONS": "NCCL"}, {"HOROVOD_GPU": "CUDA"}):
-        with pytest.raises(BuildError, match=r"CUDA was asked for, and no nvcc was found: .* set CUDA_HOME"):
-            choose(**asked)
+    assert capsys.readouterr().out == "horovod: building without CUDA: there is no GPU here\n"
+    monkeypatch.setattr(cuda, "_native_gpus", lambda: [90])
+    assert choose() is None
+    assert "without CUDA: a GPU is here, nvcc is not; to use GPUs, install" in capsys.readouterr().out
 
 
 def test_a_home_without_a_compiler(tmp_path: Path) -> None:
@@ -85,11 +148,15 @@ def test_a_home_without_a_compiler(tmp_path: Path) -> None:
     ],
 )
 def test_a_toolkit_that_will_not_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], description: dict[str, str], words: str
+    a_gpu: None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    description: dict[str, str],
+    words: str,
 ) -> None:
     home = toolkit(tmp_path / "cuda", **description)  # type: ignore[arg-type]
     assert choose(CUDA_HOME=str(home)) is None
-    assert "horovod: building without CUDA, because " in capsys.readouterr().out
+    assert f"horovod: building without CUDA: {home}/bin/nvcc " in capsys.readouterr().out
     with pytest.raises(BuildError, match=words):
         choose(CUDA_HOME=str(home), HOROVOD_WITH_CUDA="1")
 
@@ -125,20 +192,21 @@ def test_a_list_of_gpus_is_not_ignored(tmp_path: Path) -> None:
     assert found.record() == "13.0; sm_75, sm_86, sm_90, PTX 90"
 
 
-def test_a_list_of_gpus_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "find_nvcc", lambda environment: None)
-    with pytest.raises(BuildError, match="no nvcc was found"):
-        choose(HOROVOD_BUILD_CUDA_CC_LIST="75")
-
-
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
         ({"HOROVOD_GPU": "ROCM"}, "HOROVOD_GPU=ROCM cannot be honoured: this package provides CUDA"),
         ({"HOROVOD_GPU_ALLREDUCE": "DDL"}, "HOROVOD_GPU_ALLREDUCE=DDL cannot be honoured: .* MPI and NCCL"),
         ({"HOROVOD_CPU_OPERATIONS": "NCCL"}, "HOROVOD_CPU_OPERATIONS=NCCL cannot be honoured"),
-        ({"HOROVOD_WITH_CUDA": "0", "HOROVOD_GPU_OPERATIONS": "NCCL"}, "HOROVOD_WITH_CUDA=0 contradicts"),
-        ({"HOROVOD_WITH_CUDA": "yes"}, "HOROVOD_WITH_CUDA=yes is not understood"),
+        (
+            {"HOROVOD_WITH_CUDA": "0", "HOROVOD_GPU_OPERATIONS": "NCCL"},
+            "HOROVOD_WITH_CUDA=0 contradicts HOROVOD_GPU_OPERATIONS=NCCL",
+        ),
+        (
+            {"HOROVOD_WITH_CUDA": "0", "HOROVOD_BUILD_CUDA_CC_LIST": "90"},
+            "HOROVOD_WITH_CUDA=0 contradicts HOROVOD_BUILD_CUDA_CC_LIST=90",
+        ),
+        ({"HOROVOD_WITH_CUDA": "yes"}, "HOROVOD_WITH_CUDA=yes is not understood: set it to auto, 1 or 0"),
     ],
 )
 def test_what_cannot_be_honoured(environment: dict[str, str], words: str) -> None:
@@ -147,6 +215,7 @@ def test_what_cannot_be_honoured(environment: dict[str, str], words: str) -> Non
 
 
 def test_what_is_honoured() -> None:
+    check_requested_features({"HOROVOD_WITH_CUDA": "auto"})
     check_requested_features({"HOROVOD_GPU_OPERATIONS": "NCCL", "HOROVOD_GPU": "CUDA"})
     check_requested_features({"HOROVOD_WITH_CUDA": "1", "HOROVOD_GPU_ALLGATHER": "NCCL"})
     check_requested_features({"HOROVOD_GPU_OPERATIONS": "", "HOROVOD_GPU_BROADCAST": "mpi"})

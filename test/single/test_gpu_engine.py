@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,21 @@ from emulated_gpu import (
     gpu_values,
     last_error,
 )
-from ranks import ADASUM, add_set, allreduce, ends_within, on_ranks, predictable, source_only, submit
+from ranks import (
+    ADASUM,
+    DTYPES,
+    MAX,
+    MIN,
+    PRODUCT,
+    add_set,
+    allreduce,
+    ends_within,
+    numbers,
+    on_ranks,
+    predictable,
+    source_only,
+    submit,
+)
 
 from horovod import _native
 from horovod.common.exceptions import HorovodInternalError
@@ -282,7 +297,7 @@ class TestSets:
         on_ranks(3, program)
 
     @pytest.mark.parametrize("transport", TRANSPORTS)
-    def test_a_rank_that_has_joined_gives_zeros(self, transport: str) -> None:
+    def test_a_rank_that_has_joined_changes_nothing(self, transport: str) -> None:
         """Rank 1 has never used a GPU, and takes part on that of its place."""
 
         def program(rank: int, engine: _native.Engine) -> None:
@@ -292,6 +307,10 @@ class TestSets:
                     assert gpu_allreduce(engine, "x", ones(500), 0).tolist() == [1.0] * 500
                     assert gpu_allreduce(engine, f"c{step}", ones(500), 0, codec=bit8).tolist() == [1.0] * 500
                     assert allreduce(engine, "y", ones()).tolist() == [1.0] * 8
+                for op, (name, (_, dtype)) in itertools.product((MIN, MAX, PRODUCT), DTYPES.items()):
+                    x = numbers(0, 301, dtype)
+                    x[::3] = 0 if name in ("bool", "uint8") else -3
+                    assert gpu_allreduce(engine, f"{op}.{name}", x, 0, op=op).tolist() == x.tolist()
             assert engine.wait(engine.join()).sizes == [0]
             assert gpu_allreduce(engine, "x", ones(), rank).tolist() == [2.0] * 8
             with pytest.raises(ValueError, match=f"rank {rank} uses GPU {rank}"):

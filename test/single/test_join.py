@@ -1,13 +1,15 @@
-"""Join: a rank that has run out of data adds zeros to the others' allreduces until all have."""
+"""Join: until all ranks have, one that has run out of data changes nothing in the others' allreduces."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
 import numpy as np
 import oracle
 import pytest
+from numpy.typing import NDArray
 from ranks import (
     ADASUM,
     AVERAGE,
@@ -22,6 +24,7 @@ from ranks import (
     ends_within,
     numbers,
     on_ranks,
+    predictable,
     source_only,
     stepped_engines,
     stepper,
@@ -38,9 +41,82 @@ def join(engine: _native.Engine) -> int:
     return last
 
 
+PLACES = [
+    *(
+        pytest.param({"shares_memory": world, "settings": predictable(way)}, id=f"{name} {way}")
+        for world, name in ((True, "window"), (False, "exchange"))
+        for way in ("gather", "scatter")
+    ),
+    pytest.param({"hosts": [0, 0, 1], "settings": predictable("hierarchical")}, id="hierarchical"),
+]
+
+
+def extremes(rank: int, dtype: Any) -> NDArray[Any]:
+    """Numbers on both sides of zero, and all of some rank at either end of what the dtype has."""
+    x = numbers(rank, 3000, dtype)
+    if np.dtype(dtype) == np.bool_:
+        return x
+    if np.issubdtype(dtype, np.integer):
+        least, largest = np.iinfo(dtype).min, np.iinfo(dtype).max
+        x = (x - 2).astype(dtype) if least < 0 else x
+    else:
+        least, largest = -np.inf, np.inf
+    x[:100], x[100:200] = least, largest
+    return x
+
+
+@pytest.mark.parametrize("place", PLACES)
+class TestNeutralElements:
+    @pytest.mark.parametrize("op", [MIN, MAX, PRODUCT])
+    def test_every_dtype(self, place: dict[str, Any], op: int) -> None:
+        """Each rank in turn is early, and the result is that of the others."""
+
+        def program(rank: int, engine: _native.Engine) -> None:
+            for early in range(3):
+                for name, (_, dtype) in DTYPES.items():
+                    if rank == early:
+                        continue
+                    xs = [extremes(r, dtype) for r in range(3) if r != early]
+                    got = allreduce(engine, name, extremes(rank, dtype), op=op)
+                    np.testing.assert_array_equal(got, oracle.allreduce(xs, op), err_msg=name)
+                join(engine)
+
+        on_ranks(3, program, **place)
+
+    def test_scaled(self, place: dict[str, Any]) -> None:
+        """A factor that turns the order over, one that ends it, and one too small for float32."""
+
+        def program(rank: int, engine: _native.Engine) -> None:
+            for op, factor in itertools.product((MIN, MAX), (0.5, -0.5, 0.0, 1e-60)) if rank else ():
+                for name, (_, dtype) in DTYPES.items():
+                    if name == "uint8" and factor < 0:
+                        continue  # the oracle does not saturate
+                    xs = [numbers(r, 1000, dtype) for r in (1, 2)]
+                    got = allreduce(engine, name, xs[rank - 1], op=op, prescale=factor)
+                    want = oracle.allreduce(xs, op, factor)
+                    np.testing.assert_array_equal(got, want, err_msg=f"{name} times {factor}")
+            join(engine)
+
+        on_ranks(3, program, **place)
+
+
+def test_a_product_of_scaled_factors_is_refused() -> None:
+    def program(rank: int, engine: _native.Engine) -> None:
+        x = np.full(3, 2.0, np.float32)
+        if rank != 1:
+            words = r"'x' \(ALLREDUCE\) cannot be carried out: rank 1 has called join\(\).*prescale_factor"
+            with pytest.raises(HorovodInternalError, match=words):
+                allreduce(engine, "x", x, op=PRODUCT, prescale=0.5)
+            assert allreduce(engine, "x", x, op=PRODUCT, postscale=0.5).tolist() == [2.0] * 3
+        join(engine)
+        assert allreduce(engine, "x", x, op=PRODUCT, prescale=0.5).tolist() == [1.0] * 3
+
+    on_ranks(3, program)
+
+
 @pytest.mark.parametrize("shares_memory", WORLDS)
 class TestStandIns:
-    @pytest.mark.parametrize("op", [AVERAGE, SUM, MIN, MAX, PRODUCT])
+    @pytest.mark.parametrize("op", [AVERAGE, SUM])
     def test_every_dtype(self, shares_memory: bool, op: int) -> None:
         """Each rank in turn is early; an average still divides by all."""
 

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NATIVE = ROOT / "horovod" / "native"
+SUFFIXES = (".cc", ".h", ".cu", ".cuh")
 ROW = re.compile(r"^\| `horovod/native/(\w+)` \|.*\| (.+?) \|$", re.MULTILINE)
 PYTHON_LAYERS = {  # package -> what it may import beside itself and the standard library
     "common": ("numpy", "horovod._native"),
@@ -18,7 +21,12 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
     ),
     "made_hosts": (),
     "topology": ("horovod.common", "horovod._native", "horovod.runner", "psutil"),
-    "runner": ("horovod.common.build_info", "yaml", "psutil", "cloudpickle"),
+    "runner": (
+        *("horovod.common.build_info", "horovod.common.launched", "horovod.common.listeners"),
+        "horovod.common.readable",
+        "horovod.common.notes",
+        *("yaml", "psutil", "cloudpickle"),
+    ),
     "lab": (
         *("horovod.runner", "horovod.made_hosts", "rich"),
         *("horovod.torch", "torch"),  # for record.py, inside a training script
@@ -38,27 +46,56 @@ def native_layers() -> dict[str, set[str]]:
     return layers
 
 
+def native_files(native: Path = NATIVE) -> list[Path]:
+    return sorted(path for path in native.rglob("*") if path.suffix in SUFFIXES)
+
+
 def includes(path: Path) -> list[str]:
     return re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', path.read_text(), re.MULTILINE)
 
 
-@pytest.mark.parametrize("folder", [path.name for path in sorted(NATIVE.iterdir()) if path.is_dir()])
-def test_native_includes_go_down(folder: str) -> None:
-    allowed = native_layers()[folder]
-    sources = [p for p in (NATIVE / folder).rglob("*") if p.suffix in (".cc", ".h")]
-    assert sources
-    wrong = [
-        f"{path.relative_to(ROOT)}: {name}"
-        for path in sources
+def wrong_includes(native: Path) -> list[str]:
+    """Those that go against the arrows, each as "file: what it includes"."""
+    layers = native_layers()
+    return [
+        f"{path.relative_to(native)}: {name}"
+        for path in native_files(native)
         for name in includes(path)
-        if (NATIVE / name).exists() and name.split("/")[0] not in allowed
+        if (native / name).exists() and name.split("/")[0] not in layers[path.relative_to(native).parts[0]]
     ]
-    assert not wrong
+
+
+def test_native_includes_go_down() -> None:
+    assert not wrong_includes(NATIVE)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_an_include_against_the_arrows_is_found(tmp_path: Path, suffix: str) -> None:
+    for name, text in ((f"codec/low{suffix}", '#include "device/high.h"\n'), ("device/high.h", "")):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    assert wrong_includes(tmp_path) == [f"codec/low{suffix}: device/high.h"]
+
+
+def test_every_native_file_is_read_and_built() -> None:
+    """By these rules, and by CMake's lists."""
+    files = set(native_files())
+    assert {path for path in NATIVE.rglob("*") if path.is_file()} == files
+    globs = re.findall(r"\$\{native\}/(\S+\*\.\w+)", (ROOT / "CMakeLists.txt").read_text())
+    compiled = {path for pattern in globs for path in NATIVE.glob(pattern) if path.suffix in (".cc", ".cu")}
+    assert compiled == {path for path in files if path.suffix in (".cc", ".cu")}
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="there is no make; apt-get install make")
+def test_make_builds_again_after_a_change_of_any() -> None:
+    show = ["make", "--silent", "--eval", "inputs: ; @echo $(BUILD_INPUTS)", "inputs"]
+    inputs = subprocess.run(show, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert {"CMakeLists.txt", *(str(path.relative_to(ROOT)) for path in native_files())} <= set(inputs)
 
 
 def test_outside_headers_stay_where_they_belong() -> None:
-    home = {"mpi.h": "transport/mpi/", "nanobind/": "bind/", "Python.h": "bind/"}
-    for path in (p for p in NATIVE.rglob("*") if p.suffix in (".cc", ".h")):
+    home = {"mpi.h": "transport/mpi/", "nanobind/": "bind/", "Python.h": "bind/", "cuda": "cuda/"}
+    for path in native_files():
         for name in includes(path):
             assert not name.startswith(("torch/", "ATen/", "c10/")), f"{path}: the core knows no framework"
             for header, folder in home.items():

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from horovod.runner import hosts, launchers, place
 from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import Host
-from horovod.runner.launchers.job import Job, forwarded_variables
+from horovod.runner.launchers.job import Job
 from horovod.runner.networks import Choice
 from horovod.runner.shell import Ssh
 
@@ -44,10 +45,26 @@ def test_open_mpi_5_on_several_hosts() -> None:
     )
 
 
+def test_the_agent_that_brings_the_environment() -> None:
+    job = replace(REMOTE, variables=(), agent=("/p/python", "agent.py"), ssh_port=2222)
+    words = launchers.command(job, "Open MPI 5")
+    assert "-x" not in words and "-x" in launchers.command(REMOTE, "Open MPI 5")
+    options = words[words.index("plm_ssh_args") + 1]
+    assert options == "-o BatchMode=yes -o ConnectTimeout=10 -p 2222 --"
+    assert words[words.index("plm_ssh_agent") + 1] == "/p/python agent.py"
+    assert words[words.index("plm_ssh_no_tree_spawn") + 1] == "1"
+    older = line(job, "Open MPI 4")
+    assert "-p 2222 -- --mca plm_rsh_agent /p/python agent.py" in older and " -x " not in older
+    assert "--mca plm_rsh_no_tree_spawn true" in older
+
+
 def test_open_mpi_5_variations() -> None:
     one_each = replace(REMOTE, ranks=2, hosts=(Host("a"), Host("b")))
     assert "--mca btl_tcp_links 2" in line(one_each, "Open MPI 5")
     assert "btl_tcp_links" not in line(REMOTE, "Open MPI 5")
+    alone = replace(LOCAL, memory=True)
+    assert "--mca btl self,sm --mca osc" in line(alone, "Open MPI 5")
+    assert "--mca btl self,vader rank.py" in line(alone, "Open MPI 4")
     assert "ob1" not in line(replace(LOCAL, fabric=True), "Open MPI 5")
     assert "ob1" in line(replace(LOCAL, fabric=True, tcp=True), "Open MPI 5")
     bound = line(replace(LOCAL, binding=("--bind-to", "core"), more_arguments=("--tag", "x")), "Open MPI 5")
@@ -128,20 +145,6 @@ def test_an_unknown_mpirun_is_refused(tmp_path: Path) -> None:
         launchers.installed_flavour(str(mpirun))
 
 
-def test_what_belongs_to_this_machine_or_another_job_is_not_forwarded() -> None:
-    names = [
-        "PATH",
-        "HOME",
-        "OLDPWD",
-        "TMPDIR",
-        "BASH_FUNC_x%%",
-        "CUDA_VISIBLE_DEVICES",
-        "_HOROVOD_SECRET_KEY",
-    ]
-    names += ["NV_CUDA_VISIBLE_DEVICES", "SSH_AUTH_SOCK", "PMIX_RANK", "SLURM_JOB_ID", "HOROVOD_CYCLE_TIME"]
-    assert forwarded_variables(names) == ("HOME", "HOROVOD_CYCLE_TIME", "PATH")
-
-
 def test_hosts_from_text_and_file(tmp_path: Path) -> None:
     assert hosts.from_text("a:2, b.example.org,c-1:16") == [
         Host("a", 2),
@@ -169,6 +172,39 @@ def test_wrong_host_files_are_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(LaunchError, match=str(path)):
         hosts.from_file(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("..:1", "'..' is not a host name"),
+        ("a" * 5000 + ":1", "(5000 characters)' is not a host name"),
+        (".".join(["a" * 63] * 4), "is not a host name"),
+        ("a:" + "1" * 5000, "(5000 characters)'"),
+    ],
+)
+def test_hostile_hosts_are_refused_in_a_line(text: str, part: str) -> None:
+    with pytest.raises(LaunchError) as refused:
+        hosts.chosen(1, text, None)
+    assert part in str(refused.value) and len(str(refused.value)) < 600
+
+
+def test_many_hosts_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """100,000 names, compared with each other, took minutes; and each was looked up."""
+    file = tmp_path / "hosts"
+    file.write_text("".join(f"node{number} slots=2\n" for number in range(100_000)))
+    asked: list[str] = []
+    monkeypatch.setattr(hosts, "is_local", lambda name: bool(asked.append(name)))
+    started = time.monotonic()
+    assert hosts.chosen(3, None, str(file)) == [Host("node0", 2), Host("node1", 1)]
+    assert time.monotonic() - started < 30 and asked == ["node0"]
+    with pytest.raises(LaunchError, match=r"-np 300000 asks for more ranks .* \(200000: node0:2,"):
+        hosts.chosen(300_000, None, str(file))
+
+
+def test_more_ranks_than_a_machine_can_begin_are_refused() -> None:
+    with pytest.raises(LaunchError, match="-np 9999999 is more than this machine can start: it has"):
+        hosts.chosen(9_999_999, None, None)
 
 
 def test_names_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +243,7 @@ def test_the_job_that_options_describe() -> None:
     choice = Choice(("10.0.0.0/8",), ("11.0.0.0/8",), ("eth0", "eth1"), "eth0")
     job = place.job_of(values, where, choice, ["python", "x.py"], {"B": "1", "A": "2"}, run)
     assert job.rank_command[-4:] == ("123456789abc", "/where", "python", "x.py")
-    assert (job.mpirun, job.ranks, job.variables, job.ssh_port) == ("/p/mpirun", 2, ("A", "B"), 23)
+    assert (job.mpirun, job.ranks, job.variables, job.ssh_port) == ("/p/mpirun", 2, (), 23)
     assert (job.binding, job.more_arguments) == (("--bind-to", "core"), ("--mca", "x", "a b"))
     networks = (job.network_interfaces, job.daemon_interfaces, job.one_interface)
     assert networks == (("10.0.0.0/8",), ("11.0.0.0/8",), "eth0")
@@ -238,3 +274,18 @@ def test_hosts_that_are_asked_by_ssh() -> None:
         place.place_of({"np": 2, "hosts": "b:2"}, {"PATH": "/nowhere"})
     with pytest.raises(LaunchError, match="say how many ranks"):
         place.place_of({"hosts": "b:2"}, environment)
+
+
+def test_where_ranks_and_daemons_may_listen(tmp_path: Path) -> None:
+    choice = Choice(("10.0.0.0/8", "11.0.0.0/8"), ("10.0.0.0/8",))
+    ranks, daemons = "HOROVOD_RUN_NETWORKS", "HOROVOD_RUN_DAEMON_NETWORKS"
+    here, there = Host("localhost", 2), Host("192.0.2.1", 2)
+    told = place.listening_environment
+    assert told(place.Place(2, (here,)), choice) == {ranks: "lo", daemons: "lo"}
+    assert told(place.Place(2, (there,)), choice) == {ranks: "lo", daemons: "10.0.0.0/8"}
+    both = told(place.Place(4, (here, there)), choice)
+    assert both == {ranks: "10.0.0.0/8,11.0.0.0/8", daemons: "10.0.0.0/8"}
+    assert told(place.Place(4, (here, there)), Choice()) == {ranks: "", daemons: ""}
+    assert "HOROVOD_RUN_VERBOSE" in told(place.Place(2, (here,)), choice, verbose=True)
+    assert place.has_memory_for(1, str(tmp_path)) and not place.has_memory_for(1 << 40, str(tmp_path))
+    assert not place.has_memory_for(1, str(tmp_path / "none"))

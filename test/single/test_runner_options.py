@@ -1,5 +1,6 @@
 """The table of options, and what is made from it: command line, config file, environment, documentation."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -204,6 +205,20 @@ def test_the_launchers_variables() -> None:
         settings.merged({}, {}, {"HOROVOD_START_TIMEOUT": "soon"})
     with pytest.raises(LaunchError, match="HOROVOD_CONTROLLER: 'gloo'"):
         settings.merged({}, {}, {"HOROVOD_CONTROLLER": "gloo"})
+
+
+def test_what_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
+    bad = os.fsdecode(b"\xff")
+    refused = r"^%s=b'.*\\xff' is not UTF-8 text; unset it or give a valid value$"
+    with pytest.raises(LaunchError, match=refused % "HOROVOD_ANYTHING"):
+        settings.merged({}, {}, {"HOROVOD_ANYTHING": f"a{bad}"})
+    given = command_line.parse(["-np", "1", "--timeline-filename", bad, "true"])[0]
+    with pytest.raises(LaunchError, match=refused % "HOROVOD_TIMELINE"):
+        settings.merged(given, {}, {})
+    (tmp_path / "no.yaml").write_bytes(b"timeline:\n  filename: \xff\n")
+    with pytest.raises(LaunchError, match=r"no\.yaml is not YAML: 'utf-8' codec can't decode byte 0xff"):
+        config_file.load(str(tmp_path / "no.yaml"))
+    settings.merged({}, {}, {"HOROVOD_ANYTHING": "é", "OTHERS": bad})
 
 
 def test_variables_that_are_not_served_are_warned_about() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from horovod.runner import rank as wrapper
+from horovod.runner.cells import cells as as_cells
 from horovod.runner.errors import LaunchError
 from horovod.runner.outcome import Outcome
 from horovod.runner.output import Cell, Decoder, RankOutput
@@ -142,8 +143,8 @@ def test_no_rank_without_an_mpirun() -> None:
 
 
 def test_the_decoder_keeps_cells_and_text_apart_however_they_arrive() -> None:
-    stream = b"mpirun says\n" + wrapper.cells(NONCE, 7, b"O", b"x" * 1000) + b"more\x02" + b"\x02hvd"
-    stream += wrapper.cells(NONCE, 0, b"E", b"\n") + b"\x02hvd" + b"end"
+    stream = b"mpirun says\n" + as_cells(NONCE, 7, b"O", b"x" * 1000) + b"more\x02" + b"\x02hvd"
+    stream += as_cells(NONCE, 0, b"E", b"\n") + b"\x02hvd" + b"end"
     for size in (1, 7, 511, 512, 513, len(stream)):
         decoder, cells, text = Decoder(NONCE), [], b""
         for start_at in range(0, len(stream), size):
@@ -159,7 +160,7 @@ def test_the_decoder_keeps_cells_and_text_apart_however_they_arrive() -> None:
 
 
 def test_a_torn_cell_is_shown_and_does_no_harm() -> None:
-    torn = wrapper.cells(NONCE, 1, b"O", b"lost")[:300] + wrapper.cells(NONCE, 2, b"O", b"kept")
+    torn = as_cells(NONCE, 1, b"O", b"lost")[:300] + as_cells(NONCE, 2, b"O", b"kept")
     parts = list(Decoder(NONCE).feed(torn))
     assert Cell(2, b"O", b"kept") in parts
     assert b"lost" in b"".join(part for part in parts if isinstance(part, bytes))

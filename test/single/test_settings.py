@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from horovod import _native
+from horovod.common.basics import HorovodBasics
+from horovod.common.readable import refuse_what_is_no_text
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +65,18 @@ def test_what_cannot_be_understood_is_refused_by_name(
         _native.Settings.from_environment()
 
 
+def test_what_is_the_jobs_is_compared() -> None:
+    ranks = [_native.Settings() for _ in range(3)]
+    assert _native.disagreement_of_settings(ranks) == ""
+    ranks[0].cycle_time, ranks[1].log_level, ranks[2].simd = 7.0, "debug", "baseline"
+    assert _native.disagreement_of_settings(ranks) == "", "each rank's own"
+    ranks[1].fusion_threshold, ranks[2].stall_check_time_seconds = 10**15, 60.0000001
+    assert _native.disagreement_of_settings(ranks) == (
+        "HOROVOD_FUSION_THRESHOLD (ranks 0, 2: 134217728; rank 1: 1000000000000000), "
+        "HOROVOD_STALL_CHECK_TIME_SECONDS (ranks 0, 1: 60; rank 2: 60.0000001)"
+    )
+
+
 def test_the_simd_level_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _native.simd_level() == _native.simd_levels()[-1]
     monkeypatch.setenv("HOROVOD_SIMD", "baseline")
@@ -75,3 +91,43 @@ def test_horovods_variables_for_a_hierarchy(monkeypatch: pytest.MonkeyPatch, var
     monkeypatch.setenv("HOROVOD_ALLREDUCE_ALGORITHM", "gather")
     with pytest.raises(ValueError, match="HOROVOD_ALLREDUCE_ALGORITHM='gather' is not"):
         _native.Settings.from_environment()
+
+
+NO_TEXT = (
+    b"\xff",
+    b"ok\xc3",
+    b"\xc0\x80",
+    b"\xed\xa0\x80",
+    b"\xf4\x90\x80\x80",
+    b"\x80",
+    b"\xe0\x9f\xbf",
+    b"\xf8\x88",
+)
+
+
+@pytest.mark.parametrize("value", NO_TEXT)
+def test_what_is_no_text_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, value: bytes) -> None:
+    for name in ("HOROVOD_TIMELINE", "HOROVOD_LOG_LEVEL", "HOROVOD_CYCLE_TIME"):
+        with monkeypatch.context() as patch:
+            patch.setitem(os.environb, name.encode(), value)
+            with pytest.raises(
+                ValueError, match=f"^{name}='(ok)?(\\\\x[89a-f].)+' is not UTF-8 text; unset it"
+            ):
+                _native.Settings.from_environment()
+    with monkeypatch.context() as patch:  # also what the core does not read
+        patch.setenv("HOROVOD_COMPRESSION", os.fsdecode(value))
+        with pytest.raises(ValueError, match=r"^HOROVOD_COMPRESSION=b'.*' is not UTF-8 text; unset it"):
+            HorovodBasics().init()
+
+
+def test_other_scripts_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_TIMELINE", "/tmp/é-中-😀-\ud7ff-\U0010ffff")
+    assert _native.Settings.from_environment().timeline == os.environ["HOROVOD_TIMELINE"]
+    refuse_what_is_no_text(os.environ)
+
+
+def test_a_switch_that_python_reads_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "abc")
+    message = "^HOROVOD_DYNAMIC_PROCESS_SETS='abc' is not 0 or 1; unset it or give a valid value$"
+    with pytest.raises(ValueError, match=message):
+        HorovodBasics().init()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import time
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,47 @@ def test_it_is_valid_json_after_every_step(tmp_path: Path) -> None:
             engine.step(5.0)
             events = json.loads(path.read_text())
             assert any(e["ph"] == "M" and e["args"]["name"] == name for e in events)
+
+
+def test_a_full_disk_is_said_once_and_operations_go_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "trace.json"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    x = np.ones(3, np.float32)
+    with stepped_engines(1, traced(path)) as [engine]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+        try:
+            for i in range(40):
+                handle = engine.allreduce(f"t{i}", [tensor(x)], _native.Reduction())
+                engine.step(5.0)
+                engine.wait(handle)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        said = f"the timeline '{path}' is incomplete: File too large"
+        assert (
+            capfd.readouterr().err.count(f"[0]: {said}. No more is written; operations go on without it.")
+            == 1
+        )
+        events = json.loads(path.read_text())  # what fitted in
+        assert 500 < path.stat().st_size <= 2000 and events[-1]["name"]
+        engine.stop_timeline()
+        assert capfd.readouterr().err.endswith(f"[0]: {said}\n")
+        engine.stop_timeline()
+        assert capfd.readouterr().err == ""
+        engine.start_timeline(str(path))
+    assert len(json.loads(path.read_text())) == 1
+
+
+def test_a_disk_that_is_full_from_the_beginning(capfd: pytest.CaptureFixture[str]) -> None:
+    with stepped_engines(1, traced(Path("/dev/full"))) as [engine]:
+        said = "the timeline '/dev/full' is incomplete: No space left on device"
+        assert f"[0]: {said}. No more" in capfd.readouterr().err
+        handle = engine.allreduce("x", [tensor(np.ones(3, np.float32))], _native.Reduction())
+        engine.step(5.0)
+        engine.wait(handle)
+    del engine
+    assert capfd.readouterr().err.count(said) == 1
 
 
 def test_every_phase_is_there_and_closed(tmp_path: Path) -> None:
@@ -94,7 +136,10 @@ def test_the_phases_of_a_route_are_activities(tmp_path: Path) -> None:
     assert plain[-1] == "MEMCPY_OUT_FUSION_BUFFER"
     assert activities("coded") == ["NEGOTIATE_ALLREDUCE", "ALLREDUCE", "ENCODE", "LOCAL_ALLREDUCE", "REDUCE"]
     assert activities("adasum")[:4] == [
-        "NEGOTIATE_ALLREDUCE", "ADASUM", "MEMCPY_IN_FUSION_BUFFER", "LOCAL_ADASUM_ALLREDUCE",
+        "NEGOTIATE_ALLREDUCE",
+        "ADASUM",
+        "MEMCPY_IN_FUSION_BUFFER",
+        "LOCAL_ADASUM_ALLREDUCE",
     ]
 
 

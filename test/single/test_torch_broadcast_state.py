@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from fake_engine import FakeEngine, imagined_job
+from mirrored_job import MirroredEngine, mirrored_job
 from torch import nn
 
 import horovod.torch as hvd
 
 
 @pytest.fixture
-def engine() -> Iterator[FakeEngine]:
-    with imagined_job(2) as engine:
+def engine() -> Iterator[MirroredEngine]:
+    with mirrored_job(2) as engine:
         yield engine
 
 
@@ -22,7 +22,7 @@ def make_model() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
 
 
-def test_an_optimizer_without_state_gives_parameters_zero_gradients(engine: FakeEngine) -> None:
+def test_an_optimizer_without_state_gives_parameters_zero_gradients(engine: MirroredEngine) -> None:
     model = make_model()
     model[0].bias.requires_grad_(False)
     sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.5)
@@ -37,7 +37,7 @@ def test_an_optimizer_without_state_gives_parameters_zero_gradients(engine: Fake
 
 
 @pytest.mark.parametrize("made", ["model", "SparseAdam"])
-def test_sparse_zero_gradients(made: str, engine: FakeEngine) -> None:
+def test_sparse_zero_gradients(made: str, engine: MirroredEngine) -> None:
     model = nn.Sequential(nn.Embedding(3, 4, sparse=True))
     parameters = list(model.parameters())
     if made == "model":
@@ -47,7 +47,7 @@ def test_sparse_zero_gradients(made: str, engine: FakeEngine) -> None:
     assert model[0].weight.grad.is_sparse and model[0].weight.grad._nnz() == 0
 
 
-def test_lbfgs_is_refused(engine: FakeEngine) -> None:
+def test_lbfgs_is_refused(engine: MirroredEngine) -> None:
     lbfgs = torch.optim.LBFGS(make_model().parameters())
     for optimizer in (lbfgs, hvd.DistributedOptimizer(lbfgs)):
         with pytest.raises(ValueError, match="LBFGS"):
@@ -56,6 +56,6 @@ def test_lbfgs_is_refused(engine: FakeEngine) -> None:
 
 
 @pytest.mark.parametrize("given", [torch.ones(3), "weights", 7, None, [1.0], {"a": "b"}, [("a", 1, 2)]])
-def test_what_is_no_parameters(given: Any, engine: FakeEngine) -> None:
+def test_what_is_no_parameters(given: Any, engine: MirroredEngine) -> None:
     with pytest.raises(ValueError, match="broadcast_parameters"):
         hvd.broadcast_parameters(given, root_rank=0)

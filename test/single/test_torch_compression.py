@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from fake_engine import DTYPES, FakeEngine, imagined_job
+from mirrored_job import DTYPES, MirroredEngine, mirrored_job
 
 import horovod.torch as hvd
 from horovod.torch import compression as module
@@ -25,8 +25,8 @@ SHAPES = [(), (0,), (1,), (127,), (128,), (129,), (3, 0, 5), (6, 50, 7)]
 
 
 @pytest.fixture
-def engine() -> Iterator[FakeEngine]:
-    with imagined_job(2) as engine:
+def engine() -> Iterator[MirroredEngine]:
+    with mirrored_job(2) as engine:
         yield engine
 
 
@@ -212,7 +212,7 @@ def test_documentation_is_found_on_the_methods() -> None:
         (type("Odd", (Compressor,), {"combine": "xor"}), "'sum' or 'gather'"),
     ],
 )
-def test_what_is_no_compressor(compression: object, message: str, engine: FakeEngine) -> None:
+def test_what_is_no_compressor(compression: object, message: str, engine: MirroredEngine) -> None:
     for use in (hvd.allreduce, hvd.allreduce_async_):
         with pytest.raises(ValueError, match=message):
             use(torch.ones(3), compression=compression)
@@ -221,7 +221,7 @@ def test_what_is_no_compressor(compression: object, message: str, engine: FakeEn
 
 @pytest.mark.parametrize("op", [hvd.Min, hvd.Max, hvd.Product])
 @pytest.mark.parametrize("compression", [Compression.bit8, Compression.bit16(min_elements=3)], ids=repr)
-def test_codecs_add_only(compression: Any, op: int, engine: FakeEngine) -> None:
+def test_codecs_add_only(compression: Any, op: int, engine: MirroredEngine) -> None:
     with pytest.raises(ValueError, match=r"allreduce\.apple: op=.*use Sum or Average"):
         hvd.allreduce(torch.ones(3), name="apple", compression=compression, op=op)
     assert not engine.requests
@@ -230,7 +230,7 @@ def test_codecs_add_only(compression: Any, op: int, engine: FakeEngine) -> None:
     )  # integers are not compressed
 
 
-def test_routes_to_the_engine(engine: FakeEngine) -> None:
+def test_routes_to_the_engine(engine: MirroredEngine) -> None:
     class Gathered(Compressor):
         combine = "gather"
 
@@ -252,7 +252,7 @@ def test_routes_to_the_engine(engine: FakeEngine) -> None:
     assert engine.names() == [f"allreduce.{i}" for i in range(6)]
 
 
-def test_gathered_sums_are_made_in_float32_and_float64(engine: FakeEngine) -> None:
+def test_gathered_sums_are_made_in_float32_and_float64(engine: MirroredEngine) -> None:
     class Halves(Compressor):
         combine = "gather"
 

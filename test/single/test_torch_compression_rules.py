@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from fake_engine import FakeEngine, imagined_job
+from mirrored_job import MirroredEngine, mirrored_job
 from torch import nn
 
 import horovod.torch as hvd
@@ -22,8 +22,8 @@ def said_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def engine() -> Iterator[FakeEngine]:
-    with imagined_job(2) as engine:
+def engine() -> Iterator[MirroredEngine]:
+    with mirrored_job(2) as engine:
         yield engine
 
 
@@ -64,14 +64,14 @@ def optimizer_of(model: nn.Module, **options: Any) -> Any:
     return hvd.DistributedOptimizer(plain, model.named_parameters(), **options)
 
 
-def codecs(engine: FakeEngine, **options: Any) -> dict[str, str | None]:
+def codecs(engine: MirroredEngine, **options: Any) -> dict[str, str | None]:
     """Which codec each parameter's gradient is asked for with."""
     del engine.requests[:]
     optimizer_of(make_model(), **options).synchronize()
     return {request.name.removeprefix("allreduce."): request.codec for request in engine.requests}
 
 
-def test_the_first_rule_that_matches_counts(engine: FakeEngine) -> None:
+def test_the_first_rule_that_matches_counts(engine: MirroredEngine) -> None:
     bit16 = hvd.Compression.bit16
     rules = {"embed.*": hvd.Compression.none, "fc.[1-9].*": "bit8:block_size=32", "fc.*": bit16}
     used = codecs(engine, compression=rules)
@@ -84,7 +84,7 @@ def test_the_first_rule_that_matches_counts(engine: FakeEngine) -> None:
     assert [used[name] for name in WEIGHTS] == ["bit8/128", None, None]
 
 
-def test_a_parameter_added_later_has_a_rule_too(engine: FakeEngine) -> None:
+def test_a_parameter_added_later_has_a_rule_too(engine: MirroredEngine) -> None:
     model = make_model()
     optimizer = optimizer_of(model, compression={"embed*": "bit16", "fc.*": "none", "*": "bit8"})
     optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(50, 50))]})
@@ -94,7 +94,7 @@ def test_a_parameter_added_later_has_a_rule_too(engine: FakeEngine) -> None:
     }  # fmt: skip
 
 
-def test_groups_are_split_by_compressor(engine: FakeEngine) -> None:
+def test_groups_are_split_by_compressor(engine: MirroredEngine) -> None:
     model = make_model()
     rules = {"embed.*": "bit16", "fc.*.weight": hvd.Compression.bit8}
     groups = [list(model.parameters())]
@@ -153,7 +153,7 @@ def test_ops_that_do_not_add(op: int, monkeypatch: pytest.MonkeyPatch) -> None:
         optimizer_of(make_model(), op=op)
 
 
-def test_scripts_that_say_nothing(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scripts_that_say_nothing(engine: MirroredEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(codecs(engine).values()) == {None}
     known = {"bit8": "bit8/128", " bit8:block_size = 64 ": "bit8/64", "none": None, "": None}
     for text, codec in known.items():
@@ -176,7 +176,7 @@ def test_the_default_reads_as_none() -> None:
     assert Rules(UNSAID).compressor_for("any") is hvd.Compression.none
 
 
-def test_registered_names(own: None, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registered_names(own: None, engine: MirroredEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert hvd.Compression.half is Half
     half = hvd.Compression.from_text("half:factor=2,name=mine")
     assert isinstance(half, Half) and (half.factor, half.name) == (2, "mine")

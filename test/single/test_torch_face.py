@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fake_engine import FakeEngine, imagined_job
+from mirrored_job import MirroredEngine, mirrored_job
 
 import horovod.torch as hvd
 from horovod import _native as native
-from horovod.common import exceptions, util
+from horovod.common import exceptions, jobs, util
 from horovod.common.basics import HorovodBasics
 from horovod.torch import (
     autograd,
@@ -44,8 +44,8 @@ def alone() -> Iterator[None]:
 
 
 @pytest.fixture
-def engine() -> Iterator[FakeEngine]:
-    with imagined_job(2) as engine:
+def engine() -> Iterator[MirroredEngine]:
+    with mirrored_job(2) as engine:
         yield engine
 
 
@@ -214,7 +214,7 @@ def test_process_sets_are_static_unless_asked_for(alone: None, monkeypatch: pyte
     assert hvd.join() == 0 and hvd.allreduce(torch.ones(1)) == 1
 
 
-def test_names_on_the_wire(engine: FakeEngine) -> None:
+def test_names_on_the_wire(engine: MirroredEngine) -> None:
     tensor = torch.ones(2)
     hvd.allreduce(tensor)
     hvd.allgather(tensor)
@@ -232,14 +232,14 @@ def test_names_on_the_wire(engine: FakeEngine) -> None:
     ]  # fmt: skip
 
 
-def test_a_failing_call_does_not_use_up_a_number(engine: FakeEngine) -> None:
+def test_a_failing_call_does_not_use_up_a_number(engine: MirroredEngine) -> None:
     with pytest.raises(ValueError, match="not supported"):
         hvd.allreduce(torch.ones(2, dtype=torch.complex64))
     hvd.allreduce(torch.ones(2))
     assert engine.names() == ["allreduce.noname.0"]
 
 
-def test_tensors_that_are_not_served(engine: FakeEngine) -> None:
+def test_tensors_that_are_not_served(engine: MirroredEngine) -> None:
     cases = [
         (torch.ones(2, dtype=torch.complex64), r"Tensor type torch\.ComplexFloatTensor is not supported"),
         (torch.ones(2).to(torch.float8_e4m3fn), "Tensor type .* is not supported"),
@@ -254,7 +254,7 @@ def test_tensors_that_are_not_served(engine: FakeEngine) -> None:
     assert not engine.requests
 
 
-def test_op_and_average(engine: FakeEngine) -> None:
+def test_op_and_average(engine: MirroredEngine) -> None:
     with pytest.raises(ValueError, match="not both"):
         hvd.allreduce(torch.ones(2), average=True, op=hvd.Sum)
     with pytest.raises(ValueError, match="not a reduce operation"):
@@ -270,14 +270,14 @@ def test_op_and_average(engine: FakeEngine) -> None:
 
 @pytest.mark.parametrize("size", [3, 6])
 def test_adasum_needs_a_power_of_two(size: int) -> None:
-    with imagined_job(size) as engine:
+    with mirrored_job(size) as engine:
         for operation in (hvd.allreduce, hvd.allreduce_, hvd.allreduce_async):
             with pytest.raises(NotImplementedError, match=f"op=Adasum needs 2, 4, 8, .*this job has {size}"):
                 operation(torch.ones(2), op=hvd.Adasum)
         assert not engine.requests
 
 
-def test_handles_are_ints_that_are_never_reused(engine: FakeEngine) -> None:
+def test_handles_are_ints_that_are_never_reused(engine: MirroredEngine) -> None:
     first = hvd.allreduce_async(torch.ones(2))
     assert type(first) is int and hvd.poll(first) is False
     assert torch.equal(hvd.synchronize(first), torch.ones(2))
@@ -287,7 +287,7 @@ def test_handles_are_ints_that_are_never_reused(engine: FakeEngine) -> None:
     assert hvd.allreduce_async(torch.ones(2)) > first
 
 
-def test_a_name_in_flight(engine: FakeEngine) -> None:
+def test_a_name_in_flight(engine: MirroredEngine) -> None:
     handle = hvd.allreduce_async(torch.ones(2), name="twice")
     with pytest.raises(ValueError, match="in flight"):
         hvd.allreduce_async(torch.ones(2), name="twice")
@@ -303,7 +303,7 @@ def test_tensors_live_until_they_are_synchronized(alone: None) -> None:
     assert all(torch.equal(result, result[:1].expand(1000)) for result in results)
 
 
-def test_empty_groups(engine: FakeEngine) -> None:
+def test_empty_groups(engine: MirroredEngine) -> None:
     assert hvd.grouped_allreduce([]) == [] and hvd.grouped_allreduce_([]) == ()
     assert not engine.requests
 
@@ -311,11 +311,12 @@ def test_empty_groups(engine: FakeEngine) -> None:
 def test_a_launcher_that_ends_by_an_exception_is_not_finalised(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     basics = HorovodBasics()
-    monkeypatch.setattr(native, "close_mpi", lambda: calls.append("close"))
+    monkeypatch.setattr(native, "close_mpi_at_exit", lambda: calls.append("close"))
     engine = SimpleNamespace(has_failed=False)
     for leftover, expected in [("last_value", []), ("last_exc", []), (None, ["shutdown", "close"])]:
-        basics._member = SimpleNamespace(engine=engine, leave=lambda: calls.append("shutdown"))
-        with monkeypatch.context() as context:
+        job = jobs.Job()
+        job.member = SimpleNamespace(engine=engine, leave=lambda: calls.append("shutdown"))
+        with monkeypatch.context() as context, job.entered():
             context.delattr("sys.last_exc", raising=False)
             context.delattr("sys.last_value", raising=False)
             if leftover:

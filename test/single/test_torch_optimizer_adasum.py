@@ -1,6 +1,6 @@
 """DistributedOptimizer with op=Adasum alone: what is asked of the engine, and what becomes of parameters.
 
-In the imagined job every rank has the same data, and the Adasum of equal tensors is the tensor: a step is
+In the mirrored job every rank has the same data, and the Adasum of equal tensors is the tensor: a step is
 the step that the wrapped optimizer makes alone.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from fake_engine import DTYPES, FakeEngine, imagined_job
+from mirrored_job import DTYPES, MirroredEngine, mirrored_job
 from torch import nn
 
 import horovod.torch as hvd
@@ -25,8 +25,8 @@ OPTIMIZERS = {
 
 
 @pytest.fixture
-def engine() -> Iterator[FakeEngine]:
-    with imagined_job(2) as engine:
+def engine() -> Iterator[MirroredEngine]:
+    with mirrored_job(2) as engine:
         yield engine
 
 
@@ -57,7 +57,9 @@ def assert_same(model: nn.Module, other: nn.Module) -> None:
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("groups", [None, 2])
-def test_steps_are_those_of_the_wrapped_optimizer(name: str, groups: int | None, engine: FakeEngine) -> None:
+def test_steps_are_those_of_the_wrapped_optimizer(
+    name: str, groups: int | None, engine: MirroredEngine
+) -> None:
     model, reference = make_model(), make_model()
     optimizer, alone = wrapped(model, name, groups=groups), make(reference, name)
     assert type(optimizer).__name__ == name and isinstance(optimizer, getattr(torch.optim, name))
@@ -75,7 +77,7 @@ def test_steps_are_those_of_the_wrapped_optimizer(name: str, groups: int | None,
         torch.testing.assert_close(state, theirs["state"][number])
 
 
-def test_deltas_travel_during_the_backward_pass_and_are_added_in_step(engine: FakeEngine) -> None:
+def test_deltas_travel_during_the_backward_pass_and_are_added_in_step(engine: MirroredEngine) -> None:
     model = make_model()
     optimizer = wrapped(model)
     before = copy.deepcopy(model)
@@ -89,7 +91,7 @@ def test_deltas_travel_during_the_backward_pass_and_are_added_in_step(engine: Fa
     assert not torch.equal(model[0].weight, before[0].weight)
 
 
-def test_synchronize_does_nothing_and_cannot_be_skipped(engine: FakeEngine) -> None:
+def test_synchronize_does_nothing_and_cannot_be_skipped(engine: MirroredEngine) -> None:
     model = make_model()
     optimizer = wrapped(model)
     backward(model)
@@ -103,22 +105,35 @@ def test_synchronize_does_nothing_and_cannot_be_skipped(engine: FakeEngine) -> N
     optimizer.zero_grad()
 
 
-def test_backward_passes_per_step(engine: FakeEngine) -> None:
+def test_backward_passes_per_step(engine: MirroredEngine) -> None:
     model, reference = make_model(), make_model()
     optimizer, alone = wrapped(model, backward_passes_per_step=2), make(reference)
     backward(model)
     assert not engine.requests
     backward(model)
     assert len(engine.requests) == 4
-    with pytest.raises(AssertionError, match="backward_passes_per_step=2"):
-        backward(model)
     optimizer.step()
     backward(reference, times=2.0)
     alone.step()
     assert_same(model, reference)
 
 
-def test_deltas_are_compressed(engine: FakeEngine) -> None:
+def test_what_comes_after_the_local_steps_is_an_error(engine: MirroredEngine) -> None:
+    model = make_model()
+    optimizer = wrapped(model)
+    backward(model)
+    with pytest.raises(AssertionError, match="backward_passes_per_step=1"):
+        backward(model)
+    with pytest.raises(RuntimeError, match=r"'2\.bias' was changed on rank 0 .* in hooks of the parameters"):
+        optimizer.step()
+    optimizer.zero_grad()
+    backward(model)
+    nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+    with pytest.raises(RuntimeError, match="With op=Adasum"):
+        optimizer.step()
+
+
+def test_deltas_are_compressed(engine: MirroredEngine) -> None:
     model, reference = make_model(), make_model()
     optimizer = wrapped(model, compression=hvd.Compression.fp16)
     backward(model)
@@ -134,7 +149,7 @@ def test_deltas_are_compressed(engine: FakeEngine) -> None:
         torch.testing.assert_close(ours, begin + (theirs - begin).half().float())
 
 
-def test_missing_gradients_and_frozen_parameters_take_part_and_stay(engine: FakeEngine) -> None:
+def test_missing_gradients_and_frozen_parameters_take_part_and_stay(engine: MirroredEngine) -> None:
     model = make_model()
     optimizer = wrapped(model)
     before = copy.deepcopy(model)
@@ -151,7 +166,7 @@ def test_missing_gradients_and_frozen_parameters_take_part_and_stay(engine: Fake
     assert not torch.equal(model[0].weight, before[0].weight)
 
 
-def test_a_closure_runs_first_and_its_value_is_returned(engine: FakeEngine) -> None:
+def test_a_closure_runs_first_and_its_value_is_returned(engine: MirroredEngine) -> None:
     model, reference = make_model(), make_model()
     optimizer, alone = wrapped(model), make(reference)
 
@@ -164,7 +179,7 @@ def test_a_closure_runs_first_and_its_value_is_returned(engine: FakeEngine) -> N
     assert len(engine.requests) == 4
 
 
-def test_step_hooks_run_once_for_all_parameters(engine: FakeEngine) -> None:
+def test_step_hooks_run_once_for_all_parameters(engine: MirroredEngine) -> None:
     model = make_model()
     optimizer = wrapped(model)
     sizes: list[int] = []
@@ -176,7 +191,7 @@ def test_step_hooks_run_once_for_all_parameters(engine: FakeEngine) -> None:
     assert sizes == [2, 2]
 
 
-def test_schedulers_reach_the_local_steps(engine: FakeEngine) -> None:
+def test_schedulers_reach_the_local_steps(engine: MirroredEngine) -> None:
     model = make_model()
     optimizer = wrapped(model)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0 if epoch == 0 else 0.0)
@@ -190,7 +205,7 @@ def test_schedulers_reach_the_local_steps(engine: FakeEngine) -> None:
     assert_same(model, before)
 
 
-def test_a_group_added_later(engine: FakeEngine) -> None:
+def test_a_group_added_later(engine: MirroredEngine) -> None:
     model, reference, added = make_model(), make_model(), nn.Linear(3, 3)
     added_reference = copy.deepcopy(added)
     optimizer = wrapped(model)
@@ -211,7 +226,7 @@ def test_a_group_added_later(engine: FakeEngine) -> None:
     assert_same(added, added_reference)
 
 
-def test_sparse_gradients_make_dense_deltas(engine: FakeEngine) -> None:
+def test_sparse_gradients_make_dense_deltas(engine: MirroredEngine) -> None:
     embedding = nn.Embedding(4, 3, sparse=True)
     before = embedding.weight.detach().clone()
     sgd = torch.optim.SGD(embedding.parameters(), lr=0.5)
@@ -227,7 +242,7 @@ def test_sparse_gradients_make_dense_deltas(engine: FakeEngine) -> None:
     assert not embedding.weight.grad.is_sparse
 
 
-def test_a_failure_leaves_parameters_as_they_were(engine: FakeEngine) -> None:
+def test_a_failure_leaves_parameters_as_they_were(engine: MirroredEngine) -> None:
     model = make_model()
     optimizer, before = wrapped(model), copy.deepcopy(model)
     engine.failures["allreduce.0.bias"] = hvd.HorovodInternalError("rank 1 is gone")
@@ -239,14 +254,14 @@ def test_a_failure_leaves_parameters_as_they_were(engine: FakeEngine) -> None:
 
 
 def test_where_it_is_not_served() -> None:
-    with imagined_job(3), pytest.raises(NotImplementedError, match="power of two, not 3"):
+    with mirrored_job(3), pytest.raises(NotImplementedError, match="power of two, not 3"):
         wrapped(make_model())
-    with imagined_job(2), pytest.raises(ValueError, match="LBFGS"):
+    with mirrored_job(2), pytest.raises(ValueError, match="LBFGS"):
         hvd.DistributedOptimizer(torch.optim.LBFGS(make_model().parameters()), op=hvd.Adasum)
 
 
 def test_one_rank_has_the_ordinary_optimizer() -> None:
-    with imagined_job(1) as engine:
+    with mirrored_job(1) as engine:
         model = make_model()
         optimizer = wrapped(model)
         backward(model)
@@ -256,7 +271,7 @@ def test_one_rank_has_the_ordinary_optimizer() -> None:
         assert not engine.requests and optimizer.op == hvd.Adasum
 
 
-def test_a_copy_is_an_optimizer_of_the_copied_model(engine: FakeEngine) -> None:
+def test_a_copy_is_an_optimizer_of_the_copied_model(engine: MirroredEngine) -> None:
     model = make_model()
     twin, optimizer = copy.deepcopy((model, wrapped(model, backward_passes_per_step=2)))
     backward(twin)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from fake_engine import FakeEngine, imagined_job
+from mirrored_job import MirroredEngine, mirrored_job
 from torch import nn
 
 import horovod.torch as hvd
@@ -20,8 +20,8 @@ from horovod.torch import functions, gradient_listener, gradients
 
 
 @pytest.fixture
-def engine() -> Iterator[FakeEngine]:
-    with imagined_job(2) as engine:
+def engine() -> Iterator[MirroredEngine]:
+    with mirrored_job(2) as engine:
         yield engine
 
 
@@ -48,7 +48,7 @@ def set_of(process_set_id: int, ranks: list[int], included: bool) -> Any:
     )  # fmt: skip
 
 
-def test_what_scripts_look_at(engine: FakeEngine) -> None:
+def test_what_scripts_look_at(engine: MirroredEngine) -> None:
     model = make_model()
     model[0].bias.requires_grad_(False)
     groups = [[model[0].weight, model[1].weight]]
@@ -73,7 +73,7 @@ def test_what_scripts_look_at(engine: FakeEngine) -> None:
     assert optimizer._handles == {} and set(optimizer._allreduce_delay.values()) == {2}
 
 
-def test_a_step_in_the_middle_of_an_accumulation_reduces_what_there_is(engine: FakeEngine) -> None:
+def test_a_step_in_the_middle_of_an_accumulation_reduces_what_there_is(engine: MirroredEngine) -> None:
     model = make_model()
     optimizer = wrapped(model, backward_passes_per_step=3, groups=1)
     del engine.requests[:]
@@ -82,13 +82,13 @@ def test_a_step_in_the_middle_of_an_accumulation_reduces_what_there_is(engine: F
     assert engine.names() == ["allreduce.group.0.weight"] and len(engine.requests[0].tensors) == 4
 
 
-def test_passes_per_step_are_checked(engine: FakeEngine) -> None:
+def test_passes_per_step_are_checked(engine: MirroredEngine) -> None:
     optimizer = wrapped(make_model())
     with pytest.raises(ValueError, match="backward_passes_per_step=0"):
         optimizer.set_backward_passes_per_step(0)
 
 
-def test_a_frozen_parameter_takes_part_and_stays_where_it_is(engine: FakeEngine) -> None:
+def test_a_frozen_parameter_takes_part_and_stays_where_it_is(engine: MirroredEngine) -> None:
     """Another rank may have a gradient for it. Here nobody has, and momentum and weight decay leave it."""
     model = make_model()
     optimizer = wrapped(model, groups=[list(model[0].parameters())])
@@ -111,7 +111,7 @@ def test_a_frozen_parameter_takes_part_and_stays_where_it_is(engine: FakeEngine)
     optimizer.step()
 
 
-def test_an_unused_parameter_has_a_zero_gradient_afterwards(engine: FakeEngine) -> None:
+def test_an_unused_parameter_has_a_zero_gradient_afterwards(engine: MirroredEngine) -> None:
     model = make_model()
     optimizer = wrapped(model)
     model[1](torch.ones(1, 3)).sum().backward()
@@ -119,7 +119,7 @@ def test_an_unused_parameter_has_a_zero_gradient_afterwards(engine: FakeEngine) 
     assert torch.equal(model[0].weight.grad, torch.zeros(3, 4))
 
 
-def test_a_parameter_taken_out_of_requires_update_is_not_waited_for(engine: FakeEngine) -> None:
+def test_a_parameter_taken_out_of_requires_update_is_not_waited_for(engine: MirroredEngine) -> None:
     model = make_model()
     optimizer = wrapped(model)
     optimizer._requires_update -= set(model[0].parameters())
@@ -129,7 +129,7 @@ def test_a_parameter_taken_out_of_requires_update_is_not_waited_for(engine: Fake
 
 
 def test_ranks_that_freeze_differently_cannot_number_groups(
-    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+    engine: MirroredEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gradient_listener, "broadcast_object", lambda names, *_: [*names[1:], "other"])
     with pytest.raises(ValueError, match=r"groups=2 on rank 0: .* different are 0\.weight, other"):
@@ -137,7 +137,7 @@ def test_ranks_that_freeze_differently_cannot_number_groups(
 
 
 @pytest.mark.parametrize("passes", [1, 2])
-def test_gradients_of_a_closure(passes: int, engine: FakeEngine) -> None:
+def test_gradients_of_a_closure(passes: int, engine: MirroredEngine) -> None:
     """Also those of fewer passes than are counted: the step is made with them."""
     model = make_model()
     optimizer = wrapped(model, backward_passes_per_step=passes)
@@ -152,7 +152,7 @@ def test_gradients_of_a_closure(passes: int, engine: FakeEngine) -> None:
     assert len(engine.requests) == 12, "that closure computed no gradients"
 
 
-def test_a_closure_that_synchronizes_by_itself(engine: FakeEngine) -> None:
+def test_a_closure_that_synchronizes_by_itself(engine: MirroredEngine) -> None:
     model = make_model()
     optimizer = wrapped(model)
 
@@ -168,7 +168,7 @@ def test_a_closure_that_synchronizes_by_itself(engine: FakeEngine) -> None:
             optimizer.step(closure)
 
 
-def test_the_loss_by_which_lbfgs_decides_is_reduced(engine: FakeEngine) -> None:
+def test_the_loss_by_which_lbfgs_decides_is_reduced(engine: MirroredEngine) -> None:
     model = make_model()
     lbfgs = torch.optim.LBFGS(model.parameters(), max_iter=1)
     optimizer = hvd.DistributedOptimizer(lbfgs, model.named_parameters(), op=hvd.Sum)
@@ -185,7 +185,7 @@ def test_the_loss_by_which_lbfgs_decides_is_reduced(engine: FakeEngine) -> None:
 
 
 @pytest.mark.parametrize("made_first", [True, False])
-def test_schedulers_do_not_warn(made_first: bool, engine: FakeEngine) -> None:
+def test_schedulers_do_not_warn(made_first: bool, engine: MirroredEngine) -> None:
     model = make_model()
     plain = torch.optim.SGD(model.parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.StepLR(plain, 1, 0.1) if made_first else None
@@ -199,7 +199,7 @@ def test_schedulers_do_not_warn(made_first: bool, engine: FakeEngine) -> None:
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.01)
 
 
-def test_state_goes_to_and_from_a_plain_optimizer(engine: FakeEngine) -> None:
+def test_state_goes_to_and_from_a_plain_optimizer(engine: MirroredEngine) -> None:
     model = make_model()
     optimizer = wrapped(model)
     backward(model)
@@ -218,7 +218,7 @@ def test_state_goes_to_and_from_a_plain_optimizer(engine: FakeEngine) -> None:
 
 
 @pytest.mark.parametrize("groups", [None, 2])
-def test_a_copy_is_an_optimizer_of_the_copied_model(groups: int | None, engine: FakeEngine) -> None:
+def test_a_copy_is_an_optimizer_of_the_copied_model(groups: int | None, engine: MirroredEngine) -> None:
     model = make_model()
     optimizer = wrapped(model, groups=groups, op=hvd.Sum, backward_passes_per_step=2)
     optimizer.set_backward_passes_per_step(1)
@@ -239,7 +239,7 @@ def test_a_copy_is_an_optimizer_of_the_copied_model(groups: int | None, engine: 
     assert torch.equal(model[0].weight, before) and not torch.equal(twin[0].weight, before)
 
 
-def test_models_of_an_optimizer_are_copied_and_saved(engine: FakeEngine) -> None:
+def test_models_of_an_optimizer_are_copied_and_saved(engine: MirroredEngine) -> None:
     model = make_model()
     optimizer = wrapped(model)
     twin = copy.deepcopy(model)
@@ -249,7 +249,7 @@ def test_models_of_an_optimizer_are_copied_and_saved(engine: FakeEngine) -> None
     assert not engine.requests and not optimizer._handles
 
 
-def test_it_is_neither_pickled_nor_constructed(engine: FakeEngine) -> None:
+def test_it_is_neither_pickled_nor_constructed(engine: MirroredEngine) -> None:
     optimizer = wrapped(make_model())
     with pytest.raises(TypeError, match=r"state_dict\(\)"):
         pickle.dumps(optimizer)
@@ -258,7 +258,7 @@ def test_it_is_neither_pickled_nor_constructed(engine: FakeEngine) -> None:
 
 
 def test_a_rank_outside_of_the_process_set_steps_alone() -> None:
-    with imagined_job(4) as engine:
+    with mirrored_job(4) as engine:
         model, reference = make_model(), make_model()
         optimizer = wrapped(model, process_set=set_of(1, [2, 3], included=False), groups=2)
         alone = torch.optim.SGD(reference.parameters(), lr=0.1, momentum=0.9, weight_decay=0.5)
@@ -286,18 +286,18 @@ def test_the_process_set_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append((name, rest[2]))
         return 1_000_000 + next(numbers)
 
-    def sparse_allreduce_async(tensor: Any, name: str, op: int, process_set: Any) -> Any:
+    def start_sparse_allreduce(tensor: Any, name: str, op: int, process_set: Any) -> Any:
         asked.append((name, process_set))
-        return lambda: tensor
+        return [], lambda: tensor
 
     def broadcast_object(obj: Any, root: int, name: str, process_set: Any) -> Any:
         asked.append((root, process_set))
         return obj
 
     monkeypatch.setattr(gradients, "start_allreduce", start_allreduce)
-    monkeypatch.setattr(gradients, "sparse_allreduce_async", sparse_allreduce_async)
+    monkeypatch.setattr(gradients, "start_sparse_allreduce", start_sparse_allreduce)
     monkeypatch.setattr(gradient_listener, "broadcast_object", broadcast_object)
-    with imagined_job(4, rank=3):
+    with mirrored_job(4, rank=3):
         some = set_of(1, [2, 3], included=True)
         model = nn.Sequential(nn.Embedding(3, 4, sparse=True), nn.Linear(4, 1))
         optimizer = wrapped(model, process_set=some, groups=1)
@@ -306,7 +306,9 @@ def test_the_process_set_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [(2, some), ("0.weight", some), ("group.1.weight", some)]
 
 
-def test_objects_travel_within_their_process_set(monkeypatch: pytest.MonkeyPatch, engine: FakeEngine) -> None:
+def test_objects_travel_within_their_process_set(
+    monkeypatch: pytest.MonkeyPatch, engine: MirroredEngine
+) -> None:
     """Under names that are numbered for each set: ranks outside of it do not count along."""
     asked: list[Any] = []
     monkeypatch.setattr(functions, "broadcast_", lambda tensor, *rest: asked.append(rest) or tensor)
@@ -317,7 +319,7 @@ def test_objects_travel_within_their_process_set(monkeypatch: pytest.MonkeyPatch
     assert hvd.broadcast_object(1) == 1 and asked[4][1] == "object.0.sz"
 
 
-def test_nothing_grows_with_the_number_of_steps(engine: FakeEngine) -> None:
+def test_nothing_grows_with_the_number_of_steps(engine: MirroredEngine) -> None:
     model = make_model()
     optimizer = wrapped(model, groups=[list(model[0].parameters())], compression=hvd.Compression.fp16)
 
@@ -334,7 +336,7 @@ def test_nothing_grows_with_the_number_of_steps(engine: FakeEngine) -> None:
     assert train(50) <= before + 5  # what pytest and the interpreter do besides
 
 
-def test_an_optimizer_is_freed_without_the_garbage_collector(engine: FakeEngine) -> None:
+def test_an_optimizer_is_freed_without_the_garbage_collector(engine: MirroredEngine) -> None:
     model = make_model()
     gc.disable()
     try:
@@ -347,7 +349,7 @@ def test_an_optimizer_is_freed_without_the_garbage_collector(engine: FakeEngine)
     assert not engine.requests
 
 
-def test_a_newer_optimizer_takes_over(engine: FakeEngine) -> None:
+def test_a_newer_optimizer_takes_over(engine: MirroredEngine) -> None:
     """The older one is kept alive by its scheduler."""
     model = make_model()
     older = wrapped(model)
@@ -360,7 +362,7 @@ def test_a_newer_optimizer_takes_over(engine: FakeEngine) -> None:
         older.step()
 
 
-def test_two_optimizers_share_parameters_under_different_names(engine: FakeEngine) -> None:
+def test_two_optimizers_share_parameters_under_different_names(engine: MirroredEngine) -> None:
     model = make_model()
     optimizers = []
     for player in "AB":

@@ -2,15 +2,16 @@
 
 import itertools
 import math
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from fake_engine import FakeEngine, imagined_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mirrored_job import MirroredEngine, mirrored_job
 
 import horovod.torch as hvd
 from horovod.torch.compression import Compression, Compressor, resolved
@@ -235,13 +236,12 @@ def test_the_state_of_a_name() -> None:
 
 
 @pytest.fixture
-def engine() -> Iterator[FakeEngine]:
-    with imagined_job(2) as engine:
+def engine() -> Iterator[MirroredEngine]:
+    with mirrored_job(2) as engine:
         yield engine
 
 
-def test_requests_of_rounds(engine: FakeEngine) -> None:
-    engine.polls_are_done = True
+def test_requests_of_rounds(engine: MirroredEngine) -> None:
     x = torch.randn(40, 50)
     result = hvd.allreduce(x, name="x", op=hvd.Sum, compression=powersgd)
     assert engine.names() == ["allreduce.x", "allreduce.x.round1"]
@@ -249,7 +249,9 @@ def test_requests_of_rounds(engine: FakeEngine) -> None:
     assert result.shape == (40, 50)
     handle = hvd.allreduce_async(x, name="y", compression=powersgd)
     assert engine.names()[2:] == ["allreduce.y"], "further rounds when somebody asks"
-    assert hvd.poll(handle) and engine.names()[2:] == ["allreduce.y", "allreduce.y.round1"]
+    while not hvd.poll(handle):
+        time.sleep(0.001)
+    assert engine.names()[2:] == ["allreduce.y", "allreduce.y.round1"]
     engine.failures["allreduce.z.round1"] = hvd.HorovodInternalError("rank 1 is gone")
     with pytest.raises(hvd.HorovodInternalError, match="rank 1 is gone"):
         hvd.allreduce(x, name="z", compression=powersgd)
@@ -260,8 +262,7 @@ def test_requests_of_rounds(engine: FakeEngine) -> None:
         hvd.reducescatter(x, compression=powersgd)
 
 
-def test_an_optimizer_keeps_its_own_states(engine: FakeEngine) -> None:
-    engine.polls_are_done = True
+def test_an_optimizer_keeps_its_own_states(engine: MirroredEngine) -> None:
     model = torch.nn.Linear(50, 40)
     optimizers = []
     for _ in range(2):

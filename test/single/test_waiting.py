@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from horovod import _native as native
-from horovod.common import waiting
+from horovod.common import jobs, waiting
 
 PAUSE = 0.05  # seconds
 
@@ -33,13 +33,17 @@ class SlowStepper:
     def advance(self) -> bool:
         return time.monotonic() > self.over_at
 
+    def note_blocked(self, may_yield: bool) -> None:
+        assert not may_yield
+        self.noted = True
+
 
 def engine(fails: bool = False) -> native.Engine:
     return cast(native.Engine, SlowEngine(fails))
 
 
 def test_waiting_is_counted_until_the_next_job() -> None:
-    waiting.forget_all()
+    jobs.current().forget()
     assert waiting.blocked_microseconds() == 0
     assert waiting.wait(engine(), 3) == "result 3"
     first = waiting.blocked_microseconds()
@@ -48,10 +52,12 @@ def test_waiting_is_counted_until_the_next_job() -> None:
         waiting.wait(engine(fails=True), 4)
     second = waiting.blocked_microseconds()
     assert second >= first + 1e6 * PAUSE
-    waiting.finish(SlowStepper())
+    stepper = SlowStepper()
+    waiting.finish(stepper)
+    assert stepper.noted
     assert waiting.blocked_microseconds() > second
     third = waiting.blocked_microseconds()
     time.sleep(PAUSE)
     assert waiting.blocked_microseconds() == third  # no clock runs while nobody waits
-    waiting.forget_all()
+    jobs.current().forget()
     assert waiting.blocked_microseconds() == 0

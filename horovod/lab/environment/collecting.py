@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from horovod.common.launched import LOCAL_RANKS
 from horovod.lab.environment import hardware, software
 from horovod.lab.environment.entries import HARDWARE, SOFTWARE, Entry, Environment
 from horovod.topology import job
@@ -14,7 +15,6 @@ from horovod.topology.machine import Machine
 from horovod.topology.probe import probe
 
 _COUNTED = ("cores", "memory", "gpu_number")  # of which several hosts have several times as much
-_LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def collect(horovodrun_arguments: Sequence[str] = ()) -> Environment:
 
 def of_this_rank() -> HostRows | None:
     """The rows of a rank's host, from the first rank of each."""
-    local_rank = next((os.environ[name] for name in _LOCAL_RANK if name in os.environ), "0")
+    local_rank = next((os.environ[name] for name in LOCAL_RANKS if name in os.environ), "0")
     return of_host(Machine()) if local_rank == "0" else None
 
 

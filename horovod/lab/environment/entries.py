@@ -63,7 +63,10 @@ def to_json(environment: Environment) -> str:
 def from_json(text: str) -> Environment:
     """The environment that a text of to_json is of. ValueError says what is wrong with another text."""
     try:
-        fields = json.loads(text)
+        try:
+            fields = json.loads(text)
+        except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
+            raise TypeError(f"no JSON: {error}") from None
         hosts = tuple(record.from_record(host) for host in fields["hosts"])
         return Environment(hosts, tuple(Entry(**entry) for entry in fields["entries"]))
     except (KeyError, TypeError) as error:

@@ -1,4 +1,6 @@
 // Writing and reading messages: fixed-width little-endian numbers, strings with a length before them.
+//
+// A ByteReader, of a message `from` a rank, throws InternalError for what no ByteWriter writes, and takes no memory for what is not there.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +10,6 @@
 #include <string>
 #include <type_traits>
 #include <vector>
-
-#include "base/error.h"
 
 namespace hvd {
 
@@ -39,12 +39,27 @@ class ByteWriter {
 
 class ByteReader {
  public:
-  explicit ByteReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  ByteReader(std::span<const std::byte> bytes, int from) : from_(from), bytes_(bytes) {}
+
+  // "rank 1 sent a message that " + what
+  [[noreturn]] void refuse(const std::string& what) const;
 
   template <typename T>
     requires std::is_trivially_copyable_v<T>
   void get(T* value) {
     std::memcpy(value, take(sizeof *value), sizeof *value);
+  }
+  void get(bool* truth) {
+    const auto value = get<uint8_t>();
+    if (value > 1) refuse("has " + std::to_string(value) + " for a truth value");
+    *truth = value == 1;
+  }
+  // An enumerator up to the last one that there is.
+  template <typename T>
+    requires std::is_enum_v<T>
+  void get(T* value, T last) {
+    get(value);
+    if (*value > last) refuse("has the number " + std::to_string(static_cast<int>(*value)) + ", which stands for nothing");
   }
   void get(std::string* text) {
     const auto length = get<uint32_t>();
@@ -52,24 +67,33 @@ class ByteReader {
   }
   template <typename T>
   void get(std::vector<T>* items) {
-    const auto count = get<uint32_t>();
+    const uint32_t count = get_count();
     items->clear();
     for (uint32_t i = 0; i < count; ++i) get(&items->emplace_back());
   }
+  uint32_t get_count() {  // of items that follow, each of a byte or more
+    const auto count = get<uint32_t>();
+    if (count > bytes_.size()) refuse("is cut short");
+    return count;
+  }
+  void end() const {  // everything must have been read
+    if (!bytes_.empty()) refuse("has " + std::to_string(bytes_.size()) + " bytes more than it should");
+  }
   template <typename T>
   T get() {
-    T value;
+    T value{};
     get(&value);
     return value;
   }
 
  private:
   const std::byte* take(size_t count) {
-    if (count > bytes_.size()) throw InternalError("a negotiation message is cut short: the ranks run different builds");
+    if (count > bytes_.size()) refuse("is cut short");
     const std::byte* start = bytes_.data();
     bytes_ = bytes_.subspan(count);
     return start;
   }
+  const int from_;
   std::span<const std::byte> bytes_;
 };
 

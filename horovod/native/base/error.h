@@ -33,4 +33,13 @@ class InternalError : public Error {
   using Error::Error;
 };
 
+// The caller has let go of memory that it had lent: what is there now is somebody else's.
+class MemoryGone : public InternalError {
+ public:
+  explicit MemoryGone(const std::string& whose)
+      : InternalError("the memory of " + whose +
+                      " was resized or replaced while the operation was in flight; leave tensors as they are until "
+                      "synchronize() has returned") {}
+};
+
 }  // namespace hvd

@@ -34,8 +34,7 @@ void advance(FutexCounter& counter) {
   }
 }
 
-uint32_t wait_for_change(FutexCounter& counter, uint32_t seen, std::chrono::microseconds timeout,
-                         const Patience& patience) {
+uint32_t wait_for_change(FutexCounter& counter, uint32_t seen, std::chrono::microseconds timeout, const Patience& patience) {
   for (int i = 0; i < patience.spins; ++i) {
     const uint32_t now = counter.count.load(std::memory_order_acquire);
     if (now != seen) return now;

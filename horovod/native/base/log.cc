@@ -25,8 +25,7 @@ std::string now_text() {
   using std::chrono::system_clock;
   const auto now = system_clock::now();
   const std::time_t seconds = system_clock::to_time_t(now);
-  const auto micros =
-      std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count() % 1000000;
+  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count() % 1000000;
   std::tm parts{};
   localtime_r(&seconds, &parts);
   char text[64];
@@ -44,8 +43,8 @@ void Log::write(LogLevel level, const char* file, int line, const std::string& m
   const char* slash = std::strrchr(file, '/');
   const char letter = "TDIWEF"[static_cast<int>(level)];
   std::FILE* stream = level >= LogLevel::kWarning ? stderr : stdout;
-  std::fprintf(stream, "[%s%c %s:%d] [%d]: %s\n", hide_time_ ? "" : now_text().c_str(), letter,
-               slash ? slash + 1 : file, line, rank_, message.c_str());
+  std::fprintf(stream, "[%s%c %s:%d] [%d]: %s\n", hide_time_ ? "" : now_text().c_str(), letter, slash ? slash + 1 : file, line,
+               rank_, message.c_str());
   std::fflush(stream);
 }
 

@@ -1,20 +1,62 @@
 #include "base/settings.h"
 
 #include <algorithm>
+#include <bit>
 #include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
+#include <numeric>
 #include <set>
 #include <sstream>
+#include <string_view>
 
+#include "base/by_rank.h"
 #include "base/error.h"
 
 namespace hvd {
 namespace {
 
 [[noreturn]] void refuse(const char* variable, const std::string& value, const std::string& wanted) {
-  throw InvalidArgument(std::string(variable) + "='" + value + "' is not " + wanted +
-                        "; unset it or give a valid value");
+  throw InvalidArgument(std::string(variable) + "='" + value + "' is not " + wanted + "; unset it or give a valid value");
+}
+
+// The character of UTF-8 at `at`, which is moved behind it; kNoCharacter if none is there.
+constexpr uint32_t kNoCharacter = 0xffffffff;
+uint32_t next_character(std::string_view text, size_t* at) {
+  constexpr uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};  // of as many further bytes: shorter ones are written shorter
+  uint32_t character = static_cast<unsigned char>(text[(*at)++]);
+  if (character < 0x80) return character;
+  const int more = std::countl_one(static_cast<unsigned char>(character)) - 1;
+  if (more < 1 || more > 3) return kNoCharacter;
+  character &= 0x3fu >> more;
+  for (int i = 0; i < more; ++i) {
+    const unsigned byte = *at < text.size() ? static_cast<unsigned char>(text[(*at)++]) : 0u;
+    if ((byte & 0xc0) != 0x80) return kNoCharacter;
+    character = character << 6 | (byte & 0x3f);
+  }
+  return character < kLeast[more] ? kNoCharacter : character;
+}
+
+// As Python takes it, which has no characters for halves of UTF-16's pairs.
+bool is_utf8(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const uint32_t character = next_character(text, &at);
+    if (character > 0x10ffff || (character >= 0xd800 && character < 0xe000)) return false;
+  }
+  return true;
+}
+
+// Bytes that no error could quote, as a Python user knows them: "\\xff".
+std::string escaped(const std::string& text) {
+  std::ostringstream out;
+  for (const unsigned char c : text) {
+    if (c >= 0x20 && c < 0x7f)
+      out << c;
+    else
+      out << "\\x" << std::hex << (c >> 4) << (c & 15);
+  }
+  return out.str();
 }
 
 void parse(const char* variable, const std::string& text, int64_t* out) {
@@ -56,6 +98,7 @@ void read(const char* variable, T* out) {
   if (value == nullptr) return;
   std::string text = value;
   text.erase(text.find_last_not_of(" \t\r\n") + 1);  // YAML files and shells leave blanks behind
+  if (!is_utf8(text)) refuse(variable, escaped(text), "UTF-8 text");
   if (!text.empty()) parse(variable, text, out);
 }
 
@@ -74,17 +117,24 @@ const char* type_name(const std::string&) { return "string"; }
 std::string to_text(bool value) { return value ? "1" : "0"; }
 std::string to_text(const std::string& value) { return value; }
 template <typename T>
-std::string to_text(T value) {
-  std::ostringstream out;
-  out << value;
-  return out.str();
+std::string to_text(T value) {  // the shortest that reads back as the same number
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+// Of "VARIABLE=value" lines.
+std::string value_in(const std::string& text, const std::string& variable) {
+  const size_t line = ("\n" + text).find("\n" + variable + "=");
+  if (line == std::string::npos) return "unknown there";
+  const size_t begin = line + variable.size() + 1;
+  return text.substr(begin, text.find('\n', begin) - begin);
 }
 
 }  // namespace
 
 Settings Settings::from_environment() {
   Settings settings;
-#define HVD_READ(variable, member, type, default_value, help) read(#variable, &settings.member);
+#define HVD_READ(variable, member, type, default_value, scope, help) read(#variable, &settings.member);
   HVD_FOR_EACH_SETTING(HVD_READ)
 #undef HVD_READ
   std::string& level = settings.log_level;
@@ -104,10 +154,34 @@ Settings Settings::from_environment() {
   return settings;
 }
 
+std::string Settings::of_job() const {
+  std::string text;
+#define HVD_LINE(variable, member, type, default_value, scope, help) \
+  if (SettingScope::scope == SettingScope::kJob) text += #variable "=" + to_text(member) + "\n";
+  HVD_FOR_EACH_SETTING(HVD_LINE)
+#undef HVD_LINE
+  return text;
+}
+
+std::string disagreement_of_settings(const std::vector<std::string>& texts) {
+  std::vector<int> ranks(texts.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::string different;
+  std::istringstream lines(texts.front());
+  for (std::string line; std::getline(lines, line);) {
+    const std::string variable = line.substr(0, line.find('='));
+    std::vector<std::string> values;
+    for (const std::string& text : texts) values.push_back(value_in(text, variable));
+    if (std::count(values.begin(), values.end(), values.front()) == static_cast<ptrdiff_t>(values.size())) continue;
+    different += (different.empty() ? "" : ", ") + variable + " (" + by_rank(ranks, values) + ")";
+  }
+  return different;
+}
+
 std::vector<SettingRow> settings_table() {
   const Settings defaults;
   std::vector<SettingRow> rows;
-#define HVD_ROW(variable, member, type, default_value, help) \
+#define HVD_ROW(variable, member, type, default_value, scope, help) \
   rows.push_back({#variable, type_name(defaults.member), to_text(defaults.member), help});
   HVD_FOR_EACH_SETTING(HVD_ROW)
 #undef HVD_ROW

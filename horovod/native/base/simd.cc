@@ -26,8 +26,8 @@ std::vector<SimdLevel> available_simd_levels() {
   }
 #endif
 #if defined(HVD_HAVE_X86_64_V4)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd")) {
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd")) {
     levels.push_back(SimdLevel::kX86_64_V4);
   }
 #endif

@@ -3,12 +3,20 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstddef>
+#include <cstdint>
+
 namespace hvd {
+
+// Memory as Python gives it.
+inline std::byte* bytes_at(uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
 
 void register_errors(nanobind::module_& m);
 void register_settings(nanobind::module_& m);
 void register_codec(nanobind::module_& m);
 void register_feedback(nanobind::module_& m);
+void register_silence_inspector(nanobind::module_& m);
+void register_messages(nanobind::module_& m);
 void register_world(nanobind::module_& m);
 void register_route(nanobind::module_& m);
 void register_device_route(nanobind::module_& m);

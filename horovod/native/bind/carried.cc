@@ -44,15 +44,13 @@ struct BoundCarried {
 struct BoundAllreduce : BoundCarried {};
 struct BoundReduceScatter : BoundCarried {};
 
-[[noreturn]] void refuse(const std::string& name, const std::string& why) {
-  throw InvalidArgument("'" + name + "': " + why);
-}
+[[noreturn]] void refuse(const std::string& name, const std::string& why) { throw InvalidArgument("'" + name + "': " + why); }
 
 Caller make_caller(int rank, int size, CarriedRoute route, int device, uintptr_t stream) {
   if (size < 1) throw InvalidArgument("a reduction is of 1 rank or more, not of " + std::to_string(size));
   if (rank < 0 || rank >= size) {
-    throw InvalidArgument("rank " + std::to_string(rank) + " is none of " + std::to_string(size) +
-                          " ranks: pass 0 to " + std::to_string(size - 1));
+    throw InvalidArgument("rank " + std::to_string(rank) + " is none of " + std::to_string(size) + " ranks: pass 0 to " +
+                          std::to_string(size - 1));
   }
   if (device < kCpu) throw InvalidArgument("device is a GPU's number, or -1, not " + std::to_string(device));
   return {{rank, size, route}, device, reinterpret_cast<Stream>(stream)};
@@ -98,15 +96,15 @@ void check_apart(const std::vector<std::vector<Submission>>& parts) {
   }
 }
 
-std::vector<Submission> checked(size_t number, PartOfCaller part, const Caller& caller) {
-  auto& [reduction, names, tensors] = part;
+std::vector<Submission> checked(size_t number, const PartOfCaller& part, const Caller& caller) {
+  const auto& [reduction, names, tensors] = part;
   if (names.size() != tensors.size() || tensors.empty()) {
     throw InvalidArgument("part " + std::to_string(number) + " has " + std::to_string(names.size()) + " names and " +
                           std::to_string(tensors.size()) + " tensors; pass one or more tensors, and a name for each");
   }
   std::vector<Submission> submissions;
   for (size_t t = 0; t < tensors.size(); ++t) {
-    submissions.push_back(checked(std::move(names[t]), tensors[t], reduction, caller));
+    submissions.push_back(checked(names[t], tensors[t], reduction, caller));
   }
   check_alike(submissions);
   return submissions;
@@ -115,11 +113,11 @@ std::vector<Submission> checked(size_t number, PartOfCaller part, const Caller& 
 BucketReduction carried_reduction(const Submission& submission, const Caller& caller) {
   const BucketReduction reduction = reduction_of(submission, submission.request.dtypes.front(), caller.place.size);
   if (caller.is_on_gpu() && !gpu_can_carry(reduction, caller.place.size)) {
-    refuse(submission.request.name,
-           "GPUs sum float32, float16 and bfloat16 in rank order, of " +
-               std::to_string(DeviceKernels::kMostContributions) + " ranks at most, and this is " +
-               std::string(name_of(submission.request.op)) + " of " + std::string(name_of(reduction.dtype)) + " over " +
-               std::to_string(caller.place.size) + "; let the process group reduce it");
+    refuse(submission.request.name, "GPUs sum float32, float16 and bfloat16 in rank order, of " +
+                                        std::to_string(DeviceKernels::kMostContributions) + " ranks at most, and this is " +
+                                        std::string(name_of(submission.request.op)) + " of " +
+                                        std::string(name_of(reduction.dtype)) + " over " + std::to_string(caller.place.size) +
+                                        "; let the process group reduce it");
   }
   return reduction;
 }
@@ -130,7 +128,7 @@ BucketTensor carried_tensor(const Submission& submission, const Caller& caller, 
 
 SimdLevel simd_level() { return resolve_simd_level(Settings::from_environment().simd); }
 
-BoundAllreduce make_allreduce(std::vector<PartOfCaller> given, int rank, int size, bool is_scattered, DrawKeys& keys,
+BoundAllreduce make_allreduce(const std::vector<PartOfCaller>& given, int rank, int size, bool is_scattered, DrawKeys& keys,
                               int device, uintptr_t stream, int64_t step_elements) {
   const CarriedRoute route = is_scattered ? CarriedRoute::kScatter : CarriedRoute::kGather;
   const Caller caller = make_caller(rank, size, route, device, stream);
@@ -139,7 +137,7 @@ BoundAllreduce make_allreduce(std::vector<PartOfCaller> given, int rank, int siz
   }
   if (given.empty()) throw InvalidArgument("there is nothing to reduce: pass one part or more");
   std::vector<std::vector<Submission>> all;
-  for (PartOfCaller& part : given) all.push_back(checked(all.size(), std::move(part), caller));
+  for (const PartOfCaller& part : given) all.push_back(checked(all.size(), part, caller));
   check_apart(all);
   std::vector<CarriedPart> parts;
   for (const auto& part : all) parts.push_back({carried_reduction(part.front(), caller), {}});
@@ -151,14 +149,13 @@ BoundAllreduce make_allreduce(std::vector<PartOfCaller> given, int rank, int siz
     }
   }
   made.carried = caller.is_on_gpu()
-                     ? device_carried_allreduce(parts, caller.place, step_elements, device_library().at(device),
-                                                caller.stream)
+                     ? device_carried_allreduce(parts, caller.place, step_elements, device_library().at(device), caller.stream)
                      : carried_allreduce(parts, caller.place, step_elements, simd_level());
   return made;
 }
 
-BoundReduceScatter make_reducescatter(const Reduction& reduction, std::string name, const TensorRef& tensor, int rank,
-                                      int size, DrawKeys& keys, int device, uintptr_t stream) {
+BoundReduceScatter make_reducescatter(const Reduction& reduction, std::string name, const TensorRef& tensor, int rank, int size,
+                                      DrawKeys& keys, int device, uintptr_t stream) {
   const Caller caller = make_caller(rank, size, CarriedRoute::kReducescatter, device, stream);
   Submission submission = reducescatter_submission(std::move(name), {tensor}, reduction);
   check_place(submission, caller);
@@ -177,18 +174,16 @@ BoundReduceScatter make_reducescatter(const Reduction& reduction, std::string na
   return made;
 }
 
-std::byte* bytes_at(uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
-
 using Addresses = std::vector<uintptr_t>;
 
-std::vector<std::byte*> bytes_at(const Addresses& addresses) {
+std::vector<std::byte*> all_bytes_at(const Addresses& addresses) {
   std::vector<std::byte*> all;
   for (const uintptr_t address : addresses) all.push_back(bytes_at(address));
   return all;
 }
 
 void reduce_into(Carried& carried, size_t step, const Addresses& messages, uintptr_t result) {
-  const std::vector<std::byte*> from = bytes_at(messages);
+  const std::vector<std::byte*> from = all_bytes_at(messages);
   carried.reduce(step, {from.data(), from.size()}, bytes_at(result));
 }
 
@@ -211,30 +206,33 @@ void register_carried(nb::module_& m) {
            "stream"_a = 0, nb::kw_only(), "step_elements"_a = 0)
       .def_prop_ro("steps", [](const BoundAllreduce& self) { return self.carried->steps(); })
       .def_prop_ro("result_bytes", [](const BoundAllreduce& self) { return self.carried->result_bytes(); })
-      .def("pack",
-           [](BoundAllreduce& self, const Addresses& to, size_t step) { self.carried->pack(step, bytes_at(to)); },
-           "to"_a, "step"_a = 0, released())
-      .def("reduce",
-           [](BoundAllreduce& self, const Addresses& messages, uintptr_t result, size_t step) {
-             reduce_into(*self.carried, step, messages, result);
-           },
-           "messages"_a, "result"_a = 0, "step"_a = 0, released())
-      .def("unpack",
-           [](BoundAllreduce& self, const Addresses& results, size_t step) {
-             const std::vector<std::byte*> from = bytes_at(results);
-             self.carried->unpack(step, {from.data(), from.size()});
-           },
-           "results"_a, "step"_a = 0, released());
+      .def(
+          "pack", [](BoundAllreduce& self, const Addresses& to, size_t step) { self.carried->pack(step, all_bytes_at(to)); },
+          "to"_a, "step"_a = 0, released())
+      .def(
+          "reduce",
+          [](BoundAllreduce& self, const Addresses& messages, uintptr_t result, size_t step) {
+            reduce_into(*self.carried, step, messages, result);
+          },
+          "messages"_a, "result"_a = 0, "step"_a = 0, released())
+      .def(
+          "unpack",
+          [](BoundAllreduce& self, const Addresses& results, size_t step) {
+            const std::vector<std::byte*> from = all_bytes_at(results);
+            self.carried->unpack(step, {from.data(), from.size()});
+          },
+          "results"_a, "step"_a = 0, released());
   nb::class_<BoundReduceScatter> reducescatter(m, "CarriedReduceScatter");
   bind_properties(reducescatter);
   reducescatter
-      .def(nb::new_(&make_reducescatter), "reduction"_a, "name"_a, "tensor"_a, "rank"_a, "size"_a, "keys"_a,
-           "device"_a = kCpu, "stream"_a = 0)
-      .def("pack", [](BoundReduceScatter& self, const Addresses& to) { self.carried->pack(0, bytes_at(to)); }, "to"_a,
-           released())
-      .def("reduce",
-           [](BoundReduceScatter& self, const Addresses& messages) { reduce_into(*self.carried, 0, messages, 0); },
-           "messages"_a, released());
+      .def(nb::new_(&make_reducescatter), "reduction"_a, "name"_a, "tensor"_a, "rank"_a, "size"_a, "keys"_a, "device"_a = kCpu,
+           "stream"_a = 0)
+      .def(
+          "pack", [](BoundReduceScatter& self, const Addresses& to) { self.carried->pack(0, all_bytes_at(to)); }, "to"_a,
+          released())
+      .def(
+          "reduce", [](BoundReduceScatter& self, const Addresses& messages) { reduce_into(*self.carried, 0, messages, 0); },
+          "messages"_a, released());
 }
 
 }  // namespace hvd

@@ -22,8 +22,7 @@ namespace {
 DType float_dtype(int number) {
   const auto dtype = static_cast<DType>(number);
   if (number < 0 || number >= kDTypeCount || !is_float(dtype)) {
-    throw InvalidArgument("a codec takes float16, bfloat16, float32 or float64, not dtype number " +
-                          std::to_string(number));
+    throw InvalidArgument("a codec takes float16, bfloat16, float32 or float64, not dtype number " + std::to_string(number));
   }
   return dtype;
 }
@@ -34,8 +33,8 @@ void check_count(int64_t count) {
 
 // Options that a caller leaves empty, or gives as the default they have, are the format's defaults.
 std::shared_ptr<const Codec> get_codec(const std::string& name, int64_t block_size, const std::string& variant,
-                                       const std::string& rounding, const std::string& rotation,
-                                       const std::string& levels, uint64_t seed, const std::string& level) {
+                                       const std::string& rounding, const std::string& rotation, const std::string& levels,
+                                       uint64_t seed, const std::string& level) {
   const std::string wanted = level.empty() ? Settings::from_environment().simd : level;
   return make_codec(name, {block_size, variant, rounding, rotation, levels, seed}, resolve_simd_level(wanted));
 }
@@ -90,22 +89,27 @@ void register_codec(nb::module_& m) {
       .def_prop_ro("block_size", &Codec::block)
       .def_prop_ro("is_stochastic", &Codec::is_stochastic)
       .def_prop_ro("level", [](const Codec& codec) { return std::string(name_of(codec.level())); })
-      .def("encoded_bytes",
-           [](const Codec& codec, int64_t count) {
-             check_count(count);
-             return codec.encoded_bytes(count);
-           })
-      .def("encode", encode, "source"_a, "dtype"_a, "count"_a, "destination"_a, "prescale"_a = 1.0, "key"_a = 0,
-           "first"_a = 0, released())
+      .def(
+          "encoded_bytes",
+          [](const Codec& codec, int64_t count) {
+            check_count(count);
+            return codec.encoded_bytes(count);
+          },
+          "count"_a)
+      .def("encode", encode, "source"_a, "dtype"_a, "count"_a, "destination"_a, "prescale"_a = 1.0, "key"_a = 0, "first"_a = 0,
+           released())
       .def("decode", decode, "source"_a, "count"_a, "destination"_a, "dtype"_a, released())
       .def("decode_add", decode_add, "source"_a, "count"_a, "accumulator"_a, released())
       .def("decode_two", decode_two, "first"_a, "second"_a, "count"_a, "factor"_a, "destination"_a, released());
-  m.def("get_codec", get_codec, "name"_a, "block_size"_a = 0, nb::kw_only(), "variant"_a = "",
-        "rounding"_a = "nearest", "rotation"_a = "none", "levels"_a = "uniform", "seed"_a = 0, "level"_a = "");
-  m.def("device_codec", [](const std::string& name) {
-    const DeviceCodec codec = device_codec_named(name);
-    return std::make_tuple(static_cast<int>(codec.format), codec.is_stochastic, codec.block, codec.seed);
-  }, "name"_a);
+  m.def("get_codec", get_codec, "name"_a, "block_size"_a = 0, nb::kw_only(), "variant"_a = "", "rounding"_a = "nearest",
+        "rotation"_a = "none", "levels"_a = "uniform", "seed"_a = 0, "level"_a = "");
+  m.def(
+      "device_codec",
+      [](const std::string& name) {
+        const DeviceCodec codec = device_codec_named(name);
+        return std::make_tuple(static_cast<int>(codec.format), codec.is_stochastic, codec.block, codec.seed);
+      },
+      "name"_a);
   m.def("codec_named", get_codec_named, "name"_a, nb::kw_only(), "level"_a = "");
 }
 

@@ -28,8 +28,6 @@ DType dtype_numbered(int number) {
 
 Stream stream_at(uintptr_t address) { return reinterpret_cast<Stream>(address); }
 
-std::byte* bytes_at(uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
-
 // Memory of a GPU, or pinned memory of the host.
 struct BoundMemory {
   DeviceMemory memory;
@@ -67,8 +65,7 @@ int64_t piece_bytes(const Codec* codec, DType dtype, int64_t count) {
 Pieces make_pieces(BoundDevice& owner, uintptr_t stream, const std::string& codec_name, int dtype_number,
                    std::vector<DevicePiece> pieces) {
   const DType dtype = dtype_numbered(dtype_number);
-  const std::shared_ptr<const Codec> codec =
-      codec_name.empty() ? nullptr : codec_named(codec_name, resolve_simd_level(""));
+  const std::shared_ptr<const Codec> codec = codec_name.empty() ? nullptr : codec_named(codec_name, resolve_simd_level(""));
   Pieces made;
   int64_t elements_bytes = 0;
   for (DevicePiece& piece : pieces) {
@@ -104,19 +101,19 @@ DevicePiece make_piece(uintptr_t source, uintptr_t destination, int64_t count, u
   return piece;
 }
 
-void encode(BoundDevice& self, uintptr_t stream, const std::string& codec, int dtype, const Pieces& pieces, uintptr_t message,
-            double prescale) {
+void encode_on_gpu(BoundDevice& self, uintptr_t stream, const std::string& codec, int dtype, const Pieces& pieces,
+                   uintptr_t message, double prescale) {
   self.device.kernels().encode(stream_at(stream), device_codec_named(codec), dtype_numbered(dtype), pieces.table, prescale,
                                bytes_at(message));
 }
 
-void decode(BoundDevice& self, uintptr_t stream, const std::string& codec, int dtype, const Pieces& pieces,
-            uintptr_t message) {
+void decode_on_gpu(BoundDevice& self, uintptr_t stream, const std::string& codec, int dtype, const Pieces& pieces,
+                   uintptr_t message) {
   self.device.kernels().decode(stream_at(stream), device_codec_named(codec), dtype_numbered(dtype), pieces.table,
                                bytes_at(message));
 }
 
-// What reduce() is to do, as Python gives it.
+// What reduce_on_gpu() is to do, as Python gives it.
 struct Sum {
   DeviceReduction reduction;
   std::vector<const std::byte*> messages;
@@ -142,7 +139,7 @@ Sum make_sum(int dtype, const std::string& codec, const std::string& result_code
   return sum;
 }
 
-void reduce(BoundDevice& self, uintptr_t stream, const Pieces& pieces, const Sum& sum) {
+void reduce_on_gpu(BoundDevice& self, uintptr_t stream, const Pieces& pieces, const Sum& sum) {
   DeviceReduction reduction = sum.reduction;
   reduction.messages = sum.messages;
   self.device.kernels().reduce(stream_at(stream), pieces.table, reduction);
@@ -176,30 +173,35 @@ void bind_device(nb::module_& m) {
       .def_prop_ro("index", [](const BoundDevice& self) { return self.device.index(); })
       .def_prop_ro("identity", [](const BoundDevice& self) { return self.device.identity(); })
       .def_prop_ro("name", [](const BoundDevice& self) { return self.device.name(); })
-      .def("make_stream",
-           [](BoundDevice& self, bool is_urgent) {
-             return reinterpret_cast<uintptr_t>(self.device.make_stream(is_urgent));
-           },
-           "is_urgent"_a = false)
-      .def("allocate", [](BoundDevice& self, int64_t bytes) { return allocated(self, bytes, false); }, "nbytes"_a)
-      .def("allocate_pinned", [](BoundDevice& self, int64_t bytes) { return allocated(self, bytes, true); }, "nbytes"_a)
-      .def("copy",
-           [](BoundDevice& self, uintptr_t stream, uintptr_t to, uintptr_t source, size_t bytes) {
-             self.device.copy(stream_at(stream), bytes_at(to), bytes_at(source), bytes);
-           },
-           "stream"_a, "to"_a, "source"_a, "nbytes"_a, released())
-      .def("record", [](BoundDevice& self, uintptr_t stream) { return BoundEvent{self.device.record(stream_at(stream))}; },
-           "stream"_a)
-      .def("synchronize", [](BoundDevice& self, const BoundEvent& event) { self.device.synchronize(event.event); }, "event"_a,
-           released())
-      .def("milliseconds_between",
-           [](BoundDevice& self, const BoundEvent& begin, const BoundEvent& end) {
-             return self.device.milliseconds_between(begin.event, end.event);
-           },
-           "begin"_a, "end"_a)
-      .def("encode", encode, "stream"_a, "codec"_a, "dtype"_a, "pieces"_a, "message"_a, "prescale"_a = 1.0, released())
-      .def("decode", decode, "stream"_a, "codec"_a, "dtype"_a, "pieces"_a, "message"_a, released())
-      .def("reduce", reduce, "stream"_a, "pieces"_a, "sum"_a, released())
+      .def(
+          "make_stream",
+          [](BoundDevice& self, bool is_urgent) { return reinterpret_cast<uintptr_t>(self.device.make_stream(is_urgent)); },
+          "is_urgent"_a = false)
+      .def(
+          "allocate", [](BoundDevice& self, int64_t bytes) { return allocated(self, bytes, false); }, "nbytes"_a)
+      .def(
+          "allocate_pinned", [](BoundDevice& self, int64_t bytes) { return allocated(self, bytes, true); }, "nbytes"_a)
+      .def(
+          "copy",
+          [](BoundDevice& self, uintptr_t stream, uintptr_t to, uintptr_t source, size_t bytes) {
+            self.device.copy(stream_at(stream), bytes_at(to), bytes_at(source), bytes);
+          },
+          "stream"_a, "to"_a, "source"_a, "nbytes"_a, released())
+      .def(
+          "record", [](BoundDevice& self, uintptr_t stream) { return BoundEvent{self.device.record(stream_at(stream))}; },
+          "stream"_a)
+      .def(
+          "synchronize", [](BoundDevice& self, const BoundEvent& event) { self.device.synchronize(event.event); }, "event"_a,
+          released())
+      .def(
+          "milliseconds_between",
+          [](BoundDevice& self, const BoundEvent& begin, const BoundEvent& end) {
+            return self.device.milliseconds_between(begin.event, end.event);
+          },
+          "begin"_a, "end"_a)
+      .def("encode", encode_on_gpu, "stream"_a, "codec"_a, "dtype"_a, "pieces"_a, "message"_a, "prescale"_a = 1.0, released())
+      .def("decode", decode_on_gpu, "stream"_a, "codec"_a, "dtype"_a, "pieces"_a, "message"_a, released())
+      .def("reduce", reduce_on_gpu, "stream"_a, "pieces"_a, "sum"_a, released())
       .def("take_saturated", [](BoundDevice& self) { return self.device.kernels().take_saturated(); });
 }
 

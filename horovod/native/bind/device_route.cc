@@ -52,8 +52,10 @@ void register_device_route(nb::module_& m) {
       .def_rw("has_nccl", &DeviceRouteFacts::has_nccl)
       .def_rw("why_no_nccl", &DeviceRouteFacts::why_no_nccl)
       .def_rw("is_encoded", &DeviceRouteFacts::is_encoded)
-      .def_prop_rw("dtype", [](const DeviceRouteFacts& facts) { return static_cast<int>(facts.dtype); }, set_dtype)
-      .def_prop_rw("op", [](const DeviceRouteFacts& facts) { return static_cast<int>(facts.op); }, set_op)
+      .def_prop_rw(
+          "dtype", [](const DeviceRouteFacts& facts) { return static_cast<int>(facts.dtype); }, set_dtype)
+      .def_prop_rw(
+          "op", [](const DeviceRouteFacts& facts) { return static_cast<int>(facts.op); }, set_op)
       .def_rw("wire_bytes", &DeviceRouteFacts::wire_bytes);
   m.def("choose_device_route", choose, "facts"_a, "algorithm"_a = "auto", "deterministic"_a = false);
   nb::class_<DevicePeer>(m, "DevicePeer")

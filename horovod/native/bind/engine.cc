@@ -6,6 +6,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
+
 #include "base/error.h"
 #include "bind/bind.h"
 #include "bind/world.h"
@@ -20,14 +22,20 @@ DType checked_dtype(int number) {
   return static_cast<DType>(number);
 }
 
-TensorRef make_tensor(uintptr_t source, uintptr_t destination, Shape shape, int dtype,
-                      std::shared_ptr<Feedback> feedback, int device, uintptr_t stream) {
+TensorRef make_tensor(uintptr_t source, uintptr_t destination, Shape shape, int dtype, std::shared_ptr<Feedback> feedback,
+                      int device, uintptr_t stream, uintptr_t witness) {
   if (device < kCpu) throw InvalidArgument("a tensor's device is a GPU's number, or -1, not " + std::to_string(device));
   for (const int64_t extent : shape) {
     if (extent < 0) throw InvalidArgument("a shape cannot be negative: " + to_text(shape));
   }
-  return {reinterpret_cast<const void*>(source), reinterpret_cast<void*>(destination), std::move(shape),
-          checked_dtype(dtype), std::move(feedback), device, reinterpret_cast<Stream>(stream)};
+  return {reinterpret_cast<const void*>(source),
+          reinterpret_cast<void*>(destination),
+          std::move(shape),
+          checked_dtype(dtype),
+          std::move(feedback),
+          device,
+          reinterpret_cast<Stream>(stream),
+          witness_at(reinterpret_cast<const uintptr_t*>(witness))};
 }
 
 Reduction make_reduction(int op, double prescale, double postscale, std::shared_ptr<const Codec> codec) {
@@ -56,72 +64,134 @@ nb::dict counters_of(const ProcessSet& set) {
 
 // Python's signal handlers (Ctrl-C, a checkpoint on SIGTERM) run in the main thread only between its own instructions: a
 // long wait lets them in now and then.
-Result wait_serving_signals(Engine& engine, int64_t handle) {
-  constexpr std::chrono::milliseconds kBetweenLooks{100};
-  for (;;) {
+template <typename Wait>
+auto wait_serving_signals(Engine& engine, int64_t handle, bool may_yield, Wait wait) {
+  // Most waits are over before rank 0 needs to hear of them.
+  constexpr std::chrono::milliseconds kBeforeItIsNoted{5}, kBetweenLooks{100};
+  for (std::chrono::milliseconds timeout = kBeforeItIsNoted;; timeout = kBetweenLooks) {
     {
       nb::gil_scoped_release released;
-      if (std::optional<Result> result = engine.wait(handle, kBetweenLooks)) return std::move(*result);
+      if (auto result = wait(timeout)) return std::move(*result);
+      engine.note_blocked(handle, may_yield);
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   }
 }
 
-// An engine and the world it lives in: the transport outlives the engine.
-struct BoundEngine {
+Result wait_for(Engine& engine, int64_t handle) {
+  return wait_serving_signals(engine, handle, false, [&](auto timeout) { return engine.wait(handle, timeout); });
+}
+
+bool wait_for_result_or_deadlock(Engine& engine, int64_t handle) {
+  using Seen = HandleTable::Seen;
+  return wait_serving_signals(engine, handle, true, [&](auto timeout) -> std::optional<bool> {
+    const Seen seen = engine.wait_for_result(handle, timeout);
+    return seen == Seen::kNothing ? std::nullopt : std::optional<bool>(seen == Seen::kResult);
+  });
+}
+
+// An engine and the world it lives in: the transport outlives the engine. In a forked child nothing reaches the engine, whose
+// thread is not there and whose locks may be held for ever.
+class BoundEngine {
+ public:
   BoundEngine(World& world, const Settings& settings, bool start_thread)
-      : engine(*world.opened.transport, settings, start_thread ? Engine::Drive::kThread : Engine::Drive::kManual) {}
-  Engine engine;
+      : rank_(world.opened.transport->rank()),
+        engine_(std::make_unique<Engine>(*world.opened.transport, settings,
+                                         start_thread ? Engine::Drive::kThread : Engine::Drive::kManual)) {}
+  BoundEngine(const BoundEngine&) = delete;
+  ~BoundEngine() {
+    if (!process_.is_this()) static_cast<void>(engine_.release());
+  }
+  Engine& engine() const {
+    if (process_.is_this()) return *engine_;
+    throw InternalError("this process was forked by rank " + std::to_string(rank_) +
+                        ", whose engine does not work in it: leave collectives to the process that called hvd.init()");
+  }
+
+ private:
+  const int rank_;
+  const OwnProcess process_;
+  std::unique_ptr<Engine> engine_;
 };
 
 void bind_collectives(nb::class_<BoundEngine>& engine) {
   using namespace nb::literals;
   engine
-      .def("allreduce",
-           [](BoundEngine& self, std::string name, std::vector<TensorRef> tensors, const Reduction& reduction, int set) {
-             return self.engine.submit(set, allreduce_submission(std::move(name), std::move(tensors), reduction));
-           },
-           "name"_a, "tensors"_a, "reduction"_a, "process_set"_a = 0)
-      .def("reducescatter",
-           [](BoundEngine& self, std::string name, std::vector<TensorRef> tensors, const Reduction& reduction, int set) {
-             return self.engine.submit(set, reducescatter_submission(std::move(name), std::move(tensors), reduction));
-           },
-           "name"_a, "tensors"_a, "reduction"_a, "process_set"_a = 0)
-      .def("allgather",
-           [](BoundEngine& self, std::string name, std::vector<TensorRef> tensors, int set) {
-             return self.engine.submit(set, allgather_submission(std::move(name), std::move(tensors)));
-           },
-           "name"_a, "tensors"_a, "process_set"_a = 0)
-      .def("broadcast",
-           [](BoundEngine& self, std::string name, const TensorRef& tensor, int root, int set) {
-             return self.engine.submit(set, broadcast_submission(std::move(name), tensor, root));
-           },
-           "name"_a, "tensor"_a, "root"_a, "process_set"_a = 0)
-      .def("alltoall",
-           [](BoundEngine& self, std::string name, const TensorRef& tensor, std::vector<int64_t> splits, int set) {
-             return self.engine.submit(set, alltoall_submission(std::move(name), tensor, std::move(splits)));
-           },
-           "name"_a, "tensor"_a, "splits"_a, "process_set"_a = 0)
-      .def("barrier",
-           [](BoundEngine& self, std::string name, int set) {
-             return self.engine.submit(set, barrier_submission(std::move(name)));
-           },
-           "name"_a, "process_set"_a = 0)
-      .def("join", [](BoundEngine& self) { return self.engine.submit(0, join_submission()); });
+      .def(
+          "allreduce",
+          [](BoundEngine& self, std::string name, std::vector<TensorRef> tensors, const Reduction& reduction, int set) {
+            return self.engine().submit(set, allreduce_submission(std::move(name), std::move(tensors), reduction));
+          },
+          "name"_a, "tensors"_a, "reduction"_a, "process_set"_a = 0)
+      .def(
+          "reducescatter",
+          [](BoundEngine& self, std::string name, std::vector<TensorRef> tensors, const Reduction& reduction, int set) {
+            return self.engine().submit(set, reducescatter_submission(std::move(name), std::move(tensors), reduction));
+          },
+          "name"_a, "tensors"_a, "reduction"_a, "process_set"_a = 0)
+      .def(
+          "allgather",
+          [](BoundEngine& self, std::string name, std::vector<TensorRef> tensors, int set) {
+            return self.engine().submit(set, allgather_submission(std::move(name), std::move(tensors)));
+          },
+          "name"_a, "tensors"_a, "process_set"_a = 0)
+      .def(
+          "broadcast",
+          [](BoundEngine& self, std::string name, const TensorRef& tensor, int root, int set) {
+            return self.engine().submit(set, broadcast_submission(std::move(name), tensor, root));
+          },
+          "name"_a, "tensor"_a, "root"_a, "process_set"_a = 0)
+      .def(
+          "alltoall",
+          [](BoundEngine& self, std::string name, const TensorRef& tensor, std::vector<int64_t> splits, int set) {
+            return self.engine().submit(set, alltoall_submission(std::move(name), tensor, std::move(splits)));
+          },
+          "name"_a, "tensor"_a, "splits"_a, "process_set"_a = 0)
+      .def(
+          "barrier",
+          [](BoundEngine& self, std::string name, int set) {
+            return self.engine().submit(set, barrier_submission(std::move(name)));
+          },
+          "name"_a, "process_set"_a = 0)
+      .def("join", [](BoundEngine& self) { return self.engine().submit(0, join_submission()); });
+}
+
+void bind_waiting(nb::class_<BoundEngine>& engine) {
+  using namespace nb::literals;
+  engine.def(
+            "poll", [](BoundEngine& self, int64_t handle) { return self.engine().is_done(handle); }, "handle"_a)
+      .def(
+          "has_result", [](BoundEngine& self, int64_t handle) { return self.engine().has_result(handle); }, "handle"_a)
+      .def(
+          "wait", [](BoundEngine& self, int64_t handle) { return wait_for(self.engine(), handle); }, "handle"_a)
+      .def(
+          "wait_or_yield", [](BoundEngine& self, int64_t handle) { return wait_for_result_or_deadlock(self.engine(), handle); },
+          "handle"_a)
+      .def(
+          "must_yield",
+          [](BoundEngine& self, int64_t handle) {
+            return self.engine().wait_for_result(handle, std::chrono::microseconds(0)) == HandleTable::Seen::kReleased;
+          },
+          "handle"_a)
+      .def(
+          "note_blocked",
+          [](BoundEngine& self, int64_t handle, bool may_yield) { self.engine().note_blocked(handle, may_yield); }, "handle"_a,
+          "may_yield"_a);
 }
 
 void bind_process_sets(nb::class_<BoundEngine>& engine) {
   using namespace nb::literals;
   engine
-      .def("add_process_set",
-           [](BoundEngine& self, const std::vector<int>& ranks) {
-             return self.engine.submit(0, add_process_set_submission(ranks));
-           },
-           "ranks"_a)
-      .def("remove_process_set",
-           [](BoundEngine& self, int id) { return self.engine.submit(0, remove_process_set_submission(id)); },
-           "process_set"_a)
-      .def("process_sets", [](BoundEngine& self) { return self.engine.process_sets().ranks_by_id(); });
+      .def(
+          "add_process_set",
+          [](BoundEngine& self, const std::vector<int>& ranks) {
+            return self.engine().submit(0, add_process_set_submission(ranks));
+          },
+          "ranks"_a)
+      .def(
+          "remove_process_set",
+          [](BoundEngine& self, int id) { return self.engine().submit(0, remove_process_set_submission(id)); }, "process_set"_a)
+      .def("process_sets", [](BoundEngine& self) { return self.engine().process_sets().ranks_by_id(); });
 }
 
 }  // namespace
@@ -130,55 +200,59 @@ void register_engine(nb::module_& m) {
   using namespace nb::literals;
   using released = nb::call_guard<nb::gil_scoped_release>;
   nb::class_<TensorRef>(m, "Tensor")
-      .def("__init__",
-           [](TensorRef* self, uintptr_t source, uintptr_t destination, Shape shape, int dtype,
-              std::shared_ptr<Feedback> feedback, int device, uintptr_t stream) {
-             new (self) TensorRef(make_tensor(source, destination, std::move(shape), dtype, std::move(feedback), device, stream));
-           },
-           "source"_a, "destination"_a, "shape"_a, "dtype"_a, "feedback"_a.none() = nb::none(), "device"_a = kCpu,
-           "stream"_a = 0);
+      .def(
+          "__init__",
+          [](TensorRef* self, uintptr_t source, uintptr_t destination, Shape shape, int dtype,
+             std::shared_ptr<Feedback> feedback, int device, uintptr_t stream, uintptr_t witness) {
+            new (self) TensorRef(
+                make_tensor(source, destination, std::move(shape), dtype, std::move(feedback), device, stream, witness));
+          },
+          "source"_a, "destination"_a, "shape"_a, "dtype"_a, "feedback"_a.none() = nb::none(), "device"_a = kCpu,
+          "stream"_a = 0, "witness"_a = 0);
   nb::class_<Reduction>(m, "Reduction")
-      .def("__init__",
-           [](Reduction* self, int op, double prescale, double postscale, std::shared_ptr<const Codec> codec) {
-             new (self) Reduction(make_reduction(op, prescale, postscale, std::move(codec)));
-           },
-           "op"_a = 1, "prescale"_a = 1.0, "postscale"_a = 1.0, "codec"_a.none() = nb::none());
+      .def(
+          "__init__",
+          [](Reduction* self, int op, double prescale, double postscale, std::shared_ptr<const Codec> codec) {
+            new (self) Reduction(make_reduction(op, prescale, postscale, std::move(codec)));
+          },
+          "op"_a = 1, "prescale"_a = 1.0, "postscale"_a = 1.0, "codec"_a.none() = nb::none());
   nb::class_<Result>(m, "Result")
       .def_prop_ro("sizes", [](const Result& result) { return result.rows; })
       .def_prop_ro("nbytes", [](const Result& result) { return result.bytes; })
-      .def("buffer", buffer_of)
-      .def("order",
-           [](const Result& result, uintptr_t stream) { result.order(reinterpret_cast<Stream>(stream)); }, "stream"_a)
-      .def("copy_to",
-           [](const Result& result, size_t offset, uintptr_t address, size_t nbytes, uintptr_t stream) {
-             result.copy_to(offset, reinterpret_cast<void*>(address), nbytes, reinterpret_cast<Stream>(stream));
-           },
-           "offset"_a, "address"_a, "nbytes"_a, "stream"_a);
+      .def("buffer", buffer_of, nb::sig("def buffer(self) -> typing.Any"))
+      .def(
+          "order", [](const Result& result, uintptr_t stream) { result.order(reinterpret_cast<Stream>(stream)); }, "stream"_a)
+      .def(
+          "copy_to",
+          [](const Result& result, size_t offset, uintptr_t address, size_t nbytes, uintptr_t stream) {
+            result.copy_to(offset, reinterpret_cast<void*>(address), nbytes, reinterpret_cast<Stream>(stream));
+          },
+          "offset"_a, "address"_a, "nbytes"_a, "stream"_a);
   nb::class_<BoundEngine> engine(m, "Engine");
   engine
-      .def(nb::init<World&, const Settings&, bool>(), "world"_a, "settings"_a, "start_thread"_a = true,
-           nb::keep_alive<1, 2>())
-      .def("poll", [](BoundEngine& self, int64_t handle) { return self.engine.is_done(handle); }, "handle"_a)
-      .def("has_result", [](BoundEngine& self, int64_t handle) { return self.engine.has_result(handle); }, "handle"_a)
-      .def("wait", [](BoundEngine& self, int64_t handle) { return wait_serving_signals(self.engine, handle); }, "handle"_a)
-      .def_prop_ro("has_failed", [](const BoundEngine& self) { return self.engine.has_failed(); })
-      .def("step",
-           [](BoundEngine& self, double elapsed_ms) {
-             return self.engine.step(std::chrono::microseconds(static_cast<int64_t>(elapsed_ms * 1000)));
-           },
-           "elapsed_ms"_a = 0.0, released())
-      .def("counters",
-           [](BoundEngine& self, int set) { return counters_of(*self.engine.process_sets().find(set)); },
-           "process_set"_a = 0)
-      .def("cpu_microseconds", [](BoundEngine& self) { return self.engine.cpu_time().count(); })
-      .def("start_timeline",
-           [](BoundEngine& self, const std::string& path, bool mark_cycles) {
-             self.engine.observers().start_timeline(path, mark_cycles);
-           },
-           "path"_a, "mark_cycles"_a = false)
-      .def("stop_timeline", [](BoundEngine& self) { self.engine.stop_timeline(); }, released())
-      .def("shutdown", [](BoundEngine& self) { self.engine.shutdown(); }, released());
+      .def(nb::init<World&, const Settings&, bool>(), "world"_a, "settings"_a, "start_thread"_a = true, nb::keep_alive<1, 2>())
+      .def_prop_ro("has_failed", [](const BoundEngine& self) { return self.engine().has_failed(); })
+      .def(
+          "step",
+          [](BoundEngine& self, double elapsed_ms) {
+            return self.engine().step(std::chrono::microseconds(static_cast<int64_t>(elapsed_ms * 1000)));
+          },
+          "elapsed_ms"_a = 0.0, released())
+      .def(
+          "counters", [](BoundEngine& self, int set) { return counters_of(*self.engine().process_sets().find(set)); },
+          "process_set"_a = 0, nb::sig("def counters(self, process_set: int = 0) -> dict[str, int]"))
+      .def("cpu_microseconds", [](BoundEngine& self) { return self.engine().cpu_time().count(); })
+      .def(
+          "start_timeline",
+          [](BoundEngine& self, const std::string& path, bool mark_cycles) {
+            self.engine().observers().start_timeline(path, mark_cycles);
+          },
+          "path"_a, "mark_cycles"_a = false)
+      .def(
+          "stop_timeline", [](BoundEngine& self) { self.engine().stop_timeline(); }, released())
+      .def("shutdown", [](BoundEngine& self) { self.engine().shutdown(); }, released());
   bind_collectives(engine);
+  bind_waiting(engine);
   bind_process_sets(engine);
 }
 

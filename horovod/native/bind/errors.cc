@@ -1,10 +1,23 @@
 // The error tree of base/error.h as Python exceptions.
+#include <cstring>
+
 #include "base/error.h"
 #include "bind/bind.h"
 
 namespace nb = nanobind;
 
 namespace hvd {
+namespace {
+
+// A text that it quotes, such as a variable's, may be of no encoding.
+void raise(PyObject* type, const char* what) {
+  if (PyObject* message = PyUnicode_DecodeUTF8(what, static_cast<Py_ssize_t>(std::strlen(what)), "backslashreplace")) {
+    PyErr_SetObject(type, message);
+    Py_DECREF(message);
+  }
+}
+
+}  // namespace
 
 void register_errors(nb::module_& m) {
   nb::register_exception_translator(
@@ -13,9 +26,9 @@ void register_errors(nb::module_& m) {
           std::rethrow_exception(raised);
         } catch (const InternalError& error) {
           const nb::object type = nb::module_::import_("horovod.common.exceptions").attr("HorovodInternalError");
-          PyErr_SetString(type.ptr(), error.what());
+          raise(type.ptr(), error.what());
         } catch (const Error& error) {
-          PyErr_SetString(PyExc_ValueError, error.what());
+          raise(PyExc_ValueError, error.what());
         }
       },
       nullptr);

@@ -1,6 +1,7 @@
 #include "collective/feedback.h"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -43,13 +44,16 @@ void restore(Feedback& feedback, const std::string& stage, int64_t begin, const 
 
 void register_feedback(nb::module_& m) {
   using namespace nb::literals;
+  m.attr("RESIDUAL_BOUND") = nb::make_tuple(ResidualBound::kMost, ResidualBound::kRise, ResidualBound::kDecay);
   nb::class_<Feedback>(m, "Feedback")
       .def(nb::new_([](int64_t count) { return std::make_shared<Feedback>(count); }), "count"_a)
       .def_prop_ro("count", &Feedback::count)
       .def_prop_ro("nbytes", &Feedback::bytes)
       .def_rw("uses", &Feedback::uses)
-      .def("read", read, "stage"_a)
-      .def("restore", restore, "stage"_a, "begin"_a, "values"_a)
+      .def_prop_rw("usual", &Feedback::usual, &Feedback::set_usual)
+      .def("read", read, "stage"_a, nb::sig("def read(self, stage: str) -> tuple[int, typing.Any]"))
+      .def("restore", restore, "stage"_a, "begin"_a, "values"_a,
+           nb::sig("def restore(self, stage: str, begin: int, values: typing.Any) -> None"))
       .def("scale", &Feedback::scale, "factor"_a)
       .def("clear", &Feedback::clear);
 }

@@ -12,8 +12,10 @@ NB_MODULE(_native, m) {
   hvd::register_device_route(m);
   hvd::register_device(m);
   hvd::register_feedback(m);
+  hvd::register_messages(m);
   hvd::register_world(m);
   hvd::register_engine(m);
+  hvd::register_silence_inspector(m);
   hvd::register_carried(m);
   hvd::register_device_kernels(m);
 }

@@ -11,8 +11,8 @@ namespace nb = nanobind;
 namespace hvd {
 namespace {
 
-std::tuple<std::string, bool, std::string> choose(const RouteFacts& facts, const std::string& algorithm,
-                                                  bool is_deterministic, const LinkCosts& costs) {
+std::tuple<std::string, bool, std::string> choose(const RouteFacts& facts, const std::string& algorithm, bool is_deterministic,
+                                                  const LinkCosts& costs) {
   const RouteRules rules{algorithm_named(algorithm), is_deterministic, costs};
   const RouteChoice choice = choose_route(facts, rules);
   return {std::string(name_of(choice.route)), choice.is_encoded, explain(facts, rules, choice)};

@@ -12,9 +12,10 @@ namespace nb = nanobind;
 namespace hvd {
 
 void register_settings(nb::module_& m) {
+  using namespace nb::literals;
   nb::class_<Settings> settings(m, "Settings");
   settings.def(nb::init<>()).def_static("from_environment", &Settings::from_environment);
-#define HVD_BIND(variable, member, type, default_value, help) settings.def_rw(#member, &Settings::member, help);
+#define HVD_BIND(variable, member, type, default_value, scope, help) settings.def_rw(#member, &Settings::member, help);
   HVD_FOR_EACH_SETTING(HVD_BIND)
 #undef HVD_BIND
 
@@ -23,6 +24,14 @@ void register_settings(nb::module_& m) {
     for (SettingRow& row : settings_table()) rows.emplace_back(row.variable, row.type, row.default_text, row.help);
     return rows;
   });
+  m.def(
+      "disagreement_of_settings",
+      [](const std::vector<Settings*>& ranks) {
+        std::vector<std::string> texts;
+        for (const Settings* settings : ranks) texts.push_back(settings->of_job());
+        return disagreement_of_settings(texts);
+      },
+      "ranks"_a);
   m.def("simd_level", [] { return std::string(name_of(resolve_simd_level(Settings::from_environment().simd))); });
   m.def("simd_levels", [] {
     std::vector<std::string> names;

@@ -1,12 +1,13 @@
+#include "bind/world.h"
+
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 #include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 
 #include "base/error.h"
 #include "bind/bind.h"
-#include "bind/world.h"
 #include "transport/local.h"
 
 namespace nb = nanobind;
@@ -26,7 +27,7 @@ std::vector<std::unique_ptr<World>> local_worlds(int size, bool shares_memory, c
   if (size < 1) throw InvalidArgument("a world has at least one rank, not " + std::to_string(size));
   std::vector<std::unique_ptr<World>> worlds;
   for (auto& transport : make_local_transports(size, shares_memory, hosts)) {
-    worlds.push_back(std::make_unique<World>(World{{std::move(transport), "", false}}));
+    worlds.push_back(std::make_unique<World>(OpenedTransport{std::move(transport), "", false}));
   }
   return worlds;
 }
@@ -49,20 +50,39 @@ void register_world(nb::module_& m) {
       .def_prop_ro("cross_rank", topology<&Topology::cross_rank>)
       .def_prop_ro("cross_size", topology<&Topology::cross_size>)
       .def_prop_ro("homogeneous", topology<&Topology::homogeneous>)
-      .def("abandon", [](World& world) { world.opened.transport->abandon(); })
+      .def(
+          "post",
+          [](World& world, int to, const nb::bytes& message) {
+            if (to < 0 || to >= world.opened.transport->size()) throw InvalidArgument("there is no rank " + std::to_string(to));
+            world.opened.transport->post(to, {static_cast<const std::byte*>(message.data()), message.size()});
+          },
+          "to"_a, "message"_a)
+      .def(
+          "receive",
+          [](World& world) -> nb::object {
+            const std::optional<Message> message = world.opened.transport->receive();
+            if (!message) return nb::none();
+            return nb::bytes(message->bytes.data(), message->bytes.size());
+          },
+          nb::sig("def receive(self) -> bytes | None"))
+      .def("abandon",
+           [](World& world) {
+             if (world.process.is_this()) world.opened.transport->abandon();
+           })
       .def_prop_ro("links", [](const World& world) { return world.opened.transport->links(); })
       .def_prop_ro("transport", [](const World& world) { return world.opened.transport->name(); })
       .def_prop_ro("mpi_library", [](const World& world) { return world.opened.mpi_library; })
       .def_prop_ro("mpi_threads_multiple", [](const World& world) { return world.opened.mpi_threads_multiple; });
   m.def(
       "open_world",
-      [](const Settings& settings, const std::string& prefix, const std::vector<int>& ranks) {
-        return std::make_unique<World>(World{open_transport(settings, prefix, ranks)});
+      [](const Settings& settings, const std::string& prefix, int launched_size, const std::string& evidence,
+         const std::vector<int>& ranks) {
+        return std::make_unique<World>(open_transport(settings, prefix, {launched_size, evidence}, ranks));
       },
-      "settings"_a, "prefix"_a, "ranks"_a = std::vector<int>(), released());
+      "settings"_a, "prefix"_a, "launched_size"_a, "evidence"_a, "ranks"_a = std::vector<int>(), released());
   m.def("close_mpi", close_mpi, released());
-  m.def("local_worlds", local_worlds, "size"_a, "shares_memory"_a = true,
-        "hosts"_a = std::vector<int>());
+  m.def("close_mpi_at_exit", close_mpi_at_exit);
+  m.def("local_worlds", local_worlds, "size"_a, "shares_memory"_a = true, "hosts"_a = std::vector<int>());
 }
 
 }  // namespace hvd

@@ -25,7 +25,7 @@ struct Bit8 {
 }  // namespace
 
 extern const RoundingKernels bit8_kernels[kBit8Variants];
-const RoundingKernels bit8_kernels[kBit8Variants] = {
-    kernels_of<Bit8<E4M3>>(), kernels_of<Bit8<E5M2>>(), kernels_of<Bit8<E3M4>>()};
+const RoundingKernels bit8_kernels[kBit8Variants] = {kernels_of<Bit8<E4M3>>(), kernels_of<Bit8<E5M2>>(),
+                                                     kernels_of<Bit8<E3M4>>()};
 
 }  // namespace hvd::HVD_SIMD_NAMESPACE

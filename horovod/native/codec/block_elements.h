@@ -26,7 +26,7 @@ class Numbers {
       : seed_(seed), key_(draw.key), first_(static_cast<uint64_t>(draw.first)), high_(~0u), stream_{} {}
 
   // Numbers first + begin and so on, `count` of them.
-  void fill(int64_t begin, int64_t count, uint32_t* __restrict numbers) {
+  [[gnu::noinline]] void fill(int64_t begin, int64_t count, uint32_t* __restrict numbers) {
     while (count > 0) {
       const uint64_t n = first_ + static_cast<uint64_t>(begin);
       const uint32_t high = static_cast<uint32_t>(n >> 32);

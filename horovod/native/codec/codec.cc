@@ -49,8 +49,7 @@ int64_t chosen_block(const Format& format, int64_t block) {
   }
   if (block == 0) return format.default_block;
   if (block < kSmallestBlock || block > kLargestBlock || (block & (block - 1)) != 0) {
-    refuse(name + " cannot use blocks of " + std::to_string(block) +
-           " elements; choose 32, 64, 128, 256, 512 or 1024");
+    refuse(name + " cannot use blocks of " + std::to_string(block) + " elements; choose 32, 64, 128, 256, 512 or 1024");
   }
   return block;
 }

@@ -39,10 +39,10 @@ HVD_SCALAR void decode_elements(const uint8_t* codes, int64_t count, Factors sca
   }
 }
 
-template <class Format, bool kAdd, int64_t kBlock>
-HVD_SCALAR void decode_run(const uint8_t* __restrict run, int64_t count, const BlockShape& shape, float* __restrict y) {
+template <class Format, bool kAdd>
+void decode(const uint8_t* __restrict run, int64_t count, const BlockShape& shape, float* __restrict y) {
   constexpr bool kPacked = Format::kCodesPerByte == 2;
-  const int64_t block = kBlock != 0 ? kBlock : shape.block;
+  const int64_t block = shape.block;
   const uint8_t* codes = run + (count + block - 1) / block * Format::kScaleBytes;
   alignas(64) [[maybe_unused]] uint8_t unpacked[kPacked ? kStrip : 1];
   alignas(64) float factors[kStrip];
@@ -51,27 +51,21 @@ HVD_SCALAR void decode_run(const uint8_t* __restrict run, int64_t count, const B
     if (kPacked) unpack(codes + first / 2, here, unpacked);
     const uint8_t* in = kPacked ? unpacked : codes + first;
     float* out = y + first;
-    const auto scale = [=](int64_t i) { return Format::scale(run + (first + i) / block * Format::kScaleBytes); };
-    if (block < kLargeBlock) {
-      for_blocks(here, block, [=, &factors](int64_t i, int64_t length) {
-        const float factor = scale(i);
-        for (int64_t j = 0; j < length; ++j) factors[i + j] = factor;
-      });
-      decode_elements<Format, kAdd>(in, here, FactorOfEach{factors}, out);
-    } else {
-      for_blocks(here, block, [=](int64_t i, int64_t length) {
-        decode_elements<Format, kAdd>(in + i, length, Factor{scale(i)}, out + i);
-      });
+    const Scales<Format, const uint8_t> scales(run, first, block);
+    int64_t done = 0;
+    const auto decode_pieces = [&]<int64_t kLength>() {
+      for (; done + kLength <= here; done += kLength) {
+        decode_elements<Format, kAdd>(in + done, kLength, Factor{Format::scale(scales[done])}, out + done);
+      }
+    };
+    if (block >= kPiece) {
+      decode_pieces.template operator()<kPiece>();
+    } else if (block == kPiece / 2) {
+      decode_pieces.template operator()<kPiece / 2>();
     }
-  }
-}
-
-template <class Format, bool kAdd>
-void decode(const uint8_t* run, int64_t count, const BlockShape& shape, float* y) {
-  if (shape.block == 128) {
-    decode_run<Format, kAdd, 128>(run, count, shape, y);
-  } else {
-    decode_run<Format, kAdd, 0>(run, count, shape, y);
+    if (done == here) continue;
+    spread(done, here, factors, [=](int64_t i) { return Format::scale(scales[i]); });
+    decode_elements<Format, kAdd>(in + done, here - done, FactorOfEach{factors + done}, out + done);
   }
 }
 

@@ -7,7 +7,10 @@
 namespace hvd::HVD_SIMD_NAMESPACE {
 namespace {
 
-// Codes of a block, and what they are multiplied by.
+// Blocks below this size are decoded by themselves: their loops cost more.
+constexpr int64_t kLargeBlock = 64;
+
+// Codes of a block or a piece of one, and what they are multiplied by.
 struct CodedBlock {
   const uint8_t* codes;
   Factor scale;
@@ -30,16 +33,22 @@ HVD_SCALAR void decode_two_blocks(CodedBlock a, CodedBlock b, int64_t count, flo
   }
 }
 
-template <class Format, int64_t kBlock>
-HVD_SCALAR void decode_two_runs(const TwoRuns& runs, int64_t count, const BlockShape& shape, float factor, float* y) {
-  const int64_t block = kBlock != 0 ? kBlock : shape.block;
+template <class Format>
+HVD_SCALAR void decode_two_runs(const TwoRuns& runs, int64_t count, int64_t block, float factor, float* y) {
   const int64_t scales = (count + block - 1) / block * Format::kScaleBytes;
   const auto coded = [=](const uint8_t* run, int64_t i) {
-    return CodedBlock{run + scales + i, {Format::scale(run + i / block * Format::kScaleBytes)}};
+    return CodedBlock{run + scales + i, {Format::scale(Scales<Format, const uint8_t>(run, 0, block)[i])}};
   };
-  for_blocks(count, block, [=](int64_t i, int64_t length) {
+  int64_t i = 0;
+  if (block >= kPiece) {
+    for (; i + kPiece <= count; i += kPiece) {
+      decode_two_blocks<Format>(coded(runs.first, i), coded(runs.second, i), kPiece, factor, y + i);
+    }
+  }
+  for (; i < count; i += block) {
+    const int64_t length = count - i < block ? count - i : block;
     decode_two_blocks<Format>(coded(runs.first, i), coded(runs.second, i), length, factor, y + i);
-  });
+  }
 }
 
 // Where that is not worth loops of its own.
@@ -54,10 +63,8 @@ template <class Format>
 void decode_two(const TwoRuns& runs, int64_t count, const BlockShape& shape, float factor, float* y) {
   if (Format::kCodesPerByte != 1 || shape.block < kLargeBlock) {
     decode_one_by_one<decode<Format, false>, decode<Format, true>>(runs, count, shape, factor, y);
-  } else if (shape.block == 128) {
-    decode_two_runs<Format, 128>(runs, count, shape, factor, y);
   } else {
-    decode_two_runs<Format, 0>(runs, count, shape, factor, y);
+    decode_two_runs<Format>(runs, count, shape.block, factor, y);
   }
 }
 

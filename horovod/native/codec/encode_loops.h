@@ -15,63 +15,77 @@ HVD_SCALAR void encode_elements(Elements x, int64_t count, Factors inverse, cons
   }
 }
 
-// Scales of a strip of blocks first, then its codes: no block waits for its own maximum, and the elements are still in the
-// level-1 cache when they are read again. `kBlock` 0 stands for a block size known at run time; a constant one lets the
-// compiler unroll.
-template <class Format, bool kStochastic, int64_t kBlock, class Elements>
-HVD_SCALAR void encode_run(Elements x, int64_t count, const BlockShape& shape, Draw draw, uint8_t* __restrict run) {
+// The steps that strips go through are functions of their own, so that those who share one do not compile it again each.
+// `kBlock` 0 stands for a block size known at run time; a constant one lets the compiler unroll, and wants whole blocks.
+template <class Format, int64_t kBlock, class Elements>
+[[gnu::noinline]] void put_scales(Elements x, int64_t count, int64_t block_size, Scales<Format, uint8_t> scales) {
   constexpr int64_t kAhead = 2048;  // the hardware's prefetcher alone left 15 % on the table
-  constexpr bool kPacked = Format::kCodesPerByte == 2;
-  const int64_t block = kBlock != 0 ? kBlock : shape.block;
-  uint8_t* codes = run + (count + block - 1) / block * Format::kScaleBytes;
-  [[maybe_unused]] Numbers numbers(shape.seed, draw);
-  alignas(64) [[maybe_unused]] uint32_t random[kStochastic ? kStrip : 1];
-  alignas(64) [[maybe_unused]] uint8_t unpacked[kPacked ? kStrip : 1];
-  alignas(64) float inverse[kStrip];
-  for (int64_t first = 0; first < count; first += kStrip) {
-    const int64_t here = count - first < kStrip ? count - first : kStrip;
-    const Elements strip = x.from(first);
-    uint8_t* out = kPacked ? unpacked : codes + first;
-    const auto scale = [=](int64_t i) { return run + (first + i) / block * Format::kScaleBytes; };
-    for_blocks(here, block, [=](int64_t i, int64_t length) {
-      for (int64_t j = 0; j < length; j += 16) __builtin_prefetch(strip.x + i + j + kAhead);
-      Format::put_scale(largest_magnitude<Format>(strip.from(i), length), scale(i));
-    });
-    if (kStochastic) numbers.fill(first, here, random);
-    if (block < kLargeBlock) {
-      for_blocks(here, block, [=, &inverse](int64_t i, int64_t length) {
-        const float factor = Format::inverse(scale(i));
-        for (int64_t j = 0; j < length; ++j) inverse[i + j] = factor;
-      });
-      encode_elements<Format, kStochastic>(strip, here, FactorOfEach{inverse}, random, out);
-    } else {
-      for_blocks(here, block, [=, &random](int64_t i, int64_t length) {
-        const uint32_t* numbers_here = kStochastic ? random + i : random;
-        const Factor factor{Format::inverse(scale(i))};
-        encode_elements<Format, kStochastic>(strip.from(i), length, factor, numbers_here, out + i);
-      });
-    }
-    if (kPacked) pack(unpacked, here, codes + first / 2);
+  const int64_t block = kBlock != 0 ? kBlock : block_size;
+  for (int64_t i = 0; i < count; i += block) {
+    const int64_t length = kBlock != 0 || count - i > block ? block : count - i;
+    for (int64_t j = 0; j < length; j += 16) __builtin_prefetch(x.x + i + j + kAhead);
+    Format::put_scale(largest_magnitude<Format>(x.from(i), length), scales[i]);
+  }
+}
+
+template <class Format, class Elements>
+HVD_SCALAR void put_scales_of(Elements x, int64_t count, int64_t block, Scales<Format, uint8_t> scales) {
+  if (block == 128 && count % 128 == 0) {
+    put_scales<Format, 128>(x, count, block, scales);
+  } else if (block == 32 && count % 32 == 0) {
+    put_scales<Format, 32>(x, count, block, scales);
+  } else {
+    put_scales<Format, 0>(x, count, block, scales);
   }
 }
 
 template <class Format, bool kStochastic, class Elements>
-HVD_SCALAR void encode_any(Elements x, int64_t count, const BlockShape& shape, Draw draw, uint8_t* run) {
-  if (shape.block == 128) {
-    encode_run<Format, kStochastic, 128>(x, count, shape, draw, run);
-  } else if (shape.block == 32) {
-    encode_run<Format, kStochastic, 32>(x, count, shape, draw, run);
-  } else {
-    encode_run<Format, kStochastic, 0>(x, count, shape, draw, run);
+[[gnu::noinline]] void put_codes(Elements x, int64_t count, int64_t block, Scales<Format, uint8_t> scales,
+                                 const uint32_t* __restrict random, uint8_t* __restrict codes) {
+  int64_t done = 0;
+  if (block >= kPiece) {
+    for (; done + kPiece <= count; done += kPiece) {
+      const Factor inverse{Format::inverse(scales[done])};
+      encode_elements<Format, kStochastic>(x.from(done), kPiece, inverse, kStochastic ? random + done : random, codes + done);
+    }
   }
+  if (done == count) return;
+  alignas(64) float inverse[kStrip];
+  spread(done, count, inverse, [=](int64_t i) { return Format::inverse(scales[i]); });
+  encode_elements<Format, kStochastic>(x.from(done), count - done, FactorOfEach{inverse + done},
+                                       kStochastic ? random + done : random, codes + done);
 }
 
+// Scales of a strip of blocks first, then its codes: no block waits for its own maximum, and the elements are still in the
+// level-1 cache when they are read again.
 template <class Format, bool kStochastic>
-void encode(const float* x, int64_t count, const BlockShape& shape, float prescale, Draw draw, uint8_t* run) {
-  if (prescale == 1.0f) {
-    encode_any<Format, kStochastic>(Scaled<false>{x, prescale}, count, shape, draw, run);
-  } else {
-    encode_any<Format, kStochastic>(Scaled<true>{x, prescale}, count, shape, draw, run);
+void encode(const float* x, int64_t count, const BlockShape& shape, float prescale, Draw draw, uint8_t* __restrict run) {
+  constexpr bool kPacked = Format::kCodesPerByte == 2;
+  const int64_t block = shape.block;
+  uint8_t* codes = run + (count + block - 1) / block * Format::kScaleBytes;
+  [[maybe_unused]] Numbers numbers(shape.seed, draw);
+  alignas(64) uint32_t random[kStochastic ? kStrip : 1];
+  alignas(64) [[maybe_unused]] uint8_t unpacked[kPacked ? kStrip : 1];
+  for (int64_t first = 0; first < count; first += kStrip) {
+    const int64_t here = count - first < kStrip ? count - first : kStrip;
+    uint8_t* out = kPacked ? unpacked : codes + first;
+    const Scales<Format, uint8_t> scales(run, first, block);
+    const Scaled<true> scaled{x + first, prescale};
+    const Scaled<false> plain{x + first, 1.0f};
+    if (prescale == 1.0f) {
+      put_scales_of<Format>(plain, here, block, scales);
+    } else {
+      put_scales_of<Format>(scaled, here, block, scales);
+    }
+    if constexpr (kStochastic) {  // beside its random numbers a multiplication by one is nothing
+      numbers.fill(first, here, random);
+      put_codes<Format, true>(scaled, here, block, scales, random, out);
+    } else if (prescale == 1.0f) {
+      put_codes<Format, false>(plain, here, block, scales, random, out);
+    } else {
+      put_codes<Format, false>(scaled, here, block, scales, random, out);
+    }
+    if (kPacked) pack(unpacked, here, codes + first / 2);
   }
 }
 

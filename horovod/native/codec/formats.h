@@ -24,8 +24,8 @@ std::shared_ptr<const Codec> make_int4(const CodecSpec& spec);
 struct Format {
   std::string_view name;
   std::shared_ptr<const Codec> (*make)(const CodecSpec& spec);
-  int64_t default_block;           // 0: no blocks, no scales, and so no stochastic rounding
-  std::string_view variants;       // separated by spaces, the default first
+  int64_t default_block;      // 0: no blocks, no scales, and so no stochastic rounding
+  std::string_view variants;  // separated by spaces, the default first
   bool has_rotation;
 };
 

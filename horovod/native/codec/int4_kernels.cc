@@ -49,7 +49,7 @@ HVD_SCALAR void two_rotation_stages(const float* __restrict in, float* __restric
 }
 
 // The transform of w.a, n a power of two; returns where it lies.
-HVD_SCALAR float* transformed(Workspace& w, int64_t n) {
+HVD_SCALAR float* transformed_inline(Workspace& w, int64_t n) {
   float* in = w.a;
   float* out = w.b;
   for (int64_t left = n; left > 1; left /= 4) {
@@ -63,6 +63,15 @@ HVD_SCALAR float* transformed(Workspace& w, int64_t n) {
     out = next;
   }
   return in;
+}
+
+// A function of its own for sizes known at run time; a constant one is worth code wherever it is used: it stays in registers.
+[[gnu::noinline]] float* transformed_any(Workspace& w, int64_t n) { return transformed_inline(w, n); }
+
+template <int64_t kBlock>
+HVD_SCALAR float* transformed(Workspace& w, int64_t n) {
+  if constexpr (kBlock != 0) return transformed_inline(w, kBlock);
+  return transformed_any(w, n);
 }
 
 HVD_SCALAR float root_of_sum_of_squares(const float* t, int64_t n) {
@@ -95,7 +104,7 @@ HVD_SCALAR void encode_rotated_block(Scaled<true> x, const BlockShape& shape, Wo
   const uint32_t* signs = shape.signs;
   for (int64_t i = 0; i < n; ++i) w.a[i] = float_of(bits_of(x[i]) ^ signs[i]) * rotation.before;
   const float root = kLloyd ? root_of_sum_of_squares(w.a, n) : 0.0f;
-  const float* y = transformed(w, n);
+  const float* y = transformed<kBlock>(w, n);
   const float scale = rotated_block_scale(kLloyd ? root : largest_of(y, n) / 7.0f, rotation);
   const float inverse = 1.0f / (scale * rotation.back);
   put_float(largest == 0 ? 0.0f : scale, scale_at);
@@ -144,7 +153,7 @@ void decode_rotated_run(const uint8_t* __restrict run, int64_t count, const Bloc
     const float scale = get_float(scales + 4 * b);
     unpack(pairs + b * n / 2, n, w.codes);
     for (int64_t i = 0; i < n; ++i) w.a[i] = kLloyd ? lloyd_value(w.codes[i]) : int4_value(w.codes[i]);
-    const float* x = transformed(w, n);
+    const float* x = transformed<kBlock>(w, n);
     float* to = y + b * n;
     for (int64_t i = 0; i < n; ++i) {
       const float value = float_of(bits_of(clamped(x[i] * scale)) ^ signs[i]);

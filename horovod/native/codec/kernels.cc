@@ -1,15 +1,17 @@
 #include "codec/kernels.h"
 
+#include "base/simd.h"
+
 namespace hvd {
 
-#define HVD_DECLARE_LEVEL(level)                          \
-  namespace level {                                       \
-  extern const Bit16Kernels bit16_kernels;                \
+#define HVD_DECLARE_LEVEL(level)                            \
+  namespace level {                                         \
+  extern const Bit16Kernels bit16_kernels;                  \
   extern const RoundingKernels bit8_kernels[kBit8Variants]; \
-  extern const RoundingKernels int8_kernels;              \
-  extern const RoundingKernels int4_kernels[kInt4Kinds];  \
-  extern const BlockKernels lloyd_kernels;                \
-  extern const ConvertKernels convert_kernels;            \
+  extern const RoundingKernels int8_kernels;                \
+  extern const RoundingKernels int4_kernels[kInt4Kinds];    \
+  extern const BlockKernels lloyd_kernels;                  \
+  extern const ConvertKernels convert_kernels;              \
   }
 HVD_DECLARE_LEVEL(scalar)
 HVD_DECLARE_LEVEL(baseline)
@@ -18,10 +20,10 @@ HVD_DECLARE_LEVEL(x86_64_v4)
 #undef HVD_DECLARE_LEVEL
 
 const CodecKernels& codec_kernels(SimdLevel level) {
-#define HVD_TABLE(level)                                                                              \
-  {                                                                                                   \
-    &level::bit16_kernels, level::bit8_kernels, &level::int8_kernels, level::int4_kernels,            \
-        &level::lloyd_kernels, &level::convert_kernels                                                \
+#define HVD_TABLE(level)                                                                                          \
+  {                                                                                                               \
+    &level::bit16_kernels, level::bit8_kernels, &level::int8_kernels, level::int4_kernels, &level::lloyd_kernels, \
+        &level::convert_kernels                                                                                   \
   }
   static constexpr CodecKernels kScalar = HVD_TABLE(scalar);
   static constexpr CodecKernels kBaseline = HVD_TABLE(baseline);

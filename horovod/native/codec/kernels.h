@@ -4,10 +4,11 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-#include "base/simd.h"
-#include "codec/codec.h"
+#include "codec/draw.h"
 
 namespace hvd {
+
+enum class SimdLevel;
 
 inline constexpr int64_t kSmallestBlock = 32;
 inline constexpr int64_t kLargestBlock = 1024;

@@ -23,9 +23,7 @@ struct Block {
   uint8_t* scale;
   uint8_t* codes;
 
-  uint32_t random(size_t i) const {
-    return random_number(shape.seed, draw.key, static_cast<uint64_t>(draw.first + begin) + i);
-  }
+  uint32_t random(size_t i) const { return random_number(shape.seed, draw.key, static_cast<uint64_t>(draw.first + begin) + i); }
 };
 
 // A block of codes on its way to elements.
@@ -93,8 +91,7 @@ struct Int8Blocks {
     store_float(scale, block.scale);
     for (size_t i = 0; i < block.x.size(); ++i) {
       const float quotient = block.x[i] * inverse;
-      block.codes[i] =
-          int8_code(quotient, kStochastic ? Int8::stochastic(quotient, block.random(i)) : Int8::nearest(quotient));
+      block.codes[i] = int8_code(quotient, kStochastic ? Int8::stochastic(quotient, block.random(i)) : Int8::nearest(quotient));
     }
   }
   static std::vector<float> decode(const CodedBlock& block) {
@@ -211,7 +208,11 @@ void encode(const float* x, int64_t count, const BlockShape& shape, float presca
   for (int64_t b = 0; b < blocks; ++b) {
     const int64_t begin = b * shape.block;
     const int64_t end = std::min(count, begin + shape.block);
-    Block block{{x + begin, x + end}, begin, shape, draw, run + b * Format::kScaleBytes,
+    Block block{{x + begin, x + end},
+                begin,
+                shape,
+                draw,
+                run + b * Format::kScaleBytes,
                 run + blocks * Format::kScaleBytes + begin / Format::kCodesPerByte};
     for (float& value : block.x) value *= prescale;
     Format::template encode<kStochastic>(block);
@@ -257,8 +258,8 @@ extern const RoundingKernels bit8_kernels[kBit8Variants];
 extern const RoundingKernels int8_kernels;
 extern const RoundingKernels int4_kernels[kInt4Kinds];
 extern const BlockKernels lloyd_kernels;
-const RoundingKernels bit8_kernels[kBit8Variants] = {
-    kernels_of<Bit8<E4M3>>(), kernels_of<Bit8<E5M2>>(), kernels_of<Bit8<E3M4>>()};
+const RoundingKernels bit8_kernels[kBit8Variants] = {kernels_of<Bit8<E4M3>>(), kernels_of<Bit8<E5M2>>(),
+                                                     kernels_of<Bit8<E3M4>>()};
 const RoundingKernels int8_kernels = kernels_of<Int8Blocks>();
 const RoundingKernels int4_kernels[kInt4Kinds] = {kernels_of<PlainInt4>(), kernels_of<RotatedInt4<false>>()};
 const BlockKernels lloyd_kernels = block_kernels<RotatedInt4<true>, false>();

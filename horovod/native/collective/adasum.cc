@@ -26,6 +26,7 @@ class Adasum {
     const ReduceKernels& kernels = reduce_kernels(context_.simd);
     context_.enter(Phase::kPack);
     for (size_t t = 0; t < tensors_.size(); ++t) {
+      require_memory(tensors_[t]);
       kernels.load(reduction_.dtype, tensors_[t].source, tensors_[t].count, reduction_.prescale, mine_ + starts_[t]);
     }
     const int size = context_.group.size();
@@ -38,6 +39,7 @@ class Adasum {
     }
     context_.enter(Phase::kUnpack);
     for (size_t t = 0; t < tensors_.size(); ++t) {
+      require_memory(tensors_[t]);
       kernels.store(reduction_.dtype, mine_ + starts_[t], tensors_[t].count, reduction_.scale, tensors_[t].destination);
     }
   }

@@ -19,6 +19,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/alignment.h"
 #include "collective/allreduce.h"
 #include "collective/crossing.h"
 #include "collective/hierarchy.h"
@@ -33,9 +34,6 @@ constexpr uint32_t kDeposits = 4;
 constexpr uint32_t kLandings = 16;
 static_assert(kLandings >= Crossing::kLag + 3);
 constexpr size_t kMostCarriers = 16;  // more share the work no better, but make smaller messages
-constexpr size_t kAlign = 64;
-
-constexpr size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 // Where this rank is, and who else carries its slice.
 struct Place {
@@ -61,8 +59,8 @@ struct Place {
 
 class HierarchicalAllreduce {
  public:
-  HierarchicalAllreduce(CollectiveContext& context, std::span<const BucketTensor> tensors,
-                        const BucketReduction& reduction, bool gather, HierarchyEnds& ends)
+  HierarchicalAllreduce(CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                        bool gather, HierarchyEnds& ends)
       : context_(context),
         ends_(ends),
         place_(context.group),
@@ -141,8 +139,7 @@ class HierarchicalAllreduce {
   // Of a step: as many as fit the slots, but no larger messages than are good for the network.
   int64_t elements_per_bucket(const BucketReduction& reduction) const {
     const int64_t buckets = gather_ ? 1 : place_.hosts;
-    const int64_t by_deposit =
-        ends_.elements_in(static_cast<int64_t>(deposit_bytes_) / (place_.carriers * buckets), reduction);
+    const int64_t by_deposit = ends_.elements_in(static_cast<int64_t>(deposit_bytes_) / (place_.carriers * buckets), reduction);
     const int64_t by_landing = elements_of(static_cast<int64_t>(landing_bytes_) / place_.hosts, reduction);
     const int64_t by_network = elements_of(message_bytes_among(place_.hosts), reduction);
     // Of the slots an eighth is left for the alignment of messages and for what blocks add to a range.
@@ -247,11 +244,11 @@ class HierarchicalAllreduce {
   const size_t deposit_bytes_, landing_bytes_;  // of a slot
   const uint32_t base_;
   const bool gather_;
-  std::vector<Steps> slices_;                 // by carrier: buckets over the hosts
-  uint32_t steps_ = 0;                        // of the longest slice
+  std::vector<Steps> slices_;                  // by carrier: buckets over the hosts
+  uint32_t steps_ = 0;                         // of the longest slice
   std::vector<std::unique_ptr<Bucket>> sums_;  // of the own slice, over the ranks of the host
-  std::unique_ptr<Crossing> crossing_;        // of the own slice
-  uint32_t contributed_ = 0;                  // the step whose buckets are packed
+  std::unique_ptr<Crossing> crossing_;         // of the own slice
+  uint32_t contributed_ = 0;                   // the step whose buckets are packed
 };
 
 // Tensors in this memory: they are copied to the window as they are, and every rank reads its own in place.
@@ -314,7 +311,8 @@ bool scales_sums_of_hosts(std::span<const BucketTensor> tensors, const BucketRed
   if (reduction.op != ReduceOp::kSum) return false;
   if (reduction.codec == nullptr) return reduction.dtype == DType::kFloat16;
   const bool has_scales = reduction.codec->block() > 1;
-  return !has_scales && std::all_of(tensors.begin(), tensors.end(), [](const BucketTensor& t) { return t.feedback == nullptr; });
+  return !has_scales &&
+         std::all_of(tensors.begin(), tensors.end(), [](const BucketTensor& t) { return t.feedback == nullptr; });
 }
 
 std::optional<int64_t> allreduce_by_hierarchy(CollectiveContext& context, std::span<const BucketTensor> tensors,

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/alignment.h"
 #include "collective/allreduce.h"
 #include "collective/slices.h"
 #include "collective/steps.h"
@@ -18,9 +19,7 @@
 namespace hvd {
 namespace {
 
-constexpr int kPacked = 0, kReduced = 1, kDone = 2;  // counters of the window
-constexpr uint32_t kSlots = 4;
-constexpr int64_t kStepBytes = 512 << 10;  // of the tensors: half a core's level-2 cache
+constexpr int64_t kWindowStepBytes = 512 << 10;  // of the tensors: half a core's level-2 cache
 
 class WindowAllreduce {
  public:
@@ -41,13 +40,14 @@ class WindowAllreduce {
 
   void run() {
     run_pipeline(steps_.count(), {{0, [this](uint32_t step) { pack(step); }},
-                                {1, [this](uint32_t step) { reduce(step); }},
-                                {2, [this](uint32_t step) { collect(step); }}});
+                                  {1, [this](uint32_t step) { reduce(step); }},
+                                  {2, [this](uint32_t step) { collect(step); }}});
     window_.steps += steps_.count();
   }
 
  private:
-  static constexpr size_t kAlign = 64;
+  static constexpr int kPacked = 0, kReduced = 1, kDone = 2;  // counters of the window
+  static constexpr uint32_t kSlots = 4;
 
   uint32_t target(uint32_t step) const { return base_ + step + 1; }  // a counter's value once the step is behind it
 
@@ -58,14 +58,12 @@ class WindowAllreduce {
   }
 
   size_t slot_bytes() const { return window_.area_bytes() / kSlots / kAlign * kAlign; }
-  std::byte* slot(int rank, uint32_t step) const {
-    return window_.area(rank) + (base_ + step) % kSlots * slot_bytes();
-  }
+  std::byte* slot(int rank, uint32_t step) const { return window_.area(rank) + (base_ + step) % kSlots * slot_bytes(); }
 
   // Where `rank`'s contribution to a slice lies; of its own slice, behind the others.
   std::byte* contribution(int rank, uint32_t step, int slice) const {
     if (gather_) return slot(rank, step);
-    const size_t result = (steps_.bytes(step, rank) + kAlign - 1) / kAlign * kAlign;
+    const size_t result = aligned(steps_.bytes(step, rank));
     return slot(rank, step) + result + steps_.offset(step, slice);
   }
 
@@ -127,10 +125,10 @@ class WindowAllreduce {
 int64_t allreduce_through_window(CollectiveContext& context, std::span<const BucketTensor> tensors,
                                  const BucketReduction& reduction, bool gather) {
   const int size = context.group.size(), slices = gather ? 1 : size;
-  const int64_t elements = kStepBytes / static_cast<int64_t>(size_of(reduction.dtype)) / slices;
-  const Steps steps(slices_of(tensors, reduction, slices, gather ? kNoPart : context.group.rank(), context.simd,
-                              *context.tiles),
-                    size, gather, std::max<int64_t>(elements, 1));
+  const int64_t elements = kWindowStepBytes / static_cast<int64_t>(size_of(reduction.dtype)) / slices;
+  const Steps steps(
+      slices_of(tensors, reduction, slices, gather ? kNoPart : context.group.rank(), context.simd, *context.tiles), size,
+      gather, std::max<int64_t>(elements, 1));
   context.enter(Phase::kCommunicate);  // its steps overlap: packing, reducing and unpacking are one phase
   WindowAllreduce allreduce(context, steps);
   // With very many ranks a step is too large whatever is done.

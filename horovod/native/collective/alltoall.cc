@@ -18,8 +18,8 @@ std::vector<int64_t> exchange_splits(CollectiveContext& context, std::span<const
   return theirs;
 }
 
-void alltoall(CollectiveContext& context, const void* source, std::span<const size_t> sent,
-              std::span<const size_t> received, std::byte* output) {
+void alltoall(CollectiveContext& context, const void* source, std::span<const size_t> sent, std::span<const size_t> received,
+              std::byte* output) {
   context.enter(Phase::kCommunicate);
   const auto* from = static_cast<const std::byte*>(source);
   std::vector<Outgoing> outgoing;

@@ -13,7 +13,7 @@ namespace hvd {
 std::vector<int64_t> exchange_splits(CollectiveContext& context, std::span<const int64_t> splits);
 
 // `sent[r]` bytes go from `source` to rank r, one after the other; `received[r]` come from it into `output`.
-void alltoall(CollectiveContext& context, const void* source, std::span<const size_t> sent,
-              std::span<const size_t> received, std::byte* output);
+void alltoall(CollectiveContext& context, const void* source, std::span<const size_t> sent, std::span<const size_t> received,
+              std::byte* output);
 
 }  // namespace hvd

@@ -24,8 +24,7 @@ int64_t Bucket::cut(int64_t position) const {
 }
 
 int64_t Bucket::run_bytes(int64_t count) const {
-  return reduction_.codec ? reduction_.codec->encoded_bytes(count)
-                          : count * static_cast<int64_t>(size_of(reduction_.dtype));
+  return reduction_.codec ? reduction_.codec->encoded_bytes(count) : count * static_cast<int64_t>(size_of(reduction_.dtype));
 }
 
 // Calls f(tensor, offset in the tensor, count) for every run of a range, in message order.
@@ -61,29 +60,31 @@ std::vector<BucketPiece> Bucket::pieces(Range range) const {
 }
 
 const std::byte* Bucket::source_at(size_t tensor, int64_t offset) const {
-  return static_cast<const std::byte*>(tensors_[tensor].source) +
-         offset * static_cast<int64_t>(size_of(reduction_.dtype));
+  require_memory(tensors_[tensor]);
+  return static_cast<const std::byte*>(tensors_[tensor].source) + offset * static_cast<int64_t>(size_of(reduction_.dtype));
 }
 
 std::byte* Bucket::destination_at(size_t tensor, int64_t offset) const {
-  return static_cast<std::byte*>(tensors_[tensor].destination) +
-         offset * static_cast<int64_t>(size_of(reduction_.dtype));
+  require_memory(tensors_[tensor]);
+  return static_cast<std::byte*>(tensors_[tensor].destination) + offset * static_cast<int64_t>(size_of(reduction_.dtype));
 }
 
 // x * prescale, and what was lost of it before where somebody keeps that; x may lie in the tiles.
-void Bucket::encode(const float* x, int64_t count, double prescale, Draw draw, float* residual, std::byte* run) {
+void Bucket::encode(const float* x, int64_t count, double prescale, Draw draw, const ClaimedResiduals& residual,
+                    std::byte* run) {
   const Codec& codec = *reduction_.codec;
   auto* bytes = reinterpret_cast<uint8_t*>(run);
-  if (residual == nullptr) {
+  if (residual.values == nullptr) {
     saturated_ += codec.encode(x, count, static_cast<float>(prescale), draw, bytes);
     return;
   }
   float* wanted = tiles_.floats;
   auto* got = reinterpret_cast<float*>(tiles_.exact);
-  reduce_.compensate(x, count, static_cast<float>(prescale), residual, wanted);
+  reduce_.compensate(x, count, static_cast<float>(prescale), residual.values, wanted);
   saturated_ += codec.encode(wanted, count, 1.0f, draw, bytes);
   codec.decode(bytes, count, got);
-  reduce_.keep_lost(wanted, got, count, residual);
+  const uint32_t largest = reduce_.keep_lost(wanted, got, count, residual.bound->limit(), residual.values);
+  residual.bound->largest = std::max(residual.bound->largest, largest);
 }
 
 void Bucket::encode_source(size_t tensor, int64_t offset, int64_t count, std::byte* run) {
@@ -94,15 +95,13 @@ void Bucket::encode_source(size_t tensor, int64_t offset, int64_t count, std::by
     convert_.to_float(reduction_.dtype, source, count, tiles_.floats);
     floats = tiles_.floats;
   }
-  encode(floats, count, reduction_.prescale, {from.sent_key, from.offset + offset},
-         from.sent_residual ? from.sent_residual + offset : nullptr, run);
+  encode(floats, count, reduction_.prescale, {from.sent_key, from.offset + offset}, from.sent.from(offset), run);
 }
 
 // The result of a run, from where reduce_encoded() has left it in the tiles.
 void Bucket::encode_result(size_t tensor, int64_t offset, int64_t count, std::byte* run) {
   const BucketTensor& to = tensors_[tensor];
-  encode(tiles_.floats, count, 1.0, {to.result_key, to.offset + offset},
-         to.result_residual ? to.result_residual + offset : nullptr, run);
+  encode(tiles_.floats, count, 1.0, {to.result_key, to.offset + offset}, to.result.from(offset), run);
 }
 
 void Bucket::pack(Range range, std::byte* message) {
@@ -133,8 +132,7 @@ void Bucket::accumulate(std::span<const std::byte* const> runs, const std::byte*
 }
 
 // The sum is made in `out` where the accumulator type is the dtype itself.
-void Bucket::reduce_exact(std::span<const std::byte* const> runs, const std::byte* own, int64_t count,
-                          std::byte* out) const {
+void Bucket::reduce_exact(std::span<const std::byte* const> runs, const std::byte* own, int64_t count, std::byte* out) const {
   const bool in_place = accumulator_size(reduction_.dtype) == size_of(reduction_.dtype);
   alignas(64) float tile[kRun];
   void* sum = in_place ? static_cast<void*>(out) : tile;
@@ -150,16 +148,14 @@ void Bucket::copy(Range range, std::byte* data) const {
   });
 }
 
-void Bucket::encode_sum(size_t tensor, int64_t offset, std::span<const std::byte* const> runs, int64_t count,
-                        std::byte* run) {
+void Bucket::encode_sum(size_t tensor, int64_t offset, std::span<const std::byte* const> runs, int64_t count, std::byte* run) {
   const bool is_wide = reduction_.dtype == DType::kFloat64;
   accumulate(runs, source_at(tensor, offset), count, is_wide ? static_cast<void*>(tiles_.exact) : tiles_.floats);
   void* sum = is_wide ? static_cast<void*>(tiles_.exact) : tiles_.floats;
   if (!reduction_.scale.is_one()) reduce_.store(is_wide ? DType::kFloat64 : DType::kFloat32, sum, count, reduction_.scale, sum);
   if (is_wide) convert_.to_float(DType::kFloat64, tiles_.exact, count, tiles_.floats);
   const BucketTensor& from = tensors_[tensor];
-  encode(tiles_.floats, count, 1.0, {from.sent_key, from.offset + offset},
-         from.sent_residual ? from.sent_residual + offset : nullptr, run);
+  encode(tiles_.floats, count, 1.0, {from.sent_key, from.offset + offset}, from.sent.from(offset), run);
 }
 
 void Bucket::pack_sum(Range range, std::span<const std::byte* const> data, std::byte* message) {
@@ -183,8 +179,7 @@ void Bucket::pack_sum_of_messages(Range range, std::span<const std::byte* const>
   for_each_run(range, [&](size_t tensor, int64_t offset, int64_t count) {
     const BucketTensor& from = tensors_[tensor];
     reduce_encoded(runs, count, nullptr, true);
-    encode(tiles_.floats, count, 1.0, {from.sent_key, from.offset + offset},
-           from.sent_residual ? from.sent_residual + offset : nullptr, message);
+    encode(tiles_.floats, count, 1.0, {from.sent_key, from.offset + offset}, from.sent.from(offset), message);
     for (const std::byte*& run : runs) run += run_bytes(count);
     message += run_bytes(count);
   });
@@ -192,16 +187,17 @@ void Bucket::pack_sum_of_messages(Range range, std::span<const std::byte* const>
 
 // float32 sums of decoded contributions, float64 sums for float64 tensors. If a message is to be made of it, the result is
 // left in the tiles too, as float32.
-void Bucket::reduce_encoded(std::span<const std::byte* const> runs, int64_t count, std::byte* destination,
-                            bool to_tiles) {
+void Bucket::reduce_encoded(std::span<const std::byte* const> runs, int64_t count, std::byte* destination, bool to_tiles) {
   const Codec& codec = *reduction_.codec;
   auto bytes_of = [&](size_t rank) { return reinterpret_cast<const uint8_t*>(runs[rank]); };
   if (reduction_.dtype == DType::kFloat64) {
     alignas(64) double sum[kRun];
     for (size_t rank = 0; rank < runs.size(); ++rank) {
       codec.decode(bytes_of(rank), count, tiles_.floats);
-      if (rank == 0) std::copy_n(tiles_.floats, count, sum);
-      else std::transform(tiles_.floats, tiles_.floats + count, sum, sum, [](float x, double s) { return s + double{x}; });
+      if (rank == 0)
+        std::copy_n(tiles_.floats, count, sum);
+      else
+        std::transform(tiles_.floats, tiles_.floats + count, sum, sum, [](float x, double s) { return s + double{x}; });
     }
     reduce_.store(DType::kFloat64, sum, count, reduction_.scale, sum);
     if (destination) std::memcpy(destination, sum, static_cast<size_t>(count) * sizeof(double));
@@ -250,8 +246,7 @@ void Bucket::unpack(Range range, const std::byte* message) {
     if (reduction_.codec == nullptr) {
       std::memcpy(destination, message, static_cast<size_t>(run_bytes(count)));
     } else if (reduction_.dtype == DType::kFloat32) {
-      reduction_.codec->decode(reinterpret_cast<const uint8_t*>(message), count,
-                               reinterpret_cast<float*>(destination));
+      reduction_.codec->decode(reinterpret_cast<const uint8_t*>(message), count, reinterpret_cast<float*>(destination));
     } else {
       reduction_.codec->decode(reinterpret_cast<const uint8_t*>(message), count, tiles_.floats);
       convert_.from_float(reduction_.dtype, tiles_.floats, count, destination);

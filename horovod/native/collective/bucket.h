@@ -66,7 +66,7 @@ class Bucket {
   const std::byte* source_at(size_t tensor, int64_t offset) const;
   std::byte* destination_at(size_t tensor, int64_t offset) const;
   void accumulate(std::span<const std::byte* const> runs, const std::byte* own, int64_t count, void* sum) const;
-  void encode(const float* x, int64_t count, double prescale, Draw draw, float* residual, std::byte* run);
+  void encode(const float* x, int64_t count, double prescale, Draw draw, const ClaimedResiduals& residual, std::byte* run);
   void encode_source(size_t tensor, int64_t offset, int64_t count, std::byte* run);
   void encode_sum(size_t tensor, int64_t offset, std::span<const std::byte* const> runs, int64_t count, std::byte* run);
   void encode_result(size_t tensor, int64_t offset, int64_t count, std::byte* run);

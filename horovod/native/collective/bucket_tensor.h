@@ -3,8 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "base/dtype.h"
+#include "base/error.h"
+#include "base/witness.h"
 #include "codec/codec.h"
 #include "collective/feedback.h"
 #include "collective/reduce.h"
@@ -14,6 +17,7 @@ namespace hvd {
 struct BucketTensor {
   const void* source = nullptr;
   void* destination = nullptr;  // may equal source, and otherwise does not overlap it
+  Witness witness;              // of both
   int64_t count = 0;
   int64_t offset = 0;  // of the first element in the whole tensor, which keys and feedback are about
 
@@ -23,9 +27,13 @@ struct BucketTensor {
 
   Feedback* feedback = nullptr;  // of the whole tensor; null: what quantisation loses is lost
   // Claimed of it by slices_of(): for each of the count elements what its encoding has lost, or null.
-  float* sent_residual = nullptr;
-  float* result_residual = nullptr;
+  ClaimedResiduals sent{}, result{};
 };
+
+// Throws MemoryGone unless the memory is still there.
+inline void require_memory(const BucketTensor& tensor) {
+  if (!tensor.witness.holds()) throw MemoryGone("a tensor of " + std::to_string(tensor.count) + " elements");
+}
 
 struct Range {
   int64_t begin = 0;
@@ -36,7 +44,7 @@ struct Range {
 // What a range of a bucket has of one tensor.
 struct BucketPiece {
   const BucketTensor* tensor;
-  int64_t begin;           // in the tensor
+  int64_t begin;  // in the tensor
   int64_t count;
   int64_t message_offset;  // of the piece in the range's message
 };

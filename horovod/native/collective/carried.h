@@ -48,9 +48,9 @@ class Carried {
   size_t result_bytes() const { return place_.sends_results() ? message_bytes() : 0; }
 
   // As many addresses as messages, all multiples of kCarriedAlign, or InvalidArgument; where messages are empty, any.
-  void pack(size_t step, Messages to);                                  // one for each slice
-  void reduce(size_t step, ArrivedMessages from, std::byte* result);    // one of each rank; a result where it is sent on
-  void unpack(size_t step, ArrivedMessages results);                    // one of each rank; where results are sent
+  void pack(size_t step, Messages to);                                // one for each slice
+  void reduce(size_t step, ArrivedMessages from, std::byte* result);  // one of each rank; a result where it is sent on
+  void unpack(size_t step, ArrivedMessages results);                  // one of each rank; where results are sent
 
   virtual int64_t saturated() const = 0;  // finite values that a codec's range cut off so far
 

@@ -38,7 +38,7 @@ struct CollectiveContext {
 
   RankGroup group;
   SimdLevel simd;
-  int64_t wire_bytes = 0;     // handed to other ranks so far
+  int64_t wire_bytes = 0;  // handed to other ranks so far
   Scratch send, receive;
   std::unique_ptr<Tiles> tiles = std::make_unique<Tiles>();
   std::function<void(Phase)> on_phase;  // empty unless somebody watches

@@ -27,7 +27,8 @@ Crossing::Crossing(CollectiveContext& context, const Steps& steps, std::vector<i
   slot_bytes_ = (slot_bytes_ + 63) / 64 * 64;
   slots_ = context_.send.at_least(kSlots * slot_bytes_);
   memory_ = context_.send.memory();
-  if (options_.keep_alive) memory_ = std::make_shared<std::array<std::shared_ptr<void>, 2>>(std::array{memory_, options_.keep_alive});
+  if (options_.keep_alive)
+    memory_ = std::make_shared<std::array<std::shared_ptr<void>, 2>>(std::array{memory_, options_.keep_alive});
 }
 
 std::byte* Crossing::received(uint32_t step, int party) const {
@@ -89,7 +90,7 @@ void Crossing::reduce(uint32_t step) {
   const auto own = static_cast<size_t>(self_);
   std::vector<const std::byte*> contributions;
   for (int party = 0; party < steps_.parties(); ++party) {
-    contributions.push_back(party != self_ ? received(step, party)
+    contributions.push_back(party != self_    ? received(step, party)
                             : reads_in_place_ ? nullptr
                                               : sent(step) + steps_.offset(step, self_));
   }
@@ -109,8 +110,6 @@ void Crossing::reduce(uint32_t step) {
   delivered_[step % kSlots] = start(outgoing, incoming);
 }
 
-void Crossing::arrive(uint32_t step) {
-  finish(steps_.gather() ? contributed_[step % kSlots] : delivered_[step % kSlots]);
-}
+void Crossing::arrive(uint32_t step) { finish(steps_.gather() ? contributed_[step % kSlots] : delivered_[step % kSlots]); }
 
 }  // namespace hvd

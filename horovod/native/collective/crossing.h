@@ -31,12 +31,12 @@ class Crossing {
   using Landing = std::function<std::byte*(uint32_t step)>;
 
   struct Options {
-    Pack pack = {};                // empty: the data itself, the own bucket's read in place where there is no codec
-    Landing landing = {};          // empty: memory of its own
-    Landing packed = {};           // empty: contributions are packed here; otherwise they lie there, packed (scatter only)
+    Pack pack = {};        // empty: the data itself, the own bucket's read in place where there is no codec
+    Landing landing = {};  // empty: memory of its own
+    Landing packed = {};   // empty: contributions are packed here; otherwise they lie there, packed (scatter only)
     std::shared_ptr<void> keep_alive = {};  // what the two of them are part of
-    bool delivers_results = true;  // false: only the own bucket's owner gets a result
-    bool has_destinations = true;  // false: tensors are not of this memory, and what arrives is nobody's yet
+    bool delivers_results = true;           // false: only the own bucket's owner gets a result
+    bool has_destinations = true;           // false: tensors are not of this memory, and what arrives is nobody's yet
   };
 
   // `parties`: their ranks in the order of summation; `self` is the place of this rank among them.
@@ -71,7 +71,7 @@ class Crossing {
   // A slot: what is sent, what is received, and where that is nobody else's business, what arrives.
   size_t received_offset_ = 0, landing_offset_ = 0, slot_bytes_ = 0;
   std::byte* slots_ = nullptr;
-  std::shared_ptr<void> memory_;  // all that transfers read and write
+  std::shared_ptr<void> memory_;                                   // all that transfers read and write
   std::optional<Ticket> contributed_[kSlots], delivered_[kSlots];  // nothing: nothing to wait for
 };
 

@@ -11,8 +11,12 @@
 namespace hvd {
 namespace {
 
-int64_t nonzero(const float* begin, const float* end) {
-  return (end - begin) - std::count(begin, end, 0.0f);
+int64_t nonzero(const float* begin, const float* end) { return (end - begin) - std::count(begin, end, 0.0f); }
+
+// So that the bounds behind them begin where they may.
+size_t bytes_of_values(int64_t count) {
+  const size_t bytes = static_cast<size_t>(count) * sizeof(float);
+  return (bytes + alignof(ResidualBound) - 1) / alignof(ResidualBound) * alignof(ResidualBound);
 }
 
 // Whether a claim of [begin, begin + count) changes nothing.
@@ -40,20 +44,27 @@ void Feedback::check(int64_t begin, int64_t count) const {
                         ") are not within a feedback of " + std::to_string(count_));
 }
 
+ResidualBound* Feedback::Away::bounds() const {
+  return reinterpret_cast<ResidualBound*>(memory.get() + bytes_of_values(count));
+}
+
 // What the GPU does with them on its stream comes first: the copy is the next there.
 Feedback::Residual& Feedback::home(Stage stage) const {
   Residual& held = stages_[static_cast<int>(stage)];
   Away& away = away_[static_cast<int>(stage)];
   if (away.memory == nullptr) return held;
   Residual residual{away.begin, std::vector<float>(static_cast<size_t>(away.count))};
+  ResidualBound& bound = bounds_[static_cast<int>(stage)];
   away.device->copy(away.stream, residual.values.data(), away.memory.get(), residual.values.size() * sizeof(float));
+  away.device->copy(away.stream, &bound, away.bounds() + (away.turn + 1) % ResidualBounds::kSlots, sizeof bound);
   away.device->synchronize(away.device->record(away.stream));
   held = std::move(residual);
   away = {};
   return held;
 }
 
-float* Feedback::claim_on(Device& device, Stream stream, Stage stage, int64_t begin, int64_t count, const Attention& attend) {
+ClaimedResiduals Feedback::claim_on(Device& device, Stream stream, Stage stage, int64_t begin, int64_t count,
+                                    const Attention& attend) {
   check(begin, count);
   Away& away = away_[static_cast<int>(stage)];
   const bool is_there = away.memory != nullptr && away.device == &device && away.stream == stream;
@@ -61,27 +72,43 @@ float* Feedback::claim_on(Device& device, Stream stream, Stage stage, int64_t be
     if (away.memory != nullptr) await(*away.device, away.device->record(away.stream), attend);
     claim(stage, begin, count);
     Residual& held = home(stage);
-    if (held.values.empty()) return nullptr;
-    const size_t bytes = held.values.size() * sizeof(float);
-    DeviceMemory memory = device.allocate(bytes);
-    if (nonzero(held.values.data(), held.values.data() + held.values.size()) == 0) {
-      device.fill(stream, memory.get(), 0, bytes);
+    if (held.values.empty()) return {};
+    const auto held_count = static_cast<int64_t>(held.values.size());
+    const size_t bytes = bytes_of_values(held_count) + sizeof(ResidualBounds);
+    Away there{&device, stream, held.begin, held_count, 0, device.allocate(bytes)};
+    const float usual = bounds_[static_cast<int>(stage)].usual;
+    if (usual == 0.0f && nonzero(held.values.data(), held.values.data() + held_count) == 0) {
+      device.fill(stream, there.memory.get(), 0, bytes);
     } else {
+      const auto bounds = ResidualBounds::from(usual);
       await(device, device.record(stream), attend);  // to copy from memory that is not pinned waits for the stream
-      device.copy(stream, memory.get(), held.values.data(), bytes);
+      device.copy(stream, there.memory.get(), held.values.data(), held.values.size() * sizeof(float));
+      device.copy(stream, there.bounds(), &bounds, sizeof bounds);
       device.synchronize(device.record(stream));  // the values go
     }
-    away = {&device, stream, held.begin, static_cast<int64_t>(held.values.size()), std::move(memory)};
+    away = std::move(there);
     held = {};
+  } else {
+    ++away.turn;
   }
-  return reinterpret_cast<float*>(away.memory.get()) + (begin - away.begin);
+  return {reinterpret_cast<float*>(away.memory.get()) + (begin - away.begin), away.bounds(), away.turn};
 }
 
-float* Feedback::claim(Stage stage, int64_t begin, int64_t count) {
+ResidualBound* Feedback::bound_of_sums() {
+  ResidualBound& bound = bounds_[kBounds - 1];
+  bound = {bound.next(), 0};
+  return &bound;
+}
+
+ClaimedResiduals Feedback::claim(Stage stage, int64_t begin, int64_t count) {
   check(begin, count);
   Residual& held = home(stage);
   const int64_t held_end = held.begin + static_cast<int64_t>(held.values.size());
-  if (holds(stage, held.begin, held_end - held.begin, begin, count)) return held.values.data() + (begin - held.begin);
+  ResidualBound& bound = bounds_[static_cast<int>(stage)];
+  bound = {bound.next(), 0};
+  if (holds(stage, held.begin, held_end - held.begin, begin, count)) {
+    return {held.values.data() + (begin - held.begin), &bound};
+  }
   Residual wanted{begin, std::vector<float>(static_cast<size_t>(count))};
   const int64_t from = std::clamp(begin, held.begin, held_end);
   const int64_t to = std::clamp(begin + count, from, held_end);
@@ -91,7 +118,7 @@ float* Feedback::claim(Stage stage, int64_t begin, int64_t count) {
   }
   dropped_ += nonzero(values, values + (from - held.begin)) + nonzero(values + (to - held.begin), values + held.values.size());
   held = std::move(wanted);
-  return held.values.data();
+  return {held.values.data(), &bound};
 }
 
 int64_t Feedback::take_dropped() { return std::exchange(dropped_, 0); }
@@ -111,10 +138,27 @@ void Feedback::scale(float factor) {
   for (const Stage stage : {Stage::kSent, Stage::kResult}) {
     for (float& value : home(stage).values) value *= factor;
   }
+  for (ResidualBound& bound : bounds_) bound = {bound.next() * std::fabs(factor), 0};
+}
+
+std::array<float, Feedback::kBounds> Feedback::usual() const {
+  for (const Stage stage : {Stage::kSent, Stage::kResult}) home(stage);
+  std::array<float, kBounds> all;
+  std::transform(std::begin(bounds_), std::end(bounds_), all.begin(), [](const ResidualBound& bound) { return bound.next(); });
+  return all;
+}
+
+void Feedback::set_usual(const std::array<float, kBounds>& usual) {
+  for (const Stage stage : {Stage::kSent, Stage::kResult}) home(stage);
+  for (size_t i = 0; i < kBounds; ++i) {
+    if (!(usual[i] >= 0.0f)) throw InvalidArgument("the usual size of residuals is a number of 0 or more");
+    bounds_[i] = {usual[i], 0};
+  }
 }
 
 void Feedback::clear() {
   for (Residual& residual : stages_) residual = {};
+  for (ResidualBound& bound : bounds_) bound = {};
   for (Away& away : away_) away = {};
 }
 

@@ -10,6 +10,8 @@
 // sent counts 1/n, and so does what was lost of it and goes along the next time. It is also why both multiply by the same
 // factor when the loss is scaled otherwise. Where codes are gathered and summed by everybody, only kSent is in use.
 //
+// What an outlier has lost is not kept: see codec/residual_bound.h. Of each stage a bound goes along with its residuals.
+//
 // An operation on a GPU claims residuals there: they live in the GPU's memory while one operation after the other claims
 // them, and come home as soon as they are asked for here, which waits for the operations on their stream.
 //
@@ -17,10 +19,12 @@
 // of it has been enqueued.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "codec/residual_bound.h"
 #include "device/attention.h"
 #include "device/device.h"
 
@@ -45,10 +49,12 @@ class Feedback : public std::enable_shared_from_this<Feedback> {
   // The residuals of these elements, which the stage holds from now on. Of others it held, those that are not zero are
   // dropped and counted: some other rank encodes these elements now. (But what was sent stays owed when this operation's
   // route has the rank carry a part only: the next one may carry all again.) InvalidArgument outside of [0, count()).
-  float* claim(Stage stage, int64_t begin, int64_t count);
+  ClaimedResiduals claim(Stage stage, int64_t begin, int64_t count);
   // The same in memory of the GPU, for what is enqueued on the stream from now on. Null for no elements. Both outlive this.
   // Residuals that come from elsewhere wait for the streams, and call `attend` meanwhile.
-  float* claim_on(Device& device, Stream stream, Stage stage, int64_t begin, int64_t count, const Attention& attend);
+  ClaimedResiduals claim_on(Device& device, Stream stream, Stage stage, int64_t begin, int64_t count, const Attention& attend);
+  // Of what encoding the sum of a host loses here, while a GPU has the residuals of its own contribution.
+  ResidualBound* bound_of_sums();
   // How many were dropped since the last call.
   int64_t take_dropped();
 
@@ -58,6 +64,11 @@ class Feedback : public std::enable_shared_from_this<Feedback> {
   void scale(float factor);
   void clear();
 
+  // The usual largest residual of each bound: of what is sent, of results, and of sums of a host.
+  static constexpr size_t kBounds = 3;
+  std::array<float, kBounds> usual() const;
+  void set_usual(const std::array<float, kBounds>& usual);
+
   // How many operations it took part in so far: gives stochastic rounding other numbers each time.
   uint64_t uses = 0;
 
@@ -66,8 +77,10 @@ class Feedback : public std::enable_shared_from_this<Feedback> {
   struct Away {
     Device* device = nullptr;
     Stream stream = nullptr;
-    int64_t begin = 0, count = 0;
-    DeviceMemory memory;  // null: they are at home
+    int64_t begin = 0, count = 0, turn = 0;
+    DeviceMemory memory;  // null: they are at home. The values, and behind them their ResidualBounds
+
+    ResidualBound* bounds() const;
   };
 
   void check(int64_t begin, int64_t count) const;
@@ -77,6 +90,7 @@ class Feedback : public std::enable_shared_from_this<Feedback> {
   int64_t dropped_ = 0;
   mutable Residual stages_[2];
   mutable Away away_[2];
+  mutable ResidualBound bounds_[kBounds];  // by stage, and of sums
 };
 
 }  // namespace hvd

@@ -2,8 +2,8 @@
 
 namespace hvd {
 
-#define HVD_DECLARE_LEVEL(level) \
-  namespace level {              \
+#define HVD_DECLARE_LEVEL(level)                   \
+  namespace level {                                \
   extern const ReduceKernels reduce_kernels_table; \
   }
 HVD_DECLARE_LEVEL(baseline)

@@ -16,6 +16,7 @@ namespace hvd {
 
 // Numbers as in Horovod's Python constants. Average is Sum with a divisor.
 enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kAdasum = 2, kMin = 3, kMax = 4, kProduct = 5 };
+constexpr ReduceOp kLastReduceOp = ReduceOp::kProduct;
 
 constexpr std::string_view name_of(ReduceOp op) {
   constexpr std::string_view kNames[] = {"Average", "Sum", "Adasum", "Min", "Max", "Product"};
@@ -46,8 +47,9 @@ struct ReduceKernels {
   void (*combine_two)(DType dtype, ReduceOp op, const void* a, const void* b, int64_t count, void* y);
   // y = x * prescale + residual; y may be x
   void (*compensate)(const float* x, int64_t count, float prescale, const float* residual, float* y);
-  // residual = wanted - got, and 0 where that is not finite: an Inf or NaN is seen once, and does not stay
-  void (*keep_lost)(const float* wanted, const float* got, int64_t count, float* residual);
+  // residual = wanted - got, and 0 where its magnitude's bits are above `limit`, which are those of a finite number: an Inf or
+  // NaN is seen once, and does not stay. Returns the bits of the largest magnitude of all differences.
+  uint32_t (*keep_lost)(const float* wanted, const float* got, int64_t count, uint32_t limit, float* residual);
 };
 
 const ReduceKernels& reduce_kernels(SimdLevel level);

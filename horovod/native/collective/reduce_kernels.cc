@@ -1,6 +1,5 @@
 // The loops behind reduce.h, vectorised by the compiler: compiled once per instruction set.
-#include <cmath>
-#include <limits>
+#include <cstdint>
 #include <type_traits>
 
 #include "codec/arithmetic.h"
@@ -121,8 +120,7 @@ void load(DType dtype, const void* x, int64_t count, double prescale, void* accu
 
 void combine(DType dtype, ReduceOp op, const void* x, int64_t count, double prescale, void* accumulator) {
   with_type_and_op(dtype, op, [&]<typename T, ReduceOp kOp>() {
-    combine_as<T, kOp>(static_cast<const T*>(x), count, prescale,
-                       static_cast<typename Arithmetic<T>::Sum*>(accumulator));
+    combine_as<T, kOp>(static_cast<const T*>(x), count, prescale, static_cast<typename Arithmetic<T>::Sum*>(accumulator));
   });
 }
 
@@ -144,11 +142,18 @@ void compensate(const float* x, int64_t count, float prescale, const float* __re
   for (int64_t i = 0; i < count; ++i) y[i] = x[i] * prescale + residual[i];
 }
 
-void keep_lost(const float* __restrict wanted, const float* __restrict got, int64_t count, float* __restrict residual) {
+// Magnitudes are compared as signed integers, which every instruction set does.
+uint32_t keep_lost(const float* __restrict wanted, const float* __restrict got, int64_t count, uint32_t limit,
+                   float* __restrict residual) {
+  const auto most = static_cast<int32_t>(limit);
+  int32_t largest = 0;
   for (int64_t i = 0; i < count; ++i) {
     const float lost = wanted[i] - got[i];
-    residual[i] = std::fabs(lost) <= std::numeric_limits<float>::max() ? lost : 0.0f;
+    const auto magnitude = static_cast<int32_t>(bits_of(lost) & ~kSignBit);
+    largest = magnitude > largest ? magnitude : largest;
+    residual[i] = magnitude <= most ? lost : 0.0f;
   }
+  return static_cast<uint32_t>(largest);
 }
 
 }  // namespace

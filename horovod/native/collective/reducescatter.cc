@@ -16,10 +16,9 @@ int64_t reducescatter(CollectiveContext& context, std::vector<std::unique_ptr<Bu
   const Steps steps(std::move(slices), size, false, elements);
   std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  Crossing crossing(context, steps, std::move(ranks), context.group.rank(),
-                    {.delivers_results = false});
+  Crossing crossing(context, steps, std::move(ranks), context.group.rank(), {.delivers_results = false});
   run_pipeline(steps.count(), {{0, [&](uint32_t step) { crossing.contribute(step); }},
-                             {Crossing::kLag, [&](uint32_t step) { crossing.reduce(step); }}});
+                               {Crossing::kLag, [&](uint32_t step) { crossing.reduce(step); }}});
   return steps.saturated();
 }
 

@@ -61,8 +61,13 @@ std::string milliseconds(double seconds) {
 }  // namespace
 
 std::string_view name_of(Route route) {
-  constexpr std::string_view kNames[] = {"alone",           "window gather",       "window scatter",      "exchange gather",
-                                         "exchange scatter", "hierarchical gather", "hierarchical scatter"};
+  constexpr std::string_view kNames[] = {"alone",
+                                         "window gather",
+                                         "window scatter",
+                                         "exchange gather",
+                                         "exchange scatter",
+                                         "hierarchical gather",
+                                         "hierarchical scatter"};
   return kNames[static_cast<int>(route)];
 }
 

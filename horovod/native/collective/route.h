@@ -35,14 +35,14 @@ struct RouteRules {
 
 struct RouteFacts {
   int ranks = 1;
-  int hosts = 1;                    // that these ranks are on
-  int most_on_a_host = 1;           // ranks
-  int carriers = 1;                 // ranks of each host that exchange with other hosts on a hierarchical route
-  bool shares_memory = false;       // all of them, by one window
-  bool has_host_windows = false;    // those of each host, with more than one rank on some
+  int hosts = 1;                  // that these ranks are on
+  int most_on_a_host = 1;         // ranks
+  int carriers = 1;               // ranks of each host that exchange with other hosts on a hierarchical route
+  bool shares_memory = false;     // all of them, by one window
+  bool has_host_windows = false;  // those of each host, with more than one rank on some
   bool is_encoded = false;
-  int64_t bytes = 0;                // of the tensors
-  int64_t wire_bytes = 0;           // of their messages
+  int64_t bytes = 0;       // of the tensors
+  int64_t wire_bytes = 0;  // of their messages
 };
 
 struct RouteChoice {

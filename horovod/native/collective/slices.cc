@@ -18,7 +18,7 @@ std::vector<BucketTensor> slice_of(std::span<const BucketTensor> tensors, const 
     if (tensor.destination) member.destination = static_cast<std::byte*>(tensor.destination) + begin * element;
     member.count = boundary(part + 1) - begin;
     member.offset = tensor.offset + begin;
-    if (tensor.sent_residual) member.sent_residual = tensor.sent_residual + begin;
+    member.sent = tensor.sent.from(begin);
     members.push_back(member);
   }
   return members;
@@ -27,18 +27,18 @@ std::vector<BucketTensor> slice_of(std::span<const BucketTensor> tensors, const 
 std::vector<std::unique_ptr<Bucket>> slices_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                                                int parts, int own, SimdLevel level, Tiles& tiles) {
   std::vector<BucketTensor> claimed(tensors.begin(), tensors.end());
-  auto claim = [&](BucketTensor& tensor, Stage stage) -> float* {
-    if (tensor.feedback == nullptr || reduction.codec == nullptr) return nullptr;
+  auto claim = [&](BucketTensor& tensor, Stage stage) -> ClaimedResiduals {
+    if (tensor.feedback == nullptr || reduction.codec == nullptr) return {};
     return tensor.feedback->claim(stage, tensor.offset, tensor.count);
   };
   for (BucketTensor& tensor : claimed) {
-    if (tensor.sent_residual == nullptr) tensor.sent_residual = claim(tensor, Stage::kSent);
+    if (tensor.sent.values == nullptr) tensor.sent = claim(tensor, Stage::kSent);
   }
   std::vector<std::unique_ptr<Bucket>> slices;
   for (int part = 0; part < parts; ++part) {
     std::vector<BucketTensor> members = slice_of(claimed, reduction, part, parts);
     if (part == own) {
-      for (BucketTensor& member : members) member.result_residual = claim(member, Stage::kResult);
+      for (BucketTensor& member : members) member.result = claim(member, Stage::kResult);
     }
     std::erase_if(members, [](const BucketTensor& member) { return member.count == 0; });
     slices.push_back(std::make_unique<Bucket>(std::move(members), reduction, level, tiles));

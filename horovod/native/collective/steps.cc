@@ -2,14 +2,9 @@
 
 #include <algorithm>
 
+#include "base/alignment.h"
+
 namespace hvd {
-namespace {
-
-constexpr size_t kAlign = 64;
-
-constexpr size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
-
-}  // namespace
 
 int64_t elements_of(int64_t message_bytes, const BucketReduction& reduction) {
   const int64_t run_bytes = reduction.codec ? reduction.codec->encoded_bytes(Bucket::kRun)

@@ -9,7 +9,7 @@ std::string current_gpu() {
   int index = 0;
   cudaDeviceProp properties{};
   if (cudaGetDevice(&index) != cudaSuccess) return "a GPU";
-  const std::string gpu = "GPU " + std::to_string(index);
+  std::string gpu = "GPU " + std::to_string(index);
   if (cudaGetDeviceProperties(&properties, index) != cudaSuccess) return gpu;
   return gpu + " (" + properties.name + ")";
 }
@@ -18,8 +18,8 @@ std::string current_gpu() {
 
 void throw_cuda_error(cudaError_t result, const std::string& call) {
   cudaGetLastError();  // the next call is not to be blamed for this one
-  throw InternalError(current_gpu() + ": " + call + " failed: " + cudaGetErrorString(result) + " (" +
-                      cudaGetErrorName(result) + ")");
+  throw InternalError(current_gpu() + ": " + call + " failed: " + cudaGetErrorString(result) + " (" + cudaGetErrorName(result) +
+                      ")");
 }
 
 void check(cudaError_t result, const char* call) {

@@ -39,7 +39,7 @@ EventPool::~EventPool() {
 
 cudaEvent_t EventPool::take() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!idle_.empty()) {
       cudaEvent_t event = idle_.back();
       idle_.pop_back();
@@ -52,7 +52,7 @@ cudaEvent_t EventPool::take() {
 }
 
 void EventPool::give_back(cudaEvent_t event) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   idle_.push_back(event);
 }
 
@@ -91,11 +91,13 @@ bool CudaDevice::reaches(const std::string& identity) const {
 
 Stream CudaDevice::make_stream(bool is_urgent) {
   const CurrentDevice current(index_);
-  std::lock_guard lock(streams_mutex_);
+  MutexLock lock(streams_mutex_);
   // One on which a failure has left something is of no use to anybody.
-  const auto idle = std::find_if(idle_streams_.begin(), idle_streams_.end(), [&](Stream stream) {
-    return is_urgent_[stream] == is_urgent && asked(cudaStreamQuery(native(stream))) == cudaSuccess;
-  });
+  auto idle = idle_streams_.begin();
+  while (idle != idle_streams_.end() &&
+         (is_urgent_[*idle] != is_urgent || asked(cudaStreamQuery(native(*idle))) != cudaSuccess)) {
+    ++idle;
+  }
   if (idle != idle_streams_.end()) {
     const Stream stream = *idle;
     idle_streams_.erase(idle);
@@ -111,7 +113,7 @@ Stream CudaDevice::make_stream(bool is_urgent) {
 }
 
 void CudaDevice::give_back(Stream stream) {
-  std::lock_guard lock(streams_mutex_);
+  MutexLock lock(streams_mutex_);
   idle_streams_.push_back(stream);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "cuda/check.h"
 #include "device/device.h"
 
@@ -23,8 +24,8 @@ class EventPool {
   void give_back(cudaEvent_t event);
 
  private:
-  std::mutex mutex_;
-  std::vector<cudaEvent_t> idle_;  // guarded by mutex_
+  Mutex mutex_;
+  std::vector<cudaEvent_t> idle_ GUARDED_BY(mutex_);
 };
 
 class CudaDevice final : public Device {
@@ -57,10 +58,10 @@ class CudaDevice final : public Device {
   const int index_;
   std::string identity_;
   std::string name_;
-  std::mutex streams_mutex_;
-  std::map<Stream, bool> is_urgent_;  // of every stream; guarded by streams_mutex_
-  std::vector<Stream> idle_streams_;  // that were given back; guarded by streams_mutex_
-  std::shared_ptr<EventPool> events_;  // shared with the events, which may outlive this
+  Mutex streams_mutex_;
+  std::map<Stream, bool> is_urgent_ GUARDED_BY(streams_mutex_);  // of every stream
+  std::vector<Stream> idle_streams_ GUARDED_BY(streams_mutex_);  // that were given back
+  std::shared_ptr<EventPool> events_;                            // shared with the events, which may outlive this
   std::once_flag kernels_made_;
   std::unique_ptr<DeviceKernels> kernels_;  // made when asked for, as they give the GPU a context
 };

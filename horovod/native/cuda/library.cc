@@ -1,9 +1,9 @@
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/mutex.h"
 #include "cuda/device.h"
 #include "cuda/nccl_library.h"
 #include "device/device_library.h"
@@ -13,16 +13,16 @@ namespace {
 
 class CudaLibrary final : public DeviceLibrary {
  public:
-  explicit CudaLibrary(int count) : devices_(static_cast<size_t>(count)) {}
+  explicit CudaLibrary(int count) : count_(count), devices_(static_cast<size_t>(count)) {}
 
-  int count() const override { return static_cast<int>(devices_.size()); }
+  int count() const override { return count_; }
 
   Device& at(int index) override {
     if (index < 0 || index >= count()) {
       throw InvalidArgument("there is no GPU " + std::to_string(index) + ": this process sees " + std::to_string(count()) +
                             ", counted from 0 (CUDA_VISIBLE_DEVICES says which)");
     }
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     std::unique_ptr<Device>& device = devices_[static_cast<size_t>(index)];
     if (device == nullptr) device = std::make_unique<CudaDevice>(index);
     return *device;
@@ -31,34 +31,35 @@ class CudaLibrary final : public DeviceLibrary {
   int nccl_version() override { return nccl().version(); }
   std::string why_no_nccl() override { return nccl().why_none(); }
   CommunicatorId make_communicator_id() override { return nccl().make_id(); }
-  std::unique_ptr<Communicator> make_communicator(Device& device, Stream stream, const CommunicatorId& id, int rank,
-                                                  int size, Attention attend) override {
+  std::unique_ptr<Communicator> make_communicator(Device& device, Stream stream, const CommunicatorId& id, int rank, int size,
+                                                  Attention attend) override {
     return nccl().make_communicator(device, stream, id, rank, size, std::move(attend));
   }
 
  private:
   // Opened when first asked for: a job that needs none is not kept waiting by one.
   const NcclLibrary& nccl() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (nccl_ == nullptr) nccl_ = std::make_unique<NcclLibrary>();
     return *nccl_;
   }
 
-  std::mutex mutex_;
-  std::unique_ptr<NcclLibrary> nccl_;             // guarded by mutex_
-  std::vector<std::unique_ptr<Device>> devices_;  // guarded by mutex_; its size is constant
+  const int count_;
+  Mutex mutex_;
+  std::unique_ptr<NcclLibrary> nccl_ GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Device>> devices_ GUARDED_BY(mutex_);
 };
 
 DeviceLibrary* open_library(std::string* error) {
-  static std::mutex mutex;
-  static DeviceLibrary* library = nullptr;  // never destroyed: at exit the CUDA runtime may be gone before it
-  std::lock_guard lock(mutex);
+  static Mutex mutex;
+  static DeviceLibrary* library GUARDED_BY(mutex) = nullptr;  // never destroyed: at exit the CUDA runtime may be gone before it
+  MutexLock lock(mutex);
   if (library != nullptr) return library;
   int count = 0;
   const cudaError_t result = cudaGetDeviceCount(&count);
   if (result != cudaSuccess || count == 0) {
-    *error = result == cudaSuccess ? "this process sees no GPU" : std::string(cudaGetErrorString(result)) + " (" +
-                                                                       cudaGetErrorName(result) + ")";
+    *error = result == cudaSuccess ? "this process sees no GPU"
+                                   : std::string(cudaGetErrorString(result)) + " (" + cudaGetErrorName(result) + ")";
     *error += "; check the driver with nvidia-smi, and CUDA_VISIBLE_DEVICES";
     return nullptr;
   }

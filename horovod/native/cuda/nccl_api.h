@@ -58,18 +58,18 @@ using Comm = struct ncclComm*;
 using CudaStream = struct CUstream_st*;
 
 // X(member, C function, parameters): all give a Result.
-#define HVD_FOR_EACH_NCCL_FUNCTION(X)                                                                        \
-  X(get_unique_id, ncclGetUniqueId, (UniqueId*))                                                             \
-  X(comm_init_rank_config, ncclCommInitRankConfig, (Comm*, int size, UniqueId, int rank, Config*))           \
-  X(comm_finalize, ncclCommFinalize, (Comm))                                                                 \
-  X(comm_destroy, ncclCommDestroy, (Comm))                                                                   \
-  X(comm_abort, ncclCommAbort, (Comm))                                                                       \
-  X(comm_get_async_error, ncclCommGetAsyncError, (Comm, Result*))                                            \
-  X(all_reduce, ncclAllReduce, (const void*, void*, size_t count, DataType, RedOp, Comm, CudaStream))        \
-  X(broadcast, ncclBroadcast, (const void*, void*, size_t count, DataType, int root, Comm, CudaStream))      \
-  X(send, ncclSend, (const void*, size_t count, DataType, int peer, Comm, CudaStream))                       \
-  X(recv, ncclRecv, (void*, size_t count, DataType, int peer, Comm, CudaStream))                             \
-  X(group_start, ncclGroupStart, ())                                                                         \
+#define HVD_FOR_EACH_NCCL_FUNCTION(X)                                                                   \
+  X(get_unique_id, ncclGetUniqueId, (UniqueId*))                                                        \
+  X(comm_init_rank_config, ncclCommInitRankConfig, (Comm*, int size, UniqueId, int rank, Config*))      \
+  X(comm_finalize, ncclCommFinalize, (Comm))                                                            \
+  X(comm_destroy, ncclCommDestroy, (Comm))                                                              \
+  X(comm_abort, ncclCommAbort, (Comm))                                                                  \
+  X(comm_get_async_error, ncclCommGetAsyncError, (Comm, Result*))                                       \
+  X(all_reduce, ncclAllReduce, (const void*, void*, size_t count, DataType, RedOp, Comm, CudaStream))   \
+  X(broadcast, ncclBroadcast, (const void*, void*, size_t count, DataType, int root, Comm, CudaStream)) \
+  X(send, ncclSend, (const void*, size_t count, DataType, int peer, Comm, CudaStream))                  \
+  X(recv, ncclRecv, (void*, size_t count, DataType, int peer, Comm, CudaStream))                        \
+  X(group_start, ncclGroupStart, ())                                                                    \
   X(group_end, ncclGroupEnd, ())
 
 // The functions of an opened library.

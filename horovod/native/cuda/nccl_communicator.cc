@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/mutex.h"
 #include "cuda/check.h"
 #include "cuda/nccl_library.h"
 
@@ -78,11 +78,11 @@ class NcclCommunicator final : public Communicator {
   // Waits until a call is under way, in NCCL's words no longer in progress: the first between two ranks is so only when both
   // have made it. The lock is let go of in between.
   void settle(nccl::Result result, const char* name, std::chrono::seconds patience = std::chrono::hours(24));
-  std::string words(nccl::Result result);
+  std::string words(nccl::Result result) REQUIRES(mutex_);
   nccl::Result send_and_receive(std::span<const DeviceTransfer> outgoing, std::span<const DeviceTransfer> incoming,
-                                const char** failed);
+                                const char** failed) REQUIRES(mutex_);
   void copy_to_self(std::span<const DeviceTransfer> outgoing, std::span<const DeviceTransfer> incoming);
-  bool finalize();
+  bool finalize() REQUIRES(mutex_);
 
   const nccl::Functions& nccl_;
   Device& device_;
@@ -92,9 +92,9 @@ class NcclCommunicator final : public Communicator {
   const Attention attend_;
   bool is_ready_ = false;  // set before anybody else has this
 
-  std::mutex mutex_;
-  nccl::Comm comm_ = nullptr;  // guarded by mutex_; null after abort
-  std::string failure_;        // guarded by mutex_: what abort found
+  Mutex mutex_;
+  nccl::Comm comm_ GUARDED_BY(mutex_) = nullptr;  // null after abort
+  std::string failure_ GUARDED_BY(mutex_);        // what abort found
 };
 
 constexpr int kYields = 100;  // a call is usually under way in some microseconds, and a sleep takes longer than that
@@ -113,7 +113,7 @@ void NcclCommunicator::settle(nccl::Result result, const char* name, std::chrono
   const auto deadline = std::chrono::steady_clock::now() + patience;
   for (int asked_before = 0;; ++asked_before) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (comm_ == nullptr) throw InternalError(std::string(name) + " was aborted" + (failure_.empty() ? "" : ": " + failure_));
       if (std::chrono::steady_clock::now() > deadline) {
         throw InternalError(std::string(name) + " on rank " + std::to_string(rank_) + ": not all of " + std::to_string(size_) +
@@ -143,9 +143,9 @@ void NcclCommunicator::make(const char* name, Call call) {
   nccl::Result result;
   {
     const CurrentDevice current(device_.index());
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (comm_ == nullptr) throw InternalError(std::string(name) + ": the communicator was aborted");
-    result = call();
+    result = call(comm_);
   }
   settle(result, name);
 }
@@ -158,7 +158,7 @@ void NcclCommunicator::start(const CommunicatorId& id) {
   nccl::Result result;
   {
     const CurrentDevice current(device_.index());
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     result = nccl_.comm_init_rank_config(&comm_, size_, unique, rank_, &config);
     if (comm_ == nullptr && (result == nccl::kSuccess || result == nccl::kInProgress)) result = nccl::kInternalError;
     if (comm_ == nullptr) {
@@ -173,14 +173,14 @@ void NcclCommunicator::allreduce(const void* source, void* destination, int64_t 
   const auto type = nccl_type(dtype);
   if (!type) throw InvalidArgument("NCCL cannot sum " + std::string(name_of(dtype)));
   if (count == 0) return;
-  make("ncclAllReduce", [&] {
-    return nccl_.all_reduce(source, destination, static_cast<size_t>(count), *type, nccl_op(op), comm_, stream_);
+  make("ncclAllReduce", [&](nccl::Comm comm) {
+    return nccl_.all_reduce(source, destination, static_cast<size_t>(count), *type, nccl_op(op), comm, stream_);
   });
 }
 
 void NcclCommunicator::broadcast(void* data, size_t bytes, int root) {
   if (bytes == 0) return;
-  make("ncclBroadcast", [&] { return nccl_.broadcast(data, data, bytes, nccl::kUint8, root, comm_, stream_); });
+  make("ncclBroadcast", [&](nccl::Comm comm) { return nccl_.broadcast(data, data, bytes, nccl::kUint8, root, comm, stream_); });
 }
 
 void NcclCommunicator::exchange(std::span<const DeviceTransfer> outgoing, std::span<const DeviceTransfer> incoming) {
@@ -193,7 +193,7 @@ void NcclCommunicator::exchange(std::span<const DeviceTransfer> outgoing, std::s
   nccl::Result result;
   {
     const CurrentDevice current(device_.index());
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (comm_ == nullptr) throw InternalError("ncclGroupStart: the communicator was aborted");
     result = send_and_receive(outgoing, incoming, &failed);
   }
@@ -244,7 +244,7 @@ void NcclCommunicator::copy_to_self(std::span<const DeviceTransfer> outgoing, st
 
 std::string NcclCommunicator::failure() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (comm_ == nullptr) return failure_.empty() ? "the communicator was aborted" : failure_;
     nccl::Result state = nccl::kSuccess;
     const nccl::Result asked = nccl_.comm_get_async_error(comm_, &state);
@@ -260,7 +260,7 @@ std::string NcclCommunicator::failure() {
 
 void NcclCommunicator::abort() {
   std::string found = failure();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (comm_ == nullptr) return;
   failure_ = std::move(found);
   static_cast<void>(nccl_.comm_abort(comm_));  // whatever it says, the communicator is gone
@@ -280,7 +280,7 @@ bool NcclCommunicator::finalize() {
 }
 
 NcclCommunicator::~NcclCommunicator() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (comm_ == nullptr) return;
   const bool is_done = is_ready_ && finalize();
   static_cast<void>(is_done ? nccl_.comm_destroy(comm_) : nccl_.comm_abort(comm_));
@@ -288,8 +288,8 @@ NcclCommunicator::~NcclCommunicator() {
 
 }  // namespace
 
-std::unique_ptr<Communicator> NcclLibrary::make_communicator(Device& device, Stream stream, const CommunicatorId& id,
-                                                             int rank, int size, Attention attend) const {
+std::unique_ptr<Communicator> NcclLibrary::make_communicator(Device& device, Stream stream, const CommunicatorId& id, int rank,
+                                                             int size, Attention attend) const {
   if (version_ == 0) throw InternalError(why_);
   auto communicator = std::make_unique<NcclCommunicator>(functions_, device, stream, rank, size, std::move(attend));
   communicator->start(id);

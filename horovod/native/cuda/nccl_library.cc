@@ -41,9 +41,7 @@ std::string file_of(void* function) {
   return dladdr(function, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : kFile;
 }
 
-std::string wheel_for_this_cuda() {
-  return "pip install nvidia-nccl-cu" + std::to_string(CUDART_VERSION / 1000);
-}
+std::string wheel_for_this_cuda() { return "pip install nvidia-nccl-cu" + std::to_string(CUDART_VERSION / 1000); }
 
 }  // namespace
 
@@ -93,15 +91,15 @@ void* NcclLibrary::open() {
 void NcclLibrary::read_functions(void* handle) {
   const auto find = [&](const char* name) {
     void* function = dlsym(handle, name);
-    if (function == nullptr && why_.empty()) why_ = "the NCCL in " + path_ + " lacks " + name + "; name another in HOROVOD_NCCL_LIBRARY";
+    if (function == nullptr && why_.empty())
+      why_ = "the NCCL in " + path_ + " lacks " + name + "; name another in HOROVOD_NCCL_LIBRARY";
     return function;
   };
   if (void* get_version = dlsym(handle, "ncclGetVersion")) path_ = file_of(get_version);
   functions_.get_version = reinterpret_cast<nccl::Result (*)(int*)>(find("ncclGetVersion"));
   functions_.get_error_string = reinterpret_cast<const char* (*)(nccl::Result)>(find("ncclGetErrorString"));
   functions_.get_last_error = reinterpret_cast<const char* (*)(nccl::Comm)>(find("ncclGetLastError"));
-#define HVD_FIND(member, name, parameters) \
-  functions_.member = reinterpret_cast<decltype(functions_.member)>(find(#name));
+#define HVD_FIND(member, name, parameters) functions_.member = reinterpret_cast<decltype(functions_.member)>(find(#name));
   HVD_FOR_EACH_NCCL_FUNCTION(HVD_FIND)
 #undef HVD_FIND
 }

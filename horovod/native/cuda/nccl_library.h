@@ -23,8 +23,8 @@ class NcclLibrary {
   const nccl::Functions& functions() const { return functions_; }
 
   CommunicatorId make_id() const;
-  std::unique_ptr<Communicator> make_communicator(Device& device, Stream stream, const CommunicatorId& id, int rank,
-                                                  int size, Attention attend) const;
+  std::unique_ptr<Communicator> make_communicator(Device& device, Stream stream, const CommunicatorId& id, int rank, int size,
+                                                  Attention attend) const;
 
  private:
   void* open();

@@ -10,8 +10,9 @@
 #include <span>
 
 #include "base/dtype.h"
-#include "device/stream.h"
+#include "codec/residual_bound.h"
 #include "device/device_codec.h"
+#include "device/stream.h"
 
 namespace hvd {
 
@@ -19,14 +20,17 @@ namespace hvd {
 struct DevicePiece {
   const void* source = nullptr;
   void* destination = nullptr;
-  float* residual = nullptr;    // of what is encoded, element by element; null: what is lost is lost
-  int64_t count = 0;            // elements
-  int64_t message_offset = 0;   // bytes from the address a kernel is given to the first run, which may be before it
+  float* residual = nullptr;   // of what is encoded, element by element; null: what is lost is lost
+  int64_t count = 0;           // elements
+  int64_t message_offset = 0;  // bytes from the address a kernel is given to the first run, which may be before it
   // The same of messages of elements, where reduce() has them on one side and codes on the other.
   int64_t elements_offset = 0;
-  int64_t first_run = 0;        // runs of the pieces before it
-  uint64_t key = 0;             // of random numbers
-  int64_t first_number = 0;     // of the first element
+  int64_t first_run = 0;     // runs of the pieces before it
+  uint64_t key = 0;          // of random numbers
+  int64_t first_number = 0;  // of the first element
+  // Of the residual: ResidualBounds::kSlots of them, each in another role in every turn; null: whatever is finite is kept.
+  ResidualBound* bounds = nullptr;
+  int64_t turn = 0;
 };
 
 // In the GPU's memory, or in pinned memory that it can read. Alive until the kernel is done.
@@ -38,14 +42,14 @@ struct PieceTable {
 
 // What is summed into a piece's destination, into a message, or both.
 struct DeviceReduction {
-  DType dtype = DType::kFloat32;          // of sources and destinations: float32, float16 or bfloat16
-  DeviceCodec in;                         // how the contributions are encoded; Format::kElements: as they are, in dtype
-  DeviceCodec out;                        // and how `result` is
+  DType dtype = DType::kFloat32;               // of sources and destinations: float32, float16 or bfloat16
+  DeviceCodec in;                              // how the contributions are encoded; Format::kElements: as they are, in dtype
+  DeviceCodec out;                             // and how `result` is
   std::span<const std::byte* const> messages;  // by rank, the order of summation; null stands for the pieces' sources
-  double prescale = 1.0;                  // of elements; codes are prescaled already
-  double factor = 1.0, divisor = 1.0;     // of the sum, as in Scale
+  double prescale = 1.0;                       // of elements; codes are prescaled already
+  double factor = 1.0, divisor = 1.0;          // of the sum, as in Scale
   bool to_destination = false;
-  std::byte* result = nullptr;            // with codes, residual and key are of this encoding
+  std::byte* result = nullptr;  // with codes, residual and key are of this encoding
 };
 
 class DeviceKernels {
@@ -64,7 +68,8 @@ class DeviceKernels {
   // Any dtype: message = source * prescale, and destination = message * factor / divisor, as ReduceKernels' load and store
   // do it for a running sum of the dtype itself.
   virtual void pack(Stream stream, DType dtype, PieceTable table, double prescale, std::byte* message) = 0;
-  virtual void unpack(Stream stream, DType dtype, PieceTable table, double factor, double divisor, const std::byte* message) = 0;
+  virtual void unpack(Stream stream, DType dtype, PieceTable table, double factor, double divisor,
+                      const std::byte* message) = 0;
 
   // How many finite values a codec's range cut off since the last call, of the kernels that are done.
   virtual int64_t take_saturated() = 0;

@@ -14,11 +14,11 @@ class DeviceLibrary {
  public:
   virtual ~DeviceLibrary() = default;
 
-  virtual int count() const = 0;       // GPUs this process sees
-  virtual Device& at(int index) = 0;   // made when first asked for, alive to the end. InvalidArgument if there is none
+  virtual int count() const = 0;      // GPUs this process sees
+  virtual Device& at(int index) = 0;  // made when first asked for, alive to the end. InvalidArgument if there is none
 
-  virtual int nccl_version() = 0;          // NCCL's version code, 22809 for 2.28.9; 0: none
-  virtual std::string why_no_nccl() = 0;   // a sentence, if the version is 0
+  virtual int nccl_version() = 0;         // NCCL's version code, 22809 for 2.28.9; 0: none
+  virtual std::string why_no_nccl() = 0;  // a sentence, if the version is 0
   virtual CommunicatorId make_communicator_id() = 0;
   // Collective over its ranks; waits for all of them. Throws InternalError. `attend`: while this and the communicator's calls
   // wait for peers.

@@ -1,10 +1,10 @@
 #include <dlfcn.h>
 
 #include <filesystem>
-#include <mutex>
 #include <string_view>
 
 #include "base/error.h"
+#include "base/mutex.h"
 #include "device/device_library.h"
 
 namespace hvd {
@@ -17,9 +17,9 @@ constexpr char kHowToBuild[] =
 
 // A process has one CUDA, so one library: which it is, and what it gave, is of the process and not of an engine.
 struct Opened {
-  std::mutex mutex;
-  std::string named;  // instead of the library beside this one
-  DeviceLibrary* library = nullptr;
+  Mutex mutex;
+  std::string named GUARDED_BY(mutex);  // instead of the library beside this one
+  DeviceLibrary* library GUARDED_BY(mutex) = nullptr;
 };
 
 Opened& opened() {
@@ -47,8 +47,8 @@ DeviceLibrary* open_library(const fs::path& path) {
   const auto* built_from = static_cast<const char*>(dlsym(handle, kDeviceInterface));
   if (built_from == nullptr || std::string_view(built_from) != HOROVOD_DEVICE_INTERFACE) {
     throw InvalidArgument(path.string() + " is of another build than the rest of horovod (interface " +
-                          (built_from == nullptr ? "unknown" : built_from) + ", not " + HOROVOD_DEVICE_INTERFACE +
-                          "); " + kHowToBuild);
+                          (built_from == nullptr ? "unknown" : built_from) + ", not " + HOROVOD_DEVICE_INTERFACE + "); " +
+                          kHowToBuild);
   }
   const auto open = reinterpret_cast<OpenDeviceLibrary>(dlsym(handle, kOpenDeviceLibrary));
   if (open == nullptr) throw InvalidArgument(path.string() + " is damaged: it lacks " + kOpenDeviceLibrary);
@@ -61,23 +61,26 @@ DeviceLibrary* open_library(const fs::path& path) {
 }  // namespace
 
 bool device_library_is_installed() {
-  std::lock_guard lock(opened().mutex);
+  Opened& state = opened();
+  MutexLock lock(state.mutex);
   std::error_code ignored;
-  return fs::exists(library_path(opened().named), ignored);
+  return fs::exists(library_path(state.named), ignored);
 }
 
 DeviceLibrary& device_library() {
-  std::lock_guard lock(opened().mutex);
-  if (opened().library == nullptr) opened().library = open_library(library_path(opened().named));
-  return *opened().library;
+  Opened& state = opened();
+  MutexLock lock(state.mutex);
+  if (state.library == nullptr) state.library = open_library(library_path(state.named));
+  return *state.library;
 }
 
 void use_device_library(const std::string& path) {
-  std::lock_guard lock(opened().mutex);
-  if (opened().library != nullptr && opened().named != path) {
+  Opened& state = opened();
+  MutexLock lock(state.mutex);
+  if (state.library != nullptr && state.named != path) {
     throw InvalidArgument("another CUDA library is in use already; name " + path + " before the first tensor of a GPU");
   }
-  opened().named = path;
+  state.named = path;
 }
 
 }  // namespace hvd

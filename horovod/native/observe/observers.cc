@@ -8,22 +8,25 @@ namespace {
 constexpr char kDynamic[] = "DYNAMIC";
 constexpr std::chrono::milliseconds kBetweenInspections{500};
 
-std::unique_ptr<Timeline> make_timeline(const Settings& settings, int rank) {
+std::unique_ptr<Timeline> make_timeline(const Settings& settings, int rank, const Log& log) {
   if (rank != 0 || settings.timeline.empty()) return nullptr;
-  auto timeline = std::make_unique<Timeline>();
+  auto timeline = std::make_unique<Timeline>(log);
   if (settings.timeline != kDynamic) timeline->start(settings.timeline, settings.timeline_mark_cycles);
   return timeline;
 }
 
-StallInspector make_stall_inspector(const Settings& settings, const Log& log) {
+StallLimits stall_limits_of(const Settings& settings, const Log& log) {
   const double warn = settings.stall_check_time_seconds;
   double end = settings.stall_shutdown_time_seconds;
   if (end > 0 && end < warn) {
-    HVD_LOG(log, kWarning, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=" << end << " is ignored: it is shorter than "
-                               "HOROVOD_STALL_CHECK_TIME_SECONDS=" << warn);
+    HVD_LOG(log, kWarning,
+            "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=" << end
+                                                   << " is ignored: it is shorter than "
+                                                      "HOROVOD_STALL_CHECK_TIME_SECONDS="
+                                                   << warn);
     end = 0;
   }
-  return {StallInspector::Seconds(warn), StallInspector::Seconds(end)};
+  return {!settings.stall_check_disable, StallLimits::Seconds(warn), StallLimits::Seconds(end)};
 }
 
 }  // namespace
@@ -31,9 +34,10 @@ StallInspector make_stall_inspector(const Settings& settings, const Log& log) {
 Observers::Observers(const Settings& settings, int rank, const Log& log)
     : log_(log),
       may_have_timeline_(!settings.timeline.empty()),
-      inspects_(rank == 0 && !settings.stall_check_disable),
-      timeline_(make_timeline(settings, rank)),
-      stall_inspector_(make_stall_inspector(settings, log)) {}
+      stall_limits_(stall_limits_of(settings, log)),
+      inspects_(rank == 0 && stall_limits_.is_on),
+      timeline_(make_timeline(settings, rank, log)),
+      stall_inspector_(stall_limits_) {}
 
 std::vector<Listener*> Observers::listeners() const {
   return timeline_ ? std::vector<Listener*>{timeline_.get()} : std::vector<Listener*>{};
@@ -63,8 +67,7 @@ bool Observers::is_inspection_due(std::chrono::steady_clock::time_point now) {
   return true;
 }
 
-std::string Observers::inspect(std::chrono::steady_clock::time_point now,
-                               std::span<const StalledOperation> incomplete) {
+std::string Observers::inspect(std::chrono::steady_clock::time_point now, std::span<const StalledOperation> incomplete) {
   const StallReport report = stall_inspector_.inspect(now, incomplete);
   if (!report.warning.empty()) HVD_LOG(log_, kWarning, report.warning);
   return report.must_shut_down ? report.warning : "";

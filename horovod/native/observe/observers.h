@@ -18,6 +18,7 @@ class Observers {
  public:
   Observers(const Settings& settings, int rank, const Log& log);
 
+  const StallLimits& stall_limits() const { return stall_limits_; }
   std::vector<Listener*> listeners() const;
   void on_idle();
 
@@ -34,6 +35,7 @@ class Observers {
   // Constant after construction.
   const Log& log_;
   const bool may_have_timeline_;
+  const StallLimits stall_limits_;
   const bool inspects_;
   std::unique_ptr<Timeline> timeline_;  // on rank 0, if HOROVOD_TIMELINE is set
 

@@ -10,9 +10,7 @@ namespace {
 
 constexpr size_t kNamesShown = 6;
 
-std::string seconds_text(StallInspector::Seconds seconds) {
-  return std::to_string(std::llround(seconds.count())) + " s";
-}
+std::string seconds_text(StallInspector::Seconds seconds) { return std::to_string(std::llround(seconds.count())) + " s"; }
 
 std::string names_text(std::vector<std::string> names) {
   std::sort(names.begin(), names.end());
@@ -23,8 +21,7 @@ std::string names_text(std::vector<std::string> names) {
 
 }  // namespace
 
-StallReport StallInspector::inspect(std::chrono::steady_clock::time_point now,
-                                    std::span<const StalledOperation> incomplete) {
+StallReport StallInspector::inspect(std::chrono::steady_clock::time_point now, std::span<const StalledOperation> incomplete) {
   std::map<int, std::vector<std::string>> names_by_rank;
   std::set<int> fatal;
   Seconds longest{0};
@@ -49,8 +46,9 @@ StallReport StallInspector::inspect(std::chrono::steady_clock::time_point now,
     report.warning += "\n" + std::to_string(rank) + (fatal.count(rank) ? "!" : "") + ": [" + names_text(names) + "]";
   }
   if (!fatal.empty()) {
-    report.warning += "\nThe job ends, as HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=" +
-                      std::to_string(std::llround(shut_down_after_.count())) + " asks (ranks with !).";
+    report.warning +=
+        "\nThe job ends, as HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=" + std::to_string(std::llround(shut_down_after_.count())) +
+        " asks (ranks with !).";
   }
   return report;
 }

@@ -16,17 +16,22 @@ struct StalledOperation {
 };
 
 struct StallReport {
-  std::string warning;      // to be logged; empty if there is nothing (new) to say
+  std::string warning;  // to be logged; empty if there is nothing (new) to say
   bool must_shut_down = false;
+};
+
+// How long ranks wait for others before they say so, and before they end the job.
+struct StallLimits {
+  using Seconds = std::chrono::duration<double>;
+  bool is_on = true;
+  Seconds warn_after{60}, end_after{0};  // end: 0 = never; otherwise it is not shorter than the warning's
 };
 
 class StallInspector {
  public:
-  using Seconds = std::chrono::duration<double>;
+  using Seconds = StallLimits::Seconds;
 
-  // `shut_down_after` 0: never. Otherwise it is not shorter than `warn_after`.
-  StallInspector(Seconds warn_after, Seconds shut_down_after)
-      : warn_after_(warn_after), shut_down_after_(shut_down_after) {}
+  explicit StallInspector(const StallLimits& limits) : warn_after_(limits.warn_after), shut_down_after_(limits.end_after) {}
 
   StallReport inspect(std::chrono::steady_clock::time_point now, std::span<const StalledOperation> incomplete);
 

@@ -1,7 +1,12 @@
 #include "observe/timeline.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 
@@ -29,26 +34,42 @@ std::string arguments(const ObservedOperation& operation, const std::string& rou
   return "{\"dtype\": " + quoted(operation.dtype) + ", \"shape\": " + quoted(operation.shape) + way + "}";
 }
 
+constexpr std::string_view kClosing = "\n]\n";
+
+// All of it; false, with the reason in errno, if that cannot be.
+bool write_at(int file, std::string_view text, int64_t offset) {
+  while (!text.empty()) {
+    const ssize_t written = pwrite(file, text.data(), text.size(), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    text.remove_prefix(static_cast<size_t>(written));
+    offset += written;
+  }
+  return true;
+}
+
 }  // namespace
 
 Timeline::~Timeline() { stop(); }
 
 void Timeline::start(const std::string& path, bool mark_cycles) {
-  std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "w"));
-  if (!file) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file < 0) {
     throw InvalidArgument("cannot write the timeline to '" + path + "': " + std::strerror(errno) +
                           "; give HOROVOD_TIMELINE (--timeline-filename) or start_timeline() a file in a folder that exists");
   }
   MutexLock lock(mutex_);
-  write();
-  file_ = std::move(file);
+  close();
+  file_ = file;
+  path_ = path;
   mark_cycles_ = mark_cycles;
   start_ = last_write_ = Clock::now();
   processes_.clear();
   with_gpu_.clear();
   negotiating_.clear();
   active_.clear();
-  std::fputs("[\n]\n", file_.get());
+  end_ = 0;
+  if (!append("[")) return;
   const auto epoch = std::chrono::system_clock::now().time_since_epoch();
   const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(epoch).count();
   event(0, 'M', "process_name",
@@ -58,14 +79,29 @@ void Timeline::start(const std::string& path, bool mark_cycles) {
 
 void Timeline::stop() {
   MutexLock lock(mutex_);
-  if (!file_) return;
+  close();
+}
+
+void Timeline::close() {
   write();
-  file_.reset();
+  if (file_ >= 0 && ::close(std::exchange(file_, -1)) != 0) fail(errno);  // a network file system may have put it off
+  if (!incomplete_.empty()) HVD_LOG(log_, kWarning, incomplete_);
+  incomplete_.clear();
+}
+
+// Whoever reads the file finds what fitted in, and a closing bracket.
+void Timeline::fail(int error) {
+  incomplete_ = "the timeline '" + path_ + "' is incomplete: " + std::strerror(error);
+  HVD_LOG(log_, kError, incomplete_ << ". No more is written; operations go on without it. Make room, and start anew");
+  gathered_.clear();
+  if (file_ < 0) return;
+  if (ftruncate(file_, end_) == 0) write_at(file_, kClosing, end_);
+  ::close(std::exchange(file_, -1));
 }
 
 bool Timeline::is_listening() const {
   MutexLock lock(mutex_);
-  return file_ != nullptr;
+  return file_ >= 0;
 }
 
 int64_t Timeline::micros_until(Clock::time_point time) const {
@@ -73,30 +109,36 @@ int64_t Timeline::micros_until(Clock::time_point time) const {
 }
 
 void Timeline::event(int process, char phase, std::string_view name, const std::string& rest, int thread) {
-  if (!file_) return;
+  if (file_ < 0) return;
   const int64_t micros = micros_until(Clock::now());
-  gathered_ += std::string("{\"ph\": \"") + phase + "\", \"name\": " + quoted(name) + ", \"pid\": " +
-               std::to_string(process) + ", \"tid\": " + std::to_string(thread) + ", \"ts\": " + std::to_string(micros) + rest + "},\n";
+  gathered_ += std::string("{\"ph\": \"") + phase + "\", \"name\": " + quoted(name) + ", \"pid\": " + std::to_string(process) +
+               ", \"tid\": " + std::to_string(thread) + ", \"ts\": " + std::to_string(micros) + rest + "},\n";
 }
 
 void Timeline::gpu_event(int process, std::string_view name, Clock::time_point begin, Clock::time_point end,
                          const std::string& rest) {
   const int64_t micros = micros_until(begin);
   gathered_ += "{\"ph\": \"X\", \"name\": " + quoted(name) + ", \"pid\": " + std::to_string(process) +
-               ", \"tid\": 1, \"ts\": " + std::to_string(micros) +
-               ", \"dur\": " + std::to_string(micros_until(end) - micros) + rest + "},\n";
+               ", \"tid\": 1, \"ts\": " + std::to_string(micros) + ", \"dur\": " + std::to_string(micros_until(end) - micros) +
+               rest + "},\n";
 }
 
-// Over the closing bracket.
+// Over the closing bracket. False if it failed, which then has been said.
+bool Timeline::append(std::string text) {
+  const auto bytes = static_cast<int64_t>(text.size());
+  if (!write_at(file_, text.append(kClosing), end_)) {
+    fail(errno);
+    return false;
+  }
+  end_ += bytes;
+  return true;
+}
+
 void Timeline::write() {
   last_write_ = Clock::now();
-  if (!file_ || gathered_.empty()) return;
-  const bool is_first = std::ftell(file_.get()) <= 4;
+  if (file_ < 0 || gathered_.empty()) return;
   gathered_.resize(gathered_.size() - 2);  // the last comma
-  std::fseek(file_.get(), is_first ? -2 : -3, SEEK_END);
-  std::fprintf(file_.get(), "%s%s\n]\n", is_first ? "" : ",\n", gathered_.c_str());
-  std::fflush(file_.get());
-  gathered_.clear();
+  append((end_ == 1 ? "\n" : ",\n") + std::exchange(gathered_, {}));
 }
 
 void Timeline::write_if_due() {
@@ -112,7 +154,7 @@ int Timeline::process_of(const std::string& name) {
 
 void Timeline::on_rank_ready(const std::string& name, std::string_view operation, int rank) {
   MutexLock lock(mutex_);
-  if (!file_) return;
+  if (file_ < 0) return;
   const int process = process_of(name);
   if (negotiating_.insert(name).second) event(process, 'B', "NEGOTIATE_" + std::string(operation), "");
   event(process, 'X', std::to_string(rank), ", \"dur\": 0");
@@ -121,26 +163,26 @@ void Timeline::on_rank_ready(const std::string& name, std::string_view operation
 
 void Timeline::on_agreed(const std::string& name, std::string_view operation) {
   MutexLock lock(mutex_);
-  if (!file_ || negotiating_.erase(name) == 0) return;
+  if (file_ < 0 || negotiating_.erase(name) == 0) return;
   event(process_of(name), 'E', "NEGOTIATE_" + std::string(operation), "");
 }
 
 void Timeline::on_refused(const std::string& name) {
   MutexLock lock(mutex_);
-  if (!file_) return;
+  if (file_ < 0) return;
   event(process_of(name), 'B', "ERROR", "");
   event(process_of(name), 'E', "ERROR", "");
 }
 
 void Timeline::on_start(std::span<const ObservedOperation> operations) {
   MutexLock lock(mutex_);
-  if (!file_) return;
+  if (file_ < 0) return;
   for (const ObservedOperation& o : operations) event(process_of(o.name), 'B', o.operation, "");
 }
 
 void Timeline::on_activity(std::span<const ObservedOperation> operations, std::string_view activity) {
   MutexLock lock(mutex_);
-  if (!file_) return;
+  if (file_ < 0) return;
   for (const ObservedOperation& o : operations) {
     const int process = process_of(o.name);
     if (!active_.insert(o.name).second) event(process, 'E', "", "");
@@ -156,7 +198,7 @@ void Timeline::on_route(std::string_view route, const std::string& reason) {
 
 void Timeline::on_finish(std::span<const ObservedOperation> operations) {
   MutexLock lock(mutex_);
-  if (!file_) return;
+  if (file_ < 0) return;
   for (const ObservedOperation& o : operations) {
     const int process = process_of(o.name);
     if (active_.erase(o.name) != 0) event(process, 'E', "", "");
@@ -170,7 +212,7 @@ void Timeline::on_finish(std::span<const ObservedOperation> operations) {
 // Complete events: of one name, the next operation begins to be negotiated while the GPU is still busy with the last.
 void Timeline::on_gpu_work(std::span<const ObservedOperation> operations, const GpuWork& work) {
   MutexLock lock(mutex_);
-  if (!file_ || work.begin < start_) return;  // of before this file
+  if (file_ < 0 || work.begin < start_) return;  // of before this file
   for (const ObservedOperation& o : operations) {
     const int process = process_of(o.name);
     if (with_gpu_.insert(process).second) event(process, 'M', "thread_name", ", \"args\": {\"name\": \"GPU\"}", 1);

@@ -1,6 +1,7 @@
 // A Chrome trace of every operation: open it in Perfetto or chrome://tracing.
 //
-//   file  := "[" event ("," event)* "]"     valid JSON after every write: the closing bracket is overwritten by the next
+//   file  := "[" event ("," event)* "]"     valid JSON after every write: the closing bracket is overwritten by the next,
+//                                           and written again where one fails
 //   event := process_name or thread_name metadata | B | E | X | i
 //
 // One trace "process" for each tensor name, in it thread 0 for what the engine does and thread 1 for what a GPU has done;
@@ -9,12 +10,11 @@
 #pragma once
 
 #include <chrono>
-#include <cstdio>
-#include <memory>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/log.h"
 #include "base/mutex.h"
 #include "observe/listener.h"
 
@@ -22,12 +22,13 @@ namespace hvd {
 
 class Timeline final : public Listener {
  public:
-  Timeline() = default;
+  explicit Timeline(const Log& log) : log_(log) {}
   ~Timeline() override;
 
   // Any thread. Begins a new file, and ends the one being written; throws InvalidArgument when it cannot be written.
   void start(const std::string& path, bool mark_cycles) EXCLUDES(mutex_);
-  // Ends the file. Harmless when there is none.
+  // Ends the file, and says so if it is incomplete. Harmless when there is none. A file that cannot be written any further,
+  // as on a full disk, is ended at once, with an error in the log: operations go on.
   void stop() EXCLUDES(mutex_);
 
   bool is_listening() const override EXCLUDES(mutex_);
@@ -46,19 +47,21 @@ class Timeline final : public Listener {
   using Clock = std::chrono::steady_clock;
 
   int process_of(const std::string& name) REQUIRES(mutex_);
-  void event(int process, char phase, std::string_view name, const std::string& rest, int thread = 0)
+  void event(int process, char phase, std::string_view name, const std::string& rest, int thread = 0) REQUIRES(mutex_);
+  void gpu_event(int process, std::string_view name, Clock::time_point begin, Clock::time_point end, const std::string& rest)
       REQUIRES(mutex_);
-  void gpu_event(int process, std::string_view name, Clock::time_point begin, Clock::time_point end,
-                 const std::string& rest) REQUIRES(mutex_);
   int64_t micros_until(Clock::time_point time) const REQUIRES(mutex_);
   void write() REQUIRES(mutex_);
+  bool append(std::string text) REQUIRES(mutex_);
+  void fail(int error) REQUIRES(mutex_);
+  void close() REQUIRES(mutex_);
   void write_if_due() REQUIRES(mutex_);
 
-  struct CloseFile {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
+  const Log& log_;
   mutable Mutex mutex_;
-  std::unique_ptr<std::FILE, CloseFile> file_ GUARDED_BY(mutex_);  // null: nobody wants a timeline now
+  int file_ GUARDED_BY(mutex_) = -1;    // descriptor; -1: nobody wants a timeline now
+  int64_t end_ GUARDED_BY(mutex_) = 0;  // where the closing bracket, in a line of its own, begins
+  std::string path_ GUARDED_BY(mutex_), incomplete_ GUARDED_BY(mutex_);  // why it is; empty if it is not
   bool mark_cycles_ GUARDED_BY(mutex_) = false;
   Clock::time_point start_ GUARDED_BY(mutex_);
   Clock::time_point last_write_ GUARDED_BY(mutex_);

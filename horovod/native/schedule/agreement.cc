@@ -4,6 +4,8 @@
 #include <functional>
 #include <utility>
 
+#include "base/by_rank.h"
+
 namespace hvd {
 namespace {
 
@@ -20,24 +22,14 @@ std::string shapes_text(const Request& request) {
   return text;
 }
 
-// "rank 0: (3,); ranks 1, 2: (4,)"
-std::string by_rank(std::span<const RankRequest> requests,
-                    const std::function<std::string(const Request&)>& property) {
-  std::vector<std::pair<std::string, std::vector<int>>> groups;
+std::string by_rank(std::span<const RankRequest> requests, const std::function<std::string(const Request&)>& property) {
+  std::vector<int> ranks;
+  std::vector<std::string> values;
   for (const RankRequest& one : requests) {
-    const std::string value = property(*one.request);
-    size_t g = 0;
-    while (g < groups.size() && groups[g].first != value) ++g;
-    if (g == groups.size()) groups.push_back({value, {}});
-    groups[g].second.push_back(one.rank);
+    ranks.push_back(one.rank);
+    values.push_back(property(*one.request));
   }
-  std::string text;
-  for (const auto& [value, ranks] : groups) {
-    text += (text.empty() ? "" : "; ") + std::string(ranks.size() == 1 ? "rank " : "ranks ");
-    for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-    text += ": " + value;
-  }
-  return text;
+  return hvd::by_rank(ranks, values);
 }
 
 std::string numbers(const std::vector<int64_t>& values) {
@@ -78,13 +70,9 @@ constexpr char kSameCode[] = "Every rank must make the same call under one name"
 
 constexpr char kOnlyFirst[] = "Only the first dimension may differ";
 
-bool reduces(Operation operation) {
-  return operation == Operation::kAllreduce || operation == Operation::kReducescatter;
-}
+bool reduces(Operation operation) { return operation == Operation::kAllreduce || operation == Operation::kReducescatter; }
 
-bool may_differ_in_rows(Operation operation) {
-  return operation == Operation::kAllgather || operation == Operation::kAlltoall;
-}
+bool may_differ_in_rows(Operation operation) { return operation == Operation::kAllgather || operation == Operation::kAlltoall; }
 
 void add_reduction(std::vector<Property>* all) {
   all->push_back({"reduce op", [](const Request& r) { return std::string(name_of(r.op)); }, kSameCode});
@@ -145,8 +133,8 @@ std::string disagreement(std::span<const RankRequest> requests) {
       bool same = true;
       for (const RankRequest& one : requests) same &= property.text(*one.request) == property.text(first);
       if (same) continue;
-      return "ranks disagree on the " + std::string(property.noun) + " of '" + first.name + "': " +
-             by_rank(requests, property.text) + ". " + property.remedy + ". The job can go on";
+      return "ranks disagree on the " + std::string(property.noun) + " of '" + first.name +
+             "': " + by_rank(requests, property.text) + ". " + property.remedy + ". The job can go on";
     }
   }
   return impossibility(first);

@@ -28,7 +28,7 @@ std::vector<std::pair<BucketTensor, size_t>> bucket_tensors_of(const Submission&
   for (size_t t = 0; t < submission.tensors.size(); ++t) {
     const TensorRef& tensor = submission.tensors[t];
     if (tensor.dtype != dtype) continue;
-    BucketTensor member{.source = tensor.source, .destination = tensor.destination};
+    BucketTensor member{.source = tensor.source, .destination = tensor.destination, .witness = tensor.witness};
     member.count = element_count(tensor.shape);
     member.feedback = tensor.feedback.get();
     if (draws) {

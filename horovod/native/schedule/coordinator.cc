@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+#include "collective/neutral.h"
+
 namespace hvd {
 namespace {
 
@@ -26,6 +29,11 @@ Coordinator::Coordinator(std::vector<int> ranks, std::string label, int64_t cach
       owed_(ranks_.size(), 0),
       has_joined_(ranks_.size(), false) {}
 
+void Coordinator::refuse(size_t position, const std::string& what) const {
+  throw InternalError("rank " + std::to_string(ranks_[position]) + " " + what +
+                      ": the ranks run different builds, or its message was damaged on its way");
+}
+
 std::vector<uint32_t> Coordinator::hear(size_t position, const Announcement& announcement, TimePoint now) {
   std::vector<uint32_t> unknown;
   for (const uint32_t id : announcement.ids) {
@@ -37,6 +45,7 @@ std::vector<uint32_t> Coordinator::hear(size_t position, const Announcement& ann
   }
   owed_[position] += static_cast<uint32_t>(unknown.size());
   for (const Request& request : announcement.requests) hear_request(position, request, 0, now);
+  if (announcement.answers > owed_[position]) refuse(position, "answered what it was not asked");
   if (announcement.answers != 0) {
     owed_[position] -= announcement.answers;
     complete_without_absent();
@@ -54,6 +63,7 @@ void Coordinator::hear_request(size_t position, const Request& request, uint32_t
     pending.since = now;
     pending.is_join = request.operation == Operation::kJoin;
   }
+  if (pending.requests[position]) refuse(position, "asked twice for '" + request.name + "'");
   const bool was_complete = is_complete(pending);
   for (Listener* listener : listeners_) {
     listener->on_rank_ready(label_ + request.name, name_of(request.operation), ranks_[position]);
@@ -100,14 +110,24 @@ bool Coordinator::is_complete(const Pending& pending) const {
 
 std::string Coordinator::refusal(const std::vector<RankRequest>& requests) const {
   const Request& first = *requests.front().request;
-  if (requests.size() == ranks_.size() || first.operation == Operation::kAllreduce) return disagreement(requests);
+  const bool is_allreduce = first.operation == Operation::kAllreduce;
+  if (requests.size() == ranks_.size() || is_allreduce) {
+    std::string error = disagreement(requests);
+    if (!error.empty() || requests.size() == ranks_.size() || has_neutral_element(first.op, first.prescale)) return error;
+  }
   std::string who;
   for (size_t position = 0; position < ranks_.size(); ++position) {
     if (has_joined_[position]) who += (who.empty() ? "" : ", ") + std::to_string(ranks_[position]);
   }
-  who = joined_count_ == 1 ? "rank " + who + " has called join(), and takes"
-                           : "ranks " + who + " have called join(), and take";
-  return "'" + first.name + "' (" + std::string(name_of(first.operation)) + ") cannot be carried out: " + who +
+  who = joined_count_ == 1 ? "rank " + who + " has called join(), and" : "ranks " + who + " have called join(), and";
+  const std::string takes = joined_count_ == 1 ? " takes" : " take";
+  const std::string what = "'" + first.name + "' (" + std::string(name_of(first.operation)) + ") cannot be carried out: " + who;
+  if (is_allreduce) {
+    return what + takes +
+           " part with a factor of 1, which prescale_factor would change. Scale the tensors of a Product "
+           "before the allreduce, or its result. The job can go on";
+  }
+  return what + takes +
          " part in allreduce only until all ranks have. Let every rank do the same number "
          "of other operations before join(). The job can go on";
 }
@@ -175,6 +195,16 @@ std::vector<Verdict> Coordinator::decide() {
     somebody_left_ = false;
   }
   return verdicts;
+}
+
+std::vector<int> Coordinator::missing(size_t position, const std::string& name) const {
+  std::vector<int> ranks;
+  const auto found = pending_.find(name);
+  if (found == pending_.end() || !found->second.requests[position]) return ranks;
+  for (size_t other = 0; other < ranks_.size(); ++other) {
+    if (is_missing(found->second, other)) ranks.push_back(ranks_[other]);
+  }
+  return ranks;
 }
 
 std::vector<StalledOperation> Coordinator::incomplete(TimePoint now) const {

@@ -30,6 +30,8 @@ class Coordinator {
   std::vector<uint32_t> hear(size_t position, const Announcement& announcement, TimePoint now);
   // Verdicts on all that has become ready since, in the order in which every rank must carry them out.
   std::vector<Verdict> decide();
+  // The ranks that have not asked for an operation that the rank at `position` has; none if it has not, or all have.
+  std::vector<int> missing(size_t position, const std::string& name) const;
   // What some ranks have asked for and others have not.
   std::vector<StalledOperation> incomplete(TimePoint now) const;
 
@@ -46,13 +48,13 @@ class Coordinator {
     Request request;
   };
 
+  [[noreturn]] void refuse(size_t position, const std::string& what) const;
   void hear_request(size_t position, const Request& request, uint32_t id, TimePoint now);
   void hear_join(size_t position);
   void complete_without_absent();
   bool is_missing(const Pending& pending, size_t position) const;
   bool is_complete(const Pending& pending) const;
-  std::optional<Verdict> refuse_or_accept(const std::string& name, std::vector<Ready>* ready,
-                                          std::vector<uint32_t>* forgotten);
+  std::optional<Verdict> refuse_or_accept(const std::string& name, std::vector<Ready>* ready, std::vector<uint32_t>* forgotten);
   std::string refusal(const std::vector<RankRequest>& requests) const;
 
   // Constant after construction.

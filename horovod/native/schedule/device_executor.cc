@@ -71,15 +71,19 @@ DeviceMemory DeviceExecutor::allocate(size_t bytes) {
   return bench_.surroundings.in_flight.lent()->take(collectives_->device(), bytes);
 }
 
-// The zeros with which a rank that has joined takes part.
+// What a rank that has joined takes part with.
 void DeviceExecutor::furnish(Submission& stand_in, DeviceWork& work) {
   size_t bytes = 0;
   for (size_t t = 0; t < stand_in.tensors.size(); ++t) bytes += padded(static_cast<size_t>(stand_in.request.bytes_of(t)));
   if (bytes == 0) return;
-  const DeviceMemory zeros = allocate(bytes);
-  collectives_->device().fill(collectives_->stream(), zeros.get(), 0, bytes);
-  place(&stand_in, zeros.get());
-  work.memory.push_back(zeros);
+  const DeviceMemory memory = allocate(bytes);
+  place(&stand_in, memory.get());
+  Device& device = collectives_->device();
+  const Stream stream = collectives_->stream();
+  fill_stand_in(
+      stand_in, [&](std::byte* to, int byte, size_t length) { device.fill(stream, to, byte, length); },
+      [&](std::byte* to, const std::byte* from, size_t length) { device.copy(stream, to, from, length); });
+  work.memory.push_back(memory);
 }
 
 // On NCCL's routes the host does nothing but enqueue. On its own it works on the tensors, phase by phase.
@@ -103,8 +107,8 @@ void DeviceExecutor::allreduce(std::span<const Agreed> together, DType dtype) {
   if (!choice.is_encoded) reduction.codec = nullptr;
   HVD_LOG(bench_.surroundings.log, kDebug,
           "allreduce of " << tensors.size() << " tensors on GPU " << collectives_->device().index() << ", codec "
-                          << (reduction.codec ? reduction.codec->name() : "none") << ", route " << name_of(choice.route)
-                          << " (" << choice.why << ")");
+                          << (reduction.codec ? reduction.codec->name() : "none") << ", route " << name_of(choice.route) << " ("
+                          << choice.why << ")");
   route_ = name_of(choice.route);
   reason_ = choice.why;
   collectives_->allreduce(tensors, reduction, choice);

@@ -30,14 +30,17 @@ Engine::Engine(Transport& transport, const Settings& settings, Drive drive)
       coordinates_(transport.rank() == 0),
       core_(core_for(settings.thread_affinity, transport.topology().local_rank)),
       observers_(settings, transport.rank(), log_),
-      gpu_(transport.rank(), transport.topology().local_rank, [this] {
-        transport_.attend();
-        if (const std::string failure = in_flight_.failure(); !failure.empty()) throw InternalError(failure);
-      }),
+      gpu_(transport.rank(), transport.topology().local_rank,
+           [this] {
+             transport_.attend();
+             if (const std::string failure = in_flight_.failure(); !failure.empty()) throw InternalError(failure);
+           }),
       in_flight_(transport.rank()),
       sets_({transport_, settings_, log_, observers_.listeners(), resolve_simd_level(settings.simd), gpu_, in_flight_}),
+      vigil_(transport, sets_, in_flight_, observers_.stall_limits(), log_),
       gathered_(settings_) {
   HVD_LOG(log_, kInfo, "rank " << transport.rank() << " of " << transport.size() << " over " << transport.name());
+  transport_.inspect_while_waiting([this] { vigil_.look_inside(now()); });
   if (drive_ == Drive::kThread) thread_ = std::thread(&Engine::run, this);
 }
 
@@ -80,10 +83,26 @@ int64_t Engine::submit(int process_set, Submission submission) {
 }
 
 std::optional<Result> Engine::wait(int64_t handle, microseconds timeout) {
-  if (handles_.has_result(handle)) return handles_.wait(handle, timeout);
+  if (!handles_.has_result(handle)) hurry();
+  return handles_.wait(handle, timeout);
+}
+
+HandleTable::Seen Engine::wait_for_result(int64_t handle, microseconds timeout) {
+  if (!handles_.has_result(handle)) hurry();
+  return handles_.wait_for_result(handle, timeout);
+}
+
+void Engine::hurry() {
   caller_is_blocked_ = true;
   if (!somebody_waits_.exchange(true)) transport_.wake();
-  return handles_.wait(handle, timeout);
+}
+
+void Engine::note_blocked(int64_t handle, bool may_yield) {
+  {
+    MutexLock lock(mutex_);
+    blocked_[handle] = may_yield;
+  }
+  transport_.wake();
 }
 
 void Engine::shutdown() {
@@ -139,7 +158,7 @@ void Engine::give_up(const std::string& reason) {
   HVD_LOG(log_, kError, reason);
   has_failed_ = true;
   try {
-    transport_.abandon();
+    transport_.abandon(vigil_.lost());
   } catch (const std::exception& error) {
     HVD_LOG(log_, kError, "the other ranks could not be told: " << error.what());
   }
@@ -158,10 +177,12 @@ bool Engine::round() {
   if (const std::string failure = in_flight_.look(); !failure.empty()) throw InternalError(failure);
   progressed |= obey_orders();
   // Only with nothing left to obey is this rank's cache what the coordinator takes it for.
-  if (orders_.empty() && !is_stopped_) progressed |= announce();
-  if (!coordinates_ || is_stopped_) return progressed;
-  progressed |= issue();
-  progressed |= obey_orders();
+  if (orders_.empty() && !is_stopped_) progressed |= announce() || report_blocked();
+  if (coordinates_ && !is_stopped_) {
+    progressed |= issue();
+    release_deadlocked();
+    progressed |= obey_orders();
+  }
   inspect_stalls();
   return progressed;
 }
@@ -187,10 +208,10 @@ void Engine::sleep() {
 
 void Engine::hear(const Message& message) {
   if (!coordinates_) {
-    for (Verdict& verdict : read_verdicts(message.bytes)) orders_.push_back(std::move(verdict));
+    for (Verdict& verdict : read_verdicts(message.bytes, message.from)) orders_.push_back(std::move(verdict));
     return;
   }
-  for (const Announcement& announcement : read_announcements(message.bytes)) hear(message.from, announcement);
+  for (const Announcement& announcement : read_announcements(message.bytes, message.from)) hear(message.from, announcement);
 }
 
 void Engine::hear(int from, const Announcement& announcement) {
@@ -198,6 +219,10 @@ void Engine::hear(int from, const Announcement& announcement) {
   // Null: removed meanwhile, as the rank will find out by itself; or, where others are ahead of this rank, not yet added.
   if (set == nullptr && !sets_.has_existed(announcement.set)) early_.push_back({from, announcement});
   if (set == nullptr) return;
+  if (!announcement.blocked_on.empty()) {
+    return deadlocks_.block({from, announcement.set, announcement.blocked_on, announcement.may_yield});
+  }
+  if (announcement.answers == 0) deadlocks_.unblock(from);
   const std::vector<uint32_t> unknown = set->hear(from, announcement, now());
   if (unknown.empty()) return;
   ByteWriter writer;
@@ -244,6 +269,49 @@ bool Engine::announce() {
   return true;
 }
 
+// Tells the coordinator for which operations callers wait, if it has not answered them yet.
+bool Engine::report_blocked() {
+  std::map<int64_t, bool> blocked;
+  {
+    MutexLock lock(mutex_);
+    if (blocked_.empty() || !gathered_.is_empty()) return false;  // what they wait for is announced first
+    blocked.swap(blocked_);
+  }
+  for (const auto& [handle, may_yield] : blocked) {
+    for (const auto& [serial, set] : sets_.all()) {
+      const std::string* name = set->name_of(handle);
+      if (name == nullptr) continue;
+      Announcement report;
+      report.set = serial;
+      report.blocked_on = *name;
+      report.may_yield = may_yield;
+      if (coordinates_) {
+        hear(0, report);
+      } else {
+        ByteWriter writer;
+        transport_.post(0, write({report}, &writer));
+      }
+    }
+  }
+  return true;
+}
+
+void Engine::release_deadlocked() {
+  const auto missing = [this](const BlockedCaller& caller) {
+    const ProcessSets::Pointer set = sets_.by_serial(caller.set);
+    return set == nullptr ? std::vector<int>{} : set->missing(caller.rank, caller.name);
+  };
+  for (const BlockedCaller& caller : deadlocks_.take_released(missing)) {
+    const Verdict release{caller.set, VerdictKind::kRelease, {{0, caller.name, 0, {}, {}}}, {}, ""};
+    if (caller.rank == 0) {
+      orders_.push_back(release);
+    } else {
+      ByteWriter writer;
+      transport_.post(caller.rank, write({release}, &writer));
+    }
+  }
+}
+
 // Sends verdicts on what has become ready to all whom they concern, this rank included.
 bool Engine::issue() {
   bool progressed = false;
@@ -265,16 +333,27 @@ bool Engine::issue() {
 void Engine::serve_others() {
   while (const std::optional<Message> message = transport_.receive()) hear(*message);
   issue();
+  release_deadlocked();
 }
 
 void Engine::inspect_stalls() {
-  if (is_stopped_ || !observers_.is_inspection_due(now())) return;
+  if (is_stopped_) return;
+  if (vigil_.is_due(now())) {
+    bool is_leaving;
+    {
+      MutexLock lock(mutex_);
+      is_leaving = told_leaving_;
+    }
+    vigil_.look_between(now(), is_leaving);
+  }
+  if (!observers_.is_inspection_due(now())) return;
   std::vector<StalledOperation> incomplete;
   for (const auto& [serial, set] : sets_.all()) {
     for (StalledOperation& one : set->incomplete(now())) incomplete.push_back(std::move(one));
   }
-  const std::string reason = observers_.inspect(now(), incomplete);
+  std::string reason = observers_.inspect(now(), incomplete);
   if (reason.empty()) return;
+  reason += vigil_.accuse(incomplete);
   ByteWriter writer;
   const std::vector<Verdict> verdicts = {{0, VerdictKind::kShutdown, {}, {}, reason}};
   const std::span<const std::byte> bytes = write(verdicts, &writer);

@@ -1,11 +1,11 @@
 // The engine: takes submissions from any thread, agrees with the other ranks on what is ready, and carries it out.
-//
 // One background thread does all but submitting and waiting. Submissions are gathered until somebody waits for one, they
 // reach the fusion threshold, or a cycle has passed. Rank 0 coordinates all process sets: all operations have one order.
 #pragma once
 
 #include <atomic>
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <thread>
@@ -15,10 +15,12 @@
 #include "base/mutex.h"
 #include "base/settings.h"
 #include "observe/observers.h"
+#include "schedule/deadlocks.h"
 #include "schedule/gathering.h"
 #include "schedule/handles.h"
 #include "schedule/in_flight.h"
 #include "schedule/rank_gpu.h"
+#include "schedule/vigil.h"
 
 namespace hvd {
 
@@ -35,6 +37,10 @@ class Engine {
   bool is_done(int64_t handle) { return handles_.is_done(handle); }  // these and wait(): see HandleTable
   bool has_result(int64_t handle) { return handles_.has_result(handle); }
   std::optional<Result> wait(int64_t handle, std::chrono::microseconds timeout);
+  HandleTable::Seen wait_for_result(int64_t handle, std::chrono::microseconds timeout);
+  // Says that a caller does nothing until the operation is done; it `may_yield` if it can go on without. Callers say so when
+  // they have waited for a while, and again now and then: so ranks that wait for each other in a circle are found out.
+  void note_blocked(int64_t handle, bool may_yield) EXCLUDES(mutex_);
 
   const ProcessSets& process_sets() const { return sets_; }
   Observers& observers() { return observers_; }
@@ -44,13 +50,13 @@ class Engine {
   bool has_failed() const { return has_failed_; }  // stopped because something failed, on this rank or another
   // One round, after `elapsed` has passed on the manual clock. True if anything happened.
   bool step(std::chrono::microseconds elapsed);
-  // Processor time of the engine's thread so far, collectives included; 0 without a thread.
-  std::chrono::microseconds cpu_time();
+  std::chrono::microseconds cpu_time();  // of the engine's thread so far, collectives included; 0 without a thread
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
   void run();
   bool round();
+  void hurry();
   bool obey_orders();
   void sleep();
   TimePoint now() const;
@@ -59,6 +65,8 @@ class Engine {
   bool announce() EXCLUDES(mutex_);
   bool must_announce() REQUIRES(mutex_);
   bool issue();
+  bool report_blocked() EXCLUDES(mutex_);
+  void release_deadlocked();
   void serve_others();
   void inspect_stalls();
   void obey(const Verdict& verdict);
@@ -82,9 +90,11 @@ class Engine {
   RankGpu gpu_;
   InFlight in_flight_;  // the engine's thread only
   ProcessSets sets_;
+  Vigil vigil_;  // the engine's thread only
   HandleTable handles_;
   Mutex mutex_;
-  Gathering gathered_ GUARDED_BY(mutex_);  // submitted, not yet announced
+  Gathering gathered_ GUARDED_BY(mutex_);               // submitted, not yet announced
+  std::map<int64_t, bool> blocked_ GUARDED_BY(mutex_);  // handles that callers wait for, and whether these may yield
   bool leaving_ GUARDED_BY(mutex_) = false, told_leaving_ GUARDED_BY(mutex_) = false;
   std::string stopped_because_ GUARDED_BY(mutex_);  // not empty: nothing is accepted any more
   std::atomic<bool> somebody_waits_{false}, caller_is_blocked_{false}, is_unanswered_{false};  // the last announcement
@@ -92,6 +102,7 @@ class Engine {
 
   // Engine thread only, or whoever steps.
   std::deque<Verdict> orders_;                       // verdicts on this rank's operations that it has not obeyed yet
+  Deadlocks deadlocks_;                              // on rank 0
   std::vector<std::pair<int, Announcement>> early_;  // by rank, of sets whose addition is still among the orders
   TimePoint manual_now_{};
   std::thread thread_;  // last: it uses all of the above

@@ -44,6 +44,7 @@ void Engine::run_together(ProcessSet& set, const std::vector<Item>& items) {
     fail_all(error.what());
   }
   try {
+    const Vigil::Work work(vigil_, together);
     const Result result = carry_out(set, together);
     release_names(set, together);
     for (const Agreed& agreed : together) handles_.complete(agreed.submission.handle, result);
@@ -89,6 +90,8 @@ void Engine::obey(const Verdict& verdict) {
       ByteWriter writer;
       return transport_.post(0, write({set->announce_in_full(verdict.ids)}, &writer));
     }
+    case VerdictKind::kRelease:
+      return handles_.release(set->handle_of(verdict.items.front().name));
     case VerdictKind::kForget:
       return set->forget(verdict.ids);
     case VerdictKind::kShutdown:

@@ -35,15 +35,32 @@ RouteFacts facts_of(const RankGroup& group, std::span<const BucketTensor> tensor
   return facts;
 }
 
+void require_memory(std::span<const Agreed> together) {
+  for (const Agreed& agreed : together) {
+    const std::vector<TensorRef>& tensors = agreed.submission.tensors;
+    for (size_t t = 0; t < tensors.size(); ++t) {
+      if (tensors[t].witness.holds()) continue;
+      throw MemoryGone("'" + agreed.submission.request.name + "'" +
+                       (tensors.size() == 1 ? "" : ", number " + std::to_string(t) + " of its group,"));
+    }
+  }
+}
+
 }  // namespace
 
 Executor::Executor(const Surroundings& surroundings, std::vector<int> ranks, std::string label, Counters& counters)
     : bench_(surroundings, std::move(ranks), std::move(label), counters), on_cpu_(bench_) {}
 
 Result Executor::run(std::span<Agreed> together) {
-  if (!together.front().submission.request.on_gpu) return run_on_cpu(together);
-  if (device_ == nullptr) device_ = std::make_unique<DeviceExecutor>(bench_);
-  return device_->run(together);
+  require_memory(together);
+  try {
+    if (!together.front().submission.request.on_gpu) return run_on_cpu(together);
+    if (device_ == nullptr) device_ = std::make_unique<DeviceExecutor>(bench_);
+    return device_->run(together);
+  } catch (const MemoryGone&) {
+    require_memory(together);  // says whose, by name
+    throw;
+  }
 }
 
 void Executor::abort_gpu() {
@@ -84,8 +101,8 @@ void CpuOperations::allreduce(std::span<const Agreed> together, DType dtype) {
   if (!choice.is_encoded) reduction.codec = nullptr;
   HVD_LOG(bench_.surroundings.log, kDebug,
           "allreduce of " << tensors.size() << " tensors, " << facts.bytes << " bytes, codec "
-                          << (reduction.codec ? reduction.codec->name() : "none") << ", route " << name_of(choice.route)
-                          << " (" << explain(facts, bench_.route_rules, choice) << ")");
+                          << (reduction.codec ? reduction.codec->name() : "none") << ", route " << name_of(choice.route) << " ("
+                          << explain(facts, bench_.route_rules, choice) << ")");
   for (Listener* listener : bench_.listening()) {
     listener->on_route(name_of(choice.route), explain(facts, bench_.route_rules, choice));
   }

@@ -3,10 +3,13 @@
 namespace hvd {
 namespace {
 
+bool is_reduction_of_one_dtype(const Request& r) {
+  return (r.operation == Operation::kAllreduce || r.operation == Operation::kReducescatter) && r.has_one_dtype();
+}
+
 bool may_fuse(const Request& r, const FusionRules& rules) {
   const bool is_group = r.shapes.size() > 1;
-  const bool is_reduction = r.operation == Operation::kAllreduce || r.operation == Operation::kReducescatter;
-  return is_reduction && r.has_one_dtype() && rules.threshold > 0 && !(is_group && rules.keep_groups_apart);
+  return is_reduction_of_one_dtype(r) && rules.threshold > 0 && !(is_group && rules.keep_groups_apart);
 }
 
 bool match(const Request& a, const Request& b) {
@@ -15,6 +18,10 @@ bool match(const Request& a, const Request& b) {
 }
 
 }  // namespace
+
+bool may_share_a_bucket(const Request& a, const Request& b) {
+  return is_reduction_of_one_dtype(a) && is_reduction_of_one_dtype(b) && match(a, b);
+}
 
 std::vector<std::vector<size_t>> fuse(std::span<const Request* const> ready, const FusionRules& rules) {
   std::vector<std::vector<size_t>> buckets;
@@ -43,8 +50,10 @@ std::vector<std::vector<size_t>> fuse(std::span<const Request* const> ready, con
     }
     buckets.push_back({i});
     const Open fresh{&request, buckets.size() - 1, bytes};
-    if (found) *found = fresh;
-    else open.push_back(fresh);
+    if (found)
+      *found = fresh;
+    else
+      open.push_back(fresh);
   }
   return buckets;
 }

@@ -10,13 +10,15 @@
 namespace hvd {
 
 struct FusionRules {
-  int64_t threshold = 0;          // bytes; 0 = nothing is fused
+  int64_t threshold = 0;  // bytes; 0 = nothing is fused
   bool keep_groups_apart = false;
 };
 
-// Indices into `ready`, bucket by bucket. Allreduces (or reduce-scatters) of one dtype, reduction and codec, all on GPUs or
-// none, share a bucket up to the threshold, also past others that do not match; everything else stays alone. Order is kept: a
-// bucket runs at its first member's turn.
+// Whether they are allreduces (or reduce-scatters) of one dtype, reduction and codec, all on GPUs or none.
+bool may_share_a_bucket(const Request& a, const Request& b);
+
+// Indices into `ready`, bucket by bucket. Those that may share a bucket do so up to the threshold, also past others that do
+// not match; everything else stays alone. Order is kept: a bucket runs at its first member's turn.
 std::vector<std::vector<size_t>> fuse(std::span<const Request* const> ready, const FusionRules& rules);
 
 }  // namespace hvd

@@ -1,5 +1,7 @@
 #include "schedule/handles.h"
 
+#include <utility>
+
 #include "base/error.h"
 
 namespace hvd {
@@ -21,9 +23,9 @@ int64_t HandleTable::open() {
   return last_;
 }
 
-void HandleTable::complete(int64_t handle, Result result) { finish(handle, {true, "", std::move(result)}); }
+void HandleTable::complete(int64_t handle, Result result) { finish(handle, {true, "", std::move(result), false}); }
 
-void HandleTable::fail(int64_t handle, const std::string& error) { finish(handle, {true, error, {}}); }
+void HandleTable::fail(int64_t handle, const std::string& error) { finish(handle, {true, error, {}, false}); }
 
 void HandleTable::finish(int64_t handle, Entry entry) {
   if (handle == 0) return;
@@ -55,7 +57,18 @@ bool HandleTable::is_done(int64_t handle) {
   return device == nullptr || device->is_done(done);
 }
 
-std::optional<Result> HandleTable::wait(int64_t handle, std::chrono::microseconds timeout) {
+void HandleTable::release(int64_t handle) {
+  {
+    MutexLock lock(mutex_);
+    const auto found = entries_.find(handle);
+    if (found == entries_.end()) return;
+    found->second.is_released = true;
+  }
+  advance(finished_);
+}
+
+template <typename Look>
+void HandleTable::sleep_until(int64_t handle, std::chrono::microseconds timeout, Look look) {
   using std::chrono::steady_clock;
   const auto deadline = steady_clock::now() + timeout;
   for (;;) {
@@ -64,17 +77,37 @@ std::optional<Result> HandleTable::wait(int64_t handle, std::chrono::microsecond
       MutexLock lock(mutex_);
       const auto found = entries_.find(handle);
       if (found == entries_.end()) refuse(handle);
-      if (found->second.is_done) {
-        Entry entry = std::move(found->second);
-        entries_.erase(found);
-        if (!entry.error.empty()) throw InternalError(entry.error);
-        return std::move(entry.result);
-      }
+      if (look(found->second)) return;
     }
     const auto left = std::chrono::duration_cast<std::chrono::microseconds>(deadline - steady_clock::now());
-    if (left.count() <= 0) return std::nullopt;
+    if (left.count() <= 0) return;
     wait_for_change(finished_, seen, left, kCaller);
   }
+}
+
+std::optional<Result> HandleTable::wait(int64_t handle, std::chrono::microseconds timeout) {
+  std::optional<Entry> done;
+  sleep_until(handle, timeout, [&](Entry& entry) REQUIRES(mutex_) {
+    if (!entry.is_done) return false;
+    done = std::move(entry);
+    entries_.erase(handle);
+    return true;
+  });
+  if (!done) return std::nullopt;
+  if (!done->error.empty()) throw InternalError(done->error);
+  return std::move(done->result);
+}
+
+HandleTable::Seen HandleTable::wait_for_result(int64_t handle, std::chrono::microseconds timeout) {
+  Seen seen = Seen::kNothing;
+  sleep_until(handle, timeout, [&](Entry& entry) {
+    if (entry.is_done)
+      seen = Seen::kResult;
+    else if (std::exchange(entry.is_released, false))
+      seen = Seen::kReleased;
+    return seen != Seen::kNothing;
+  });
+  return seen;
 }
 
 }  // namespace hvd

@@ -19,6 +19,8 @@ class HandleTable {
   int64_t open() EXCLUDES(mutex_);
   void complete(int64_t handle, Result result) EXCLUDES(mutex_);
   void fail(int64_t handle, const std::string& error) EXCLUDES(mutex_);
+  // Has those that wait for a result, or to be released, go on without one. Nothing if the handle is unknown.
+  void release(int64_t handle) EXCLUDES(mutex_);
 
   // These throw InvalidArgument for a handle that does not exist (any more).
   // Whether wait() would return at once.
@@ -28,14 +30,21 @@ class HandleTable {
   // Sleeps until the operation is done, or on a GPU given to it, and forgets the handle, or until `timeout` has passed, and then returns nothing.
   // Throws InternalError if the operation failed.
   std::optional<Result> wait(int64_t handle, std::chrono::microseconds timeout) EXCLUDES(mutex_);
+  enum class Seen { kResult, kReleased, kNothing };
+  // Sleeps until wait() would return at once, the handle has been released since the last time, or `timeout` has passed.
+  Seen wait_for_result(int64_t handle, std::chrono::microseconds timeout) EXCLUDES(mutex_);
 
  private:
   struct Entry {
     bool is_done = false;
     std::string error;
     Result result;
+    bool is_released = false;
   };
   void finish(int64_t handle, Entry entry) EXCLUDES(mutex_);
+  // Sleeps until `look`, which is called with the entry and the mutex held, returns true, or `timeout` has passed.
+  template <typename Look>
+  void sleep_until(int64_t handle, std::chrono::microseconds timeout, Look look) EXCLUDES(mutex_);
 
   FutexCounter finished_;
   Mutex mutex_;

@@ -76,6 +76,7 @@ std::string InFlight::look() {
     if (!first.collectives->device().is_done(first.done)) break;
     end(first);
     work_.pop_front();
+    ended_ += 1;
   }
   if (work_.empty()) lent_->free_surplus();
   return "";
@@ -93,7 +94,7 @@ microseconds InFlight::until_next_look() const {
 std::string InFlight::finish(const Attention& attend) {
   auto last_progress = std::chrono::steady_clock::now();
   for (size_t left = work_.size();;) {
-    const std::string failed = look();
+    std::string failed = look();
     if (!failed.empty() || work_.empty()) return failed;
     const auto now = std::chrono::steady_clock::now();
     if (std::exchange(left, work_.size()) != work_.size()) last_progress = now;

@@ -21,8 +21,8 @@ struct DeviceWork {
   std::string description;  // "'allreduce.x' and 3 others, 1200 bytes"
   DeviceCollectives* collectives = nullptr;
   Counters* counters = nullptr;
-  Event begun, done;                           // its tensors are ready, and the work before it is done; and it is
-  std::vector<std::shared_ptr<void>> memory;   // of stand-ins and results
+  Event begun, done;                          // its tensors are ready, and the work before it is done; and it is
+  std::vector<std::shared_ptr<void>> memory;  // of stand-ins and results
 
   std::vector<Listener*> listening;  // if there are none, the rest is empty
   std::vector<ObservedOperation> operations;
@@ -55,6 +55,10 @@ class InFlight {
   // After a failure: whatever happens to it, nobody wants to know.
   void forget();
 
+  // Of what is under way: its description, or "". And how much has been done so far.
+  std::string first() const { return work_.empty() ? "" : work_.front().description; }
+  uint64_t ended() const { return ended_; }
+
   const std::shared_ptr<LentMemory>& lent() const { return lent_; }
   int watched() const { return watched_; }  // any thread: how much of it is listened to
 
@@ -68,10 +72,11 @@ class InFlight {
   std::deque<DeviceWork> work_;
   TimePoint last_added_;
   std::atomic<int> watched_{0};
+  uint64_t ended_ = 0;
   const std::shared_ptr<LentMemory> lent_;
-  Event clock_;           // came at clock_time_
+  Event clock_;  // came at clock_time_
   TimePoint clock_time_;
-  TimePoint last_done_;   // end of the last work that was watched
+  TimePoint last_done_;  // end of the last work that was watched
 };
 
 }  // namespace hvd

@@ -61,8 +61,8 @@ void LentMemory::sweep() {
   std::vector<Loan> over;  // let go of after the lock, which giving back takes
   MutexLock lock(mutex_);
   // Streams differ, so any of them may be over.
-  const auto first = std::stable_partition(loans_.begin(), loans_.end(),
-                                           [](const Loan& loan) { return !loan.device->is_done(loan.until); });
+  const auto first =
+      std::stable_partition(loans_.begin(), loans_.end(), [](const Loan& loan) { return !loan.device->is_done(loan.until); });
   std::move(first, loans_.end(), std::back_inserter(over));
   loans_.erase(first, loans_.end());
 }

@@ -32,8 +32,8 @@ std::string description_of(std::span<const Agreed> together) {
 
 std::string failure_text(const std::string& description, int rank, const std::exception& error) {
   const bool is_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
-  return description + ", failed on rank " + std::to_string(rank) + ": " +
-         (is_memory ? "not enough memory" : error.what()) + ". The job cannot go on";
+  return description + ", failed on rank " + std::to_string(rank) + ": " + (is_memory ? "not enough memory" : error.what()) +
+         ". The job cannot go on";
 }
 
 std::string activity(Phase phase, const Request& request, const char* carrier) {
@@ -52,8 +52,7 @@ std::string activity(Phase phase, const Request& request, const char* carrier) {
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
   const bool is_adasum = request.operation == Operation::kAllreduce && request.op == ReduceOp::kAdasum;
   const bool is_broadcast = request.operation == Operation::kBroadcast;
-  return name + "_" + (is_adasum ? "ADASUM_" : "") +
-         (is_broadcast ? "BCAST" : std::string(name_of(request.operation)));
+  return name + "_" + (is_adasum ? "ADASUM_" : "") + (is_broadcast ? "BCAST" : std::string(name_of(request.operation)));
 }
 
 }  // namespace hvd

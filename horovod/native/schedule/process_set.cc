@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "schedule/fusion.h"
 
 namespace hvd {
 namespace {
@@ -13,15 +14,14 @@ std::string label_of(int id) { return id == 0 ? "" : "process_set_" + std::to_st
 }  // namespace
 
 ProcessSet::ProcessSet(const Surroundings& s, int id, uint32_t serial, std::vector<int> ranks)
-    : id_(id), serial_(serial), ranks_(std::move(ranks)), simd_(s.simd) {
-  const int rank = s.transport.rank();
+    : rank_(s.transport.rank()), id_(id), serial_(serial), ranks_(std::move(ranks)), simd_(s.simd) {
   if (id == 0) HVD_LOG(s.log, kInfo, "links: " << hvd::to_text(s.transport.links()));
-  if (rank == 0) {
-    coordinator_ = std::make_unique<Coordinator>(ranks_, label_of(id), s.settings.cache_capacity,
-                                                 FusionRules{s.settings.fusion_threshold, s.settings.disable_group_fusion},
-                                                 s.listeners);
+  if (rank_ == 0) {
+    coordinator_ =
+        std::make_unique<Coordinator>(ranks_, label_of(id), s.settings.cache_capacity,
+                                      FusionRules{s.settings.fusion_threshold, s.settings.disable_group_fusion}, s.listeners);
   }
-  if (std::binary_search(ranks_.begin(), ranks_.end(), rank)) {
+  if (std::binary_search(ranks_.begin(), ranks_.end(), rank_)) {
     executor_ = std::make_unique<Executor>(s, ranks_, label_of(id), counters_);
   }
 }
@@ -45,8 +45,10 @@ Announcement ProcessSet::announce(std::vector<Submission> submissions) {
   announcement.set = serial_;
   for (Submission& submission : submissions) {
     const uint32_t id = submission.announced_id = mirror_.id_of(submission.request);
-    if (id != 0) announcement.ids.push_back(id);
-    else announcement.requests.push_back(submission.request);
+    if (id != 0)
+      announcement.ids.push_back(id);
+    else
+      announcement.requests.push_back(submission.request);
     announced_.insert_or_assign(submission.request.name, std::move(submission));
   }
   counters_.announcements += 1;
@@ -68,6 +70,33 @@ Announcement ProcessSet::announce_in_full(const std::vector<uint32_t>& ids) {
   return announcement;
 }
 
+const std::string* ProcessSet::name_of(int64_t handle) const {
+  for (const auto& [name, submission] : announced_) {
+    if (submission.handle == handle) return &name;
+  }
+  return nullptr;
+}
+
+int64_t ProcessSet::handle_of(const std::string& name) const {
+  const auto found = announced_.find(name);
+  return found == announced_.end() ? 0 : found->second.handle;
+}
+
+void ProcessSet::add_announced(std::vector<std::string>* names) const {
+  for (const auto& [name, submission] : announced_) names->push_back(label_of(id_) + name);
+}
+
+// What is gathered from this rank and written here goes by the coordinator's rows.
+void ProcessSet::check_rows(const Request& request, const std::vector<int64_t>& rows) const {
+  if (request.operation != Operation::kAllgather) return;
+  const size_t own = static_cast<size_t>(std::lower_bound(ranks_.begin(), ranks_.end(), rank_) - ranks_.begin());
+  bool is_right = rows.size() == request.shapes.size() * ranks_.size();
+  for (size_t t = 0; is_right && t < request.shapes.size(); ++t) {
+    is_right = !request.shapes[t].empty() && rows[t * ranks_.size() + own] == request.shapes[t][0];
+  }
+  if (!is_right) throw InternalError("the coordinator has other rows of '" + request.name + "' than this rank");
+}
+
 Agreed ProcessSet::take(const Item& item) {
   const CacheMirror::Entry* known = item.id != 0 ? &mirror_.at(item.id) : nullptr;
   const auto found = announced_.find(known ? known->request.name : item.name);
@@ -83,7 +112,14 @@ Agreed ProcessSet::take(const Item& item) {
 
 void ProcessSet::take(const std::vector<Item>& items, std::vector<Agreed>* taken) {
   taken->reserve(items.size());
-  for (const Item& item : items) taken->push_back(take(item));
+  for (const Item& item : items) {
+    taken->push_back(take(item));
+    const Request &first = taken->front().submission.request, &last = taken->back().submission.request;
+    check_rows(last, taken->back().rows);
+    if (taken->size() == 1 || may_share_a_bucket(first, last)) continue;
+    throw InternalError("the coordinator has '" + first.name + "' and '" + last.name +
+                        "' carried out together, which are unlike");
+  }
 }
 
 std::vector<Agreed> ProcessSet::take_present(const std::vector<Item>& items) {
@@ -106,8 +142,15 @@ void ProcessSet::forget(const std::vector<uint32_t>& ids) {
 }
 
 std::vector<uint32_t> ProcessSet::hear(int rank, const Announcement& announcement, Coordinator::TimePoint now) {
-  const auto position = std::lower_bound(ranks_.begin(), ranks_.end(), rank) - ranks_.begin();
-  return coordinator_->hear(static_cast<size_t>(position), announcement, now);
+  return coordinator_->hear(position_of(rank), announcement, now);
+}
+
+size_t ProcessSet::position_of(int rank) const {
+  const auto position = std::lower_bound(ranks_.begin(), ranks_.end(), rank);
+  if (position == ranks_.end() || *position != rank) {
+    throw InternalError("rank " + std::to_string(rank) + " asked for an operation of " + to_text() + ", in which it is not");
+  }
+  return static_cast<size_t>(position - ranks_.begin());
 }
 
 std::vector<Verdict> ProcessSet::decide() {

@@ -35,6 +35,10 @@ class ProcessSet {
   // Another one, of those that were announced by `ids`, which the coordinator has forgotten.
   Announcement announce_in_full(const std::vector<uint32_t>& ids);
   bool is_waiting() const { return !announced_.empty(); }
+  // The operation of a handle that has been announced and not answered; null if there is none.
+  const std::string* name_of(int64_t handle) const;
+  int64_t handle_of(const std::string& name) const;  // 0 if there is none
+  void add_announced(std::vector<std::string>* names) const;
 
   // The submissions that a verdict's items stand for; where this rank has joined, a stand-in for those it never made.
   // Throws InternalError if an item cannot be taken; then `taken` holds those before it.
@@ -53,14 +57,18 @@ class ProcessSet {
   // On rank 0.
   std::vector<uint32_t> hear(int rank, const Announcement& announcement, Coordinator::TimePoint now);
   std::vector<Verdict> decide();
+  std::vector<int> missing(int rank, const std::string& name) const { return coordinator_->missing(position_of(rank), name); }
   std::vector<StalledOperation> incomplete(Coordinator::TimePoint now) const { return coordinator_->incomplete(now); }
 
   std::unordered_set<std::string> names_in_flight;  // submitted here and not done; guarded by the engine's mutex
 
  private:
   Agreed take(const Item& item);
+  size_t position_of(int rank) const;
+  void check_rows(const Request& request, const std::vector<int64_t>& rows) const;
 
   // Constant after construction.
+  const int rank_;
   const int id_;
   const uint32_t serial_;
   const std::vector<int> ranks_;

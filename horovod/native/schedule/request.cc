@@ -6,6 +6,10 @@
 namespace hvd {
 namespace {
 
+// A number above these stands for nothing.
+constexpr Operation kLastOperation = Operation::kRemoveProcessSet;
+constexpr VerdictKind kLastVerdictKind = VerdictKind::kShutdown;
+
 void put(const Request& r, ByteWriter* out) {
   out->put(r.operation);
   out->put(r.op);
@@ -20,18 +24,41 @@ void put(const Request& r, ByteWriter* out) {
   out->put(r.set);
 }
 
+// What all who work with requests take for granted.
+void check_tensors(const ByteReader& in, const Request& r) {
+  auto refuse = [&](const std::string& what) {
+    in.refuse("asks for " + std::string(name_of(r.operation)) + " of '" + r.name + "' with " + what);
+  };
+  const size_t count = r.shapes.size();
+  if (r.dtypes.size() != count) refuse(std::to_string(r.dtypes.size()) + " dtypes of " + std::to_string(count) + " tensors");
+  const bool has_one = r.operation == Operation::kBroadcast || r.operation == Operation::kAlltoall;
+  if (is_repeated(r.operation) ? count == 0 || (has_one && count != 1) : count != 0) refuse(std::to_string(count) + " tensors");
+  int64_t total = 0;
+  for (size_t t = 0; t < count; ++t) {
+    // An empty dimension counts as one, since sizes are also taken without some of the dimensions.
+    auto bytes = static_cast<int64_t>(size_of(r.dtypes[t]));
+    bool fits = true;
+    for (const int64_t length : r.shapes[t]) {
+      fits = fits && length >= 0 && !__builtin_mul_overflow(bytes, std::max<int64_t>(length, 1), &bytes);
+    }
+    if (!fits || __builtin_add_overflow(total, bytes, &total)) refuse("the shape " + to_text(r.shapes[t]));
+  }
+}
+
 void get(ByteReader* in, Request* r) {
-  in->get(&r->operation);
-  in->get(&r->op);
+  in->get(&r->operation, kLastOperation);
+  in->get(&r->op, kLastReduceOp);
   in->get(&r->prescale);
   in->get(&r->postscale);
   in->get(&r->root);
   in->get(&r->on_gpu);
   in->get(&r->name);
   in->get(&r->codec);
-  in->get(&r->dtypes);
+  r->dtypes.resize(in->get_count());
+  for (DType& dtype : r->dtypes) in->get(&dtype, static_cast<DType>(kDTypeCount - 1));
   in->get(&r->shapes);
   in->get(&r->set);
+  check_tensors(*in, *r);
 }
 
 void put(const Item& item, ByteWriter* out) {
@@ -48,7 +75,14 @@ void get(ByteReader* in, Item* item) {
   in->get(&item->name);
   in->get(&item->assigned_id);
   in->get(&item->rows);
-  if (in->get<bool>()) get(in, &item->request.emplace());
+  for (const int64_t rows : item->rows) {
+    if (rows < 0) in->refuse("says that '" + item->name + "' has " + std::to_string(rows) + " rows");
+  }
+  if (!in->get<bool>()) return;
+  get(in, &item->request.emplace());
+  if (item->request->operation != Operation::kAllreduce) {
+    in->refuse("has ranks that have joined take part in " + std::string(name_of(item->request->operation)));
+  }
 }
 
 void put(const Announcement& announcement, ByteWriter* out);
@@ -64,7 +98,7 @@ void put_all(const std::vector<T>& all, ByteWriter* out) {
 
 template <typename T>
 void get_all(ByteReader* in, std::vector<T>* all) {
-  const auto count = in->get<uint32_t>();
+  const uint32_t count = in->get_count();
   for (uint32_t i = 0; i < count; ++i) get(in, &all->emplace_back());
 }
 
@@ -74,6 +108,8 @@ void put(const Announcement& announcement, ByteWriter* out) {
   out->put(announcement.answers);
   out->put(announcement.ids);
   put_all(announcement.requests, out);
+  out->put(announcement.blocked_on);
+  out->put(announcement.may_yield);
 }
 
 void get(ByteReader* in, Announcement* announcement) {
@@ -82,6 +118,8 @@ void get(ByteReader* in, Announcement* announcement) {
   in->get(&announcement->answers);
   in->get(&announcement->ids);
   get_all(in, &announcement->requests);
+  in->get(&announcement->blocked_on);
+  in->get(&announcement->may_yield);
 }
 
 void put(const Verdict& verdict, ByteWriter* out) {
@@ -94,10 +132,12 @@ void put(const Verdict& verdict, ByteWriter* out) {
 
 void get(ByteReader* in, Verdict* verdict) {
   in->get(&verdict->set);
-  in->get(&verdict->kind);
+  in->get(&verdict->kind, kLastVerdictKind);
   get_all(in, &verdict->items);
   in->get(&verdict->ids);
   in->get(&verdict->error);
+  const bool is_on_items = verdict->kind == VerdictKind::kRun || verdict->kind == VerdictKind::kRelease;
+  if (is_on_items && verdict->items.empty()) in->refuse("has a verdict on nothing");
 }
 
 }  // namespace
@@ -144,10 +184,11 @@ std::span<const std::byte> write(const std::vector<Announcement>& announcements,
   return writer->bytes();
 }
 
-std::vector<Announcement> read_announcements(std::span<const std::byte> bytes) {
-  ByteReader reader(bytes);
+std::vector<Announcement> read_announcements(std::span<const std::byte> bytes, int from) {
+  ByteReader reader(bytes, from);
   std::vector<Announcement> announcements;
   get_all(&reader, &announcements);
+  reader.end();
   return announcements;
 }
 
@@ -156,10 +197,11 @@ std::span<const std::byte> write(const std::vector<Verdict>& verdicts, ByteWrite
   return writer->bytes();
 }
 
-std::vector<Verdict> read_verdicts(std::span<const std::byte> bytes) {
-  ByteReader reader(bytes);
+std::vector<Verdict> read_verdicts(std::span<const std::byte> bytes, int from) {
+  ByteReader reader(bytes, from);
   std::vector<Verdict> verdicts;
   get_all(&reader, &verdicts);
+  reader.end();
   return verdicts;
 }
 

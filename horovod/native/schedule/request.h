@@ -43,13 +43,13 @@ struct Request {
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;
   double postscale = 1.0;
-  int32_t root = -1;           // broadcast: its number in the job
-  bool on_gpu = false;         // where the tensors are; operations without any are nowhere
+  int32_t root = -1;    // broadcast: its number in the job
+  bool on_gpu = false;  // where the tensors are; operations without any are nowhere
   std::string name;
-  std::string codec;           // "" or Codec::name()
-  std::vector<DType> dtypes;   // of each tensor; several are one group
+  std::string codec;          // "" or Codec::name()
+  std::vector<DType> dtypes;  // of each tensor; several are one group
   std::vector<Shape> shapes;
-  std::vector<int64_t> set;    // to add a process set: its ranks; to remove one: its id
+  std::vector<int64_t> set;  // to add a process set: its ranks; to remove one: its id
 
   bool operator==(const Request&) const = default;
   int64_t bytes() const;  // of all tensors, as this rank has them
@@ -64,15 +64,17 @@ struct Announcement {
   uint32_t answers = 0;     // `requests` are those of as many ids that the coordinator had forgotten
   std::vector<uint32_t> ids;
   std::vector<Request> requests;
+  std::string blocked_on;  // if not empty, all that it says: a caller waits for this operation, and does nothing meanwhile
+  bool may_yield = false;  // that caller may be let go on without it, see deadlocks.h
 };
 
 // One request in a verdict: by id if the ranks know it, else by name, perhaps with the id it gets from now on.
 struct Item {
-  uint32_t id = 0;           // known already; 0 = none
-  std::string name;          // if there is no id
-  uint32_t assigned_id = 0;  // remember it under this; 0 = do not
-  std::vector<int64_t> rows; // allgather: first dimensions, tensor by tensor and in that by rank; join: the last rank
-  std::optional<Request> request;  // some rank has joined, and takes part in this with zeros
+  uint32_t id = 0;                 // known already; 0 = none
+  std::string name;                // if there is no id
+  uint32_t assigned_id = 0;        // remember it under this; 0 = do not
+  std::vector<int64_t> rows;       // allgather: first dimensions, tensor by tensor and in that by rank; join: the last rank
+  std::optional<Request> request;  // some rank has joined, and takes part in this with a stand-in
 };
 
 enum class VerdictKind : uint8_t {
@@ -80,6 +82,7 @@ enum class VerdictKind : uint8_t {
   kRefuse,     // the ranks disagree on the items: `error` says how
   kAskInFull,  // to one rank: the coordinator has forgotten `ids`, announce those requests again
   kForget,     // `ids` no longer stand for anything
+  kRelease,    // to one rank: its caller that waits for the item may go on without it
   kShutdown,   // nothing more will be carried out: some rank has left, or, with an `error`, the job cannot go on
 };
 
@@ -91,9 +94,10 @@ struct Verdict {
   std::string error;
 };
 
+// Reading, from that rank, throws InternalError for what none writes; requests have the tensors that their operation needs.
 std::span<const std::byte> write(const std::vector<Announcement>& announcements, ByteWriter* writer);
-std::vector<Announcement> read_announcements(std::span<const std::byte> bytes);
+std::vector<Announcement> read_announcements(std::span<const std::byte> bytes, int from);
 std::span<const std::byte> write(const std::vector<Verdict>& verdicts, ByteWriter* writer);
-std::vector<Verdict> read_verdicts(std::span<const std::byte> bytes);
+std::vector<Verdict> read_verdicts(std::span<const std::byte> bytes, int from);
 
 }  // namespace hvd

@@ -11,7 +11,8 @@ void Result::order(Stream stream) const {
 }
 
 void Result::copy_to(size_t offset, void* to, size_t count, Stream stream) const {
-  if (device == nullptr) throw InvalidArgument("copy_to() is for results on a GPU, and this one is in CPU memory; use buffer()");
+  if (device == nullptr)
+    throw InvalidArgument("copy_to() is for results on a GPU, and this one is in CPU memory; use buffer()");
   if (offset > bytes || count > bytes - offset) {
     throw InvalidArgument("the result has " + std::to_string(bytes) + " bytes, not " + std::to_string(count) + " from byte " +
                           std::to_string(offset) + " on");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <unordered_set>
 
@@ -11,9 +12,7 @@
 namespace hvd {
 namespace {
 
-[[noreturn]] void refuse(const std::string& name, const std::string& why) {
-  throw InvalidArgument("'" + name + "': " + why);
-}
+[[noreturn]] void refuse(const std::string& name, const std::string& why) { throw InvalidArgument("'" + name + "': " + why); }
 
 void check_reduction(const Request& request, const Reduction& reduction) {
   const std::string& name = request.name;
@@ -32,8 +31,8 @@ void check_reduction(const Request& request, const Reduction& reduction) {
                      "; submit integers uncompressed");
   }
   if (reduction.op != ReduceOp::kSum && reduction.op != ReduceOp::kAverage) {
-    refuse(name, "codec " + reduction.codec->name() + " serves Sum and Average, not " +
-                     std::string(name_of(reduction.op)) + "; use compression none for it");
+    refuse(name, "codec " + reduction.codec->name() + " serves Sum and Average, not " + std::string(name_of(reduction.op)) +
+                     "; use compression none for it");
   }
 }
 
@@ -175,9 +174,7 @@ Submission add_process_set_submission(const std::vector<int>& ranks) {
   return bare_submission(Operation::kAddProcessSet, "process_set", {ranks.begin(), ranks.end()});
 }
 
-Submission remove_process_set_submission(int id) {
-  return bare_submission(Operation::kRemoveProcessSet, "process_set", {id});
-}
+Submission remove_process_set_submission(int id) { return bare_submission(Operation::kRemoveProcessSet, "process_set", {id}); }
 
 void settle(Submission* submission, const std::vector<int>& ranks) {
   const Request& request = submission->request;
@@ -185,10 +182,9 @@ void settle(Submission* submission, const std::vector<int>& ranks) {
   if (request.operation == Operation::kAllreduce && request.op == ReduceOp::kAdasum && !std::has_single_bit(ranks.size())) {
     refuse(request.name, "Adasum needs 2, 4, 8, ... ranks, and there are " + std::to_string(ranks.size()));
   }
-  if (request.operation == Operation::kBroadcast &&
-      std::find(ranks.begin(), ranks.end(), request.root) == ranks.end()) {
-    refuse(request.name, "root rank " + std::to_string(request.root) + " is not among the ranks of the process set, " +
-                             listed(ranks));
+  if (request.operation == Operation::kBroadcast && std::find(ranks.begin(), ranks.end(), request.root) == ranks.end()) {
+    refuse(request.name,
+           "root rank " + std::to_string(request.root) + " is not among the ranks of the process set, " + listed(ranks));
   }
 }
 
@@ -211,8 +207,11 @@ Submission stand_in(const Request& request, SimdLevel level) {
   }
   if (!request.codec.empty()) submission.codec = codec_named(request.codec, level);
   if (request.on_gpu) return submission;
-  submission.zeros.reset(new std::byte[bytes]());
-  place(&submission, submission.zeros.get());
+  submission.memory.reset(new std::byte[bytes]);  // uninitialised, unlike make_shared
+  place(&submission, submission.memory.get());
+  fill_stand_in(
+      submission, [](std::byte* to, int byte, size_t length) { std::memset(to, byte, length); },
+      [](std::byte* to, const std::byte* from, size_t length) { std::memcpy(to, from, length); });
   return submission;
 }
 

@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "base/witness.h"
 #include "codec/codec.h"
 #include "collective/feedback.h"
+#include "collective/neutral.h"
 #include "device/stream.h"
 #include "schedule/request.h"
 
@@ -23,8 +25,9 @@ struct TensorRef {
   Shape shape;
   DType dtype = DType::kFloat32;
   std::shared_ptr<Feedback> feedback;  // allreduce with a codec: what quantisation loses is kept; of this operation alone
-  int device = kCpu;        // index of the GPU in whose memory it lies
-  Stream stream = nullptr;  // on a GPU: the caller's, which has been given what the tensor waits for
+  int device = kCpu;                   // index of the GPU in whose memory it lies
+  Stream stream = nullptr;             // on a GPU: the caller's, which has been given what the tensor waits for
+  Witness witness;                     // of what the caller has lent
 };
 
 // Where the core lays out tensors one after the other, each starts at a multiple of 16 bytes, as any element needs.
@@ -42,13 +45,13 @@ struct Submission {
   Request request;
   std::vector<TensorRef> tensors;
   std::shared_ptr<const Codec> codec;
-  int device = kCpu;                   // of all tensors
-  std::vector<Event> ready;            // on a GPU: when they may be read and written
-  std::vector<int64_t> splits;         // alltoall: rows for each rank of the set; empty: as many for each
-  int64_t handle = 0;                  // 0: nobody waits
-  uint32_t announced_id = 0;           // how the coordinator was told; 0 = in full
+  int device = kCpu;            // of all tensors
+  std::vector<Event> ready;     // on a GPU: when they may be read and written
+  std::vector<int64_t> splits;  // alltoall: rows for each rank of the set; empty: as many for each
+  int64_t handle = 0;           // 0: nobody waits
+  uint32_t announced_id = 0;    // how the coordinator was told; 0 = in full
   std::chrono::steady_clock::time_point submitted;
-  std::shared_ptr<std::byte[]> zeros;  // memory of a stand-in's tensors
+  std::shared_ptr<std::byte[]> memory;  // of a stand-in's tensors
 };
 
 // Each checks the caller's part and throws InvalidArgument for what is wrong on this rank alone.
@@ -65,9 +68,20 @@ Submission remove_process_set_submission(int id);
 // Completes and checks what depends on the ranks (by their number in the job) of the set the operation runs over.
 void settle(Submission* submission, const std::vector<int>& ranks);
 
-// What a rank that has joined takes part with in others' allreduce: zeros. On a GPU, memory is still to be given to it.
+// What a rank that has joined takes part with in others' allreduce: elements that leave their result as it is without it. On a
+// GPU, memory is still to be given to it.
 Submission stand_in(const Request& request, SimdLevel level);
 // Has the tensors lie one after the other from there on.
 void place(Submission* stand_in, std::byte* memory);
+// Fills them, by calls as those of repeat().
+template <typename Fill, typename Copy>
+void fill_stand_in(const Submission& stand_in, Fill fill, Copy copy) {
+  const Request& request = stand_in.request;
+  for (size_t t = 0; t < stand_in.tensors.size(); ++t) {
+    const TensorRef& tensor = stand_in.tensors[t];
+    repeat(neutral_element(tensor.dtype, request.op, request.prescale), size_of(tensor.dtype),
+           static_cast<std::byte*>(tensor.destination), static_cast<size_t>(request.bytes_of(t)), fill, copy);
+  }
+}
 
 }  // namespace hvd

@@ -105,14 +105,15 @@ void Workbench::count_dropped(std::span<const Agreed> together) {
       const int64_t dropped = tensor.feedback ? tensor.feedback->take_dropped() : 0;
       if (dropped == 0) continue;
       counters.residuals_dropped += dropped;
-      HVD_LOG(surroundings.log, kInfo, "'" << agreed.submission.request.name << "': error feedback of " << dropped
-                               << " elements begins anew, as other ranks encode them now");
+      HVD_LOG(surroundings.log, kInfo,
+              "'" << agreed.submission.request.name << "': error feedback of " << dropped
+                  << " elements begins anew, as other ranks encode them now");
     }
   }
 }
 
 void Workbench::count(std::span<const Agreed> together, std::chrono::steady_clock::time_point start,
-                     std::chrono::nanoseconds cpu_start) {
+                      std::chrono::nanoseconds cpu_start) {
   using std::chrono::duration_cast, std::chrono::microseconds;
   counters.collective_microseconds += duration_cast<microseconds>(std::chrono::steady_clock::now() - start).count();
   counters.collective_cpu_microseconds += duration_cast<microseconds>(cpu_time_of_this_thread() - cpu_start).count();

@@ -50,8 +50,7 @@ struct Workbench {
 
   std::vector<Listener*> listening() const;
   void count_dropped(std::span<const Agreed> together);
-  void count(std::span<const Agreed> together, std::chrono::steady_clock::time_point start,
-             std::chrono::nanoseconds cpu_start);
+  void count(std::span<const Agreed> together, std::chrono::steady_clock::time_point start, std::chrono::nanoseconds cpu_start);
 
   const Surroundings surroundings;
   const std::vector<int> ranks;

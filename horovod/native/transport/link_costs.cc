@@ -17,7 +17,7 @@ using Figures = std::array<double, 4>;
 using std::chrono::duration, std::chrono::steady_clock;
 
 // A link whose tokens have piled up, as tc's filters let them, is faster at first: a first small transfer uses these up.
-constexpr size_t kSmall = size_t{512} << 10, kLarge = size_t{2} << 20;
+constexpr size_t kFewBytes = size_t{512} << 10, kLarge = size_t{2} << 20;
 // In seconds of that transfer. A link that takes longer is so slow that a large one would be felt; one that does not take
 // as long is measured several times, and the fastest counts, since whatever else goes on only makes it slower.
 constexpr double kPatience = 0.2, kQuick = 0.02;
@@ -49,7 +49,7 @@ double fastest_seconds_of(int times, F f) {
 // what it seems to take beyond a half is another process' doing, as is what it seems to take too little.
 double byte_between(double small, double large) {
   const double whole = large / static_cast<double>(kLarge);
-  return std::clamp((large - small) / static_cast<double>(kLarge - kSmall), 0.67 * whole, whole);
+  return std::clamp((large - small) / static_cast<double>(kLarge - kFewBytes), 0.67 * whole, whole);
 }
 
 // Of all ranks' figures the largest, on every rank.
@@ -76,9 +76,9 @@ Figures largest_of_all(Transport& transport, Figures mine) {
 }
 
 // The ring of some ranks: each sends to the next and hears from the one before.
-class Ring {
+class Neighbours {
  public:
-  Ring(Transport& transport, const std::vector<int>& members) : transport_(transport) {
+  Neighbours(Transport& transport, const std::vector<int>& members) : transport_(transport) {
     const auto own = std::find(members.begin(), members.end(), transport.rank());
     takes_part_ = own != members.end() && members.size() > 1;
     if (!takes_part_) return;
@@ -115,16 +115,16 @@ LinkCosts measure_links(Transport& transport) {
   auto memory = std::make_unique<std::byte[]>(2 * kLarge);  // filled with zeros, and so there when it is measured
   std::byte* const out = memory.get();
   std::byte* const in = out + kLarge;
-  const double pass = median_seconds_of([&] { std::memcpy(in, out, kSmall); }) / static_cast<double>(kSmall);
+  const double pass = median_seconds_of([&] { std::memcpy(in, out, kFewBytes); }) / static_cast<double>(kFewBytes);
 
   std::vector<int> first_of_each_host;
   for (const std::vector<int>& ranks : topology.hosts) first_of_each_host.push_back(ranks.front());
-  Ring ring(transport, first_of_each_host);
+  Neighbours ring(transport, first_of_each_host);
   Figures figures = {pass, 0, 0, 0};
   if (ring.takes_part()) {
     ring.shift(out, in, 8);  // opens the connections
     figures[1] = median_seconds_of([&] { ring.shift(out, in, 8); });
-    figures[2] = seconds_of([&] { ring.shift(out, in, kSmall); });
+    figures[2] = seconds_of([&] { ring.shift(out, in, kFewBytes); });
   }
   figures = largest_of_all(transport, figures);
   const bool has_network = figures[1] != 0;
@@ -132,14 +132,14 @@ LinkCosts measure_links(Transport& transport) {
     const int times = figures[2] < kQuick ? kTransfers : 1;
     if (ring.takes_part()) {
       figures[3] = fastest_seconds_of(times, [&] { ring.shift(out, in, kLarge); });
-      if (times > 1) figures[2] = fastest_seconds_of(times, [&] { ring.shift(out, in, kSmall); });
+      if (times > 1) figures[2] = fastest_seconds_of(times, [&] { ring.shift(out, in, kFewBytes); });
     }
     figures = largest_of_all(transport, figures);
   }
   costs.memory_byte = figures[0];
   if (has_network) {
     costs.network_latency = figures[1];
-    costs.network_byte = figures[3] > 0 ? byte_between(figures[2], figures[3]) : figures[2] / static_cast<double>(kSmall);
+    costs.network_byte = figures[3] > 0 ? byte_between(figures[2], figures[3]) : figures[2] / static_cast<double>(kFewBytes);
   }
   return costs;
 }

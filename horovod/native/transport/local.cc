@@ -52,8 +52,7 @@ void add_host_windows(const std::vector<std::vector<int>>& hosts, std::vector<st
 
 }  // namespace
 
-std::vector<std::unique_ptr<Transport>> make_local_transports(int size, bool with_windows,
-                                                              const std::vector<int>& host_of) {
+std::vector<std::unique_ptr<Transport>> make_local_transports(int size, bool with_windows, const std::vector<int>& host_of) {
   std::vector<std::vector<int>> hosts(1);
   for (int rank = 0; rank < size; ++rank) {
     const size_t host = host_of.empty() ? 0 : static_cast<size_t>(host_of[static_cast<size_t>(rank)]);

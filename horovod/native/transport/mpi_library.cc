@@ -106,4 +106,14 @@ void close_mpi() {
   dlclose(plugin);
 }
 
+void close_mpi_at_exit() {
+  static const pid_t owner = getpid();  // a forked child inherits what is to be called, and is no rank
+  static const int registered = on_exit(
+      [](int code, void*) {
+        if (code == 0 && getpid() == owner) close_mpi();
+      },
+      nullptr);
+  static_cast<void>(registered);
+}
+
 }  // namespace hvd

@@ -1,7 +1,5 @@
 #include "transport/open.h"
 
-#include <cstdlib>
-
 #include "base/error.h"
 #include "transport/host_window.h"
 #include "transport/mpi_library.h"
@@ -11,23 +9,6 @@
 
 namespace hvd {
 namespace {
-
-// What the launcher told this process by its environment.
-struct Launch {
-  bool present = false;
-  int size = 0;           // 0 if the launcher did not say
-  std::string evidence;   // "OMPI_COMM_WORLD_SIZE=4"
-};
-
-Launch detect_launcher() {
-  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
-    if (const char* text = std::getenv(variable)) return {true, std::atoi(text), std::string(variable) + "=" + text};
-  }
-  for (const char* variable : {"PMIX_RANK", "PMI_RANK"}) {
-    if (const char* text = std::getenv(variable)) return {true, 0, std::string(variable) + "=" + text};
-  }
-  return {};
-}
 
 std::unique_ptr<Transport> make_shared_memory_transport(MpiJob& job) {
   const Topology& topology = job.topology();
@@ -51,26 +32,26 @@ std::unique_ptr<Transport> make_mpi_transport(MpiJob& job, bool with_host_window
   return transport;
 }
 
-// Ranks that send each other different messages would wait for ever.
+// Ranks that send each other different messages would wait for ever; and what rank 0 decides for all by its own settings is
+// not what was asked for on another rank.
 void check_agreement(MpiJob& job, const Settings& settings) {
-  const std::string chosen = "HOROVOD_ALLREDUCE_ALGORITHM=" + settings.allreduce_algorithm + ", HOROVOD_DETERMINISTIC=" +
-                             (settings.deterministic ? "1" : "0") + ", HOROVOD_TRANSPORT=" + settings.transport +
-                             ", HOROVOD_GPU_TRANSPORT=" + settings.gpu_transport;
-  uint32_t digest = 0;
-  for (const char c : chosen) digest = digest * 31 + static_cast<unsigned char>(c);
+  const std::string mine = settings.of_job();
+  uint32_t digest = 2166136261;  // FNV-1a's
+  for (const char c : mine) digest = (digest ^ static_cast<unsigned char>(c)) * 16777619;
   if (job.all_give_the_same(digest)) return;
-  throw StartupError("the ranks have different settings, and would take different routes; rank " +
-                     std::to_string(job.topology().rank) + " has " + chosen + ". Give all ranks the same, as horovodrun does");
+  throw StartupError("the ranks have different settings: " + disagreement_of_settings(job.gather(mine)) +
+                     ". Give all ranks the same, as horovodrun does");
 }
 
 }  // namespace
 
-OpenedTransport open_transport(const Settings& settings, const std::string& prefix, const std::vector<int>& ranks) {
-  const Launch launch = detect_launcher();
-  if (!launch.present || (launch.size == 1 && !mpi_library_is_installed())) {
+OpenedTransport open_transport(const Settings& settings, const std::string& prefix, const Launch& launch,
+                               const std::vector<int>& ranks) {
+  if (launch.evidence.empty() || (launch.size == 1 && !mpi_library_is_installed())) {
     if (!ranks.empty() && ranks != std::vector<int>{0}) {
-      throw StartupError("init(comm=...) names other ranks than 0, but no launcher started this process; start it with "
-                         "horovodrun or mpirun");
+      throw StartupError(
+          "init(comm=...) names other ranks than 0, but no launcher started this process; start it with "
+          "horovodrun or mpirun");
     }
     return {std::make_unique<SelfTransport>(), "", false};
   }
@@ -78,18 +59,21 @@ OpenedTransport open_transport(const Settings& settings, const std::string& pref
   MpiJob& job = library.job();
   const Topology& topology = job.topology();
   const std::string description = library.path + " (" + job.version() + ")";
-  if (launch.size > 1 && topology.size == 1 && ranks.empty()) {
-    throw StartupError("the launcher says this is one of " + std::to_string(launch.size) + " ranks (" + launch.evidence +
-                       "), but the MPI library this process loaded, " + description +
-                       ", found itself alone. The mpirun that started it belongs to another MPI" + launcher_path_hint() +
-                       ". Use horovodrun, or the mpirun of the environment horovod is installed in");
+  if (launch.size != 1 && topology.size == 1 && ranks.empty()) {
+    const std::string several = launch.size == 0 ? "several" : std::to_string(launch.size);
+    throw StartupError(
+        "the launcher says this is one of " + several + " ranks (" + launch.evidence +
+        "), but the MPI library this process loaded, " + description +
+        ", found itself alone. The mpirun that started it belongs to another MPI" + launcher_path_hint() +
+        ". Use horovodrun, or the mpirun of the environment horovod is installed in; or unset the variables, for a "
+        "process that shall work alone");
   }
   check_agreement(job, settings);
   OpenedTransport opened{nullptr, description, job.threads_multiple()};
   const bool one_host = topology.local_size == topology.size;
   if (settings.transport == "shared_memory" && !one_host) {
-    throw StartupError("HOROVOD_TRANSPORT=shared_memory needs all ranks on one host, but " +
-                       std::to_string(topology.size) + " ranks are spread over several; use auto or mpi");
+    throw StartupError("HOROVOD_TRANSPORT=shared_memory needs all ranks on one host, but " + std::to_string(topology.size) +
+                       " ranks are spread over several; use auto or mpi");
   }
   if (one_host && settings.transport != "mpi") {
     opened.transport = make_shared_memory_transport(job);

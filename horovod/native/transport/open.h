@@ -16,12 +16,23 @@ struct OpenedTransport {
   bool mpi_threads_multiple = false;
 };
 
+// What the launcher has told this process, which horovod/common/launched.py knows to read.
+struct Launch {
+  int size = 1;          // 0 if it does not say
+  std::string evidence;  // "OMPI_COMM_WORLD_SIZE=4"; empty: there is none
+};
+
 // Joins the job this process was started in. Without a launcher that is a world of one, which needs no MPI. `prefix` is where
 // libmpi is looked for first, the running interpreter's sys.prefix; see open_mpi_library. `ranks` are those of the launched
 // ones that form the job, in its order; empty: all. Collective over them; throws StartupError.
-OpenedTransport open_transport(const Settings& settings, const std::string& prefix, const std::vector<int>& ranks);
+OpenedTransport open_transport(const Settings& settings, const std::string& prefix, const Launch& launch,
+                               const std::vector<int>& ranks);
 
 // Leaves MPI if open_transport entered it. Collective, at the end of the process.
 void close_mpi();
+
+// Has close_mpi() called when the process ends with code 0, after the interpreter has. With another code it is not: finalising
+// waits for the other ranks, and the launcher ends those when it sees how this one ended.
+void close_mpi_at_exit();
 
 }  // namespace hvd

@@ -18,8 +18,7 @@ class Ring {
  public:
   Ring() = default;
   // `capacity` is a power of two.
-  Ring(RingControl* control, std::byte* bytes, size_t capacity)
-      : control_(control), bytes_(bytes), capacity_(capacity) {}
+  Ring(RingControl* control, std::byte* bytes, size_t capacity) : control_(control), bytes_(bytes), capacity_(capacity) {}
 
   // Copies as much as fits or is there, and returns how much that was.
   size_t write(const void* data, size_t bytes);

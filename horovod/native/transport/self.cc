@@ -4,9 +4,7 @@
 
 namespace hvd {
 
-void SelfTransport::post(int, std::span<const std::byte> message) {
-  mail_.push_back({0, {message.begin(), message.end()}});
-}
+void SelfTransport::post(int, std::span<const std::byte> message) { mail_.push_back({0, {message.begin(), message.end()}}); }
 
 std::optional<Message> SelfTransport::receive() {
   if (mail_.empty()) return std::nullopt;

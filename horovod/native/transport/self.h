@@ -17,12 +17,14 @@ class SelfTransport final : public Transport {
   void flush() override {}
   void wait(std::chrono::microseconds timeout, bool eager) override;
   void wake() override;
-  void abandon() override {}
+  void abandon(int) override {}
   Ticket start(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
                const std::shared_ptr<void>& keep_alive) override;
   void progress() override {}
   void finish(Ticket) override {}
   void cancel() override {}
+  uint64_t sign_of_life(int) override { return 0; }
+  uint64_t moved() override { return 0; }
 
  private:
   const Topology topology_{.hosts = {{0}}};

@@ -12,6 +12,8 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/process_text.h"
+#include "transport/abandonment.h"
 
 namespace hvd {
 
@@ -21,7 +23,10 @@ struct SharedMemoryTransport::Header {
   FutexCounter doorbell;
   std::atomic<int32_t> pid{0};
   std::atomic<uint64_t> pid_namespace{0};
+  std::atomic<int32_t> silent{kNoRank};  // whom it has given up, if it has
   std::atomic<bool> has_abandoned{false};
+  // Grows while the rank's engine is alive.
+  alignas(64) std::atomic<uint64_t> signs_of_life{0};
 };
 
 struct SharedMemoryTransport::Layout {
@@ -39,8 +44,8 @@ struct SharedMemoryTransport::Layout {
   static constexpr size_t kBulkBytes = size_t{1} << 20;
   static constexpr size_t kAreaBytes = size_t{4} << 20;
 
-  size_t message_ring, bulk_ring;                 // bytes of one ring
-  size_t controls, messages, bulk, window, total; // offsets in a segment, and its length
+  size_t message_ring, bulk_ring;                  // bytes of one ring
+  size_t controls, messages, bulk, window, total;  // offsets in a segment, and its length
 
   Ring ring(std::byte* segment, int sender, bool is_bulk, int size) const {
     auto* control = reinterpret_cast<RingControl*>(segment + controls) + (is_bulk ? size : 0) + sender;
@@ -55,7 +60,7 @@ constexpr microseconds kLivenessPeriod{500'000};
 
 // Pids mean nothing across namespaces.
 uint64_t own_pid_namespace() {
-  struct stat facts {};
+  struct stat facts{};
   return stat("/proc/self/ns/pid", &facts) == 0 ? facts.st_ino : 0;
 }
 
@@ -81,9 +86,8 @@ void SharedMemoryTransport::prepare(std::byte* segment, int size) {
   header->pid.store(getpid(), std::memory_order_release);
 }
 
-SharedMemoryTransport::SharedMemoryTransport(std::string name, const Topology& topology,
-                                             std::vector<std::byte*> segments, std::shared_ptr<void> keep_alive,
-                                             bool with_window)
+SharedMemoryTransport::SharedMemoryTransport(std::string name, const Topology& topology, std::vector<std::byte*> segments,
+                                             std::shared_ptr<void> keep_alive, bool with_window)
     : name_(std::move(name)),
       topology_(topology),
       keep_alive_(std::move(keep_alive)),
@@ -106,7 +110,7 @@ SharedMemoryTransport::SharedMemoryTransport(std::string name, const Topology& t
   }
   if (!with_window) return;
   window_ = std::make_unique<SharedWindow>(rank(), std::move(window_segments), Layout::kAreaBytes,
-                                           WindowWait{patience_, kLivenessPeriod, [this] { look_after_peers(); }}, nullptr);
+                                           WindowWait{patience_, kLivenessPeriod, [this] { look_after_peers(true); }}, nullptr);
 }
 
 SharedMemoryTransport::Header& SharedMemoryTransport::header(int r) const {
@@ -117,18 +121,38 @@ void SharedMemoryTransport::ring_doorbell(int peer) { hvd::advance(header(peer).
 
 // Called by whoever has just found nothing to do and is about to wait: what a peer left before its end is not missed. It goes
 // by the clock, as wake() may cut every wait short.
-void SharedMemoryTransport::look_after_peers() {
+void SharedMemoryTransport::look_after_peers(bool is_waiting) {
+  show_life();
   const auto now = std::chrono::steady_clock::now();
   if (now - last_look_ < kLivenessPeriod) return;
   last_look_ = now;
   throw_if_a_peer_is_lost();
+  if (is_waiting) inspect_();
 }
 
-void SharedMemoryTransport::throw_if_a_peer_is_lost() const {
+// One writer: no other rank's is lost.
+void SharedMemoryTransport::show_life() {
+  std::atomic<uint64_t>& signs = header(rank()).signs_of_life;
+  signs.store(signs.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+uint64_t SharedMemoryTransport::sign_of_life(int r) { return header(r).signs_of_life.load(std::memory_order_relaxed); }
+
+uint64_t SharedMemoryTransport::moved() {
+  return bytes_moved_ + (window_ != nullptr ? window_->counted() : 0) +
+         (host_window() != nullptr ? host_window()->counted() : 0);
+}
+
+std::string SharedMemoryTransport::describe(int r) const {
+  if (!peers_[static_cast<size_t>(r)].pid_is_visible) return Transport::describe(r);
+  return Transport::describe(r) + " (" + process_text(header(r).pid.load(std::memory_order_relaxed)) + ")";
+}
+
+void SharedMemoryTransport::throw_if_a_peer_is_lost() {
   for (int r = 0; r < size(); ++r) {
     if (r != rank() && header(r).has_abandoned.load(std::memory_order_acquire)) {
-      throw InternalError("rank " + std::to_string(topology_.rank) + " lost rank " + std::to_string(r) +
-                          ", which could not go on; its own error says why");
+      silent_ = header(r).silent.load(std::memory_order_relaxed);
+      throw InternalError(abandonment(rank(), r, silent_));
     }
     if (!peers_[static_cast<size_t>(r)].pid_is_visible) continue;
     const pid_t pid = header(r).pid.load(std::memory_order_relaxed);
@@ -153,8 +177,7 @@ void SharedMemoryTransport::post(int to, std::span<const std::byte> message) {
 bool SharedMemoryTransport::pump_out(int to) {
   Peer& peer = peers_[static_cast<size_t>(to)];
   if (peer.outbox.empty()) return false;
-  const size_t sent =
-      peer.messages_out.write(peer.outbox.data() + peer.outbox_sent, peer.outbox.size() - peer.outbox_sent);
+  const size_t sent = peer.messages_out.write(peer.outbox.data() + peer.outbox_sent, peer.outbox.size() - peer.outbox_sent);
   if (sent == 0) return false;
   peer.outbox_sent += sent;
   if (peer.outbox_sent == peer.outbox.size()) {
@@ -205,6 +228,7 @@ bool SharedMemoryTransport::pump_messages() {
 }
 
 std::optional<Message> SharedMemoryTransport::receive() {
+  show_life();
   heard_ = header(rank()).doorbell.count.load(std::memory_order_acquire);
   if (arrived_.empty()) pump_messages();
   if (arrived_.empty()) return std::nullopt;
@@ -221,7 +245,7 @@ void SharedMemoryTransport::flush() {
     FutexCounter& doorbell = header(rank()).doorbell;
     const uint32_t seen = doorbell.count.load(std::memory_order_acquire);
     if (pump_messages()) continue;
-    look_after_peers();
+    look_after_peers(true);
     wait_for_change(doorbell, seen, kLivenessPeriod, patience_);
   }
 }
@@ -232,13 +256,16 @@ void SharedMemoryTransport::wait(microseconds timeout, bool eager) {
   const microseconds slice = std::min(timeout, kLivenessPeriod);
   const Patience patience = eager ? patience_ : Patience{0, microseconds(0)};
   if (pump_messages()) return;
-  look_after_peers();
+  look_after_peers(false);
   wait_for_change(doorbell, heard_, slice, patience);
 }
 
 void SharedMemoryTransport::wake() { ring_doorbell(rank()); }
 
-void SharedMemoryTransport::abandon() { header(rank()).has_abandoned.store(true, std::memory_order_release); }
+void SharedMemoryTransport::abandon(int silent) {
+  header(rank()).silent.store(silent == kNoRank ? silent_ : silent, std::memory_order_relaxed);
+  header(rank()).has_abandoned.store(true, std::memory_order_release);
+}
 
 // ---- bulk data -------------------------------------------------------------------------------------------------------
 
@@ -267,6 +294,7 @@ bool SharedMemoryTransport::pump_bulk(std::deque<Moving>& queue, Ring& ring, boo
     Moving& first = queue.front();
     const size_t moved = out ? ring.write(first.data, first.bytes) : ring.read(first.data, first.bytes);
     progressed |= moved != 0;
+    bytes_moved_ += moved;
     first.data += moved;
     first.bytes -= moved;
     if (first.bytes != 0) break;
@@ -277,18 +305,21 @@ bool SharedMemoryTransport::pump_bulk(std::deque<Moving>& queue, Ring& ring, boo
 }
 
 bool SharedMemoryTransport::pump_bulk() {
+  show_life();
   bool progressed = false;
   for (int r = 0; r < size(); ++r) {
     Peer& peer = peers_[static_cast<size_t>(r)];
-    const bool moved = pump_bulk(peer.sending, peer.bulk_out, true) | pump_bulk(peer.receiving, peer.bulk_in, false);
-    if (moved) ring_doorbell(r);
-    progressed |= moved;
+    const bool sent = pump_bulk(peer.sending, peer.bulk_out, true);
+    const bool received = pump_bulk(peer.receiving, peer.bulk_in, false);
+    if (!sent && !received) continue;
+    ring_doorbell(r);
+    progressed = true;
   }
   return progressed;
 }
 
 void SharedMemoryTransport::progress() {
-  if (!pump_bulk()) look_after_peers();
+  if (!pump_bulk()) look_after_peers(true);
 }
 
 void SharedMemoryTransport::finish(Ticket ticket) {
@@ -299,7 +330,7 @@ void SharedMemoryTransport::finish(Ticket ticket) {
     if (!unfinished_.contains(ticket)) return;
     serve_();
     if (progressed) continue;
-    look_after_peers();
+    look_after_peers(true);
     wait_for_change(doorbell, seen, kLivenessPeriod, patience_);
   }
 }

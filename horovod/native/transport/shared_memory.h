@@ -7,8 +7,6 @@
 // The first `size` ring controls are those of the message rings, by sender; then those of the bulk rings.
 #pragma once
 
-#include <sys/types.h>
-
 #include <deque>
 #include <map>
 #include <memory>
@@ -16,7 +14,7 @@
 #include <vector>
 
 #include "base/futex.h"
-#include "transport/ring.h"
+#include "transport/shared_memory_peer.h"
 #include "transport/shared_window.h"
 #include "transport/transport.h"
 
@@ -43,31 +41,21 @@ class SharedMemoryTransport final : public Transport {
   void flush() override;
   void wait(std::chrono::microseconds timeout, bool eager) override;
   void wake() override;
-  void abandon() override;
+  void abandon(int silent) override;
   Ticket start(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
                const std::shared_ptr<void>& keep_alive) override;
   void progress() override;
   void finish(Ticket ticket) override;
   void cancel() override;
+  uint64_t sign_of_life(int rank) override;
+  uint64_t moved() override;
+  std::string describe(int rank) const override;
 
  private:
   struct Header;
   struct Layout;
-  struct Moving {
-    Ticket ticket;
-    std::byte* data;
-    size_t bytes;  // still to move
-  };
-  struct Peer {
-    std::byte* segment = nullptr;
-    Ring messages_out, messages_in, bulk_out, bulk_in;
-    std::vector<std::byte> outbox;   // posted, not yet in the ring
-    size_t outbox_sent = 0;
-    std::vector<std::byte> inbox;    // of the message being received
-    uint32_t inbox_wanted = 0;
-    std::deque<Moving> sending, receiving;
-    bool pid_is_visible = false;     // its death can be noticed
-  };
+  using Peer = SharedMemoryPeer;
+  using Moving = SharedMemoryPeer::Moving;
 
   Header& header(int rank) const;
   bool pump_out(int peer);
@@ -76,8 +64,9 @@ class SharedMemoryTransport final : public Transport {
   bool pump_bulk();
   bool pump_bulk(std::deque<Moving>& queue, Ring& ring, bool out);
   void ring_doorbell(int peer);
-  void look_after_peers();
-  void throw_if_a_peer_is_lost() const;
+  void show_life();
+  void look_after_peers(bool is_waiting);
+  void throw_if_a_peer_is_lost();
 
   // Constant after construction.
   const std::string name_;
@@ -90,6 +79,8 @@ class SharedMemoryTransport final : public Transport {
   // Engine thread only.
   std::deque<Message> arrived_;
   Ticket last_ticket_ = 0;
+  uint64_t bytes_moved_ = 0;
+  int silent_ = kNoRank;                 // whom another rank has given up
   std::map<Ticket, size_t> unfinished_;  // transfers of each ticket that has some
   uint32_t heard_ = 0;
   std::chrono::steady_clock::time_point last_look_{};

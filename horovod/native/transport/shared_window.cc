@@ -47,4 +47,12 @@ void SharedWindow::await(int rank, int index, uint32_t target) {
   }
 }
 
+uint64_t SharedWindow::counted() const {
+  uint64_t sum = 0;
+  for (int rank = 0; rank < static_cast<int>(segments_.size()); ++rank) {
+    for (int i = 0; i < kCounters; ++i) sum += counter(rank, i).count.load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
 }  // namespace hvd

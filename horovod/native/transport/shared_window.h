@@ -38,6 +38,7 @@ class SharedWindow final : public Window {
   size_t area_bytes() const override { return area_bytes_; }
   void advance(int index) override;
   void await(int rank, int index, uint32_t target) override;
+  uint64_t counted() const override;
 
  private:
   FutexCounter& counter(int rank, int index) const;

@@ -13,7 +13,7 @@ struct Topology {
   int local_size = 1;
   int cross_rank = 0;
   int cross_size = 1;
-  bool homogeneous = true;  // every host has the same number of ranks
+  bool homogeneous = true;              // every host has the same number of ranks
   std::vector<std::vector<int>> hosts;  // ranks of each host by local rank; hosts in the order of their first rank
 };
 

@@ -21,30 +21,10 @@
 
 #include "transport/link_costs.h"
 #include "transport/topology.h"
+#include "transport/transfer.h"
 #include "transport/window.h"
 
 namespace hvd {
-
-struct Message {
-  int from = 0;
-  std::vector<std::byte> bytes;
-};
-
-// One transfer of bulk data. Zero bytes transfer nothing.
-struct Outgoing {
-  int to;
-  const void* data;
-  size_t bytes;
-};
-struct Incoming {
-  int from;
-  void* data;
-  size_t bytes;
-};
-
-using Ticket = uint64_t;  // names transfers that were started together
-// What leaves at once on every transport. For more, MPI over TCP has the two sides agree first, whenever each next looks.
-constexpr size_t kPromptBytes = size_t{48} << 10;
 
 class Transport {
  public:
@@ -66,8 +46,9 @@ class Transport {
   virtual void wait(std::chrono::microseconds timeout, bool eager) = 0;
   virtual void wake() = 0;
 
-  // Tells the other ranks that this one cannot go on: what they wait for from it throws InternalError.
-  virtual void abandon() = 0;
+  // Tells the other ranks that this one cannot go on: what they wait for from it throws InternalError. `silent`: because it
+  // hears nothing of that rank any more, which their errors then name; as it is without it, if another rank has said so.
+  virtual void abandon(int silent = kNoRank) = 0;
 
   // Starts transfers. Two ranks start those of one direction between them in the same order, with the same byte counts.
   // Until finish() or cancel() the memory stays as it is; `keep_alive` may own it.
@@ -83,6 +64,14 @@ class Transport {
   virtual void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) { finish(start(out, in)); }
   // Has `serve` called while finish() waits, and by attend(). It may post and receive messages.
   void serve_while_waiting(std::function<void()> serve) { serve_ = std::move(serve); }
+  // Has `inspect` called now and then while anything but wait() waits for other ranks. It may throw, which ends the waiting.
+  void inspect_while_waiting(std::function<void()> inspect) { inspect_ = std::move(inspect); }
+
+  // Signs of life, to be asked for now and then. The first is another number than before if that rank's engine has shown
+  // life since; it may take the question to have it show some. The second, if bytes have come from others or gone to them.
+  virtual uint64_t sign_of_life(int rank) = 0;
+  virtual uint64_t moved() = 0;
+  virtual std::string describe(int rank) const { return "rank " + std::to_string(rank); }  // for errors
 
   const LinkCosts& links() const { return links_; }  // the same on all ranks
   void know_links(const LinkCosts& links) { links_ = links; }
@@ -90,7 +79,7 @@ class Transport {
   int size() const { return topology().size; }
 
  protected:
-  std::function<void()> serve_ = [] {};
+  std::function<void()> serve_ = [] {}, inspect_ = [] {};
 
  private:
   std::unique_ptr<Window> host_window_;

@@ -23,6 +23,9 @@ class Window {
   // Sleeps until `rank`'s counter has reached `target`; transfers go on meanwhile. Throws InternalError when a rank is lost.
   virtual void await(int rank, int index, uint32_t target) = 0;
 
+  // The counters of all ranks together: another number than before, if any has been advanced.
+  virtual uint64_t counted() const = 0;
+
   // Steps that collectives have done through it, the same on every rank. Here, as any process set of its ranks may use it.
   uint32_t steps = 0;
 };

@@ -11,7 +11,15 @@ from horovod.runner.errors import LaunchError
 from horovod.runner.launchers import hydra, open_mpi, open_mpi_4
 from horovod.runner.launchers.job import Job
 
-__all__ = ["FLAVOURS", "Job", "command", "flavour_of", "installed_flavour", "installed_mpirun"]
+__all__ = [
+    "FLAVOURS",
+    "SENDING_EVERYTHING",
+    "Job",
+    "command",
+    "flavour_of",
+    "installed_flavour",
+    "installed_mpirun",
+]
 
 # Name of the flavour -> the options for its mpirun, all but the command.
 FLAVOURS: dict[str, Callable[[Job], list[str]]] = {
@@ -21,6 +29,8 @@ FLAVOURS: dict[str, Callable[[Job], list[str]]] = {
     "MPICH": hydra.mpich_options,
     "Intel MPI": hydra.intel_options,
 }
+# Their mpirun gives ranks its whole environment by its own messages, which are not encrypted.
+SENDING_EVERYTHING = ("MPICH", "Intel MPI")
 
 
 def command(job: Job, flavour: str) -> list[str]:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from horovod.runner.daemon_agent import END_OF_OPTIONS
 from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import Host, is_local
 from horovod.runner.shell import Ssh
-
-# Horovod's own list, and what describes the machine that horovodrun runs on.
-_NOT_FORWARDED = ("OLDPWD", "PWD", "SHLVL", "_", "HOSTNAME", "TMPDIR", "_HOROVOD_SECRET_KEY")
-_NOT_FORWARDED_BEGINNINGS = ("BASH_FUNC_", "SSH_", "OMPI_", "PMIX_", "PRTE_", "PMI_", "HYDRA_", "SLURM_")
 
 
 @dataclass(frozen=True)
 class Job:
     """Ranks, hosts in the order they are filled, and what each rank runs (wrapper and user's command).
 
-    `variables` are names that remote ranks get from our environment; values never show in a command line.
+    `variables` are names whose values mpirun itself sends to remote ranks, where others can read them; no
+    value shows in a command line. `agent` starts its daemons on other hosts in the place of ssh.
     `binding` replaces the arguments that leave ranks unbound; `fabric` says that there is InfiniBand or the
     like, and `tcp` that it is not to be used. Interfaces are names, or networks as 10.0.0.0/8, that connect
     the ranks, and mpirun's daemons; `one_interface` is the name for an mpirun that takes one, unless
-    `network_interfaces` name it.
+    `network_interfaces` name it. `memory`: shared memory alone connects the ranks, so they listen to nobody.
     """
 
     mpirun: str
@@ -40,6 +37,8 @@ class Job:
     more_arguments: tuple[str, ...] = ()
     fabric: bool = False
     tcp: bool = False
+    agent: tuple[str, ...] = ()
+    memory: bool = False
 
     def is_remote(self) -> bool:
         return not all(is_local(host.name) for host in self.hosts)
@@ -57,13 +56,6 @@ class Job:
             )
         return Ssh(self.ssh_port, self.ssh_identity_file).arguments()
 
-
-def forwarded_variables(environment: Sequence[str]) -> tuple[str, ...]:
-    """The names that remote ranks are given: all but what belongs to this machine, shell or another job."""
-    return tuple(
-        name
-        for name in sorted(environment)
-        if name not in _NOT_FORWARDED
-        and not name.startswith(_NOT_FORWARDED_BEGINNINGS)
-        and not name.endswith("CUDA_VISIBLE_DEVICES")
-    )
+    def end_of_ssh_options(self) -> list[str]:
+        """The word before the host, by which the agent tells ssh's options from it."""
+        return [END_OF_OPTIONS] if self.agent else []

@@ -14,7 +14,8 @@ def options(job: Job) -> list[str]:
     words += job.binding if job.binding is not None else ("--bind-to", "none", "--map-by", "slot")
     if job.tcp or not job.fabric:
         # 0.01 s instead of 1.02 s: the ofi component looks for fabrics for a second.
-        words += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp"]
+        btl = "self,sm" if job.memory else "self,sm,tcp"
+        words += ["--mca", "pml", "ob1", "--mca", "btl", btl]
         # The ucx component for shared windows complains on stderr where it finds no device of its own.
         words += ["--mca", "osc", "^ucx"]
     if job.session_directory:
@@ -27,7 +28,9 @@ def options(job: Job) -> list[str]:
 
 
 def _remote_options(job: Job) -> list[str]:
-    words = ["--prtemca", "plm_ssh_args", " ".join(job.ssh_arguments())]
+    words = ["--prtemca", "plm_ssh_args", " ".join([*job.ssh_arguments(), *job.end_of_ssh_options()])]
+    if job.agent:  # it has our environment, so it starts the daemons of all hosts
+        words += ["--prtemca", "plm_ssh_agent", " ".join(job.agent)]
     # A host that falls silent is noticed in 4 s instead of 8 minutes.
     for name, value in (("time", 2), ("intvl", 1), ("probes", 3)):
         words += ["--prtemca", f"oob_tcp_keepalive_{name}", str(value)]
@@ -37,9 +40,10 @@ def _remote_options(job: Job) -> list[str]:
         words += ["--mca", "btl_tcp_if_include", ",".join(job.network_interfaces)]
     if job.daemon_interfaces:
         words += ["--prtemca", "prte_if_include", ",".join(job.daemon_interfaces)]
-    if len(job.hosts) >= MANY_HOSTS:
+    if job.agent or len(job.hosts) >= MANY_HOSTS:
         words += ["--prtemca", "plm_ssh_no_tree_spawn", "1"]
+    if len(job.hosts) >= MANY_HOSTS:
         words += ["--prtemca", "plm_ssh_num_concurrent", str(len(job.hosts))]
-    for name in job.variables:  # remote ranks get nothing of our environment by themselves
+    for name in job.variables:
         words += ["-x", name]
     return words

@@ -12,7 +12,8 @@ _SPECTRUM_BINDING = ("-bind-to", "socket", "-map-by", "socket", "-rank-by", "cor
 def options(job: Job) -> list[str]:
     words = _common_options(job, _UNBOUND)
     if job.tcp or not job.fabric:
-        words += ["--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"]
+        btl = "self,vader" if job.memory else "self,vader,tcp"
+        words += ["--mca", "pml", "ob1", "--mca", "btl", btl]
     return words
 
 
@@ -32,15 +33,18 @@ def _common_options(job: Job, binding: tuple[str, ...]) -> list[str]:
 
 
 def _remote_options(job: Job) -> list[str]:
-    words = ["--mca", "plm_rsh_args", " ".join(job.ssh_arguments())]
+    words = ["--mca", "plm_rsh_args", " ".join([*job.ssh_arguments(), *job.end_of_ssh_options()])]
+    if job.agent:
+        words += ["--mca", "plm_rsh_agent", " ".join(job.agent)]
     for name, value in (("time", 2), ("intvl", 1), ("probes", 3)):
         words += ["--mca", f"oob_tcp_keepalive_{name}", str(value)]
     if job.network_interfaces:
         words += ["--mca", "btl_tcp_if_include", ",".join(job.network_interfaces)]
     if job.daemon_interfaces:
         words += ["--mca", "oob_tcp_if_include", ",".join(job.daemon_interfaces)]
-    if len(job.hosts) >= MANY_HOSTS:
+    if job.agent or len(job.hosts) >= MANY_HOSTS:
         words += ["--mca", "plm_rsh_no_tree_spawn", "true"]
+    if len(job.hosts) >= MANY_HOSTS:
         words += ["--mca", "plm_rsh_num_concurrent", str(len(job.hosts))]
     for name in job.variables:
         words += ["-x", name]

@@ -82,7 +82,9 @@ class PowerSGDCompressor(ConfiguredCompressor):
 
         Columns that a step left as zeros, or not finite, would stay so for ever: they begin anew.
         """
-        steps = 0 if self.warm_start else int(state.get("steps", 0))
+        steps = state.get("steps", 0)
+        if self.warm_start or not isinstance(steps, int):
+            steps = 0
         if not self.warm_start:
             state["steps"] = steps + 1
         generator = torch.Generator().manual_seed((self.seed + steps) % 2**63)
@@ -90,7 +92,7 @@ class PowerSGDCompressor(ConfiguredCompressor):
         # Drawn in host memory, so that ranks on CPU and on any GPU begin with the same numbers.
         fresh = torch.randn(shape, generator=generator, dtype=matrix.dtype)
         last = state.get("q")
-        if last is None or last.shape != shape:
+        if not isinstance(last, torch.Tensor) or last.shape != shape:
             return fresh.to(matrix.device)
         # What is remembered may be of a checkpoint, or from before the model was moved.
         last, fresh = last.to(matrix.device), fresh.to(matrix.device)

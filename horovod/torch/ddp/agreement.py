@@ -28,7 +28,13 @@ def terms_as_bytes(terms: Mapping[str, str]) -> bytes:
 
 
 def terms_from_bytes(text: bytes) -> dict[str, str]:
-    terms: dict[str, str] = json.loads(text)
+    """RanksDisagree for what terms_as_bytes() does not make: then not even the builds are the same."""
+    try:
+        terms = json.loads(text)
+    except (ValueError, RecursionError):
+        terms = None
+    if not isinstance(terms, dict) or not all(isinstance(term, str) for term in terms.values()):
+        raise RanksDisagree(f"a rank sent {text[:80]!r} for its terms: all ranks must run the same build.")
     return terms
 
 

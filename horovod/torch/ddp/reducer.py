@@ -94,13 +94,12 @@ class GroupReducer:
         group = process_group if process_group is not None else dist.group.WORLD
         if group is None:
             raise ValueError("there is no process group: call torch.distributed.init_process_group() first.")
-        self._groups = OwnGroups(group) if group.size() > 1 else None
-        self.rank = 0 if self._groups is None else self._groups.rank
-        self.size = 1 if self._groups is None else self._groups.size
+        self.rank, self.size = group.rank(), group.size()
+        self._algorithm = algorithm or native.Settings.from_environment().allreduce_algorithm
+        self._is_scattered(True)  # an unknown algorithm is refused here, before there are connections
+        self._groups = OwnGroups(group) if self.size > 1 else None
         self.residuals = Residuals(error_feedback)
         self.memory = Memory()
-        self._algorithm = algorithm or native.Settings.from_environment().allreduce_algorithm
-        self._is_scattered(True)  # an unknown algorithm is refused here
         self._keys = native.DrawKeys()
         self._agreed: dict[tuple[Any, ...], list[Any]] = {}
         self._couriers: dict[int, HostCourier | StreamCourier] = {}

@@ -6,6 +6,7 @@ overlap, which takes little longer than those of one, because a step this small 
 
 import hashlib
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -14,7 +15,8 @@ import torch
 import horovod.torch as hvd
 
 Compression = hvd.Compression
-LOOKED_AT = (50, 1000)  # steps after which parameters are compared
+# Steps after which parameters are compared.
+LOOKED_AT = (50, int(os.environ.get("HOROVOD_TEST_STEPS", "300")))
 SHAPE = (16, 20)
 COMPRESSIONS = {
     "none": Compression.none,

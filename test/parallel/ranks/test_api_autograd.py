@@ -5,6 +5,7 @@ averages (allgather, broadcast) or carry a factor (reducescatter).
 import pytest
 import torch
 from api_cases import SHAPES, assert_close, numbers, share
+from rank_fixtures import seeded
 
 import horovod.torch as hvd
 
@@ -170,8 +171,8 @@ def test_one_chain_through_all(rank: int, size: int) -> None:
 
 def test_gradients_in_a_training_step(rank: int, size: int) -> None:
     """A tensor-parallel layer: its weight's columns are spread over ranks, its outputs are gathered."""
-    torch.manual_seed(5)
-    weight, x = torch.randn(4 * size, 3), torch.randn(2, 3)
+    with seeded(5):
+        weight, x = torch.randn(4 * size, 3), torch.randn(2, 3)
     own = weight[4 * rank : 4 * rank + 4].clone().requires_grad_()
     outputs = hvd.allgather(own @ x.t())
     outputs.square().sum().backward()

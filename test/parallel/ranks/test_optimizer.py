@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from rank_fixtures import seeded
 from torch import nn
 
 import horovod.torch as hvd
@@ -17,8 +18,8 @@ BATCH = 8
 
 
 def make_model(seed: int = 0) -> nn.Sequential:
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(10, 130), nn.Tanh(), nn.LayerNorm(130), nn.Linear(130, 3))
+    with seeded(seed):
+        return nn.Sequential(nn.Linear(10, 130), nn.Tanh(), nn.LayerNorm(130), nn.Linear(130, 3))
 
 
 def data(rank: int, step: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -159,7 +160,7 @@ def test_one_backward_pass_too_many() -> None:
 
 def test_zero_grad_while_gradients_are_on_their_way() -> None:
     model = make_model()
-    optimizer = wrapped(model)
+    optimizer = wrapped(model, wait_in_backward=False)
     loss_of(model, [0]).backward()
     with pytest.raises(AssertionError, match="zero_grad"):
         optimizer.zero_grad()
@@ -329,3 +330,19 @@ def test_channels_last_gradients(rank: int, size: int) -> None:
     alone(x).sum().backward()
     assert local is None
     torch.testing.assert_close(layer.weight.grad, alone.weight.grad * (sum(range(1, size + 1)) / size))
+
+
+def test_an_optimizer_of_an_earlier_job_lets_go_of_its_parameters() -> None:
+    """Scripts that call shutdown() and init() wrap a model again, and may hold the old optimizer still."""
+    model = make_model()
+    earlier = wrapped(model)
+    hvd.shutdown()
+    hvd.init()
+    optimizer = wrapped(model)
+    for step in range(2):
+        optimizer.zero_grad()
+        loss_of(model, [hvd.rank()], step).backward()
+        optimizer.step()
+    assert_same_bits_everywhere(model)
+    with pytest.raises(RuntimeError, match=r"made later has taken over 0\.weight"):
+        earlier.step()

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from rank_fixtures import seeded
 from torch import nn
 
 import horovod.torch as hvd
@@ -24,8 +25,8 @@ def adasum(tensors: list[torch.Tensor]) -> torch.Tensor:
 
 
 def make(rank: int, name: str) -> tuple[nn.Sequential, Any]:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 2))
+    with seeded(0):
+        model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 2))
     options = {"momentum": 0.9} if name == "SGD" else {}
     return model, getattr(torch.optim, name)(model.parameters(), lr=0.05, **options)
 

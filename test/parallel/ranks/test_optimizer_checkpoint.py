@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from rank_fixtures import seeded
 from torch import nn
 
 import horovod.torch as hvd
@@ -30,10 +31,10 @@ class Training:
     """A small model with its optimizer; the data of a step differs by rank."""
 
     def __init__(self, compression: Any, seed: int = 0) -> None:
-        torch.manual_seed(seed)
-        self.model = nn.Sequential(
-            nn.Linear(10, 40), nn.Tanh(), nn.Linear(40, 30), nn.Tanh(), nn.Linear(30, 3)
-        )
+        with seeded(seed):
+            self.model = nn.Sequential(
+                nn.Linear(10, 40), nn.Tanh(), nn.Linear(40, 30), nn.Tanh(), nn.Linear(30, 3)
+            )
         plain = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
         self.optimizer = hvd.DistributedOptimizer(
             plain, self.model.named_parameters(), compression=compression
@@ -188,6 +189,7 @@ def test_what_was_gathered_is_no_longer_true_after_a_step(size: int, rank: int) 
 
 def test_gradients_under_way_keep_residuals_to_themselves() -> None:
     training = trained(COMPRESSIONS["bit8"], 1)
+    training.optimizer._wait_in_backward = False
     training.model(torch.ones(1, 10)).sum().backward()
     with pytest.raises(AssertionError, match=r"state_dict.* before optimizer\.step"):
         training.optimizer.state_dict()
@@ -238,8 +240,8 @@ def test_in_a_process_set_ranks_are_those_of_the_set(size: int, rank: int) -> No
     if size < 4:
         return  # a set of two of two ranks is all of them
     pair = hvd.add_process_set([1, 3])
-    torch.manual_seed(0)
-    model = nn.Linear(40, 30)
+    with seeded(0):
+        model = nn.Linear(40, 30)
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=0.1),
         model.named_parameters(),

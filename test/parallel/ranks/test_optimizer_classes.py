@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from rank_fixtures import seeded
 from torch import nn
 
 import horovod.torch as hvd
@@ -28,11 +29,11 @@ def every_optimizer() -> list[str]:
 
 
 def make(name: str) -> tuple[nn.Module, Any]:
-    torch.manual_seed(1)
-    if name == "SparseAdam":
-        model: nn.Module = nn.Sequential(nn.Embedding(6, 4, sparse=True))
-    else:  # weights only: Muon takes nothing but matrices
-        model = nn.Sequential(nn.Linear(5, 8, bias=False), nn.Tanh(), nn.Linear(8, 2, bias=False))
+    with seeded(1):
+        if name == "SparseAdam":
+            model: nn.Module = nn.Sequential(nn.Embedding(6, 4, sparse=True))
+        else:  # weights only: Muon takes nothing but matrices
+            model = nn.Sequential(nn.Linear(5, 8, bias=False), nn.Tanh(), nn.Linear(8, 2, bias=False))
     return model, getattr(torch.optim, name)(model.parameters(), **OPTIONS.get(name, {"lr": 0.01}))
 
 

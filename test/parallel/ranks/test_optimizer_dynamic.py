@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 import torch
+from rank_fixtures import seeded
 from torch import nn
 
 import horovod.torch as hvd
 
 
 def make_layers() -> list[nn.Linear]:
-    torch.manual_seed(0)
-    return [nn.Linear(4, 4) for _ in range(3)]
+    with seeded(0):
+        return [nn.Linear(4, 4) for _ in range(3)]
 
 
 def wrapped(layers: list[nn.Linear], **options: Any) -> Any:
@@ -75,8 +76,8 @@ def test_frozen_on_some_ranks_only(groups: int | None, rank: int, size: int) -> 
 
 def test_two_players_that_take_turns(rank: int, size: int) -> None:
     """Generator and discriminator, each with its own optimizer; the one that rests is frozen."""
-    torch.manual_seed(0)
-    players = {"generator": nn.Linear(4, 4), "discriminator": nn.Linear(4, 1)}
+    with seeded(0):
+        players = {"generator": nn.Linear(4, 4), "discriminator": nn.Linear(4, 1)}
     optimizers = {
         name: hvd.DistributedOptimizer(
             torch.optim.Adam(player.parameters()), [(f"{name}.{n}", p) for n, p in player.named_parameters()]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from rank_fixtures import seeded
 from torch import nn
 
 import horovod.torch as hvd
@@ -59,8 +60,8 @@ def test_gradients_are_those_of_the_set(
 
 def test_a_rank_outside_steps_alone(parity: list[Any], rank: int) -> None:
     even = parity[0]
-    torch.manual_seed(rank)
-    layer, reference = nn.Linear(4, 3), nn.Linear(4, 3)
+    with seeded(rank):
+        layer, reference = nn.Linear(4, 3), nn.Linear(4, 3)
     reference.load_state_dict(layer.state_dict())
     optimizer, alone = wrapped(layer, process_set=even), torch.optim.SGD(reference.parameters(), 0.1, 0.9)
     for _ in range(2):

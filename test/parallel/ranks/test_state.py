@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rank_fixtures import seeded
 from torch import nn
 
 import horovod.torch as hvd
@@ -26,10 +27,10 @@ def every_optimizer() -> list[str]:
 
 
 def make(name: str, rank: int, steps: int, wrap: bool) -> tuple[nn.Module, Any]:
-    torch.manual_seed(rank)
-    model: nn.Module = (
-        nn.Embedding(6, 4, sparse=True) if name == "SparseAdam" else nn.Linear(5, 4, bias=False)
-    )
+    with seeded(rank):
+        model: nn.Module = (
+            nn.Embedding(6, 4, sparse=True) if name == "SparseAdam" else nn.Linear(5, 4, bias=False)
+        )
     options = {"lr": 0.01 * (rank + 1), **OPTIONS.get(name, {})}
     optimizer = getattr(torch.optim, name)(model.parameters(), **options)
     for _ in range(steps):

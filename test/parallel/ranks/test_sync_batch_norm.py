@@ -9,6 +9,7 @@ from unittest import mock
 
 import pytest
 import torch
+from rank_fixtures import seeded
 
 import horovod.torch as hvd
 from horovod.torch import sync_batch_norm
@@ -64,9 +65,9 @@ def like(layer: hvd.SyncBatchNorm) -> WholeBatchNorm:
 
 def randomised(layer: hvd.SyncBatchNorm) -> hvd.SyncBatchNorm:
     if layer.affine:
-        torch.manual_seed(7)
-        torch.nn.init.normal_(layer.weight)
-        torch.nn.init.normal_(layer.bias)
+        with seeded(7):
+            torch.nn.init.normal_(layer.weight)
+            torch.nn.init.normal_(layer.bias)
     return layer
 
 
@@ -261,12 +262,12 @@ def test_a_layer_used_twice_in_one_pass(rank: int, size: int) -> None:
 
 
 def network(norm: type[torch.nn.Module]) -> torch.nn.Module:
-    torch.manual_seed(3)
-    return torch.nn.Sequential(
-        torch.nn.Conv2d(2, 8, 3, padding=1), norm(8), torch.nn.ReLU(),
-        torch.nn.Conv2d(8, 16, 3, padding=1), norm(16), torch.nn.ReLU(inplace=True),
-        torch.nn.Conv2d(16, 4, 3), norm(4), torch.nn.Flatten(), torch.nn.LazyLinear(3),
-    ).double()  # fmt: skip
+    with seeded(3):
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(2, 8, 3, padding=1), norm(8), torch.nn.ReLU(),
+            torch.nn.Conv2d(8, 16, 3, padding=1), norm(16), torch.nn.ReLU(inplace=True),
+            torch.nn.Conv2d(16, 4, 3), norm(4), torch.nn.Flatten(), torch.nn.LazyLinear(3),
+        ).double()  # fmt: skip
 
 
 def test_training_a_network(rank: int, size: int) -> None:

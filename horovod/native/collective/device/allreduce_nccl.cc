@@ -13,8 +13,8 @@
 namespace hvd {
 namespace {
 
-constexpr int64_t kStepBytes = int64_t{32} << 20;
-constexpr size_t kSlots = 2;  // of steps: one is on the wire, one is packed
+constexpr int64_t kNcclStepBytes = int64_t{32} << 20;
+constexpr size_t kNcclSlots = 2;  // of steps: one is on the wire, one is packed
 
 // A reduction in NCCL's terms.
 struct Terms {
@@ -130,10 +130,10 @@ void reduce_packed(const NcclContext& nccl, const DeviceSteps& steps, size_t fir
   }
   DeviceWorkspace& workspace = nccl.workspace;
   const size_t slot_bytes = padded_for_gpu(static_cast<size_t>(largest) * size_of(dtype));
-  std::byte* slots = workspace.scratch(std::min(kSlots, all.size()) * slot_bytes);
+  std::byte* slots = workspace.scratch(std::min(kNcclSlots, all.size()) * slot_bytes);
   tables.upload(workspace.uploads());
   auto pack = [&](uint32_t step) {
-    std::byte* message = slots + step % kSlots * slot_bytes;
+    std::byte* message = slots + step % kNcclSlots * slot_bytes;
     workspace.kernels().pack(workspace.stream(), dtype, tables[all[step].pack_table], terms.prescale, message);
     sum_on_wire(nccl, terms, message, message, all[step].count);
     all[step].arrived = workspace.on_wire();
@@ -143,7 +143,7 @@ void reduce_packed(const NcclContext& nccl, const DeviceSteps& steps, size_t fir
     const PieceTable table = tables[all[step].unpack_table];
     if (table.count == 0) return;
     workspace.kernels().unpack(workspace.stream(), dtype, table, terms.scale.factor, terms.scale.divisor,
-                               slots + step % kSlots * slot_bytes);
+                               slots + step % kNcclSlots * slot_bytes);
   };
   run_pipeline(static_cast<uint32_t>(all.size()), {{0, pack}, {1, unpack}});
 }
@@ -166,7 +166,8 @@ void allreduce_alone(DeviceWorkspace& workspace, std::span<const BucketTensor> t
     const size_t element = size_of(reduction.dtype);
     for (const BucketTensor& tensor : tensors) {
       if (tensor.source == tensor.destination || tensor.count == 0) continue;
-      workspace.device().copy(workspace.stream(), tensor.destination, tensor.source, static_cast<size_t>(tensor.count) * element);
+      workspace.device().copy(workspace.stream(), tensor.destination, tensor.source,
+                              static_cast<size_t>(tensor.count) * element);
     }
     return;
   }
@@ -175,7 +176,7 @@ void allreduce_alone(DeviceWorkspace& workspace, std::span<const BucketTensor> t
   }
   PieceTables tables;
   const DeviceBucket bucket({tensors.begin(), tensors.end()}, without_codec(reduction));
-  const int64_t elements = elements_of(kStepBytes, without_codec(reduction));
+  const int64_t elements = elements_of(kNcclStepBytes, without_codec(reduction));
   std::vector<size_t> steps;
   for (int64_t begin = 0; begin < bucket.count(); begin += elements) {
     steps.push_back(tables.begin());
@@ -201,7 +202,7 @@ void allreduce_by_nccl(const NcclContext& nccl, std::span<const BucketTensor> te
   const BucketReduction elements = without_codec(reduction);
   std::vector<DeviceBucket> buckets;
   buckets.emplace_back(std::vector<BucketTensor>(tensors.begin(), tensors.end()), elements);
-  const DeviceSteps steps(std::move(buckets), 1, elements_of(kStepBytes, elements));
+  const DeviceSteps steps(std::move(buckets), 1, elements_of(kNcclStepBytes, elements));
   reduce_packed(nccl, steps, 0, 1, reduction.dtype, terms);
 }
 
@@ -210,7 +211,7 @@ void reducescatter_by_sums_of_all(const NcclContext& nccl, std::vector<std::vect
   const BucketReduction elements = without_codec(reduction);
   std::vector<DeviceBucket> buckets;
   for (std::vector<BucketTensor>& parts : by_rank) buckets.emplace_back(std::move(parts), elements);
-  const DeviceSteps steps(std::move(buckets), nccl.size(), elements_of(kStepBytes / nccl.size(), elements));
+  const DeviceSteps steps(std::move(buckets), nccl.size(), elements_of(kNcclStepBytes / nccl.size(), elements));
   reduce_packed(nccl, steps, static_cast<size_t>(nccl.rank()), 1, reduction.dtype, terms_of(reduction));
 }
 

@@ -1,11 +1,11 @@
 #include "collective/device/device_agreement.h"
 
-#include <span>
-
-#include "base/bytes.h"
+#include "base/error.h"
 
 namespace hvd {
 namespace {
+
+constexpr uint64_t kLongestText = uint64_t{1} << 20;
 
 std::string named(const DevicePeer& peer) { return "rank " + std::to_string(peer.rank); }
 
@@ -50,15 +50,18 @@ DeviceAgreement agree_on_transport(const std::vector<DevicePeer>& peers) {
   const DevicePeer& first = peers.front();
   for (const DevicePeer& peer : peers) {
     if (peer.transport == first.transport) continue;
-    return {false, "", "HOROVOD_GPU_TRANSPORT is '" + first.transport + "' on " + named(first) + " and '" + peer.transport +
-                           "' on " + named(peer) + "; give all ranks one value"};
+    return {false, "",
+            "HOROVOD_GPU_TRANSPORT is '" + first.transport + "' on " + named(first) + " and '" + peer.transport + "' on " +
+                named(peer) + "; give all ranks one value"};
   }
   if (first.transport == "host") return {false, "HOROVOD_GPU_TRANSPORT asks for it", ""};
   std::string why = why_not(peers);
   if (first.transport == "nccl") {
     if (why.empty()) return {true, "", ""};
-    return {false, why, "HOROVOD_GPU_TRANSPORT=nccl cannot be: " + why + ". Give every rank a GPU of its own and one NCCL "
-                        "(HOROVOD_NCCL_LIBRARY), or leave HOROVOD_GPU_TRANSPORT at auto"};
+    return {false, why,
+            "HOROVOD_GPU_TRANSPORT=nccl cannot be: " + why +
+                ". Give every rank a GPU of its own and one NCCL "
+                "(HOROVOD_NCCL_LIBRARY), or leave HOROVOD_GPU_TRANSPORT at auto"};
   }
   if (why.empty()) why = why_not_better(peers);
   return {why.empty(), why, ""};
@@ -81,31 +84,48 @@ std::vector<std::string> exchange_texts(const CollectiveContext& context, const 
   for (Outgoing& out : outgoing) out = {out.to, own.data(), own.size()};
   for (Incoming& in : incoming) {
     std::string& text = texts[static_cast<size_t>(in.from)];
-    text.resize(bytes[static_cast<size_t>(in.from)]);
+    const uint64_t length = bytes[static_cast<size_t>(in.from)];
+    if (length > kLongestText) {
+      throw InternalError(
+          "rank " + std::to_string(group.ranks()[static_cast<size_t>(in.from)]) + " sends " + std::to_string(length) +
+          " bytes of text about its GPU: the ranks run different builds, or its message was damaged on its way");
+    }
+    text.resize(length);
     in = {in.from, text.data(), text.size()};
   }
   group.exchange(outgoing, incoming);
   return texts;
 }
 
+std::span<const std::byte> write(const DevicePeer& peer, ByteWriter* writer) {
+  writer->put(static_cast<int32_t>(peer.nccl_version));
+  writer->put(peer.gpu);
+  writer->put(peer.why_no_nccl);
+  writer->put(peer.transport);
+  return writer->bytes();
+}
+
+DevicePeer read_peer(std::span<const std::byte> bytes, int rank) {
+  ByteReader reader(bytes, rank);
+  DevicePeer peer;
+  peer.rank = rank;
+  peer.nccl_version = reader.get<int32_t>();
+  reader.get(&peer.gpu);
+  reader.get(&peer.why_no_nccl);
+  reader.get(&peer.transport);
+  reader.end();
+  return peer;
+}
+
 std::vector<DevicePeer> exchange_peers(DeviceLibrary& library, Device& device, const CollectiveContext& context,
                                        const std::string& gpu_transport) {
   const int version = library.nccl_version();
   ByteWriter own;
-  own.put(static_cast<int32_t>(version));
-  own.put(device.identity());
-  own.put(version == 0 ? library.why_no_nccl() : std::string());
-  own.put(gpu_transport);
-  const std::span<const std::byte> bytes = own.bytes();
+  const std::string why_no_nccl = version == 0 ? library.why_no_nccl() : "";
+  const std::span<const std::byte> bytes = write({0, device.identity(), version, why_no_nccl, gpu_transport, ""}, &own);
   std::vector<DevicePeer> peers;
   for (const std::string& text : exchange_texts(context, {reinterpret_cast<const char*>(bytes.data()), bytes.size()})) {
-    ByteReader reader(std::as_bytes(std::span(text)));
-    DevicePeer& peer = peers.emplace_back();
-    peer.rank = context.group.ranks()[peers.size() - 1];
-    peer.nccl_version = reader.get<int32_t>();
-    reader.get(&peer.gpu);
-    reader.get(&peer.why_no_nccl);
-    reader.get(&peer.transport);
+    peers.push_back(read_peer(std::as_bytes(std::span(text)), context.group.ranks()[peers.size()]));
   }
   std::string out_of_reach;
   for (const DevicePeer& peer : peers) {

@@ -52,11 +52,13 @@ void DeviceBucket::add_pieces(Range range, const Layout& layout, PieceTables& ta
   int64_t message = layout.message, elements = layout.elements;
   for_each_piece(range, [&](const BucketTensor& tensor, int64_t begin, int64_t count) {
     const bool is_sent = layout.stage == Stage::kSent;
-    float* residual = is_sent ? tensor.sent_residual : tensor.result_residual;
+    const ClaimedResiduals residual = (is_sent ? tensor.sent : tensor.result).from(begin);
     DevicePiece piece;
     piece.source = static_cast<const std::byte*>(tensor.source) + begin * element_bytes_;
     if (tensor.destination) piece.destination = static_cast<std::byte*>(tensor.destination) + begin * element_bytes_;
-    if (residual) piece.residual = residual + begin;
+    piece.residual = residual.values;
+    piece.bounds = residual.bound;
+    piece.turn = residual.turn;
     piece.count = count;
     piece.message_offset = message;
     piece.elements_offset = elements;
@@ -71,16 +73,16 @@ void DeviceBucket::add_pieces(Range range, const Layout& layout, PieceTables& ta
 std::vector<DeviceBucket> device_slices_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction, int parts,
                                            int own, Device& device, Stream stream, const Attention& attend) {
   std::vector<BucketTensor> claimed(tensors.begin(), tensors.end());
-  auto claim = [&](BucketTensor& tensor, Stage stage) -> float* {
-    if (tensor.feedback == nullptr || reduction.codec == nullptr) return nullptr;
+  auto claim = [&](BucketTensor& tensor, Stage stage) -> ClaimedResiduals {
+    if (tensor.feedback == nullptr || reduction.codec == nullptr) return {};
     return tensor.feedback->claim_on(device, stream, stage, tensor.offset, tensor.count, attend);
   };
-  for (BucketTensor& tensor : claimed) tensor.sent_residual = claim(tensor, Stage::kSent);
+  for (BucketTensor& tensor : claimed) tensor.sent = claim(tensor, Stage::kSent);
   std::vector<DeviceBucket> slices;
   for (int part = 0; part < parts; ++part) {
     std::vector<BucketTensor> members = slice_of(claimed, reduction, part, parts);
     if (part == own) {
-      for (BucketTensor& member : members) member.result_residual = claim(member, Stage::kResult);
+      for (BucketTensor& member : members) member.result = claim(member, Stage::kResult);
     }
     std::erase_if(members, [](const BucketTensor& member) { return member.count == 0; });
     slices.emplace_back(std::move(members), reduction);

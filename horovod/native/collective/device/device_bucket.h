@@ -11,8 +11,13 @@
 #include "collective/bucket_tensor.h"
 #include "collective/device/uploads.h"
 #include "device/device.h"
+#include "device/device_codec.h"
 
 namespace hvd {
+
+inline DeviceCodec codec_of(const BucketReduction& reduction) {
+  return reduction.codec ? device_codec_named(reduction.codec->name()) : DeviceCodec{};
+}
 
 class DeviceBucket {
  public:
@@ -41,9 +46,9 @@ class DeviceBucket {
   // Constant after construction.
   std::vector<BucketTensor> tensors_;
   int64_t granule_, element_bytes_;
-  int64_t run_bytes_;             // of a whole run
-  const Codec* codec_;            // null: elements
-  std::vector<int64_t> starts_;   // position of each tensor, then of the end
+  int64_t run_bytes_;            // of a whole run
+  const Codec* codec_;           // null: elements
+  std::vector<int64_t> starts_;  // position of each tensor, then of the end
 };
 
 // As slices_of() (collective/slices.h): `parts` buckets with a slice of every tensor each, and residuals claimed, on the GPU,

@@ -1,9 +1,9 @@
 #include "collective/device/device_carried.h"
 
 #include <map>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.h"
 #include "collective/device/device_bucket.h"
 #include "collective/device/device_route.h"
 #include "collective/device/uploads.h"
@@ -25,23 +25,19 @@ const Attention kNothingElse = [] {};
 // Tables of pieces for all carried reductions on a stream. Held while a table is uploaded and its kernels are enqueued.
 struct StreamTables {
   StreamTables(Device& device, Stream stream) : uploads(device, stream, kNothingElse) {}
-  std::mutex mutex;
-  Uploads uploads;
+  Mutex mutex;
+  Uploads uploads GUARDED_BY(mutex);
 };
 
 // Made with the first reduction on the stream. Never freed: at the end of the process the GPU's library may have gone.
 StreamTables& tables_of(Device& device, Stream stream) {
-  static std::mutex mutex;
-  static auto* const all = new std::map<std::pair<Device*, Stream>, StreamTables>;
-  std::lock_guard lock(mutex);
+  static Mutex mutex;
+  static auto* const all PT_GUARDED_BY(mutex) = new std::map<std::pair<Device*, Stream>, StreamTables>;
+  MutexLock lock(mutex);
   return all->try_emplace({&device, stream}, device, stream).first->second;
 }
 
 int64_t address_of(const std::byte* memory) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory)); }
-
-DeviceCodec codec_of(const BucketReduction& reduction) {
-  return reduction.codec ? device_codec_named(reduction.codec->name()) : DeviceCodec{};
-}
 
 CarriedPlan plan_of(const std::vector<DevicePart>& parts, const CarriedPlace& place, int64_t step_elements) {
   auto bucket_of = [&](size_t part, size_t slice) -> const DeviceBucket& { return parts[part].slices[slice]; };
@@ -50,12 +46,8 @@ CarriedPlan plan_of(const std::vector<DevicePart>& parts, const CarriedPlace& pl
 
 class CarriedOnGpu final : public Carried {
  public:
-  CarriedOnGpu(const CarriedPlace& place, std::vector<DevicePart> parts, int64_t step_elements, Device& device,
-               Stream stream)
-      : Carried(place, plan_of(parts, place, step_elements)),
-        parts_(std::move(parts)),
-        device_(device),
-        stream_(stream) {}
+  CarriedOnGpu(const CarriedPlace& place, std::vector<DevicePart> parts, int64_t step_elements, Device& device, Stream stream)
+      : Carried(place, plan_of(parts, place, step_elements)), parts_(std::move(parts)), device_(device), stream_(stream) {}
 
   int64_t saturated() const override { return 0; }
 
@@ -138,7 +130,7 @@ class CarriedOnGpu final : public Carried {
   template <typename Enqueue>
   void with_tables(PieceTables tables, Enqueue enqueue) {
     StreamTables& shared = tables_of(device_, stream_);
-    std::lock_guard lock(shared.mutex);
+    MutexLock lock(shared.mutex);
     tables.upload(shared.uploads);
     for (size_t part = 0; part < parts_.size(); ++part) {
       if (tables[part].count != 0) enqueue(parts_[part], tables[part]);

@@ -81,7 +81,8 @@ DeviceChoice NcclOrHost::choose(std::span<const BucketTensor> tensors, const Buc
   return choose_device_route(facts, rules_);
 }
 
-void NcclOrHost::allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const DeviceChoice& choice) {
+void NcclOrHost::allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                           const DeviceChoice& choice) {
   BucketReduction as_chosen = reduction;
   if (!choice.is_encoded) as_chosen.codec = nullptr;
   switch (choice.route) {
@@ -176,8 +177,8 @@ void NcclOrHost::make_communicator() {
   const std::string id_text = exchange_texts(context_, {reinterpret_cast<const char*>(id.data()), id.size()}).front();
   std::memcpy(id.data(), id_text.data(), id.size());
   try {
-    communicator_ = library_.make_communicator(device(), workspace_->wire(), id, group.rank(), group.size(),
-                                               workspace_->attention());
+    communicator_ =
+        library_.make_communicator(device(), workspace_->wire(), id, group.rank(), group.size(), workspace_->attention());
   } catch (const InternalError& error) {
     fail(group.rank(), error.what());
   }

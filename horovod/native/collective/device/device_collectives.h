@@ -30,14 +30,16 @@ class DeviceCollectives {
   // The way this bucket takes, and why, for logs and timelines. The same on every rank.
   virtual DeviceChoice choose(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const = 0;
   // Sources and destinations are of the GPU; feedback is kept there too.
-  virtual void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const DeviceChoice& choice) = 0;
+  virtual void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                         const DeviceChoice& choice) = 0;
   virtual void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) = 0;
   // One list of parts for each rank, as in collective/reducescatter.h.
   virtual void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction) = 0;
   virtual void broadcast(int root, void* data, size_t bytes) = 0;
   // `bytes` by rank; `all` is of the GPU.
   virtual void allgather(const void* own, std::span<const size_t> bytes, void* all) = 0;
-  virtual void alltoall(const void* source, std::span<const size_t> sent, std::span<const size_t> received, void* destination) = 0;
+  virtual void alltoall(const void* source, std::span<const size_t> sent, std::span<const size_t> received,
+                        void* destination) = 0;
 
   virtual int64_t take_saturated() = 0;
   // Of allreduces on the host's route since the last call.

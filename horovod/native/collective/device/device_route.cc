@@ -20,7 +20,9 @@ DeviceChoice by_host(const DeviceRouteFacts& facts, bool is_encoded, std::string
   return {DeviceRoute::kHost, is_encoded && facts.is_encoded, std::move(why)};
 }
 
-std::string of_dtype(const DeviceRouteFacts& facts) { return std::string(name_of(facts.op)) + " of " + std::string(name_of(facts.dtype)); }
+std::string of_dtype(const DeviceRouteFacts& facts) {
+  return std::string(name_of(facts.op)) + " of " + std::string(name_of(facts.dtype));
+}
 
 // The same bits whatever is fused with what: two terms have one order, integers and the largest of them any.
 bool is_exact_in_any_order(const DeviceRouteFacts& facts) {

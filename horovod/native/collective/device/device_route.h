@@ -32,7 +32,7 @@ struct DeviceRouteFacts {
   bool is_encoded = false;
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
-  int64_t wire_bytes = 0;    // of their messages
+  int64_t wire_bytes = 0;  // of their messages
 };
 
 struct DeviceChoice {

@@ -1,5 +1,5 @@
 // Allreduces on the host's route, by where the ranks are. Tensors are of the GPU, with their residuals of what is sent claimed
-// there (BucketTensor::sent_residual). Each returns how many finite values a codec's range cut off on the host.
+// there (BucketTensor::sent). Each returns how many finite values a codec's range cut off on the host.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ int64_t host_allreduce_by_exchange(HostWorkspace& workspace, std::span<const Buc
                                    const BucketReduction& reduction);
 // Several hosts: in each through its window, between them by messages. What the sum of a host loses in encoding goes to the
 // residuals of the rank that carries it.
-int64_t host_allreduce_by_hierarchy(HostWorkspace& workspace, const PinnedWindow& window,
-                                    std::span<const BucketTensor> tensors, const BucketReduction& reduction);
+int64_t host_allreduce_by_hierarchy(HostWorkspace& workspace, const PinnedWindow& window, std::span<const BucketTensor> tensors,
+                                    const BucketReduction& reduction);
 
 }  // namespace hvd

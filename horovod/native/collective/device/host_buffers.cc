@@ -19,8 +19,8 @@ DeviceMemory BufferPool::take(size_t bytes) {
   }
   if (best == nullptr) {
     const size_t rounded = std::bit_ceil(std::max(bytes, kLeastBytes));
-    buffers_.push_back({kind_ == MemoryKind::kGpu ? device_.allocate(rounded) : device_.allocate_pinned(rounded), rounded,
-                        false, nullptr});
+    buffers_.push_back(
+        {kind_ == MemoryKind::kGpu ? device_.allocate(rounded) : device_.allocate_pinned(rounded), rounded, false, nullptr});
     best = &buffers_.back();
   }
   best->is_taken = true;

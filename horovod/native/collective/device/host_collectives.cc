@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/alignment.h"
 #include "collective/adasum.h"
 #include "collective/allgather.h"
 #include "collective/alltoall.h"
@@ -14,10 +15,7 @@
 namespace hvd {
 namespace {
 
-constexpr size_t kAlign = 64;
-constexpr size_t kChunkBytes = size_t{4} << 20;  // of a broadcast: copied while others travel
-
-constexpr size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+constexpr size_t kBroadcastBytes = size_t{4} << 20;  // at a time: copied while others travel
 
 size_t sum(std::span<const size_t> values) { return std::accumulate(values.begin(), values.end(), size_t{0}); }
 
@@ -79,8 +77,7 @@ int64_t HostRoute::reduce_alone(std::span<const BucketTensor> tensors, const Buc
   return 0;
 }
 
-void HostRoute::allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                          const DeviceChoice& choice) {
+void HostRoute::allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const DeviceChoice& choice) {
   BucketReduction used = reduction;
   if (!choice.is_encoded) used.codec = nullptr;
   const RankGroup& group = context_.group;
@@ -88,8 +85,8 @@ void HostRoute::allreduce(std::span<const BucketTensor> tensors, const BucketRed
     std::vector<BucketTensor> claimed(tensors.begin(), tensors.end());
     for (BucketTensor& tensor : claimed) {
       if (tensor.feedback == nullptr || used.codec == nullptr || group.size() == 1) continue;
-      tensor.sent_residual = tensor.feedback->claim_on(workspace_.device, workspace_.stream, Stage::kSent, tensor.offset,
-                                                       tensor.count, workspace_.attend);
+      tensor.sent = tensor.feedback->claim_on(workspace_.device, workspace_.stream, Stage::kSent, tensor.offset, tensor.count,
+                                              workspace_.attend);
     }
     const bool is_flat = rules_.algorithm == Algorithm::kGather || rules_.algorithm == Algorithm::kScatter;
     if (group.size() == 1) {
@@ -138,11 +135,11 @@ void HostRoute::broadcast(int root, void* data, size_t bytes) {
     constexpr uint32_t kSlots = 3;
     Device& device = workspace_.device;
     const bool is_root = context_.group.rank() == root;
-    const DeviceMemory memory = workspace_.pinned.take(std::min(bytes, kSlots * kChunkBytes));
+    const DeviceMemory memory = workspace_.pinned.take(std::min(bytes, kSlots * kBroadcastBytes));
     Event copied[kSlots];
-    auto slot = [&](uint32_t chunk) { return memory.get() + chunk % kSlots * kChunkBytes; };
-    auto there = [&](uint32_t chunk) { return static_cast<std::byte*>(data) + chunk * kChunkBytes; };
-    auto length = [&](uint32_t chunk) { return std::min(kChunkBytes, bytes - chunk * kChunkBytes); };
+    auto slot = [&](uint32_t chunk) { return memory.get() + chunk % kSlots * kBroadcastBytes; };
+    auto there = [&](uint32_t chunk) { return static_cast<std::byte*>(data) + chunk * kBroadcastBytes; };
+    auto length = [&](uint32_t chunk) { return std::min(kBroadcastBytes, bytes - chunk * kBroadcastBytes); };
     auto fetch = [&](uint32_t chunk) {
       if (!is_root) return;
       copy(slot(chunk), there(chunk), length(chunk));
@@ -156,7 +153,7 @@ void HostRoute::broadcast(int root, void* data, size_t bytes) {
       copy(there(chunk), slot(chunk), length(chunk));
       copied[chunk % kSlots] = device.record(workspace_.stream);
     };
-    const auto chunks = static_cast<uint32_t>((bytes + kChunkBytes - 1) / kChunkBytes);
+    const auto chunks = static_cast<uint32_t>((bytes + kBroadcastBytes - 1) / kBroadcastBytes);
     run_pipeline(chunks, {{0, fetch}, {1, send}});
   });
 }

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/alignment.h"
 #include "collective/crossing.h"
 #include "collective/device/host_allreduce.h"
 #include "collective/device/host_lanes.h"
@@ -13,8 +14,7 @@ namespace hvd {
 namespace {
 
 // Steps whose messages have memory on the host: those that travel, and those that GPUs copy.
-constexpr uint32_t kSlots = Crossing::kLag + 3;
-constexpr size_t kAlign = 64;
+constexpr uint32_t kExchangeSlots = Crossing::kLag + 3;
 
 }  // namespace
 
@@ -25,10 +25,10 @@ int64_t host_allreduce_by_exchange(HostWorkspace& workspace, std::span<const Buc
   const Steps steps(slices_of(tensors, reduction, size, rank, context.simd, *context.tiles), size, false,
                     elements_of(message_bytes_among(size), reduction));
   if (steps.count() == 0) return 0;
-  const size_t slot_bytes = (steps.most_bytes() + kAlign - 1) / kAlign * kAlign;
-  const DeviceMemory memory = workspace.pinned.take(2 * kSlots * slot_bytes);
-  auto packed = [&](uint32_t step) { return memory.get() + step % kSlots * slot_bytes; };
-  auto landing = [&](uint32_t step) { return memory.get() + (kSlots + step % kSlots) * slot_bytes; };
+  const size_t slot_bytes = aligned(steps.most_bytes());
+  const DeviceMemory memory = workspace.pinned.take(2 * kExchangeSlots * slot_bytes);
+  auto packed = [&](uint32_t step) { return memory.get() + step % kExchangeSlots * slot_bytes; };
+  auto landing = [&](uint32_t step) { return memory.get() + (kExchangeSlots + step % kExchangeSlots) * slot_bytes; };
   std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
   Crossing crossing(context, steps, std::move(ranks), rank,

@@ -33,7 +33,7 @@ class EndsOnGpu final : public HierarchyEnds {
   // What encoding the sum loses is kept here first: the residuals themselves are of the GPU, and begin at 0 here.
   std::vector<BucketTensor> sums_of(std::vector<BucketTensor> slice) override {
     int64_t kept = 0;
-    for (const BucketTensor& tensor : slice) kept += tensor.sent_residual ? tensor.count : 0;
+    for (const BucketTensor& tensor : slice) kept += tensor.sent.values ? tensor.count : 0;
     if (kept != 0) {
       lost_memory_ = workspace_.pinned.take(static_cast<size_t>(kept) * sizeof(float));
       std::memset(lost_memory_.get(), 0, static_cast<size_t>(kept) * sizeof(float));
@@ -41,10 +41,10 @@ class EndsOnGpu final : public HierarchyEnds {
     auto* next = reinterpret_cast<float*>(lost_memory_.get());
     for (BucketTensor& tensor : slice) {
       tensor.sent_key ^= kKeyOfSums;
-      tensor.feedback = nullptr;  // nothing more to be claimed of it: that would take the GPU's residuals away
-      if (tensor.sent_residual == nullptr || tensor.count == 0) continue;
-      lost_.push_back({tensor.sent_residual, next, tensor.count});
-      tensor.sent_residual = next;
+      Feedback* const feedback = std::exchange(tensor.feedback, nullptr);  // to claim more takes the GPU's residuals away
+      if (tensor.sent.values == nullptr || tensor.count == 0) continue;
+      lost_.push_back({tensor.sent.values, next, tensor.count});
+      tensor.sent = {next, feedback->bound_of_sums()};
       next += tensor.count;
     }
     return slice;
@@ -128,8 +128,8 @@ class EndsOnGpu final : public HierarchyEnds {
 
 }  // namespace
 
-int64_t host_allreduce_by_hierarchy(HostWorkspace& workspace, const PinnedWindow& window,
-                                    std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
+int64_t host_allreduce_by_hierarchy(HostWorkspace& workspace, const PinnedWindow& window, std::span<const BucketTensor> tensors,
+                                    const BucketReduction& reduction) {
   int64_t count = 0;
   for (const BucketTensor& tensor : tensors) count += tensor.count;
   if (count == 0) return 0;

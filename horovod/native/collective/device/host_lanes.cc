@@ -2,12 +2,10 @@
 
 #include <algorithm>
 
+#include "base/alignment.h"
+
 namespace hvd {
 namespace {
-
-constexpr size_t kAlign = 64;
-
-constexpr size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 uint32_t steps_of(const std::vector<const Steps*>& groups) {
   uint32_t steps = 0;
@@ -42,7 +40,8 @@ HostLanes::HostLanes(HostWorkspace& workspace, std::vector<const Steps*> groups,
 
 size_t HostLanes::offset(uint32_t step, size_t group) const {
   size_t offset = 0;
-  for (size_t before = 0; before < group; ++before) offset += aligned(groups_[before]->offset(step, groups_[before]->parties()));
+  for (size_t before = 0; before < group; ++before)
+    offset += aligned(groups_[before]->offset(step, groups_[before]->parties()));
   return offset;
 }
 
@@ -60,7 +59,10 @@ void HostLanes::make_tables() {
           DevicePiece entry;
           entry.source = static_cast<const std::byte*>(of.source) + piece.begin * element;
           entry.destination = static_cast<std::byte*>(of.destination) + piece.begin * element;
-          entry.residual = of.sent_residual ? of.sent_residual + piece.begin : nullptr;
+          const ClaimedResiduals residual = of.sent.from(piece.begin);
+          entry.residual = residual.values;
+          entry.bounds = residual.bound;
+          entry.turn = residual.turn;
           entry.count = piece.count;
           entry.message_offset = static_cast<int64_t>(message) + piece.message_offset;
           entry.key = of.sent_key;

@@ -45,7 +45,7 @@ class HostLanes {
  private:
   struct Flight {  // of a step, in one direction
     std::byte* memory = nullptr;
-    Event begin;      // of copying
+    Event begin;  // of copying
     Event copied;
     Event processed;  // by the kernel that reads or writes the memory
   };

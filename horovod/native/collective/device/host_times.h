@@ -12,7 +12,7 @@ struct HostTimes {
   int64_t reduce = 0;        // by this thread, without waiting for others
   int64_t copy_back = 0;
   int64_t decode = 0;
-  int64_t whole = 0;         // on the stream that allreduces are ordered on, from before the first step to after the last
+  int64_t whole = 0;  // on the stream that allreduces are ordered on, from before the first step to after the last
 };
 
 }  // namespace hvd

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/alignment.h"
 #include "collective/device/host_allreduce.h"
 #include "collective/device/host_lanes.h"
 #include "collective/slices.h"
@@ -17,15 +18,13 @@
 namespace hvd {
 namespace {
 
-constexpr int kPacked = 0, kReduced = 1, kDone = 2;  // counters of the window
-constexpr uint32_t kSlots = 4;                       // a power of two; more than the last stage lags behind the first
-constexpr int64_t kFewSteps = 8;                     // a small bucket is cut into so many, so that its stages overlap too
+constexpr int64_t kFewSteps = 8;  // a small bucket is cut into so many, so that its stages overlap too
 constexpr int64_t kLeastMessage = int64_t{64} << 10;
-constexpr size_t kAlign = 64;
-
-constexpr size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 class HostWindowAllreduce {
+  static constexpr int kPacked = 0, kReduced = 1, kDone = 2;  // counters of the window
+  static constexpr uint32_t kSlots = 4;                       // a power of two; more than the last stage lags behind the first
+
  public:
   HostWindowAllreduce(HostWorkspace& workspace, const PinnedWindow& pinned, const Steps& steps)
       : context_(workspace.context),
@@ -61,9 +60,7 @@ class HostWindowAllreduce {
     }
   }
 
-  std::byte* slot(int rank, uint32_t step) const {
-    return pinned_.area(rank) + (base_ + step) % kSlots * slot_bytes(pinned_);
-  }
+  std::byte* slot(int rank, uint32_t step) const { return pinned_.area(rank) + (base_ + step) % kSlots * slot_bytes(pinned_); }
   // Where `rank`'s contributions lie, behind the result of its slice.
   std::byte* contributions(int rank, uint32_t step) const { return slot(rank, step) + aligned(steps_.bytes(step, rank)); }
 

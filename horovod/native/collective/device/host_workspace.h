@@ -69,7 +69,7 @@ struct HostWorkspace {
   Device& device;
   CollectiveContext& context;
   const Attention attend;
-  const Stream stream;                                // what operations are ordered on
+  const Stream stream;                                  // what operations are ordered on
   const Stream encoding, to_host, from_host, decoding;  // one for each stage, so that all of them overlap
 
   BufferPool pinned, on_gpu;

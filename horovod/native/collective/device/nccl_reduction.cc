@@ -5,20 +5,8 @@
 #include "collective/steps.h"
 
 namespace hvd {
-namespace {
-
-DeviceCodec codec_of(const BucketReduction& reduction) {
-  return reduction.codec ? device_codec_named(reduction.codec->name()) : DeviceCodec{};
-}
-
-}  // namespace
-
 NcclReduction::NcclReduction(const NcclContext& nccl, NcclPlace place, Options options, std::vector<DeviceSteps> slices)
-    : nccl_(nccl),
-      place_(std::move(place)),
-      options_(std::move(options)),
-      slices_(std::move(slices)),
-      codec_(codec_of(options_.across)) {
+    : nccl_(nccl), place_(std::move(place)), options_(options), slices_(std::move(slices)), codec_(codec_of(options_.across)) {
   size_t steps = 0;
   for (const DeviceSteps& slice : slices_) steps = std::max(steps, slice.count());
   for (size_t step = 0; step < steps; ++step) {

@@ -22,10 +22,10 @@ namespace hvd {
 
 // Who takes part in which role.
 struct NcclPlace {
-  std::vector<int> locals;   // ranks that sum before anything crosses, in the order of summation: of this host, or itself
-  int local_rank = 0;        // this rank among them
-  int carriers = 1;          // the first so many of them have a slice each
-  std::vector<int> parties;  // ranks that carry this rank's slice, in the order of summation; of other ranks: none
+  std::vector<int> locals;         // ranks that sum before anything crosses, in the order of summation: of this host, or itself
+  int local_rank = 0;              // this rank among them
+  int carriers = 1;                // the first so many of them have a slice each
+  std::vector<int> parties;        // ranks that carry this rank's slice, in the order of summation; of other ranks: none
   int party = 0, party_count = 1;  // this rank's place among them
   bool carries() const { return local_rank < carriers; }
 };

@@ -31,8 +31,8 @@ void allreduce_alone(DeviceWorkspace& workspace, std::span<const BucketTensor> t
 // By NCCL's own allreduce: of elements, in its order.
 void allreduce_by_nccl(const NcclContext& nccl, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
 // Summed by kernels in the order of ranks: all contributions go to all, or to the slice's owner and its results to all.
-void allreduce_by_nccl_exchange(const NcclContext& nccl, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                                bool gather);
+void allreduce_by_nccl_exchange(const NcclContext& nccl, std::span<const BucketTensor> tensors,
+                                const BucketReduction& reduction, bool gather);
 // Summed inside each host first; codes cross between hosts.
 void allreduce_by_nccl_hierarchy(const NcclContext& nccl, std::span<const BucketTensor> tensors,
                                  const BucketReduction& reduction);

@@ -13,7 +13,7 @@ namespace hvd {
 namespace {
 
 // Of the messages of all parties in a step: enough for a wire to be fast, and small beside what GPUs have.
-constexpr int64_t kStepBytes = int64_t{8} << 20;
+constexpr int64_t kOwnStepBytes = int64_t{8} << 20;
 // Of the elements that ranks of a host exchange in a step.
 constexpr int64_t kStepElementBytes = int64_t{16} << 20;
 
@@ -51,14 +51,14 @@ NcclPlace place_among_hosts(const NcclContext& nccl) {
 
 }  // namespace
 
-void allreduce_by_nccl_exchange(const NcclContext& nccl, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                                bool gather) {
+void allreduce_by_nccl_exchange(const NcclContext& nccl, std::span<const BucketTensor> tensors,
+                                const BucketReduction& reduction, bool gather) {
   const int size = nccl.size();
   const DeviceWorkspace& workspace = nccl.workspace;
   std::vector<DeviceSteps> slices;
   slices.emplace_back(device_slices_of(tensors, reduction, gather ? 1 : size, gather ? kNoPart : nccl.rank(),
                                        workspace.device(), workspace.stream(), workspace.attention()),
-                      size, elements_of(kStepBytes / size, reduction));
+                      size, elements_of(kOwnStepBytes / size, reduction));
   NcclReduction(nccl, flat_place(nccl), {.gather = gather, .inside = {}, .across = reduction}, std::move(slices)).run();
 }
 
@@ -74,7 +74,7 @@ void allreduce_by_nccl_hierarchy(const NcclContext& nccl, std::span<const Bucket
   const auto element = static_cast<int64_t>(size_of(reduction.dtype));
   const int64_t by_elements = kStepElementBytes / element / (gather ? place.carriers : messages);
   const int64_t elements = std::clamp(by_elements / Tiles::kRun * Tiles::kRun, Tiles::kRun,
-                                      std::max(Tiles::kRun, elements_of(kStepBytes / messages, reduction)));
+                                      std::max(Tiles::kRun, elements_of(kOwnStepBytes / messages, reduction)));
   std::vector<DeviceSteps> slices;
   for (int carrier = 0; carrier < place.carriers; ++carrier) {
     std::vector<BucketTensor> part = slice_of(tensors, reduction, carrier, place.carriers);
@@ -91,8 +91,8 @@ void allreduce_by_nccl_hierarchy(const NcclContext& nccl, std::span<const Bucket
 
 void reducescatter_by_nccl(const NcclContext& nccl, std::vector<std::vector<BucketTensor>> by_rank,
                            const BucketReduction& reduction) {
-  const bool kernels_can = kernels_reduce(reduction.dtype, reduction.op) &&
-                           nccl.size() <= static_cast<int>(DeviceKernels::kMostContributions);
+  const bool kernels_can =
+      kernels_reduce(reduction.dtype, reduction.op) && nccl.size() <= static_cast<int>(DeviceKernels::kMostContributions);
   if (!kernels_can) return reducescatter_by_sums_of_all(nccl, std::move(by_rank), reduction);
   std::vector<DeviceBucket> buckets;
   for (std::vector<BucketTensor>& parts : by_rank) {
@@ -100,8 +100,9 @@ void reducescatter_by_nccl(const NcclContext& nccl, std::vector<std::vector<Buck
     buckets.emplace_back(std::move(parts), reduction);
   }
   std::vector<DeviceSteps> slices;
-  slices.emplace_back(std::move(buckets), nccl.size(), elements_of(kStepBytes / nccl.size(), reduction));
-  NcclReduction(nccl, flat_place(nccl), {.delivers_results = false, .inside = {}, .across = reduction}, std::move(slices)).run();
+  slices.emplace_back(std::move(buckets), nccl.size(), elements_of(kOwnStepBytes / nccl.size(), reduction));
+  NcclReduction(nccl, flat_place(nccl), {.delivers_results = false, .inside = {}, .across = reduction}, std::move(slices))
+      .run();
 }
 
 }  // namespace hvd

@@ -22,6 +22,42 @@ HVD_DEVICE void count_saturated(int of_lane, unsigned long long* saturated) {
   if (lane_number() == 0) atomicAdd(saturated, static_cast<unsigned long long>(of_lane));
 }
 
+// What is kept of what a tile's codes lose: see codec/residual_bound.h. The warps of an operation all read the bound of the one
+// before, and count in another, from which nobody reads.
+class KeptResiduals {
+ public:
+  HVD_DEVICE explicit KeptResiduals(const Tile& tile) : count_(tile.count) {
+    const DevicePiece& piece = tile.piece;
+    if (piece.bounds == nullptr) return;
+    const float usual = piece.bounds[slot(piece.turn)].next();
+    limit_ = ResidualBound{usual}.limit();
+    counted_ = &piece.bounds[slot(piece.turn + 1)];
+    if (tile.run != 0 || tile.number != 0 || lane_number() != 0) return;
+    counted_->usual = usual;  // the same from every piece of the tensor
+    piece.bounds[slot(piece.turn + 2)].largest = 0;
+  }
+  HVD_DEVICE float kept(int place, float lost) {
+    const uint32_t magnitude = place < count_ ? bits_of(lost) & ~kSignBit : 0;
+    largest_ = max(largest_, magnitude);
+    return magnitude <= limit_ ? lost : 0.0f;
+  }
+  HVD_DEVICE void count() {
+    if (counted_ == nullptr) return;
+    HVD_UNROLLED
+    for (int distance = 1; distance < kLanes; distance *= 2) {
+      largest_ = max(largest_, __shfl_xor_sync(kAllLanes, largest_, distance));
+    }
+    if (lane_number() == 0) atomicMax(&counted_->largest, largest_);
+  }
+
+ private:
+  HVD_DEVICE static int slot(int64_t turn) { return static_cast<int>(turn % ResidualBounds::kSlots); }
+
+  const int count_;
+  uint32_t limit_ = kInfinity - 1, largest_ = 0;
+  ResidualBound* counted_ = nullptr;
+};
+
 // Writes the codes of x (+ residual), and keeps what they lose.
 template <class Format>
 HVD_DEVICE void encode_tile(Elements& x, const Blocks& blocks, const Tile& tile, uint8_t* message,
@@ -40,10 +76,10 @@ HVD_DEVICE void encode_tile(Elements& x, const Blocks& blocks, const Tile& tile,
   Format::encode(x, blocks, tile, codes);
   if constexpr (Format::kBits == 16) count_saturated(codes.saturated, saturated);
   if (residual != nullptr) {
-    Format::decode(codes, blocks, tile, [&](int c, int j, float value) {
-      const float lost = x[c][j] - value;
-      x[c][j] = is_finite(lost) ? lost : 0.0f;  // an Inf or NaN is seen once, and does not stay
-    });
+    KeptResiduals residuals(tile);
+    Format::decode(codes, blocks, tile,
+                   [&](int c, int j, float value) { x[c][j] = residuals.kept(place_of(c, j), x[c][j] - value); });
+    residuals.count();
     store_elements(x, tile.count, residual);
   }
   store_codes<Format>(message, tile, blocks, codes);
@@ -54,7 +90,8 @@ HVD_DEVICE void encode_tile(Elements& x, const Blocks& blocks, const Tile& tile,
 // contribution on its way; of about 20 KiB that are to be under way, what is read is half.
 template <class Format>
 __global__ void __launch_bounds__(kThreads, Format::kRotates ? 3 : 5)
-    encode_kernel(Blocks blocks, DType dtype, PieceTable table, float prescale, uint8_t* message, unsigned long long* saturated) {
+    encode_kernel(Blocks blocks, DType dtype, PieceTable table, float prescale, uint8_t* message,
+                  unsigned long long* saturated) {
   const Tile tile = own_tile(table);
   if (tile.count == 0) return;
   Elements x;

@@ -27,8 +27,9 @@ HVD_DEVICE float times_keeping_nan(float a, float b) { return a != a ? a : a * b
 
 // Bits of an element of that size.
 template <int kBytes>
-using BitsOf = std::conditional_t<kBytes == 8, uint64_t, std::conditional_t<kBytes == 4, uint32_t,
-                                  std::conditional_t<kBytes == 2, uint16_t, uint8_t>>>;
+using BitsOf =
+    std::conditional_t<kBytes == 8, uint64_t,
+                       std::conditional_t<kBytes == 4, uint32_t, std::conditional_t<kBytes == 2, uint16_t, uint8_t>>>;
 
 // An element at any address.
 template <typename T>

@@ -1,5 +1,3 @@
-#include "cuda/kernels/kernels.h"
-
 #include <cmath>
 #include <string>
 
@@ -7,6 +5,7 @@
 #include "cuda/check.h"
 #include "cuda/kernels/codec_kernels.cuh"
 #include "cuda/kernels/element_kernels.h"
+#include "cuda/kernels/kernels.h"
 
 namespace hvd {
 namespace {
@@ -114,14 +113,16 @@ class Kernels final : public DeviceKernels {
 
   void pack(Stream stream, DType dtype, PieceTable table, double prescale, std::byte* message) override {
     if (table.runs == 0) return;
-    launch(move_kernel(dtype), grid_of(table), kMoveThreads, 0, stream, table, ElementScale{prescale, 1}, false, bytes_at(message));
+    launch(move_kernel(dtype), grid_of(table), kMoveThreads, 0, stream, table, ElementScale{prescale, 1}, false,
+           bytes_at(message));
   }
 
   void unpack(Stream stream, DType dtype, PieceTable table, double factor, double divisor, const std::byte* message) override {
     const bool divides = !is_float(dtype) && dtype != DType::kBool && factor == 1.0;
     const ElementScale scale = divides ? ElementScale{1.0, static_cast<int64_t>(divisor)} : ElementScale{factor / divisor, 1};
     if (table.runs == 0) return;
-    launch(move_kernel(dtype), grid_of(table), kMoveThreads, 0, stream, table, scale, true, const_cast<uint8_t*>(bytes_at(message)));
+    launch(move_kernel(dtype), grid_of(table), kMoveThreads, 0, stream, table, scale, true,
+           const_cast<uint8_t*>(bytes_at(message)));
   }
 
   int64_t take_saturated() override { return saturated_.take(); }

@@ -8,7 +8,7 @@ namespace hvd {
 // A DeviceReduction, as kernels are given it.
 struct Reduction {
   DType dtype = DType::kFloat32;
-  bool sums_codes = false;    // or elements
+  bool sums_codes = false;  // or elements
   bool result_is_codes = false;
   bool to_destination = false;
   float prescale = 1.0f;

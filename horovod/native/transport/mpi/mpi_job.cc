@@ -1,15 +1,17 @@
 // The process' membership in MPI jobs: of all ranks, or of some that hvd.init(comm=...) names.
+#include "transport/mpi_job.h"
+
 #include <mpi.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <numeric>
 
 #include "base/error.h"
 #include "transport/mpi/check.h"
 #include "transport/mpi/mpi_transport.h"
-#include "transport/mpi_job.h"
 
 namespace hvd {
 namespace {
@@ -87,8 +89,8 @@ MPI_Comm communicator_of(const std::vector<int>& ranks) {
   bool is_member = false;
   for (const int one : ranks) {
     if (one < 0 || one >= size || std::count(ranks.begin(), ranks.end(), one) > 1) {
-      throw StartupError("init(comm=" + listed(ranks) + "): each of the " + std::to_string(size) +
-                         " ranks, 0 to " + std::to_string(size - 1) + ", may be named once");
+      throw StartupError("init(comm=" + listed(ranks) + "): each of the " + std::to_string(size) + " ranks, 0 to " +
+                         std::to_string(size - 1) + ", may be named once");
     }
     is_member |= one == rank;
   }
@@ -124,6 +126,21 @@ class Job final : public MpiJob {
     uint32_t extremes[2] = {digest, ~digest};
     check(MPI_Allreduce(MPI_IN_PLACE, extremes, 2, MPI_UINT32_T, MPI_MAX, world_), "MPI_Allreduce");
     return extremes[0] == ~extremes[1];
+  }
+  std::vector<std::string> gather(const std::string& text) override {
+    const auto size = static_cast<size_t>(topology_.size);
+    const int length = static_cast<int>(text.size());
+    std::vector<int> lengths(size), starts(size, 0);
+    check(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, world_), "MPI_Allgather");
+    std::exclusive_scan(lengths.begin(), lengths.end(), starts.begin(), 0);
+    std::string all(static_cast<size_t>(starts.back() + lengths.back()), '\0');
+    check(MPI_Allgatherv(text.data(), length, MPI_CHAR, all.data(), lengths.data(), starts.data(), MPI_CHAR, world_),
+          "MPI_Allgatherv");
+    std::vector<std::string> texts;
+    for (size_t r = 0; r < size; ++r) {
+      texts.push_back(all.substr(static_cast<size_t>(starts[r]), static_cast<size_t>(lengths[r])));
+    }
+    return texts;
   }
   std::unique_ptr<Transport> make_transport() override {
     if (!threads_multiple_ && !initialized_here()) {
@@ -196,8 +213,7 @@ std::map<std::vector<int>, std::unique_ptr<Job>>& jobs() {
 }  // namespace hvd
 
 extern "C" __attribute__((visibility("default"))) hvd::MpiJob* hvd_open_mpi_job(const std::vector<int>& ranks,
-                                                                                bool threads_multiple,
-                                                                                std::string* error) {
+                                                                                bool threads_multiple, std::string* error) {
   try {
     std::unique_ptr<hvd::Job>& job = hvd::jobs()[ranks];
     if (!job) job = std::make_unique<hvd::Job>(ranks, threads_multiple);

@@ -6,7 +6,9 @@
 #include <map>
 #include <thread>
 
+#include "base/error.h"
 #include "base/futex.h"
+#include "transport/abandonment.h"
 #include "transport/mpi/check.h"
 
 namespace hvd {
@@ -23,6 +25,7 @@ constexpr size_t kPiecesUnderWay = 16;  // of a transfer
 constexpr microseconds kLongestPause{100};
 constexpr int kTestsBeforePausing = 200;
 constexpr std::chrono::seconds kLongestFarewell{1};
+constexpr std::chrono::milliseconds kBetweenInspections{250};
 constexpr Patience kSleepAtOnce{0, microseconds(0)};
 
 class Backoff {
@@ -76,8 +79,7 @@ class Transfers {
   bool are_complete() {
     int complete = 0;
     statuses_.resize(requests_.size());
-    const int code =
-        MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &complete, statuses_.data());
+    const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &complete, statuses_.data());
     if (code == MPI_ERR_IN_STATUS) {
       for (const MPI_Status& status : statuses_) {
         if (status.MPI_ERROR != MPI_ERR_PENDING) check(status.MPI_ERROR, "a transfer");
@@ -85,6 +87,17 @@ class Transfers {
     }
     check(code, "MPI_Testall");
     return complete != 0;
+  }
+  uint64_t size() const { return requests_.size(); }
+  // How many of them are complete.
+  uint64_t complete() const {
+    uint64_t count = 0;
+    for (const MPI_Request request : requests_) {
+      int done = 0;
+      check(MPI_Request_get_status(request, &done, MPI_STATUS_IGNORE), "MPI_Request_get_status");
+      count += static_cast<uint64_t>(done);
+    }
+    return count;
   }
 
  private:
@@ -101,29 +114,31 @@ class MpiTransport final : public Transport {
         topology_(topology),
         message_tag_(3 * generation),
         bulk_tag_(3 * generation + 1),
-        abandon_tag_(3 * generation + 2) {}
+        aside_tag_(3 * generation + 2),
+        arrived_(static_cast<size_t>(topology.size), 0),
+        is_asked_(static_cast<size_t>(topology.size), false) {}
   ~MpiTransport() override {
-    forget_sent();
-    // A rank that has stopped may never take the rest. MPI keeps reading it until it is finalised, so it is not freed.
-    if (!posted_.empty()) new std::deque<Posted>(std::move(posted_));
+    for (std::deque<Posted>* posted : {&posted_, &asides_}) {
+      forget_sent(*posted);
+      // A rank that has stopped may never take the rest. MPI keeps reading it until it is finalised, so it is not freed.
+      if (!posted->empty()) new std::deque<Posted>(std::move(*posted));
+    }
   }
 
   const char* name() const override { return "mpi"; }
   const Topology& topology() const override { return topology_; }
 
-  void post(int to, std::span<const std::byte> message) override {
-    post(to, message, message_tag_);
-  }
+  void post(int to, std::span<const std::byte> message) override { post(to, message, message_tag_, posted_); }
 
-  void abandon() override {
+  void abandon(int silent) override {
     for (int to = 0; to < size(); ++to) {
-      if (to != rank()) post(to, {}, abandon_tag_);
+      if (to != rank()) say_aside(to, {AsideKind::kAbandon, silent == kNoRank ? silent_ : silent});
     }
   }
 
   std::optional<Message> receive() override {
     heard_ = doorbell_.count.load(std::memory_order_acquire);
-    forget_sent();
+    forget_sent(posted_);
     int found = 0;
     MPI_Message handle;
     MPI_Status status;
@@ -133,13 +148,14 @@ class MpiTransport final : public Transport {
     MPI_Get_count(&status, MPI_BYTE, &bytes);
     Message message{status.MPI_SOURCE, std::vector<std::byte>(static_cast<size_t>(bytes))};
     check(MPI_Mrecv(message.bytes.data(), bytes, MPI_BYTE, &handle, MPI_STATUS_IGNORE), "MPI_Mrecv");
+    arrived_[static_cast<size_t>(message.from)] += 1;
     return message;
   }
 
   void flush() override {
     Backoff backoff;
-    for (forget_sent(); !posted_.empty(); forget_sent()) {
-      if (backoff.pause()) throw_if_abandoned();
+    for (forget_sent(posted_); !posted_.empty(); forget_sent(posted_)) {
+      if (backoff.pause()) progress();
     }
   }
 
@@ -151,7 +167,7 @@ class MpiTransport final : public Transport {
       int found = 0;
       check(MPI_Iprobe(MPI_ANY_SOURCE, message_tag_, world_, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
       if (found || wait_for_change(doorbell_, heard_, pause, kSleepAtOnce) != heard_) return;
-      throw_if_abandoned();
+      hear_asides();
       if (eager) pause = std::min(2 * pause, kLongestPause);
     }
   }
@@ -204,7 +220,13 @@ class MpiTransport final : public Transport {
   }
 
   // Any question makes MPI move what it can; this one has to be asked anyway.
-  void progress() override { throw_if_abandoned(); }
+  void progress() override {
+    hear_asides();
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_inspection_ < kBetweenInspections) return;
+    last_inspection_ = now;
+    inspect_();
+  }
 
   void finish(Ticket ticket) override {
     progress();  // others may be under way that wait for this rank, even if these are complete
@@ -212,12 +234,27 @@ class MpiTransport final : public Transport {
     Backoff backoff;
     while (!position->second.are_complete()) {
       serve_();
-      if (backoff.pause()) throw_if_abandoned();
+      if (backoff.pause()) progress();
     }
+    finished_ += position->second.size();
     in_flight_.erase(position);
   }
 
   void cancel() override { in_flight_.clear(); }
+
+  // Messages, and answers to questions, which a rank gives whenever it looks at what has come.
+  uint64_t sign_of_life(int from) override {
+    const auto of = static_cast<size_t>(from);
+    if (!is_asked_[of]) say_aside(from, {AsideKind::kQuestion, kNoRank});
+    is_asked_[of] = true;
+    return arrived_[of];
+  }
+
+  uint64_t moved() override {
+    uint64_t complete = finished_ + (host_window() != nullptr ? host_window()->counted() : 0);
+    for (const auto& [ticket, transfers] : in_flight_) complete += transfers.complete();
+    return complete;
+  }
 
  private:
   struct Posted {
@@ -225,38 +262,71 @@ class MpiTransport final : public Transport {
     MPI_Request request = MPI_REQUEST_NULL;
   };
 
-  void post(int to, std::span<const std::byte> message, int tag) {
-    Posted& posted = posted_.emplace_back();
+  // What ranks say to each other beside what they work on.
+  enum class AsideKind : int32_t { kAbandon, kQuestion, kAnswer };
+  struct Aside {
+    AsideKind kind;
+    int32_t silent;  // of kAbandon: the rank that is given up, if one is
+  };
+
+  void post(int to, std::span<const std::byte> message, int tag, std::deque<Posted>& queue) {
+    Posted& posted = queue.emplace_back();
     posted.bytes.assign(message.begin(), message.end());
-    check(MPI_Isend(posted.bytes.data(), static_cast<int>(posted.bytes.size()), MPI_BYTE, to, tag, world_,
-                    &posted.request),
+    check(MPI_Isend(posted.bytes.data(), static_cast<int>(posted.bytes.size()), MPI_BYTE, to, tag, world_, &posted.request),
           "MPI_Isend");
   }
 
-  void throw_if_abandoned() {
-    int found = 0;
-    MPI_Status status;
-    check(MPI_Iprobe(MPI_ANY_SOURCE, abandon_tag_, world_, &found, &status), "MPI_Iprobe");
-    if (!found) return;
-    throw InternalError("rank " + std::to_string(rank()) + " lost rank " + std::to_string(status.MPI_SOURCE) +
-                        ", which could not go on; its own error says why");
+  void say_aside(int to, Aside aside) {
+    forget_sent(asides_);
+    post(to, std::as_bytes(std::span(&aside, 1)), aside_tag_, asides_);
   }
 
-  void forget_sent() {
-    while (!posted_.empty()) {
+  void hear_asides() {
+    for (;;) {
+      int found = 0;
+      MPI_Message handle;
+      MPI_Status status;
+      check(MPI_Improbe(MPI_ANY_SOURCE, aside_tag_, world_, &found, &handle, &status), "MPI_Improbe");
+      if (!found) break;
+      Aside aside{};
+      check(MPI_Mrecv(&aside, sizeof aside, MPI_BYTE, &handle, MPI_STATUS_IGNORE), "MPI_Mrecv");
+      hear(status.MPI_SOURCE, aside);
+    }
+    if (!abandonment_.empty()) throw InternalError(abandonment_);
+  }
+
+  void hear(int from, const Aside& aside) {
+    const auto of = static_cast<size_t>(from);
+    arrived_[of] += 1;
+    if (aside.kind == AsideKind::kQuestion) say_aside(from, {AsideKind::kAnswer, kNoRank});
+    if (aside.kind == AsideKind::kAnswer) is_asked_[of] = false;
+    if (aside.kind != AsideKind::kAbandon || !abandonment_.empty()) return;
+    silent_ = aside.silent;
+    abandonment_ = abandonment(rank(), from, silent_);
+  }
+
+  // From the front: a receiver that takes nothing keeps what was posted to others after it, too.
+  static void forget_sent(std::deque<Posted>& posted) {
+    while (!posted.empty()) {
       int sent = 0;
-      check(MPI_Test(&posted_.front().request, &sent, MPI_STATUS_IGNORE), "MPI_Test");
+      check(MPI_Test(&posted.front().request, &sent, MPI_STATUS_IGNORE), "MPI_Test");
       if (!sent) return;
-      posted_.pop_front();
+      posted.pop_front();
     }
   }
 
   const MPI_Comm world_;
   const Topology topology_;
-  const int message_tag_, bulk_tag_, abandon_tag_;
+  const int message_tag_, bulk_tag_, aside_tag_;
   FutexCounter doorbell_;
   // Engine thread only.
-  std::deque<Posted> posted_;
+  std::deque<Posted> posted_, asides_;
+  std::vector<uint64_t> arrived_;  // messages, by rank
+  std::vector<bool> is_asked_;     // by rank: has not answered the last question
+  std::string abandonment_;        // empty until another rank has given up
+  int silent_ = kNoRank;           // whom it has given up
+  uint64_t finished_ = 0;          // transfers
+  std::chrono::steady_clock::time_point last_inspection_{};
   std::map<Ticket, Transfers> in_flight_;
   Ticket last_ticket_ = 0;
   uint32_t heard_ = 0;

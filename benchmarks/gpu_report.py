@@ -1,0 +1,133 @@
+"""All that one GPU can show, in parts: benchmarks, tests, compute-sanitizer. One command, and no network.
+
+    python3 benchmarks/gpu_report.py --wheels               # where there is a network: what is carried along
+    python3 benchmarks/gpu_report.py                        # where the GPU is: build, do what is not done yet
+    python3 benchmarks/gpu_report.py --minutes 9            # the same, as far as it gets in 9 minutes
+    python3 benchmarks/gpu_report.py --part codec --again   # one part, whether done or not
+    python benchmarks/gpu_report.py --write-docs            # only the page, from a folder brought back
+
+The folder --out keeps report.json, the record of each part that has ended, and report.log, all that they
+have printed. docs/benchmarks.md says how it is used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+import report
+from on_gpus import parts, prepared
+from on_gpus.parts import PARTS, ROOT, Part, Record
+
+OUT = ROOT / "build" / "gpu_report"
+PAGE = ROOT / "docs" / "benchmarks.md"
+PROGRAM = "benchmarks/gpu_report.py"
+
+
+def read_records(out: Path) -> dict[str, Record]:
+    file = out / "report.json"
+    found: dict[str, Record] = json.loads(file.read_text()) if file.exists() else {}
+    return found
+
+
+def to_do(chosen: argparse.Namespace) -> list[Part]:
+    done = {} if chosen.again else read_records(chosen.out)
+    return [part for part in PARTS if part.name in chosen.part and part.name not in done]
+
+
+def table(records: dict[str, Record]) -> str:
+    cells = []
+    for part in PARTS:
+        record = records.get(part.name)
+        spent = f"{record['seconds']:.0f} s" if record else ""
+        cells.append([part.name, part.tells, record["outcome"] if record else "", spent, f"{part.minutes:g}"])
+    return report.table(["part", "what it tells", "outcome", "took", "minutes at most"], cells, left=3)
+
+
+def measure(chosen: argparse.Namespace, python: Path, deadline: float) -> None:
+    """The parts that are not done, in the table's order; each is recorded as soon as it has ended."""
+    environment = prepared.environment_of(python)
+    facts = prepared.facts(python, environment)
+    print(report.machine_text(facts), flush=True)
+    for number, part in enumerate(to_do(chosen)):
+        if number and time.monotonic() + part.minutes * 60 > deadline:
+            print(f"{part.name} may take {part.minutes:g} minutes, more than are left: call this again")
+            return
+        print(f"{part.name}: {part.tells}", flush=True)
+        record = parts.run_part(part, python, environment, chosen.out / "report.log", chosen.quick)
+        today = datetime.now(timezone.utc).date().isoformat()
+        record |= {"quick": chosen.quick, "date": today, "facts": facts}
+        report.write_json(str(chosen.out / "report.json"), read_records(chosen.out) | {part.name: record})
+        print(f"{part.name}: {record['outcome']}, {record['seconds']:.0f} s", flush=True)
+
+
+def write_page(out: Path, page: Path) -> None:
+    from on_gpus.section import section
+
+    report.replace_part(page, PROGRAM, section(read_records(out)))
+    print(f"written: {page}")
+
+
+def arguments(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="What one GPU can show, in parts, on from where they were.")
+    option = parser.add_argument
+    names = [part.name for part in PARTS]
+    option("--out", type=Path, default=OUT, metavar="FOLDER", help="of records (default build/gpu_report)")
+    option("--part", nargs="+", choices=names, default=names, metavar="NAME", help="only these (see --list)")
+    option("--again", action="store_true", help="also what is done already")
+    option("--minutes", type=float, default=float("inf"), help="begin no part that may end later, but one")
+    option("--page", type=Path, default=PAGE, help="whose section is written (default docs/benchmarks.md)")
+    option("--installed", action="store_true", help="build nothing: this Python has the package")
+    option("--quick", action="store_true", help="tiny sizes: shows that it runs, measures nothing")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--list", action="store_true", help="print the parts and how they have ended, no more")
+    only.add_argument("--wheels", action="store_true", help="fetch what is carried into build/gpu_wheels")
+    only.add_argument("--write-docs", action="store_true", help="write the page from --out, no more")
+    chosen = parser.parse_args(words)
+    chosen.out, chosen.page = chosen.out.resolve(), chosen.page.resolve()
+    return chosen
+
+
+def do_parts(chosen: argparse.Namespace) -> None:
+    """Builds the package, does what is to be done, and has the Python that has it write the page."""
+    deadline = time.monotonic() + chosen.minutes * 60
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    if to_do(chosen):
+        python = Path(sys.executable) if chosen.installed else prepared.prepare(chosen.out / "report.log")
+        measure(chosen, python, deadline)
+        where = ["--out", str(chosen.out), "--page", str(chosen.page)]
+        subprocess.run([str(python), __file__, "--write-docs", *where], check=True)
+
+
+def carry_out(chosen: argparse.Namespace) -> int:
+    if chosen.wheels:
+        print(f"{prepared.fetch_wheels():.1f} MiB of {prepared.MOST_MIB:g} in {prepared.WHEELS}")
+        return 0
+    if chosen.write_docs:
+        write_page(chosen.out, chosen.page)
+        return 0
+    if not chosen.list:
+        do_parts(chosen)
+    records = read_records(chosen.out)
+    print(table(records))
+    all_done = all(name in records and records[name]["outcome"] == "done" for name in chosen.part)
+    return 0 if chosen.list or all_done else 1
+
+
+def main(words: list[str]) -> int:
+    # What is running is ended with this program: SystemExit passes through everybody's `finally`.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        return carry_out(arguments(words))
+    except prepared.Unfit as why:
+        raise SystemExit(f"gpu_report.py: {why}") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

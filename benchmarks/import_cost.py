@@ -1,0 +1,127 @@
+"""What `import horovod.torch` costs beyond `import torch`: time and memory, of many fresh processes.
+
+    python benchmarks/import_cost.py                 # 21 processes, some seconds each
+    python benchmarks/import_cost.py --processes 51 --out import.json
+
+docs/benchmarks.md defines every column.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from math import comb
+from statistics import median
+from typing import Any
+
+import report
+
+GOALS = {"time": 50.0, "processor time": 50.0, "memory": 30.0}  # at most: ms, ms, MB
+CONTENDERS = ("torch", "horovod.torch")
+# torch imports an installed horovod's entry point: switched off there, and run here, as it is our cost.
+IMPORTS = """
+import json, time
+def now():
+    pages = int(open("/proc/self/statm").read().split()[1])
+    return time.perf_counter() * 1e3, time.process_time() * 1e3, pages * PAGE / 1e6
+PAGE = __import__("os").sysconf("SC_PAGE_SIZE")
+begin = now()
+import torch
+between = now()
+import horovod.torch_autoload
+horovod.torch_autoload.load()
+import horovod.torch
+print(json.dumps([begin, between, now()]))
+"""
+
+Row = dict[str, Any]
+
+
+def once() -> dict[str, list[float]]:
+    """ms, ms of processor and MB that each import adds, in a process of its own."""
+    # The empty text: Python keeps what it has compiled, as pip does when it installs.
+    settings = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONDONTWRITEBYTECODE": ""}
+    command = [sys.executable, "-c", IMPORTS]
+    done = subprocess.run(command, env=settings, stdout=subprocess.PIPE, text=True, check=True)
+    points = json.loads(done.stdout)
+    spans = pairwise(points)
+    added = [[after - before for before, after in zip(*span, strict=True)] for span in spans]
+    return dict(zip(CONTENDERS, added, strict=True))
+
+
+def interval(samples: Sequence[float]) -> tuple[float, float]:
+    """Of the median with at least 95 % confidence, whatever the distribution: two order statistics.
+
+    The median lies outside the k-th smallest and largest of n samples with probability 2 P(Bin(n, 1/2) < k).
+    With fewer than 6 samples no two of them are enough, and all of them are given.
+    """
+    ordered, count = sorted(samples), len(samples)
+    k = 1
+    while 2 * sum(comb(count, below) for below in range(k + 1)) / 2**count <= 0.05:
+        k += 1
+    return ordered[k - 1], ordered[-k]
+
+
+def rows_of(rounds: Sequence[dict[str, list[float]]]) -> list[Row]:
+    rows = []
+    for name in CONTENDERS:
+        for number, (measure, goal) in enumerate(GOALS.items()):
+            samples = [each[name][number] for each in rounds]
+            low, high = interval(samples)
+            row: Row = {
+                "import": name,
+                "measure": measure,
+                "median": median(samples),
+                "low": low,
+                "high": high,
+            }
+            rows.append(row | {"goal": goal if name == CONTENDERS[-1] else None, "samples": samples})
+    return rows
+
+
+def table_of(rows: Sequence[Row]) -> str:
+    cells = []
+    for row in rows:
+        unit = "MB" if row["measure"] == "memory" else "ms"
+        goal = "" if row["goal"] is None else f"{row['goal']:g} {unit}"
+        within = f"{row['low']:.1f} to {row['high']:.1f}"
+        cells.append([row["import"], row["measure"], f"{row['median']:.1f} {unit}", within, goal])
+    return report.table(["import", "adds", "median", "95 % interval", "at most"], cells, left=2)
+
+
+def verdict(row: Row) -> str:
+    """A goal is missed, or met, only if all of the interval says so."""
+    if row["low"] > row["goal"]:
+        return "missed"
+    return "met" if row["high"] <= row["goal"] else "undecided: measure longer, or on a machine that idles"
+
+
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(description="Time and memory of import horovod.torch beyond torch's.")
+    parser.add_argument("--processes", type=int, default=21, help="fresh ones, after a first (default 21)")
+    parser.add_argument("--out", default="", help="also write the figures to this JSON file")
+    parser.add_argument("--quick", action="store_true", help="2 processes: shows that it runs, no more")
+    chosen = parser.parse_args(words)
+    count = 2 if chosen.quick else chosen.processes
+    if count < 1:
+        parser.error("--processes is at least 1")
+    facts = report.machine()
+    print(report.machine_text(facts), flush=True)
+    once()  # off the record: files come into the page cache, and Python's are compiled
+    rows = rows_of([once() for _ in range(count)])
+    print(table_of(rows))
+    for row in rows:
+        if row["goal"] is not None:
+            print(f"{row['import']}, {row['measure']}: {verdict(row)}")
+    if chosen.out:
+        report.write_json(chosen.out, {"benchmark": "import", "machine": facts, "rows": rows})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,186 @@
+"""What benchmarks/gpu_report.py does on a GPU: a table of parts, and how one of them is run and ended.
+
+Standard library only, as it is read before anything is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parents[2]
+MOST_MINUTES = 9.0  # of a part: machines are lent for commands of ten
+GRACE_SECONDS = 15.0  # for launchers to end their ranks
+NO_TESTS_RAN = 5  # pytest's exit code
+KEPT_OUTPUT = 6000  # characters of the end of what a part prints
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """`command`: a program of benchmarks/ with its options, or pytest with those and a file of test/gpu."""
+
+    name: str
+    minutes: float  # after which it is ended
+    tells: str
+    command: str
+
+    @property
+    def is_test(self) -> bool:
+        return self.command.startswith("pytest ")
+
+
+# The most telling first: a machine may be gone before the last.
+PARTS = (
+    Part(
+        *("codec", 6, "kernels, fused reduce among them, beside copies of as many bytes"),
+        "codec.py --codecs bit8/128 int8/128 bit16 --size-mb 256 1024",
+    ),
+    Part(
+        *("host", 6, "allreduce of 4 ranks on one GPU through the host, stage by stage"),
+        "allreduce.py --np 4 --transports host --sizes 100e6 25e6 1e6",
+    ),
+    Part(
+        *("nccl", 6, "allreduce over NCCL in a world of one: what every call costs"),
+        "allreduce.py --np 1 --transports nccl --sizes 1e3 1e6 25e6 100e6",
+    ),
+    Part(
+        *("step", 6, "training steps of one rank, which sends nothing: what the optimizer itself costs"),
+        "training_step.py --np 1 --batch 64 --compressions none bit8",
+    ),
+    Part(
+        *("step-shared", 6, "training steps of 2 ranks on one GPU through the host"),
+        "training_step.py --np 2 --transport host --batch 32",
+    ),
+    Part("codecs", 9, "kernels of all codecs at smaller sizes", "codec.py --size-mb 16 64"),
+    Part(
+        *("bfloat16", 5, "kernels that read and write bfloat16"),
+        "codec.py --dtype bfloat16 --codecs bit8/128 int8/128 --size-mb 256",
+    ),
+    Part(
+        "tests", 9, "every operation gives the CPU's bytes, on 1, 2 and 4 ranks", "pytest test_gpu_ranks.py"
+    ),
+    Part("examples", 9, "MNIST and ResNet-50 under every compression", "pytest test_gpu_examples.py"),
+    Part("memcheck", 9, "wrong accesses in kernels", "pytest -k memcheck test_gpu_sanitizer.py"),
+    Part("racecheck", 9, "races in kernels", "pytest -k racecheck test_gpu_sanitizer.py"),
+)
+
+
+def words_of(part: Part, result: Path, is_quick: bool = False) -> list[str]:
+    """What follows the name of a Python; the figures go to the file `result`."""
+    program, *words = part.command.split()
+    if part.is_test:
+        options = ["-v", "--color=no", "-p", "no:cacheprovider", f"--junitxml={result}"]
+        return ["-m", program, *options, *words[:-1], str(ROOT / "test" / "gpu" / words[-1])]
+    script = str(ROOT / "benchmarks" / program)
+    return [script, "--device", "cuda", *words, "--out", str(result), *(["--quick"] if is_quick else [])]
+
+
+def run_part(
+    part: Part, python: Path, environment: Mapping[str, str], log: Path, is_quick: bool = False
+) -> Record:
+    """Runs it to its end or its time's; in a folder of its own, as ROOT's package is not the built one."""
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="gpu-report-") as folder:
+        result = Path(folder) / "result"
+        command = [str(python), *words_of(part, result, is_quick)]
+        with log.open("a+", errors="replace") as output:
+            start = output.seek(0, os.SEEK_END)
+            code = run_limited(command, part.minutes * 60, environment, output, cwd=folder)
+            output.seek(start)
+            printed = output.read()
+        figures = figures_in(result, part) if result.exists() else None
+    record = {"outcome": outcome(code, figures, part.minutes), "seconds": round(time.monotonic() - begin, 1)}
+    return record | {"figures": figures, "output": printed[-KEPT_OUTPUT:]}
+
+
+def figures_in(result: Path, part: Part) -> Record:
+    found: Record = tests_in(result) if part.is_test else json.loads(result.read_text())
+    return found
+
+
+def outcome(code: int | None, figures: Record | None, minutes: float) -> str:
+    """One word or phrase of how a part has ended; only "done" says that all of it was seen to be right."""
+    if code is None:
+        return f"ended after {minutes:g} minutes"
+    if figures is None or code not in (0, NO_TESTS_RAN):
+        return f"failed with exit code {code}"
+    return "done" if figures.get("passed", 1) else "skipped"
+
+
+def tests_in(junit: Path) -> Record:
+    """How many tests of a pytest report passed, failed and were skipped, and why those were."""
+    cases = list(ElementTree.parse(junit).iter("testcase"))
+    failed = [
+        case.get("name", "")
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
+    skipped = [why_skipped(reason) for case in cases for reason in case.iter("skipped")]
+    passed = len(cases) - len(failed) - len(skipped)
+    return {"benchmark": "tests", "passed": passed, "failed": failed, "skipped": skipped}
+
+
+def why_skipped(element: ElementTree.Element) -> str:
+    """Of a module that was skipped whole the text has the reason: "(FILE, LINE, 'Skipped: WHY')"."""
+    _, is_module, reason = (element.text or "").partition("'Skipped: ")
+    return reason.removesuffix("')") if is_module else element.get("message", "")
+
+
+def run_limited(
+    command: Sequence[str],
+    seconds: float,
+    environment: Mapping[str, str],
+    output: Any,
+    cwd: str | Path = ROOT,
+) -> int | None:
+    """The exit code; None if it was ended because its time was over. No process of it is left in any case."""
+    with subprocess.Popen(
+        command,
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as process:
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            end_session(process)
+
+
+def end_session(process: subprocess.Popen[Any]) -> None:
+    """Ends it and all that it has started: launchers first, so that they end their ranks."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    for pid in processes_of_session(process.pid):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue  # it has ended meanwhile
+
+
+def processes_of_session(leader: int) -> Iterable[int]:
+    for pid in [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]:
+        try:
+            if os.getsid(pid) == leader:
+                yield pid
+        except ProcessLookupError:
+            continue

@@ -1,0 +1,24 @@
+"""ccache, used where it is installed: what was compiled once, in another clone too, is not compiled again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def compiler_launcher() -> str:
+    """What stands before the compiler's command: $CMAKE_CXX_COMPILER_LAUNCHER, else ccache, else nothing."""
+    return os.environ.get("CMAKE_CXX_COMPILER_LAUNCHER", shutil.which("ccache") or "")
+
+
+def ccache_settings() -> dict[str, str]:
+    """This environment, in which ccache takes clones for alike and bears precompiled headers."""
+    settings = {
+        "CCACHE_BASEDIR": str(ROOT),
+        "CCACHE_NOHASHDIR": "1",
+        "CCACHE_SLOPPINESS": "pch_defines,time_macros,include_file_mtime,include_file_ctime",
+    }
+    return settings | dict(os.environ)

@@ -1,0 +1,32 @@
+"""Processes that were forked by one that had called hvd.init(): what they are told.
+
+The engine's thread is not in them, its locks may be held for ever, and MPI and the shared memory are the
+parent's. Most of them never notice: workers of a DataLoader ask for rank() at most. The core guards itself
+too (native/base/own_process.h); here it is said before Python waits for a lock of its own.
+"""
+
+from __future__ import annotations
+
+import os
+
+from horovod.common.exceptions import HorovodInternalError
+
+__all__ = ["refuse", "take_note"]
+
+_parent = ""  # as "rank 3"; "" in any other process
+
+
+def take_note(parent: str) -> None:
+    """This process has just been forked by ``parent``; who was forked itself stays what it was."""
+    global _parent
+    _parent = _parent or parent
+
+
+def refuse() -> None:
+    """HorovodInternalError in such a process."""
+    if _parent:
+        raise HorovodInternalError(
+            f"process {os.getpid()} was forked by {_parent}: only rank(), size() and the like work in it. "
+            "Leave hvd.init(), operations and waiting for them to the process that has called hvd.init(); a "
+            "process that shall call it too must be forked before that."
+        )

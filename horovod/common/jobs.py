@@ -1,0 +1,85 @@
+"""Which job the running code is a part of.
+
+A process is one rank of one job at most, and nobody needs to say which. Where threads are ranks, each enters
+its own ``Job``. Who is called by others later, perhaps on a thread of theirs, such as a hook of autograd's,
+remembers the job it was made in, and runs in that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from horovod import _native as native
+    from horovod.common.membership import Membership
+
+__all__ = ["Job", "OpenWorld", "current"]
+
+OpenWorld: TypeAlias = "Callable[[native.Settings, list[int]], native.World]"
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Job:
+    """One rank's part in a job, and what is kept for as long as it lasts. ``init()`` begins it anew.
+
+    Args:
+        open_world: (settings, ranks or [] for all) -> the world; None: as the launcher says that started
+            this process.
+
+    Attributes:
+        member: the membership from init() to shutdown(), else None.
+        inherited: in a forked child, the parent's: it answers questions, and serves no operation.
+        lock: held by who begins or ends the membership.
+    """
+
+    def __init__(self, open_world: OpenWorld | None = None) -> None:
+        self.open_world = open_world
+        self.member: Membership | None = None
+        self.inherited: Membership | None = None
+        self.lock = threading.Lock()
+        self._belongings: dict[type, Any] = {}
+
+    def own(self, kind: type[T]) -> T:
+        """The job's own object of a class that needs no arguments, made when it is first asked for."""
+        found: T | None = self._belongings.get(kind)
+        # setdefault: of several threads that ask for the first time, all get the same
+        return found if found is not None else self._belongings.setdefault(kind, kind())
+
+    def forget(self) -> None:
+        """Let go of all that was kept: the job has ended."""
+        self._belongings.clear()
+
+    def become_a_childs(self) -> None:
+        """In a forked child: whoever held the lock is not here, and neither is the engine's thread."""
+        self.lock = threading.Lock()
+        self.inherited, self.member = self.member or self.inherited, None
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Inside the block, this thread works for the job."""
+        token = _entered.set(self)
+        try:
+            yield
+        finally:
+            _entered.reset(token)
+
+    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function for the job, on whatever thread."""
+        if current() is self:
+            return function(*args, **kwargs)
+        with self.entered():
+            return function(*args, **kwargs)
+
+
+_of_this_process = Job()
+_entered: ContextVar[Job] = ContextVar("horovod_job", default=_of_this_process)
+
+
+def current() -> Job:
+    """The job that this thread has entered, else the one of this process."""
+    return _entered.get()

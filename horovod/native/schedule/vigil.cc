@@ -1,0 +1,108 @@
+#include "schedule/vigil.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/error.h"
+#include "schedule/observed.h"
+
+namespace hvd {
+Vigil::Vigil(Transport& transport, const ProcessSets& sets, const InFlight& in_flight, const StallLimits& limits,
+             const Log& log)
+    : transport_(transport), sets_(sets), in_flight_(in_flight), limits_(limits), log_(log), inspector_(limits) {}
+
+void Vigil::look_inside(TimePoint now) {
+  if (!is_due(now)) return;
+  const SilenceReport report = inspect(now, all_others());
+  if (!report.is_due && !report.must_end) return;
+  say(report, under_way_.empty() ? "tells the others what all have agreed on" : "carries out " + description_of(under_way_));
+}
+
+void Vigil::look_between(TimePoint now, bool is_leaving) {
+  // A GPU may wait for what another rank's would send.
+  if (const std::string on_gpu = in_flight_.first(); !on_gpu.empty()) {
+    const SilenceReport report = inspect(now, all_others());
+    if (report.is_due || report.must_end) say(report, "has on its GPU " + on_gpu);
+    return;
+  }
+  if (transport_.rank() == 0) {
+    inspect(now, missing(now));  // those are the stall inspector's to speak of
+    return;
+  }
+  const std::string asked_for = announced();
+  const bool is_waiting = is_leaving || !asked_for.empty();
+  const SilenceReport report = inspect(now, is_waiting ? std::vector<int>{0} : std::vector<int>{});
+  if (!report.is_due && !report.must_end) return;
+  say(report, "waits for rank 0, which coordinates all, to answer for " + (asked_for.empty() ? "its shutdown()" : asked_for));
+}
+
+SilenceReport Vigil::inspect(TimePoint now, const std::vector<int>& awaited) {
+  std::vector<SignOfLife> signs;
+  for (const int rank : awaited) signs.push_back({rank, transport_.sign_of_life(rank)});
+  return inspector_.inspect(now, signs, transport_.moved() + in_flight_.ended());
+}
+
+void Vigil::say(const SilenceReport& report, const std::string& doing) {
+  const std::string here = "rank " + std::to_string(transport_.rank()), silent = described(report.silent);
+  const std::string time = std::to_string(std::llround(report.longest.count())) + " s";
+  if (!report.must_end) {
+    HVD_LOG(log_, kWarning,
+            "no sign of life of " << silent << " for " << time << ", while " << here << " " << doing
+                                  << ". Likely causes: it was stopped, waits for a disk or a network file system, gets no "
+                                     "processor time, or its host or the network to it is lost");
+    return;
+  }
+  lost_ = report.silent.front();
+  throw InternalError(here + " lost " + silent + ": no sign of life for " + time + ", while " + here + " " + doing +
+                      "; HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=" + std::to_string(std::llround(limits_.end_after.count())) +
+                      " ends such waiting");
+}
+
+std::string Vigil::accuse(std::span<const StalledOperation> incomplete) const {
+  std::set<int> missing;
+  for (const StalledOperation& operation : incomplete) {
+    missing.insert(operation.missing_ranks.begin(), operation.missing_ranks.end());
+  }
+  std::vector<int> silent;
+  for (const int rank : inspector_.silent_for(limits_.end_after / 2)) {
+    if (missing.contains(rank)) silent.push_back(rank);
+  }
+  return silent.empty() ? "" : "\nNo sign of life of " + described(silent);
+}
+
+std::string Vigil::described(std::span<const int> ranks) const {
+  constexpr size_t kShown = 6;
+  std::string text;
+  for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) text += (i == 0 ? "" : ", ") + transport_.describe(ranks[i]);
+  return ranks.size() <= kShown ? text : text + " and " + std::to_string(ranks.size() - kShown) + " others";
+}
+
+// Not only those of the operation: whom it waits for may itself wait for another.
+std::vector<int> Vigil::all_others() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < transport_.size(); ++rank) {
+    if (rank != transport_.rank()) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::vector<int> Vigil::missing(TimePoint now) const {
+  std::set<int> ranks;
+  for (const auto& [serial, set] : sets_.all()) {
+    for (const StalledOperation& one : set->incomplete(now)) ranks.insert(one.missing_ranks.begin(), one.missing_ranks.end());
+  }
+  ranks.erase(transport_.rank());
+  return {ranks.begin(), ranks.end()};
+}
+
+// "'x' and 3 others"; "" if nothing is.
+std::string Vigil::announced() const {
+  std::vector<std::string> names;
+  for (const auto& [serial, set] : sets_.all()) set->add_announced(&names);
+  if (names.empty()) return "";
+  const std::string first = "'" + *std::min_element(names.begin(), names.end()) + "'";
+  return names.size() == 1 ? first : first + " and " + std::to_string(names.size() - 1) + " others";
+}
+
+}  // namespace hvd

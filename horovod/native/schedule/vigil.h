@@ -1,0 +1,66 @@
+// Watches over the ranks that this one waits for, inside a collective or for the coordinator's answer: whoever shows no sign
+// of life is warned of, and at the limit given up. Engine thread only.
+#pragma once
+
+#include <chrono>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "observe/silence_inspector.h"
+#include "schedule/in_flight.h"
+#include "schedule/process_sets.h"
+#include "transport/transport.h"
+
+namespace hvd {
+
+class Vigil {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  // All that it refers to outlives it.
+  Vigil(Transport& transport, const ProcessSets& sets, const InFlight& in_flight, const StallLimits& limits, const Log& log);
+
+  // While one of these lives, its rank carries out an operation.
+  class Work {
+   public:
+    Work(Vigil& vigil, std::span<const Agreed> together) : vigil_(vigil) { vigil_.under_way_ = together; }
+    ~Work() { vigil_.under_way_ = {}; }
+    Work(const Work&) = delete;
+
+   private:
+    Vigil& vigil_;
+  };
+
+  bool is_due(TimePoint now) const { return inspector_.is_due(now); }
+  // Both throw InternalError when a rank has been silent for too long. Whatever the transport waits for:
+  void look_inside(TimePoint now);
+  // Between operations, when it is due. `is_leaving`: this rank has said that it shuts down.
+  void look_between(TimePoint now, bool is_leaving);
+
+  // On the coordinator, when what ranks have not asked for ends the job: of these, those that are silent, said; or "".
+  std::string accuse(std::span<const StalledOperation> incomplete) const;
+  int lost() const { return lost_; }  // the rank that was given up, or kNoRank
+
+ private:
+  SilenceReport inspect(TimePoint now, const std::vector<int>& awaited);
+  void say(const SilenceReport& report, const std::string& doing);
+  std::string described(std::span<const int> ranks) const;
+  std::vector<int> all_others() const;
+  std::vector<int> missing(TimePoint now) const;
+  std::string announced() const;
+
+  // Constant after construction.
+  Transport& transport_;
+  const ProcessSets& sets_;
+  const InFlight& in_flight_;
+  const StallLimits limits_;
+  const Log& log_;
+
+  SilenceInspector inspector_;
+  std::span<const Agreed> under_way_;
+  int lost_ = kNoRank;
+};
+
+}  // namespace hvd

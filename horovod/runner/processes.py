@@ -1,0 +1,82 @@
+"""Processes of Linux as horovodrun and its ranks need them: children end with us, and orphans are adopted.
+
+Standard library only and few imports: every rank's wrapper needs it (see `rank`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+def process_control(option: int, value: int) -> None:
+    """prctl(2). Where it is missing (not Linux) processes that outlive their parent are not ended for us."""
+    import ctypes
+
+    if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}, {value}) failed")
+
+
+def adopt_orphans() -> None:
+    """From now on, descendants whose parent ends become children of this process."""
+    process_control(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_with_parent(signal_number: int) -> None:
+    """Have the kernel send this signal to this process when its parent ends."""
+    process_control(_PR_SET_PDEATHSIG, signal_number)
+
+
+def children() -> list[int]:
+    """Process ids of this process' children that still run."""
+    mine, found = os.getpid(), []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    state, parent = file.read().rpartition(b")")[2].split()[:2]
+            except OSError:
+                continue  # it ended while we looked
+            if int(parent) == mine and state != b"Z":
+                found.append(int(name))
+    return found
+
+
+def end_descendants(patience: float = 0.5, spare: frozenset[int] = frozenset()) -> None:
+    """Wait for our children's end (but not `spare`), then SIGTERM, then SIGKILL. Needs adopt_orphans()."""
+    for signal_number in (None, signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + patience
+        left = set(children()) - spare
+        for pid in left:
+            if signal_number is not None:
+                send(pid, signal_number)
+        while left and time.monotonic() < deadline:
+            reap()
+            time.sleep(0.01)
+            left = set(children()) - spare
+        if not left:
+            return
+
+
+def send(pid: int, signal_number: int) -> bool:
+    """Send a signal; False when the process has ended already."""
+    try:
+        os.kill(pid, signal_number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def reap() -> int:
+    """Take leave of children that ended; returns how many."""
+    count = 0
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            count += 1
+    except ChildProcessError:
+        return count
+    return count

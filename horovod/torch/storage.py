@@ -1,0 +1,122 @@
+"""The memory of tensors as torch keeps it: whether there is any, and what becomes of it during an operation.
+
+A program may resize or replace a tensor's storage at any moment, and the memory the core was given is then
+somebody else's. Torch's record of a storage holds the address of its memory: the core looks at that word
+before it touches any part, and is told here where it is. It is found by trial; where it is not found, only
+the end of an operation shows what has happened.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from collections.abc import Callable, Sequence
+
+import torch
+
+from horovod.common.basics import basics
+from horovod.common.exceptions import HorovodInternalError
+
+__all__ = ["mark_written", "require_unchanged", "why_without_memory", "witness_of"]
+
+_ORDINARY = torch.Tensor.__torch_dispatch__  # of tensors that are not made of others
+_RECORD_WORDS = 8  # of torch's record of a storage: it has more, and the address is among the first
+
+
+def _place_of_address() -> int | None:
+    """Where in torch's record of a storage the address of its memory stands, in bytes."""
+    storage = torch.UntypedStorage(64)  # type: ignore[no-untyped-call]
+    record = (ctypes.c_size_t * _RECORD_WORDS).from_address(storage._cdata)
+    places = set(range(_RECORD_WORDS))
+    for nbytes in (64, 4096, 0, 256):
+        storage.resize_(nbytes)
+        places = {place for place in places if record[place] == storage.data_ptr()}
+    return min(places) * ctypes.sizeof(ctypes.c_size_t) if places else None
+
+
+_PLACE = _place_of_address()
+
+
+def witness_of(tensor: torch.Tensor) -> int:
+    """The address of a word that is the same as long as the tensor's memory is; 0 where none is known."""
+    return 0 if _PLACE is None else tensor.untyped_storage()._cdata + _PLACE
+
+
+def why_without_memory(tensor: torch.Tensor) -> str | None:
+    """What to say and to do about a tensor that has no memory, or less than it needs."""
+    if torch._C._len_torch_dispatch_stack() and _is_recorded():
+        return "make_fx is recording, and would leave the operation out: call it outside of what is recorded"
+    if type(tensor).__torch_dispatch__ is _ORDINARY:
+        return _why_lacking(tensor)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a FakeTensor warns of what is said here
+        if _why_lacking(tensor) is None:
+            return None
+    return (
+        f"a {type(tensor).__name__} has no memory of its own: call the operation outside of what is traced "
+        "or exported (torch.compile breaks its graph there by itself), or with the tensor that is inside, as "
+        "DTensor.to_local() gives it"
+    )
+
+
+def _is_recorded() -> bool:
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
+
+
+def _why_lacking(tensor: torch.Tensor) -> str | None:
+    try:
+        address = tensor.data_ptr()
+    except RuntimeError:
+        address = 0
+    if address != 0 and tensor.is_contiguous():
+        storage = tensor.untyped_storage()
+        if address + tensor.nbytes <= storage.data_ptr() + storage.nbytes():
+            return None
+    count = tensor.numel()
+    if count == 0:
+        return None
+    if address == 0 and torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return "a transform of torch.func has wrapped it: call the operation outside of the transform"
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = tensor.storage_offset() + sum((extent - 1) * stride for extent, stride in steps)
+    needed = (last + 1) * tensor.itemsize
+    there = tensor.untyped_storage().nbytes() if address else 0
+    if there >= needed:
+        return None
+    return f"its storage was resized to {there} bytes, of which it needs {needed}: resize it back before"
+
+
+def mark_written(tensors: Sequence[torch.Tensor]) -> None:
+    """Tell autograd, which may have saved them, that the tensors' values are not what they were."""
+    try:
+        _increment(tensors)
+    except RuntimeError:  # those of inference_mode have no version, and nobody saves them
+        _increment([tensor for tensor in tensors if not tensor.is_inference()])
+
+
+def _increment_each(tensors: Sequence[torch.Tensor]) -> None:
+    for tensor in tensors:
+        torch.autograd.graph.increment_version(tensor)
+
+
+def _incrementing() -> Callable[[Sequence[torch.Tensor]], None]:
+    """torch's function where it takes several tensors, as it did not always."""
+    try:
+        torch.autograd.graph.increment_version([torch.empty(0)])
+    except (AttributeError, TypeError):
+        return _increment_each
+    return torch.autograd.graph.increment_version
+
+
+_increment = _incrementing()
+
+
+def require_unchanged(label: str, lent: Sequence[tuple[torch.Tensor, int]]) -> None:
+    """Raise HorovodInternalError if the memory of a tensor that was at an address is another now."""
+    for tensor, address in lent:
+        if tensor.data_ptr() != address:
+            raise HorovodInternalError(
+                f"{label}: the memory of a tensor of shape {tuple(tensor.shape)} was resized or replaced on "
+                f"rank {basics.rank()} while the operation was in flight, and what the operation did with it "
+                "is lost; leave tensors as they are until synchronize() has returned."
+            )

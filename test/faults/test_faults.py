@@ -1,0 +1,85 @@
+"""Thirty random fault programs on made hosts. `run_faults.py` runs more of them, and shows one in full."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_hosts import LAUNCHER, FaultHosts
+from run_faults import main, run_seeds, shown
+
+from horovod.made_hosts import why_not
+from horovod.runner import launchers
+from horovod.runner.errors import LaunchError
+
+SEEDS = 30  # every kind of fault, and some twice
+AT_ONCE = 3  # they mostly wait
+KILLED = 5  # a seed whose fault is that, on one host
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def hosts_can_be_made() -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    try:
+        launchers.installed_mpirun()
+    except LaunchError as error:
+        pytest.skip(f"no mpirun: {error}")
+
+
+@pytest.fixture(scope="session")
+def records(request: pytest.FixtureRequest) -> Iterator[dict[int, dict[str, Any]]]:
+    """Of the programs that were asked for, run together."""
+    chosen = [item.callspec.params["seed"] for item in request.session.items if _is_of_a_program(item)]
+    found: dict[int, dict[str, Any]] = {}
+    run_seeds(chosen, AT_ONCE, lambda record: found.update({record["seed"]: record}))
+    yield found
+
+
+def _is_of_a_program(item: pytest.Item) -> bool:
+    return getattr(item, "function", None) is test_a_fault_program
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_fault_program(seed: int, records: dict[int, dict[str, Any]]) -> None:
+    record = records[seed]
+    again = f"python test/faults/run_faults.py --replay {seed}"
+    assert not record["complaints"], f"{shown(record)}\nAll that it printed: {again}"
+
+
+def test_a_replay_shows_all_that_the_job_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["--replay", str(KILLED)])
+    shown_text = capsys.readouterr().out
+    assert code == 0, shown_text
+    for part in ('"kind": "killed"', "[0]<stdout>:step 0 of rank 0", "was killed by signal 9", ": right\n"):
+        assert part in shown_text
+
+
+def test_a_run_goes_on_where_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The seeds of these lines are not run again; and what was wrong stays wrong."""
+    file = tmp_path / "results"
+    lines = [json.dumps({"seed": seed, "complaints": ["it hung"] * (seed == 1)}) for seed in (0, 1, 7)]
+    file.write_text("\n".join(lines) + "\n")
+    assert main(["--seeds", "0,1", "--resume", str(file)]) == 1
+    assert capsys.readouterr().out == "2 programs, 1 wrong: 1\n"
+    assert main(["--seeds", "0", "--resume", str(file)]) == 0
+
+
+def test_what_a_job_leaves_is_seen() -> None:
+    """Else the programs above would prove nothing about it."""
+    with FaultHosts() as hosts:
+        assert hosts.left() == []
+        leave = 'touch /dev/shm/window "$TMPDIR/session"; setsid sleep 300 & kill -STOP $!'
+        subprocess.run(
+            hosts.made.command(LAUNCHER, ["sh", "-c", leave]), check=True, stdin=subprocess.DEVNULL
+        )
+        left = hosts.left()
+        assert f"{LAUNCHER}: /dev/shm/window" in left and f"{LAUNCHER}: $TMPDIR/session" in left
+        assert [what for what in left if "(T): " in what], left
+        hosts.renew()
+        assert hosts.left() == []

@@ -1,0 +1,286 @@
+"""What horovodrun reads: ranks' output and reports, signed results, hosts' answers, files, variables."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import pickle
+from collections.abc import Iterable
+from pathlib import Path
+
+import scratch
+from campaign import Target
+
+from horovod import _native
+from horovod.runner import (
+    cells,
+    config_file,
+    host_agent,
+    host_cache,
+    hosts,
+    parcel,
+    preflight,
+    run_function,
+    settings,
+    slurm,
+)
+from horovod.runner.errors import LaunchError
+from horovod.runner.outcome import Outcome
+from horovod.runner.output import Cell, Decoder, RankOutput
+
+RANKS = 4
+NONCE = "0123456789ab"
+KEY = bytes(range(32))
+_REPORTS = (
+    "started node1 4711",
+    "ended 0 0",
+    "ended 3 1",
+    "killed 9 0",
+    "refused 127 the command x was not found",
+    "note joining",
+    "note follows 0,2 lost rank 0",
+    "note leaving",
+    "stopped 4711",
+    "continued",
+)
+
+
+def _cells() -> Iterable[bytes]:
+    def cell(rank: int, kind: bytes, payload: bytes) -> bytes:
+        return cells.cells(NONCE, rank, kind, payload)
+
+    said = [cell(rank, cells.REPORT, report.encode()) for rank, report in enumerate(_REPORTS[:RANKS])]
+    yield b"mpirun's own words\n" + b"".join(said)
+    yield (cell(1, cells.OUTPUT, b"a line\nhalf a line") + cell(1, cells.ERROR, b"50 %\r100 %\r\n") + said[3])
+    yield (
+        cell(3, cells.VALUE, bytes(range(256)) * 3) + cell(2, cells.REPORT, _REPORTS[4].encode()) + b"more"
+    )
+
+
+def read_cells(data: bytes) -> None:
+    """As `supervise` does. Every byte is in a cell, or is mpirun's."""
+    chunk = 1 + hashlib.sha256(data).digest()[0] * 5
+    decoder, outcome = Decoder(NONCE), Outcome(RANKS)
+    output = RankOutput(RANKS, io.BytesIO(), io.BytesIO())
+    size = 0
+    for begin in range(0, len(data), chunk):
+        for part in decoder.feed(data[begin : begin + chunk]):
+            if isinstance(part, Cell):
+                size += cells.CELL_SIZE
+                if part.kind == cells.REPORT:
+                    with contextlib.suppress(ValueError):
+                        outcome.take(part.rank % RANKS, part.payload.decode(errors="replace"))
+                elif part.kind != cells.VALUE:
+                    output.write(part.rank, part.kind, part.payload)
+            else:
+                size += len(part)
+    output.finish()
+    assert size + len(decoder.rest()) == len(data), "bytes were lost"
+    outcome.verdict(1)
+
+
+def read_report(data: bytes) -> None:
+    """Of rank 1; the job ends with a code that a process can have."""
+    outcome = Outcome(RANKS)
+    with contextlib.suppress(ValueError):
+        outcome.take(1, data.decode(errors="replace"))
+    outcome.named(1)
+    code, sentence = outcome.verdict(3)
+    assert 0 < code <= 255 and sentence, (code, sentence)
+
+
+class _Unpickled:
+    """What tells of itself when it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return _note, ("unpickled",)
+
+
+_notes: list[str] = []
+
+
+def _note(text: str) -> str:
+    _notes.append(text)
+    return text
+
+
+def _results() -> Iterable[bytes]:
+    for kind, body in ((b"R", pickle.dumps(_Unpickled())), (b"E", b'{"type": "ValueError"}'), (b"R", b"")):
+        yield parcel.signature(KEY, 1, kind, body) + kind + body  # of another rank than that which sends it
+
+
+def read_result(data: bytes) -> None:
+    """Nothing is unpickled that rank 0 has not signed, and that is nothing of these: it has no key."""
+    try:
+        run_function._results(KEY, 1, {"code": 0, "culprit": None, "message": ""}, {0: data})
+    except RuntimeError as error:
+        assert "did not sign" in str(error), error
+    else:
+        raise AssertionError("a result was taken that nobody signed")
+    assert not _notes, "a result was unpickled that nobody signed"
+
+
+def _environments() -> Iterable[bytes]:
+    slurm_job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[001-003,7],gpu[1-2]x", "SLURM_NTASKS": "12"}
+    yield _lines({**slurm_job, "SLURM_TASKS_PER_NODE": "2(x5),2", "SLURM_JOB_CPUS_PER_NODE": "8(x6)"})
+    yield _lines({**slurm_job, "SLURM_JOB_NODELIST": "a,b[1-2]c[3-4]", "SLURM_NTASKS_PER_NODE": "1"})
+    yield _lines({"SLURM_JOB_ID": "7", "SLURM_NODELIST": "localhost", "SLURM_NPROCS": "2"})
+    yield _lines({"LSB_JOBID": "1", "LSB_MCPU_HOSTS": "host1 4 host2 4"})
+
+
+def _lines(environment: dict[str, str]) -> bytes:
+    return "\n".join(f"{name}={text}" for name, text in environment.items()).encode()
+
+
+def _environment(data: bytes) -> dict[str, str]:
+    """As os.environ has it, whose texts are bytes that may be of no encoding."""
+    pairs = (line.partition(b"=") for line in data.replace(b"\0", b"").split(b"\n"))
+    return {name.decode(errors="replace"): text.decode(errors="surrogateescape") for name, _, text in pairs}
+
+
+def read_slurm(data: bytes) -> None:
+    found = slurm.allocation(_environment(data))
+    assert found is None or all(host.slots > 0 for host in found.hosts_for(3))
+
+
+def _settings() -> Iterable[bytes]:
+    yield _lines({row[0]: row[2] for row in _native.settings_table() if row[2]})
+    yield b"HOROVOD_THREAD_AFFINITY=0,1\nHOROVOD_FUSION_THRESHOLD=1024\nHOROVOD_CYCLE_TIME=2.5"
+    yield b"HOROVOD_ALLREDUCE_ALGORITHM=hierarchical\nHOROVOD_TORUS_ALLREDUCE=1\nHOROVOD_LOG_LEVEL=DEBUG"
+    yield b"HOROVOD_CACHE_CAPACITY=0\nHOROVOD_START_TIMEOUT=30\nHOROVOD_STALL_CHECK_TIME_SECONDS=1e3"
+    yield b"HOROVOD_NUM_NCCL_STREAMS=4\nHOROVOD_AUTOTUNE=1\nHOROVOD_GLOO_IFACE=eth0\nHOROVOD_COMPRESSION=bit8"
+
+
+def read_settings(data: bytes) -> None:
+    environment = _environment(data)
+    settings.environment_warnings(environment)
+    settings.rank_environment(settings.merged({}, {}, environment))
+
+
+def read_core_settings(data: bytes) -> None:
+    """As hvd.init() reads them; the engine of one rank reads what it needs of them."""
+    environment = {name: text for name, text in _environment(data).items() if name.startswith("HOROVOD_")}
+    before = dict(os.environ)
+    os.environ.update(environment)
+    try:
+        found = _native.Settings.from_environment()
+        found.timeline = ""  # a file, which every text can be the name of
+        found.log_level = "error"
+        [world] = _native.local_worlds(1)
+        _native.Engine(world, found, start_thread=False).shutdown()
+    finally:
+        for name in environment:
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def read_hostfile(data: bytes) -> None:
+    found = hosts.from_file(str(scratch.file_of("hosts", data)))
+    assert all(host.slots > 0 for host in found)
+    hosts._listed(found)
+
+
+def read_hosts(data: bytes) -> None:
+    hosts._listed(hosts.from_text(data.decode(errors="surrogateescape")))
+
+
+_YAML = b"""\
+controller: mpi
+ddp: {enabled: true, master_addr: "node1", master_port: 29500}
+params:
+  compression: int4:rotation=hadamard
+  fusion_threshold_mb: 32
+  cycle_time_ms: 2.5
+  cache_capacity: 0x400
+  hierarchical_allreduce: no
+autotune: {enabled: false, log_file: "x"}
+timeline:
+  filename: /tmp/t.json
+  mark_cycles: True
+stall_check: {enabled: yes, warning_time_seconds: 1_0, shutdown_time_seconds: 0}
+library_options: {num_nccl_streams: 0, thread_affinity: [0, 1]}
+logging: {level: debug, hide_timestamp: off}
+"""
+_MORE_YAML = b"""\
+a: &a [x, 1.5, .inf, 2001-01-01, 2001-01-01 10:00:00 +1:00, 0b11, 1:30]
+b: [*a, *a]
+c: !!str 5
+d: {<<: {e: 1}}
+"""
+
+
+def read_config_file(data: bytes) -> None:
+    values, warnings = config_file.load(str(scratch.file_of("config.yaml", data)))
+    settings.rank_environment(settings.merged({}, values, {}))
+    assert all(isinstance(line, str) for line in warnings)
+
+
+def _answers() -> Iterable[bytes]:
+    described = {
+        "addresses": [["eth0", "10.0.0.1/24", 1000], ["lo", "127.0.0.1/8", 0]],
+        "from": "10.0.0.2",
+        "at": "10.0.0.1",
+    }
+    for answer in (described, {**described, "from": "", "at": ""}, ["10.0.0.1", "10.0.0.2"], 12345):
+        yield f"Welcome to node1\n\n{host_agent.MARK}{json.dumps(answer)}\n".encode()
+
+
+def read_answer(data: bytes) -> None:
+    for reading in (preflight.description, preflight.addresses_in, preflight.port_in):
+        with contextlib.suppress(ValueError):
+            reading(host_agent.answer_in(data))
+    preflight.explained("node1", 255, data.decode(errors="replace"))
+
+
+def _caches() -> Iterable[bytes]:
+    now = 2e9
+    yield json.dumps(
+        {"v1 ssh describe node1": [now, {"addresses": [["eth0", "10.0.0.1/24", 10]], "from": "", "at": ""}]}
+    ).encode()
+    yield json.dumps({"reach": [now, {"": [], "node1": ["10.0.0.1"]}], "other": [1.5, None]}).encode()
+
+
+def read_cache(data: bytes) -> None:
+    """Damaged is empty; and it can be written again."""
+    path: Path = scratch.file_of("cache/hosts.json", data)
+    path.chmod(0o600)
+    cache = host_cache.HostCache(path.parent)
+    cache.find("reach")
+    cache.put({"new": {"at": ""}})
+    assert cache.find("new") == {"at": ""}
+
+
+def _parcels() -> Iterable[bytes]:
+    yield parcel.packed(KEY, {"path": ["/usr/lib", ""]}, b"function")
+    yield parcel.packed(KEY, {"path": []}, b"")
+
+
+def read_parcel(data: bytes) -> None:
+    key, header, _ = parcel.unpacked(data)
+    assert len(key) == parcel.KEY_SIZE and all(isinstance(path, str) for path in header["path"])
+
+
+_HOSTFILE = (
+    b"node1 slots=4\nnode2 slots = 2 # two\n\n# none\n10.0.0.1\nnode-3.example.org slots=1\n",
+    b"localhost slots=2\r\nx",
+)
+
+TARGETS = (
+    Target("cells", tuple(_cells()), read_cells, (), 6),
+    Target("report", tuple(report.encode() for report in _REPORTS), read_report, (), 4),
+    Target("result", tuple(_results()), read_result, (), 4),
+    Target("parcel", tuple(_parcels()), read_parcel, (ValueError,), 3),
+    Target("slurm", tuple(_environments()), read_slurm, (LaunchError,), 5),
+    Target("settings of horovodrun", tuple(_settings()), read_settings, (LaunchError,), 4),
+    Target("settings of the core", tuple(_settings()), read_core_settings, (ValueError,), 3),
+    Target("hostfile", _HOSTFILE, read_hostfile, (LaunchError,), 4),
+    Target(
+        "hosts", (b"host1:2,host2:4", b"localhost", b"a.b_c-d:1, 10.0.0.1:16"), read_hosts, (LaunchError,), 4
+    ),
+    Target("config file", (_YAML, _MORE_YAML), read_config_file, (LaunchError,), 0.5),
+    Target("answer of a host", tuple(_answers()), read_answer, (), 5, is_json=True),
+    Target("host cache", tuple(_caches()), read_cache, (), 1, is_json=True),
+)

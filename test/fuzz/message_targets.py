@@ -1,0 +1,237 @@
+"""What ranks tell each other: the core's messages, codecs' bytes, and what the PyTorch face has gathered."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from campaign import Target
+
+from horovod import _native
+from horovod.common import membership
+from horovod.common.exceptions import HorovodInternalError
+from horovod.torch import gathered
+from horovod.torch.compression.registry import Compression
+from horovod.torch.compression.topk import TopKCompressor
+from horovod.torch.ddp import agreement
+from horovod.torch.reduce_ops import ReduceArguments, Sum
+
+SIZE = 3
+
+
+def _worlds_with_a_set() -> tuple[list[_native.World], list[_native.Engine]]:
+    """Three stepped ranks; the last two have a process set, of which rank 0 is coordinator but no member."""
+    worlds = _native.local_worlds(SIZE)
+    settings = _native.Settings()
+    settings.stall_check_disable = True
+    engines = [_native.Engine(world, settings, start_thread=False) for world in worlds]
+    added = [engine.add_process_set([1, 2]) for engine in engines]
+    while not all(engine.poll(handle) for engine, handle in zip(engines, added, strict=True)):
+        for engine in engines:
+            engine.step(1.0)
+    return worlds, engines
+
+
+def _submit(engine: _native.Engine, values: np.ndarray, codec: _native.Codec) -> list[int]:
+    """Of every kind, in the set."""
+    number = {"float32": 6, "int64": 4}[values.dtype.name]
+    tensor = _native.Tensor(values.ctypes.data, values.ctypes.data, list(values.shape), number)
+    gather = _native.Tensor(values.ctypes.data, 0, list(values.shape), number)
+    found = [
+        engine.allreduce("sum", [tensor], _native.Reduction(), 1),
+        engine.allreduce("group", [tensor, tensor], _native.Reduction(op=1, prescale=0.5), 1),
+        engine.allgather("gather", [gather], 1),
+        engine.broadcast("broadcast", tensor, 1, 1),
+        engine.barrier("barrier", 1),
+    ]
+    if values.dtype == np.float32:
+        found.append(engine.allreduce("coded", [tensor], _native.Reduction(codec=codec), 1))
+    return found
+
+
+def _received(world: _native.World) -> list[bytes]:
+    return list(iter(world.receive, None))
+
+
+def _written() -> tuple[list[bytes], list[bytes]]:
+    """(announcements, verdicts) as engines write them."""
+    announcements, verdicts = [], []
+    for values in (np.ones((2, 3), np.float32), np.ones(4, np.int64)):
+        worlds, engines = _worlds_with_a_set()
+        for engine in engines[1:]:
+            _submit(engine, values, _native.get_codec("bit8"))
+            engine.step(50.0)
+        said = _received(worlds[0])
+        announcements += said
+        for world, message in zip(
+            worlds[1:], said, strict=True
+        ):  # what rank 0's engine would have had, were it asked
+            world.post(0, message)
+        engines[0].step(1.0)
+        verdicts += _received(worlds[1])
+        _close(engines)
+    return announcements, verdicts
+
+
+def _close(engines: Iterable[_native.Engine]) -> None:
+    for engine in engines:
+        with contextlib.suppress(HorovodInternalError):
+            engine.shutdown()
+
+
+_ANNOUNCEMENTS, _VERDICTS = _written()
+# A caller in set 1 waits for "sum", and may go on without it.
+_ANNOUNCEMENTS.append(b"\1\0\0\0\1\0\0\0\0" + bytes(12) + b"\3\0\0\0sum\1")
+
+
+def read_announcements(data: bytes) -> None:
+    assert _native.rewritten_announcements(data) == data, "understood as something else"
+
+
+def read_verdicts(data: bytes) -> None:
+    assert _native.rewritten_verdicts(data) == data, "understood as something else"
+
+
+def read_device_peer(data: bytes) -> None:
+    assert _native.rewritten_device_peer(data) == data, "understood as something else"
+
+
+def coordinate(data: bytes) -> None:
+    """Rank 0 hears it from both members of a set, and answers what ranks can read."""
+    worlds, engines = _worlds_with_a_set()
+    try:
+        worlds[1].post(0, data)
+        engines[0].step(1.0)
+        worlds[2].post(0, data)
+        engines[0].step(1.0)
+        for world in worlds[1:]:
+            for message in _received(world):
+                read_verdicts(message)
+    finally:
+        _close(engines)
+
+
+_CODECS = [
+    _native.codec_named(name)
+    for name in (
+        "bit16",
+        "bit8/128",
+        "bit8/32/e5m2",
+        "int8/128",
+        "int4/128",
+        "int4/128/hadamard",
+        "int4/64/hadamard/lloyd",
+    )
+]
+_COUNT = 300
+
+
+def _encoded() -> Iterable[bytes]:
+    values = np.random.default_rng(1).standard_normal(_COUNT).astype(np.float32)
+    for index, codec in enumerate(_CODECS):
+        run = np.zeros(codec.encoded_bytes(_COUNT), np.uint8)
+        codec.encode(values.ctypes.data, 6, _COUNT, run.ctypes.data)
+        yield bytes([index]) + run.tobytes()
+
+
+def decode(data: bytes) -> None:
+    """Any bytes are codes: of an exact buffer, so that a sanitizer sees what lies outside."""
+    codec = _CODECS[data[0] % len(_CODECS) if data else 0]
+    length = codec.encoded_bytes(_COUNT)
+    run = np.frombuffer(data[1 : 1 + length].ljust(length, b"\xa5"), np.uint8).copy()
+    out = np.zeros(_COUNT, np.float32)
+    codec.decode(run.ctypes.data, _COUNT, out.ctypes.data, 6)
+    codec.decode_add(run.ctypes.data, _COUNT, out.ctypes.data)
+    codec.decode_two(run.ctypes.data, run.ctypes.data, _COUNT, 0.5, out.ctypes.data)
+
+
+def name_codec(data: bytes) -> None:
+    codec = _native.codec_named(data.decode(errors="replace"))
+    assert codec.name == data.decode()
+
+
+_TOP = TopKCompressor(k=3)
+_TENSOR = torch.arange(12, dtype=torch.float32).reshape(3, 4)
+_OWN = gathered.contribution("allreduce.x", _TENSOR, ReduceArguments(Sum, 1.0, 1.0), _TOP)
+
+
+def read_gathered(data: bytes) -> None:
+    """Another rank's payload beside ours."""
+    both = torch.cat(
+        [_OWN.payload, torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0)]
+    )
+    out = gathered.reduced(_OWN, both.to(torch.uint8), [_OWN.payload.numel(), len(data)])
+    assert out.shape == _TENSOR.shape
+
+
+def read_top(data: bytes) -> None:
+    codes = (
+        torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+    )
+    assert _TOP.decompress(codes, (torch.float32, _TENSOR.shape)).shape == _TENSOR.shape
+
+
+_WANTED = {
+    "sets": [{"ranks": [0, 1], "from_comm": False}, {"ranks": [1, 2], "from_comm": True}],
+    "error": None,
+    "is_dynamic": False,
+}
+_REFUSED = {
+    "sets": [],
+    "error": ["ValueError", "init(process_sets=...) takes hvd.ProcessSet objects"],
+    "is_dynamic": True,
+}
+_TERMS = {"layer.weight": "[4, 4] float32 bit8/128", "layer.bias": "[4] float32 none"}
+
+
+def read_wanted(data: bytes) -> None:
+    agreed = membership._agreed([_WANTED, membership._read(1, data, _WANTED), _WANTED], SIZE)
+    assert all(0 <= rank < SIZE for ranks in agreed for rank in ranks)
+
+
+def read_terms(data: bytes) -> None:
+    agreement.check_agreement([_TERMS, agreement.terms_from_bytes(data)])
+
+
+def name_compressor(data: bytes) -> None:
+    Compression.from_text(data.decode(errors="replace"))
+
+
+_TEXTS = (
+    b"bit8", b"int4:rotation=hadamard,block_size=64", b"topk:ratio=0.01", b"powersgd:rank=2,warm_start=false",
+    b"bit8:error_feedback=1,min_elements=0,format=e5m2", b"topk:k=10,error_feedback=0",
+)  # fmt: skip
+_NAMES = (
+    b"bit16",
+    b"bit8/128",
+    b"int4/128/hadamard/lloyd/seed7",
+    b"int8/32/stochastic/seed18446744073709551615",
+)
+_PEERS = (
+    b"\x19Y\0\0\x03\0\0\0gpu\0\0\0\0\x04\0\0\0auto",
+    b"\0\0\0\0\x01\0\0\0x\x05\0\0\0 none\x04\0\0\0nccl",
+)
+
+TARGETS = (
+    Target("announcements", _ANNOUNCEMENTS, read_announcements, (HorovodInternalError,), 12),
+    Target("verdicts", _VERDICTS, read_verdicts, (HorovodInternalError,), 12),
+    Target("GPUs of ranks", _PEERS, read_device_peer, (HorovodInternalError,), 4),
+    Target("coordinator", _ANNOUNCEMENTS, coordinate, (HorovodInternalError,), 1),
+    Target("codes", tuple(_encoded()), decode, (), 6),
+    Target("codec name", _NAMES, name_codec, (ValueError,), 3),
+    Target("gathered codes", (_OWN.payload.numpy().tobytes(),), read_gathered, (HorovodInternalError,), 3),
+    Target("top codes", (_TOP.compress(_TENSOR)[0].numpy().tobytes(),), read_top, (ValueError,), 3),
+    Target("compression", _TEXTS, name_compressor, (ValueError,), 3),
+    Target(
+        "init",
+        tuple(json.dumps(each).encode() for each in (_WANTED, _REFUSED)),
+        read_wanted,
+        (ValueError, NotImplementedError),
+        2,
+        is_json=True,
+    ),
+    Target("terms", (json.dumps(_TERMS).encode(),), read_terms, (agreement.RanksDisagree,), 2, is_json=True),
+)

@@ -1,0 +1,217 @@
+"""What was written down and is read again: the lab's folders, environments, checkpoints, others' tables."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import scratch
+import torch
+from campaign import Target
+
+from horovod.lab import environment, folders, logs, progress
+from horovod.lab.runs import Plan
+from horovod.topology import machine, nvidia
+from horovod.topology.facts import Gpu, Host, Nic, Socket
+from horovod.torch.checkpoint import Checkpoint
+from horovod.torch.compression.memory import Memory
+from horovod.torch.compression.registry import Compression
+from horovod.torch.residuals import Residuals
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "single"))
+import lab_logs
+import topology_machines as machines
+
+_LINE = b"\n--- log\n"  # between a plan and its log, which are one input
+
+
+def _runs() -> list[bytes]:
+    found = []
+    for plan in (lab_logs.plan(), lab_logs.plan(ranks=1, epochs=1, arguments=("--lr", "0.1"))):
+        folder = lab_logs.written(scratch.folder() / "valid", plan, lab_logs.records(plan, steps=2))
+        found.append(_LINE.join(((folder / name).read_bytes()) for name in (folders.PLAN, folders.LOG)))
+    return found
+
+
+def read_run(data: bytes) -> None:
+    plan, _, log = data.partition(_LINE)
+    folder = scratch.file_of(f"run/{folders.PLAN}", plan).parent
+    path = scratch.file_of(f"run/{folders.LOG}", log)
+    for record in progress.GrowingLog(path).news():
+        progress.state(record, 2)
+        progress.steps_done(record, 2)
+    wanted = folders.plan_in(folder)
+    if wanted is not None:
+        assert isinstance(hash(wanted), int) and wanted == wanted
+        folders.is_finished(scratch.folder(), Plan("run", 1, "none", 1, 1))
+    run = logs.read(folder)
+    assert run.step_seconds and run.epochs and run.training_seconds >= 0
+
+
+_HOST = Host(
+    "node1",
+    (Socket(0, machines.XEON, 8, 16, 1 << 36), Socket(1, None, None, 16, None)),
+    1 << 37,
+    16,
+    (Gpu(0, "NVIDIA H100", 1 << 36, "0000:3b:00.0", 0),),
+    (),
+    (Nic("eth0", None, "virtio_net", 10**9, ("10.0.0.1/24",), None),),
+    ("a note",),
+)
+_ENVIRONMENT = environment.Environment(
+    (_HOST,), (environment.Entry("hardware", "cpu", "x"), environment.Entry("software", "os", None))
+)
+
+
+def read_environment(data: bytes) -> None:
+    found = environment.from_json(data.decode(errors="surrogateescape"))
+    assert environment.from_json(environment.to_json(found)) == found
+
+
+def _tables() -> tuple[bytes, ...]:
+    parts = (
+        (machines.PCIE_QUERY, machines.PCIE_MATRIX, ""),
+        (machines.DGX_QUERY, machines.DGX_MATRIX, machines.DGX_STATUS),
+    )
+    return tuple("\f".join(three).encode() for three in parts)
+
+
+def read_tables(data: bytes) -> None:
+    """Three answers of nvidia-smi, with form feeds between them."""
+    query, matrix, status = [*data.decode(errors="replace").split("\f"), "", ""][:3]
+    answers = {nvidia.QUERY: query, nvidia.MATRIX: matrix, nvidia.STATUS: status}
+    asked = machine.Machine(
+        root=scratch.folder(), interfaces={}, run=lambda words: machine.Answer(0, answers[tuple(words)])
+    )
+    gpus, links, notes = nvidia.gpus(asked, (Socket(0, None, None, 1, None),))
+    assert (
+        all(isinstance(gpu.index, int) for gpu in gpus) and len(links) <= len(gpus) ** 2 and len(notes) <= 2
+    )
+
+
+def read_numbers(data: bytes) -> None:
+    assert len(machine.numbers_in(data.decode(errors="replace"))) <= machine.MOST_NUMBERS
+
+
+class _Alone:
+    """Peers of a checkpoint: rank 1 of 2."""
+
+    owner = "optimizer"
+
+    def places(self) -> list[int]:
+        return [0, 1]
+
+    def place(self) -> int:
+        return 1
+
+    def size(self) -> int:
+        return 2
+
+    def gathered(self, own: Any, at: int) -> list[Any] | None:
+        return None
+
+
+_GRADIENTS = {
+    "a.weight": (torch.ones(4, 8), Compression.bit8(error_feedback=True)),
+    "b.weight": (torch.ones(2, 8), Compression.topk),
+}
+_Q = {"a.weight": {"q": torch.ones(8, 1)}, "b.weight": {"steps": 3}}
+_TENSOR, _TUPLE = "tensor", "tuple"  # how these are written in JSON, which has neither
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return {_TENSOR: base64.b64encode(value.numpy().tobytes()).decode(), "dtype": str(value.dtype)[6:]}
+    if isinstance(value, tuple):
+        return {_TUPLE: [_as_json(each) for each in value]}
+    if isinstance(value, dict):
+        return {str(key): _as_json(each) for key, each in value.items()}
+    return value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_from_json(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if isinstance(value.get(_TENSOR), str):
+        try:
+            raw = bytearray(base64.b64decode(value[_TENSOR]))
+            if not raw:
+                return torch.empty(0)
+            dtype = getattr(torch, value.get("dtype", ""), None)
+            return torch.frombuffer(raw, dtype=dtype if isinstance(dtype, torch.dtype) else torch.uint8)
+        except (ValueError, TypeError):
+            return None
+    if isinstance(value.get(_TUPLE), list):
+        return tuple(_from_json(each) for each in value[_TUPLE])
+    return {int(key) if key in ("0", "1") else key: _from_json(each) for key, each in value.items()}
+
+
+def _checkpoint() -> tuple[Checkpoint, Residuals, Memory]:
+    residuals, memory = Residuals(is_kept=True), Memory()
+    return Checkpoint(residuals, memory, _Alone()), residuals, memory
+
+
+def _saved() -> bytes:
+    checkpoint, residuals, memory = _checkpoint()
+    for name, (gradient, compressor) in _GRADIENTS.items():
+        feedback = residuals.of(name, gradient, compressor)
+        assert feedback is not None
+        if name == "b.weight":
+            feedback.keep(gradient, gradient * 0.5)
+        else:
+            feedback.restore("sent", 0, torch.full((gradient.numel(),), 0.25))
+    memory.load_state_dict(_Q)
+    residuals.follow(1024.0)
+    residuals.rescale()
+    checkpoint.on_reduction()
+    saved = checkpoint.state_dict()
+    return json.dumps(
+        _as_json({**saved, "residuals": {0: saved["residuals"][1], 1: saved["residuals"][1]}})
+    ).encode()
+
+
+def load_checkpoint(data: bytes) -> None:
+    """What torch.load has made of a file that was damaged, or is of somebody else."""
+    try:
+        saved = _from_json(json.loads(data))
+    except (ValueError, RecursionError):
+        return
+    checkpoint, residuals, memory = _checkpoint()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        checkpoint.load_state_dict(saved, list(_GRADIENTS))
+        residuals.follow(512.0)
+        residuals.rescale()
+        for name, (gradient, compressor) in _GRADIENTS.items():
+            feedback = residuals.of(name, gradient, compressor)
+            assert feedback is not None and bool(torch.isfinite(torch.as_tensor(_sent(feedback))).all())
+        exchange = Compression.powersgd(rank=1).rounds(torch.ones(4, 8), memory.of("a.weight", None))
+        next(exchange)
+    checkpoint.state_dict()
+
+
+def _sent(feedback: Any) -> Any:
+    values = feedback.read("sent")[1]
+    return values if isinstance(values, torch.Tensor) else torch.from_dlpack(values)
+
+
+TARGETS = (
+    Target("lab run", tuple(_runs()), read_run, (logs.LogError,), 4, is_json=True),
+    Target(
+        "environment",
+        (environment.to_json(_ENVIRONMENT).replace("\n", "").encode(),),
+        read_environment,
+        (ValueError,),
+        3,
+        True,
+    ),
+    Target("nvidia-smi", _tables(), read_tables, (), 3),
+    Target("numbers of the kernel", (b"0-3,8", b"0", b"0-15,32-47"), read_numbers, (ValueError,), 2),
+    Target("checkpoint", (_saved(),), load_checkpoint, (ValueError,), 2, is_json=True),
+)

@@ -1,0 +1,18 @@
+"""All parsers of what came from elsewhere, by name."""
+
+from __future__ import annotations
+
+import launcher_targets
+import message_targets
+import record_targets
+from campaign import Target
+
+TARGETS: dict[str, Target] = {
+    target.name: target
+    for target in (*launcher_targets.TARGETS, *message_targets.TARGETS, *record_targets.TARGETS)
+}
+
+
+def count_of(target: Target, inputs: int) -> int:
+    """How many of so many inputs in all are this parser's."""
+    return max(1, round(inputs * target.share / sum(each.share for each in TARGETS.values())))

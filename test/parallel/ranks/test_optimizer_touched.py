@@ -1,0 +1,140 @@
+"""What scripts do to gradients between backward() and step(), unchanged: ranks stay identical, and right."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from rank_fixtures import seeded
+from test_optimizer import BATCH, assert_close, assert_same_bits_everywhere, loss_of, make_model, wrapped
+from torch import nn
+
+import horovod.torch as hvd
+
+STEPS = 3
+Recipe = Callable[[nn.Module, Any, Any, Callable[[], torch.Tensor]], None]
+
+
+def amp(model: nn.Module, optimizer: Any, scaler: Any, loss: Callable[[], torch.Tensor]) -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=False):  # exact, to be compared
+        value = loss()
+    scaler.scale(value).backward()
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def amp_and_clipping(model: nn.Module, optimizer: Any, scaler: Any, loss: Callable[[], torch.Tensor]) -> None:
+    scaler.scale(loss()).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def changing(change: Callable[[list[nn.Parameter]], None]) -> Recipe:
+    def recipe(model: nn.Module, optimizer: Any, scaler: Any, loss: Callable[[], torch.Tensor]) -> None:
+        loss().backward()
+        change(list(model.parameters()))
+        optimizer.step()
+
+    return recipe
+
+
+def add_noise(parameters: list[nn.Parameter]) -> None:
+    generator = torch.Generator().manual_seed(7)
+    for p in parameters:
+        p.grad.add_(torch.randn(p.shape, generator=generator), alpha=1e-3)  # type: ignore[union-attr]
+
+
+def halve(parameters: list[nn.Parameter]) -> None:
+    for p in parameters:
+        p.grad = p.grad * 0.5  # type: ignore[operator]
+
+
+RECIPES: dict[str, Recipe] = {
+    "amp": amp,
+    "amp and clipping": amp_and_clipping,
+    "clip_grad_norm_": changing(functools.partial(nn.utils.clip_grad_norm_, max_norm=0.1)),
+    "clip_grad_value_": changing(functools.partial(nn.utils.clip_grad_value_, clip_value=1e-3)),
+    "noise": changing(add_noise),
+    "halved": changing(halve),
+}
+
+
+def trained(recipe: Recipe, optimizer_of: Callable[[nn.Module], Any], ranks: list[int]) -> nn.Module:
+    model = make_model()
+    optimizer, scaler = optimizer_of(model), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        recipe(model, optimizer, scaler, functools.partial(loss_of, model, ranks, step))
+    return model
+
+
+def alone(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipes_are_right_unchanged(name: str) -> None:
+    everyone = list(range(hvd.size()))
+    reference = trained(RECIPES[name], alone, everyone)
+    for compression in (hvd.Compression.none, hvd.Compression.fp16, hvd.Compression.bit8):
+        model = trained(RECIPES[name], functools.partial(wrapped, compression=compression), [hvd.rank()])
+        assert_same_bits_everywhere(model)
+        # bit8 loses some percent of a gradient, of which three steps of 0.1 make this.
+        tolerance = {hvd.Compression.none: 1e-6, hvd.Compression.fp16: 1e-4}.get(compression, 2e-2)
+        assert_close(list(model.parameters()), list(reference.parameters()), tolerance)
+
+
+@pytest.mark.parametrize("zeroed_by", ["optimizer", "model"])
+def test_amp_skips_a_step_on_all_ranks_where_one_overflows(zeroed_by: str) -> None:
+    model = make_model()
+    optimizer, scaler = wrapped(model), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for step in range(3):
+        (optimizer if zeroed_by == "optimizer" else model).zero_grad()
+        before = [p.detach().clone() for p in model.parameters()]
+        loss = loss_of(model, [hvd.rank()], step)
+        if step == 1 and hvd.rank() == hvd.size() - 1:
+            loss = loss * float("inf")
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        is_same = all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
+        assert is_same == (step == 1)
+    assert scaler.get_scale() == 512.0
+    assert_same_bits_everywhere(model)
+
+
+def test_ranks_that_used_different_parameters_do_not_wait_for_ever() -> None:
+    """Their gradients are reduced in step() only; who changes one before is told."""
+    with seeded(0):
+        model = nn.ModuleList([nn.Linear(3, 2) for _ in range(hvd.size())])
+    optimizer = wrapped(model)
+    mine = model[hvd.rank()]
+    for step in range(2):
+        optimizer.zero_grad()
+        mine(torch.ones(BATCH, 3)).sum().backward()
+        if step == 0:
+            optimizer.step()
+            gradients = [p.grad for p in model.parameters()]
+            assert_close(gradients, [torch.full_like(g, BATCH / hvd.size()) for g in gradients])
+            assert_same_bits_everywhere(model)
+    hvd.barrier()  # a circle that is closed outside of the optimizer
+    optimizer.synchronize()
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    assert_same_bits_everywhere(model)
+
+
+def test_a_metric_between_backward_and_step_on_one_rank_before_the_pass_of_the_others() -> None:
+    model = make_model()
+    optimizer = wrapped(model)
+    if hvd.rank() == 0:
+        loss_of(model, [0]).backward()
+        hvd.allreduce(torch.ones(1), name="metric")
+    else:
+        hvd.allreduce(torch.ones(1), name="metric")
+        loss_of(model, [hvd.rank()]).backward()
+    optimizer.step()
+    assert_same_bits_everywhere(model)

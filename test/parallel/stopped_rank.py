@@ -1,0 +1,55 @@
+"""One of six ranks, in three jobs of two: in each of these the other rank stops, and this one must not wait.
+
+What happened is said on standard output; the job ends when all three have.
+"""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from horovod import _native
+from horovod.common.exceptions import HorovodInternalError
+from horovod.common.membership import Membership, as_launched
+
+# Transport, which rank stops, and whether inside an operation, or before this one asks for it.
+JOBS = {"auto": ("auto", 1, True), "mpi": ("mpi", 1, True), "answer": ("mpi", 0, False)}
+
+# Operations: one of them is under way when the first is done, however late this process hears of that.
+ENOUGH = 60
+
+
+def main(folder: Path) -> None:
+    number = int(os.environ["OMPI_COMM_WORLD_RANK"])
+    name, (transport, stopping, inside) = list(JOBS.items())[number // 2]
+    os.environ |= {"HOROVOD_TRANSPORT": transport, "HOROVOD_FUSION_THRESHOLD": "0"}
+    first = number // 2 * 2
+    member = Membership.begin(as_launched, [first, first + 1], [])
+    world, engine = member.world, member.engine
+    x = np.zeros(1 << 23, np.float32)
+    view = _native.Tensor(x.ctypes.data, x.ctypes.data, list(x.shape), 6)
+    engine.wait(engine.allreduce("first", [view], _native.Reduction()))
+    if world.rank == stopping and not inside:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    handles = [engine.allreduce(f"x{i}", [view], _native.Reduction()) for i in range(ENOUGH if inside else 1)]
+    if world.rank == stopping:
+        if inside:
+            engine.wait(handles[0])
+            os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(300)  # mpirun has it go on, to end it
+    began = time.monotonic()
+    try:
+        for handle in handles:
+            engine.wait(handle)
+    except HorovodInternalError as error:
+        print(f"<{name}: {time.monotonic() - began:.1f} s: {error}>", flush=True)
+    (folder / name).touch()
+    while len(list(folder.iterdir())) < len(JOBS):
+        time.sleep(0.05)
+    os._exit(3)
+
+
+main(Path(sys.argv[1]))

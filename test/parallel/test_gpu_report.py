@@ -1,0 +1,282 @@
+"""benchmarks/gpu_report.py: its parts, their ends, what is resumed, what is carried, and what the page says.
+
+The whole of it runs on the emulated GPU, is killed in the middle, and goes on. Speed is never checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import launching
+import pytest
+from rank_jobs import mpirun
+from test_benchmarks import BENCHMARKS
+from test_readme import ROOT
+
+sys.path += [str(Path(__file__).resolve().parents[1]), str(BENCHMARKS)]
+
+import gpu_report
+from emulated_cuda import build as emulation
+from on_gpus import parts, prepared, section
+from on_gpus.parts import PARTS, Part
+
+FACTS = {"GPU": "GPU of a test", "driver": "1.2", "CUDA": "13.0", "torch": "2.11", "commit": "abc"}
+PRINTS_AND_WRITES = """
+import json, sys
+print("measuring")
+open(sys.argv[sys.argv.index("--out") + 1], "w").write(json.dumps({"benchmark": "fake", "rows": []}))
+"""
+STARTS_ANOTHER = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+STARTED_SECONDS = 10.0  # enough for a Python to start on a busy machine
+
+
+def script(folder: Path, name: str, text: str, minutes: float = 1.0) -> Part:
+    (folder / f"{name}.py").write_text(text)
+    return Part(name, minutes, f"what {name} tells", str(folder / f"{name}.py"))
+
+
+def chosen(folder: Path, *words: str) -> argparse.Namespace:
+    out = folder / "out"
+    out.mkdir(exist_ok=True)
+    return gpu_report.arguments(["--installed", "--out", str(out), *words])
+
+
+@pytest.fixture
+def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Part]:
+    """Three parts: one that is done, one that is over its time, one that fails."""
+    table = [
+        script(tmp_path, "good", PRINTS_AND_WRITES),
+        script(tmp_path, "slow", STARTS_ANOTHER, minutes=STARTED_SECONDS / 60),
+        script(tmp_path, "bad", "raise SystemExit('no such kernel')"),
+    ]
+    for module in (gpu_report, section):
+        monkeypatch.setattr(module, "PARTS", table)
+    monkeypatch.setattr(prepared, "facts", lambda python, environment: FACTS)
+    return table
+
+
+def is_running(pid: int) -> bool:
+    """False also of one that has ended and that nobody has asked for its exit code."""
+    command = Path(f"/proc/{pid}/cmdline")
+    return command.exists() and command.read_bytes() != b""
+
+
+def measured(options: argparse.Namespace, minutes: float = 60.0) -> dict[str, Any]:
+    gpu_report.measure(options, Path(sys.executable), time.monotonic() + 60 * minutes)
+    return gpu_report.read_records(options.out)
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_a_part_is_short_and_its_command_is_understood(part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 0 < part.minutes <= parts.MOST_MINUTES
+    first, *words = parts.words_of(part, Path("result"))
+    if part.is_test:
+        assert first == "-m" and Path(words[-1]).is_file()
+        return
+    monkeypatch.chdir(BENCHMARKS)
+    program: Any = importlib.import_module(Path(first).stem)
+    options = program.arguments(words)
+    assert (options.device, options.out) == ("cuda", "result")
+
+
+def test_names_are_unique_and_what_is_most_telling_comes_first() -> None:
+    names = [part.name for part in PARTS]
+    assert len(set(names)) == len(names)
+    assert names[:4] == ["codec", "host", "nccl", "step"]
+    assert all(not part.is_test for part in PARTS[: names.index("tests")])
+
+
+def test_each_part_is_recorded_with_how_it_ended(fakes: list[Part], tmp_path: Path) -> None:
+    records = measured(chosen(tmp_path, "--quick"))
+    minutes = f"{fakes[1].minutes:g}"
+    outcomes = {name: record["outcome"] for name, record in records.items()}
+    assert outcomes == {
+        "good": "done",
+        "slow": f"ended after {minutes} minutes",
+        "bad": "failed with exit code 1",
+    }
+    assert records["good"]["facts"] == FACTS and records["good"]["figures"]["rows"] == []
+    assert records["bad"]["output"] == "no such kernel\n" and records["bad"]["figures"] is None
+    child = int(records["slow"]["output"])
+    assert not is_running(child)
+    log = (tmp_path / "out" / "report.log").read_text()
+    assert log == f"measuring\n{child}\nno such kernel\n"
+
+
+def test_what_has_a_record_is_not_done_again(fakes: list[Part], tmp_path: Path) -> None:
+    gpu_report.PARTS = fakes = [fakes[0], fakes[2]]
+    options = chosen(tmp_path)
+    options.part = ["good"]
+    first = measured(options)
+    assert list(first) == ["good"]
+    options.part = ["good", "bad"]
+    assert [part.name for part in gpu_report.to_do(options)] == ["bad"]
+    both = measured(options)
+    assert both["good"] == first["good"] and "bad" in both
+    options.again = True
+    assert gpu_report.to_do(options) == fakes
+
+
+def test_no_part_but_the_first_begins_that_may_end_too_late(
+    fakes: list[Part], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert list(measured(chosen(tmp_path), minutes=0.0)) == ["good"]
+    assert "slow may take" in capsys.readouterr().out
+
+
+def test_tests_that_did_not_run_are_not_done(tmp_path: Path) -> None:
+    case = "<testcase name='a'>{}</testcase>"
+    module = "<skipped message='collection skipped'>('a.py', 14, 'Skipped: no CUDA')</skipped>"
+    test = "<skipped message='no GPU'>a.py:3: no GPU</skipped>"
+    cases = [case.format(inside) for inside in ("", module, test, "<failure/>", "<error/>")]
+    report = tmp_path / "junit.xml"
+    report.write_text(f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>")
+    found = parts.tests_in(report)
+    assert (found["passed"], len(found["failed"]), found["skipped"]) == (1, 2, ["no CUDA", "no GPU"])
+    assert parts.outcome(0, found, 9) == "done"
+    assert parts.outcome(0, {"passed": 0}, 9) == parts.outcome(5, {"passed": 0}, 9) == "skipped"
+    assert parts.outcome(1, found, 9) == "failed with exit code 1"
+    assert parts.outcome(0, None, 9) == "failed with exit code 0"
+
+
+def test_the_page_says_what_is_missing_and_what_has_failed(fakes: list[Part], tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    begin, end = (f"<!-- {word} of what {gpu_report.PROGRAM} writes -->" for word in ("begin", "end"))
+    page.write_text(f"before\n{begin}\n{end}\nafter\n")
+    gpu_report.write_page(tmp_path, page)
+    empty = page.read_text()
+    assert empty == f"before\n{begin}\n\nNot measured on a GPU yet.\n\n{end}\nafter\n"
+    options = chosen(tmp_path)
+    options.part = ["bad"]
+    measured(options)
+    for _ in range(2):
+        gpu_report.write_page(options.out, page)
+        text = page.read_text()
+        assert text.count("### On a GPU: bad") == 1
+        assert "Not measured on a GPU yet: `good`, `slow`." in text
+        assert "GPU: GPU of a test, driver: 1.2, CUDA: 13.0, torch: 2.11, commit: abc." in text
+        assert "```text\nno such kernel\n```" in text
+        assert "mulated" not in text and text.endswith(f"{end}\nafter\n")
+
+
+def test_the_page_has_a_place_for_it() -> None:
+    text = (ROOT / "docs" / "benchmarks.md").read_text()
+    for word in ("begin", "end"):
+        assert text.count(f"<!-- {word} of what {gpu_report.PROGRAM} writes -->") == 1
+
+
+def test_wheels_are_for_the_other_machine_and_may_not_be_too_large(tmp_path: Path) -> None:
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    (folder / "old.whl").touch()
+
+    def download(command: list[str], check: bool) -> None:
+        assert check and command[1:3] == ["-m", "pip"] and "--only-binary=:all:" in command
+        assert "--python-version=3.12" in command and "--platform=manylinux2014_x86_64" in command
+        assert set(prepared.REQUIREMENTS) <= set(command)
+        folder.mkdir()
+        with (folder / "new.whl").open("wb") as wheel:
+            wheel.truncate(20 << 20)
+
+    assert prepared.fetch_wheels(folder, download) == 20.0
+    assert not (folder / "old.whl").exists()
+    with (folder / "another.whl").open("wb") as wheel:
+        wheel.truncate(41 << 20)
+    with pytest.raises(prepared.Unfit, match=r"61\.0 MiB of wheels, and 60 are the most"):
+        prepared.size_of(folder)
+
+
+def test_the_environment_sees_the_machines_packages(tmp_path: Path) -> None:
+    python = prepared.make_environment(tmp_path / "environment")
+    ask = "import sys, numpy; print(sys.prefix, numpy.__file__)"
+    answer = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True)
+    prefix, numpy = answer.stdout.split()
+    assert Path(prefix) == tmp_path / "environment"
+    assert not Path(numpy).is_relative_to(prefix)
+
+
+def test_a_machine_that_cannot_be_measured_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    monkeypatch.setattr(prepared, "FINDS_A_GPU", "raise SystemExit(1)")
+    with pytest.raises(prepared.Unfit, match="no PyTorch that finds a GPU"):
+        prepared.prepare(log)
+    monkeypatch.setattr(prepared, "FINDS_A_GPU", "")
+    monkeypatch.setattr(prepared, "WHEELS", tmp_path)
+    with pytest.raises(prepared.Unfit, match="run `make gpu-wheels` where there is a network"):
+        prepared.prepare(log)
+    with pytest.raises(prepared.Unfit, match=r"pip install .*no-such-wheel(.|\n)* ends with\n(.|\n)*ERROR"):
+        prepared.install(Path(sys.executable), ["no-such-wheel"], log)
+
+
+def test_the_commit_is_told_or_git_knows_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GPU_REPORT_COMMIT", "told")
+    assert prepared.commit() == "told"
+    monkeypatch.delenv("GPU_REPORT_COMMIT")
+    monkeypatch.setattr(prepared, "ROOT", tmp_path)
+    assert prepared.commit() == "unknown"
+
+
+def environment(mark: str) -> dict[str, str]:
+    """Of programs that take host memory for an emulated GPU's, which all ranks share."""
+    mpirun()
+    found = launching.environment(
+        mark,
+        HOROVOD_TEST_EMULATED_GPU=str(emulation.library_path()),
+        HOROVOD_TEST_SHARED_GPU="1",
+        HOROVOD_NCCL_LIBRARY=str(emulation.nccl_path()),
+        EMULATED_CUDA_ANY_MEMORY="1",
+        BENCHMARK_PLACE="emulated_place",
+        BENCHMARK_DEVICE_LIBRARY=str(emulation.library_path()),
+        OMP_NUM_THREADS="1",
+    )
+    found["PYTHONPATH"] += f"{os.pathsep}{Path(__file__).parent}"
+    return found
+
+
+@pytest.mark.timeout(600)  # where the emulated CUDA has to be built; seconds otherwise
+def test_on_the_emulated_gpu_it_is_killed_and_goes_on(tmp_path: Path) -> None:
+    page, out = tmp_path / "benchmarks.md", tmp_path / "out"
+    original = (ROOT / "docs" / "benchmarks.md").read_text()
+    page.write_text(original)
+    names = ["codec", "host", "nccl"]
+    mark = launching.fresh_mark()
+    where = ["--installed", "--quick", "--out", str(out), "--page", str(page)]
+    command = [sys.executable, str(BENCHMARKS / "gpu_report.py"), *where, "--part", *names]
+    with subprocess.Popen(command, env=environment(mark)) as process:
+        while not (out / "report.json").exists():
+            assert process.poll() is None, "it ended before its first part was done"
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(60) == 128 + 15
+    assert not launching.processes_of(mark)
+    first = gpu_report.read_records(out)
+    assert list(first) == ["codec"] and page.read_text() == original
+
+    again = subprocess.run(command, env=environment(mark), capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stdout + again.stderr
+    records = gpu_report.read_records(out)
+    assert records["codec"] == first["codec"]
+    assert {name: record["outcome"] for name, record in records.items()} == dict.fromkeys(names, "done")
+    before, mark_line, rest = page.read_text().partition("<!-- begin of what benchmarks/gpu_report.py")
+    written, end, after = rest.partition("<!-- end of what benchmarks/gpu_report.py")
+    assert original.startswith(before + mark_line) and original.endswith(end + after)
+    for name in names:
+        assert f"### On an emulated GPU: {name}" in written
+    assert written.count(section.EMULATED) == written.count(section.QUICK) == len(names)
+    assert "On a GPU" not in written and "reduce 4 to codes" in written and "whole / slowest" in written
+    assert "Not measured on a GPU yet: `step`, `step-shared`," in written
+    assert records["host"]["facts"]["GPU"] == "emulated, number 0"

@@ -1,0 +1,196 @@
+"""A job whose other ranks do what this one does, with the same values; what is asked for is written down.
+
+The engines are real, threads of this process. So an Average gives the tensor itself, as far as the codec is
+exact, and a Sum a multiple of it, without a second copy of the test's program.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import torch
+
+from horovod import _native as native
+from horovod.common import jobs
+from horovod.common.membership import Membership
+from horovod.common.process_sets import global_process_set
+from horovod.torch import submission
+from horovod.torch.tensors import NATIVE_DTYPES
+
+DTYPES = {number: dtype for dtype, number in NATIVE_DTYPES.items()}
+_native_tensor, _native_reduction = native.Tensor, native.Reduction
+
+
+@dataclass
+class Tensor:
+    """What Python gives the core, in the open."""
+
+    source: int
+    destination: int
+    shape: list[int]
+    dtype: int
+    feedback: Any = None
+    device: int = -1
+    stream: int = 0
+    witness: int = 0
+
+    def values(self) -> torch.Tensor:
+        dtype = DTYPES[self.dtype]
+        count = torch.Size(self.shape).numel()
+        buffer = bytearray(ctypes.string_at(self.source, count * dtype.itemsize)) if count else bytearray()
+        return torch.frombuffer(buffer, dtype=dtype).reshape(self.shape) if count else torch.empty(self.shape)
+
+    def for_core(self) -> native.Tensor:
+        own = (self.source, self.destination, self.shape, self.dtype)
+        return _native_tensor(*own, self.feedback, self.device, self.stream, self.witness)
+
+    def for_mirror(self, copy: torch.Tensor) -> native.Tensor:
+        address = copy.data_ptr()
+        return _native_tensor(address, address if self.destination else 0, self.shape, self.dtype)
+
+
+@dataclass
+class Reduction:
+    op: int = 1
+    prescale: float = 1.0
+    postscale: float = 1.0
+    codec: Any = None
+
+    def for_core(self) -> native.Reduction:
+        return _native_reduction(self.op, self.prescale, self.postscale, self.codec)
+
+
+@dataclass
+class Request:
+    """One call of the engine, in the order of calls."""
+
+    operation: str
+    name: str
+    tensors: list[Tensor]
+    reduction: Reduction | None = None
+    root: int | None = None
+    waited: bool = False
+    handles: list[int] = field(default_factory=list)  # by rank
+    copies: list[torch.Tensor] = field(default_factory=list)  # the other ranks' tensors, while in flight
+
+    @property
+    def codec(self) -> str | None:
+        return self.reduction.codec.name if self.reduction and self.reduction.codec else None
+
+
+class MirroredEngine:
+    """Rank ``rank``'s engine; ``engines`` are all ranks'.
+
+    Attributes:
+        requests: what was asked for.
+        failures: by name, what wait() raises; such requests are not made.
+    """
+
+    def __init__(self, engines: list[native.Engine], rank: int) -> None:
+        self.size = len(engines)
+        self.requests: list[Request] = []
+        self.failures: dict[str, Exception] = {}
+        self._engines, self._rank = engines, rank
+
+    def _ask(self, request: Request, *more: Any) -> int:
+        if request.name not in self.failures:
+            ranks = [self._rank, *(rank for rank in range(self.size) if rank != self._rank)]
+            handles = {rank: self._ask_of(rank, request, more) for rank in ranks}
+            request.handles = [handles[rank] for rank in range(self.size)]
+        self.requests.append(request)
+        return len(self.requests) - 1
+
+    def _ask_of(self, rank: int, request: Request, more: tuple[Any, ...]) -> int:
+        tensors = [tensor.for_core() for tensor in request.tensors]
+        if rank != self._rank:
+            copies = [tensor.values() for tensor in request.tensors]
+            request.copies += copies
+            both = zip(request.tensors, copies, strict=True)
+            tensors = [tensor.for_mirror(copy) for tensor, copy in both]
+        call = getattr(self._engines[rank], request.operation)
+        if request.operation == "barrier":
+            return int(call(request.name, *more))
+        return int(call(request.name, tensors[0] if request.operation == "broadcast" else tensors, *more))
+
+    def allreduce(self, name: str, tensors: list[Tensor], reduction: Reduction, process_set: int = 0) -> int:
+        return self._ask(Request("allreduce", name, tensors, reduction), reduction.for_core(), process_set)
+
+    def allgather(self, name: str, tensors: list[Tensor], process_set: int = 0) -> int:
+        return self._ask(Request("allgather", name, tensors), process_set)
+
+    def broadcast(self, name: str, tensor: Tensor, root: int, process_set: int = 0) -> int:
+        return self._ask(Request("broadcast", name, [tensor], root=root), root, process_set)
+
+    def barrier(self, name: str, process_set: int = 0) -> int:
+        return self._ask(Request("barrier", name, []), process_set)
+
+    def poll(self, handle: int) -> bool:
+        request = self.requests[handle]
+        return request.waited or not request.handles or self._own.poll(request.handles[self._rank])
+
+    def has_result(self, handle: int) -> bool:
+        request = self.requests[handle]
+        return request.waited or not request.handles or self._own.has_result(request.handles[self._rank])
+
+    def wait_or_yield(self, handle: int) -> bool:
+        handles = self.requests[handle].handles
+        return not handles or self._own.wait_or_yield(handles[self._rank])
+
+    def must_yield(self, handle: int) -> bool:
+        return False
+
+    def note_blocked(self, handle: int, may_yield: bool) -> None:
+        """Nobody waits in a circle here."""
+
+    def wait(self, handle: int) -> Any:
+        request = self.requests[handle]
+        request.waited = True
+        if request.name in self.failures:
+            raise self.failures[request.name]
+        results = [engine.wait(number) for engine, number in zip(self._engines, request.handles, strict=True)]
+        request.copies.clear()
+        return results[self._rank]
+
+    @property
+    def _own(self) -> native.Engine:
+        return self._engines[self._rank]
+
+    @property
+    def has_failed(self) -> bool:
+        return self._own.has_failed
+
+    def cpu_microseconds(self) -> int:
+        return self._own.cpu_microseconds()
+
+    def counters(self, process_set: int) -> dict[str, int]:
+        return self._own.counters(process_set)
+
+    def shutdown(self) -> None:
+        for engine in self._engines:
+            engine.shutdown()
+
+    def names(self) -> list[str]:
+        return [request.name for request in self.requests]
+
+
+@contextmanager
+def mirrored_job(size: int, rank: int = 0) -> Iterator[MirroredEngine]:
+    """Inside the block, this thread is rank `rank` of a job of `size`, whose other ranks do what it does."""
+    worlds = native.local_worlds(size)
+    engine = MirroredEngine([native.Engine(world, native.Settings()) for world in worlds], rank)
+    fakes = mock.patch.multiple(native, Tensor=Tensor, Reduction=Reduction)
+    job = jobs.Job()
+    job.member = Membership(worlds[rank], engine)  # type: ignore[arg-type]
+    submission.reduction_of.cache_clear()
+    try:
+        with fakes, job.entered():
+            global_process_set._place(0, rank, list(range(size)))
+            yield engine
+    finally:
+        engine.shutdown()
+        submission.reduction_of.cache_clear()

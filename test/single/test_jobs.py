@@ -1,0 +1,123 @@
+"""Several ranks in one process: whatever is kept of a job belongs to the one that the thread has entered."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from thread_ranks import run_ranks
+
+import horovod.torch as hvd
+from horovod.common import jobs
+
+
+def test_every_thread_is_a_rank() -> None:
+    def work() -> tuple[int, int, list[int] | None, int | None, float]:
+        total = hvd.allreduce(torch.full((3,), float(hvd.rank())), op=hvd.Sum)
+        everyone = hvd.global_process_set
+        return hvd.rank(), hvd.size(), everyone.ranks, everyone.rank(), float(total[0])
+
+    assert run_ranks(3, work) == [(rank, 3, [0, 1, 2], rank, 3.0) for rank in range(3)]
+    assert not hvd.is_initialized()
+    assert hvd.global_process_set.ranks is None
+
+
+def test_jobs_at_the_same_time_are_apart() -> None:
+    """The same names, and unnamed operations that are counted: neither job hears of the other."""
+    totals: dict[int, list[tuple[float, float]]] = {}
+
+    def job(size: int) -> None:
+        def work() -> tuple[float, float]:
+            for _ in range(5 * size):
+                unnamed = hvd.allreduce(torch.ones(2), op=hvd.Sum)
+            return float(unnamed[0]), float(hvd.allreduce(torch.ones(2), name="same", op=hvd.Sum)[0])
+
+        totals[size] = run_ranks(size, work)
+
+    threads = [threading.Thread(target=job, args=(size,)) for size in (2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert totals == {size: [(float(size), float(size))] * size for size in (2, 3)}
+
+
+@pytest.mark.parametrize(
+    "compression", [hvd.Compression.none, hvd.Compression.bit8, hvd.Compression.powersgd]
+)
+def test_training(compression: object) -> None:
+    """Hooks, the end of the backward pass and what compressors remember are each rank's own."""
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 64))
+    state = model.state_dict()
+
+    def work() -> list[torch.Tensor]:
+        own = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 64))
+        own.load_state_dict(state)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(own.parameters(), lr=0.1), own.named_parameters(), compression=compression
+        )
+        generator = torch.Generator().manual_seed(hvd.rank())
+        for _ in range(4):
+            optimizer.zero_grad()
+            own(torch.randn(8, 64, generator=generator)).square().sum().backward()
+            optimizer.step()
+        return [parameter.detach() for parameter in own.parameters()]
+
+    first, second = run_ranks(2, work)
+    assert all(map(torch.equal, first, second))
+    assert not torch.equal(first[0], state["0.weight"])
+
+
+def test_a_gradient_is_reduced_for_the_job_of_the_forward_pass() -> None:
+    """Also when the backward pass runs on a thread that has entered no job, as autograd's threads of GPUs."""
+
+    def work() -> torch.Tensor:
+        x = torch.full((2,), 1.0 + hvd.rank(), requires_grad=True)
+        y = hvd.allreduce(x, op=hvd.Sum).sum()
+        thread = threading.Thread(target=y.backward)
+        thread.start()
+        thread.join()
+        assert x.grad is not None
+        return x.grad
+
+    assert [gradient.tolist() for gradient in run_ranks(2, work)] == [[2.0, 2.0]] * 2
+
+
+def test_a_hook_works_for_the_job_that_the_optimizer_was_made_in() -> None:
+    def work() -> float:
+        weight = torch.nn.Parameter(torch.zeros(1))
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("weight", weight)])
+        loss = (weight * (hvd.rank() + 1)).sum()
+        thread = threading.Thread(target=loss.backward)
+        thread.start()
+        thread.join()
+        optimizer.step()
+        return weight.item()
+
+    assert run_ranks(2, work) == [-1.5, -1.5]
+
+
+def test_an_error_of_one_rank_ends_the_job() -> None:
+    def work() -> None:
+        if hvd.rank() == 1:
+            raise LookupError("of rank 1")
+        hvd.allreduce(torch.ones(1), name="nobody else's")
+
+    with pytest.raises((LookupError, hvd.HorovodInternalError)):
+        run_ranks(2, work)
+
+
+def test_what_a_job_keeps_goes_with_it() -> None:
+    job = jobs.Job()
+    kept = job.own(list)
+    kept.append(1)
+    assert job.own(list) is kept
+    job.forget()
+    assert job.own(list) == []
+    assert jobs.current() is not job
+    with job.entered():
+        assert jobs.current() is job
+        other = jobs.Job()
+        assert other.run(jobs.current) is other
+        assert jobs.current() is job

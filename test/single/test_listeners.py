@@ -1,0 +1,108 @@
+"""Sockets that are narrowed to a job's networks."""
+
+import os
+import socket
+import subprocess
+import sys
+import warnings
+from ipaddress import IPv4Network
+
+import pytest
+
+from horovod.common import listeners
+
+if not sys.platform.startswith("linux"):
+    pytest.skip("packet filters are Linux's", allow_module_level=True)
+
+
+def listener(family: socket.AddressFamily = socket.AF_INET) -> socket.socket:
+    found = socket.socket(family)
+    if family == socket.AF_INET6:
+        found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    found.bind(("", 0))
+    found.listen()
+    return found
+
+
+def opens(address: str, to: socket.socket, patience: float = 20.0) -> bool:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as connection:
+        connection.settimeout(patience)
+        return connection.connect_ex((address, to.getsockname()[1])) == 0
+
+
+def is_deaf(address: str, to: socket.socket) -> bool:
+    return not opens(address, to, 0.3)
+
+
+def device_of(narrowed: socket.socket) -> bytes:
+    return narrowed.getsockopt(socket.SOL_SOCKET, listeners.SO_BINDTODEVICE, 16).rstrip(b"\0")
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_a_filter_takes_what_is_for_the_networks_only(family: socket.AddressFamily) -> None:
+    try:
+        mine = listener(family)
+    except OSError as error:
+        pytest.skip(f"no such addresses here: {error}")
+    networks = [IPv4Network("127.7.0.0/16"), IPv4Network("127.0.0.2/32")]
+    with mine:
+        listeners.attach(mine, listeners.program([], networks))
+        assert opens("127.7.3.4", mine) and opens("127.0.0.2", mine)
+        assert is_deaf("127.0.0.1", mine) and is_deaf("127.8.0.1", mine)
+
+
+def test_a_filter_takes_what_comes_in_by_the_interfaces() -> None:
+    with listener() as mine:
+        listeners.narrow(mine, ["10.0.0.0/8"])  # the host itself is always let in
+        assert opens("127.0.0.2", mine)
+        listeners.attach(mine, listeners.program([socket.if_nametoindex("lo") + 1000], []))
+        assert is_deaf("127.0.0.1", mine)
+        with pytest.raises(OSError, match="this host has none of the interfaces nosuch0"):
+            listeners.narrow(mine, ["nosuch0"])
+
+
+def test_what_a_process_began_to_listen_on_meanwhile() -> None:
+    with listener() as before, listener() as after, listener() as of_python:
+        before.set_inheritable(True)
+        after.close()
+        with listeners.narrowed("lo"):
+            after = listener()
+            after.set_inheritable(True)  # as those of C libraries are
+            other = listener()
+        with after, other:
+            assert [device_of(one) for one in (before, of_python, other, after)] == [b"", b"", b"", b"lo"]
+        with warnings.catch_warnings(record=True) as said, listeners.narrowed("nosuch0"):
+            warnings.simplefilter("always")
+            late = listener()
+            late.set_inheritable(True)
+        with late:
+            assert "MPI listens on all networks of this host: this host has none" in str(said[0].message)
+        with listeners.narrowed(""), listener() as free:
+            free.set_inheritable(True)
+        assert set(listeners.listening()) == {str(os.fstat(s.fileno()).st_ino) for s in (before, of_python)}
+
+
+CHILD = """
+import os, socket, sys, time
+if os.fork() == 0:  # as mpirun's daemon
+    time.sleep(0.05)
+    listener = socket.socket()
+    listener.bind(("", 0))
+    listener.listen()
+    print(listener.fileno(), os.getpid(), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_a_child_listens_on() -> None:
+    child = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with child:
+        assert child.stdin is not None and child.stdout is not None
+        why = listeners.narrow_process(child.pid, "lo", patience=30)
+        descriptor, process = map(int, child.stdout.readline().split())
+        if why:
+            pytest.skip(f"this system says no: {why}")
+        with socket.socket(fileno=listeners.taken(process, descriptor)) as narrowed:
+            assert device_of(narrowed) == b"lo"
+        child.stdin.close()
+    assert listeners.narrow_process(child.pid, "lo") == ""  # it has ended

@@ -1,0 +1,98 @@
+"""Which variables other hosts get and by which way, and the agent that starts mpirun's daemons there."""
+
+import io
+import os
+import sys
+
+import pytest
+
+from horovod.runner import daemon_agent, forwarding, place
+from horovod.runner.errors import LaunchError
+from horovod.runner.forwarding import Forwarding, forwarded_variables
+from horovod.runner.hosts import Host
+from horovod.runner.shell import Srun, Ssh
+
+MINE = {"PATH": "p", "HF_TOKEN": "s", "HOROVOD_SIMD": "x", "NCCL_AUTH_TOKEN": "s", "DATA": "d", "HOME": "h"}
+OTHERS = (Host("192.0.2.1", 1), Host("192.0.2.2", 1))
+
+
+def test_what_belongs_to_this_machine_or_another_job_is_not_forwarded() -> None:
+    names = ["PATH", "HOME", "OLDPWD", "TMPDIR", "BASH_FUNC_x%%", "CUDA_VISIBLE_DEVICES"]
+    names += ["_HOROVOD_SECRET_KEY", "NV_CUDA_VISIBLE_DEVICES", "SSH_AUTH_SOCK", "PMIX_RANK", "SLURM_JOB_ID"]
+    names += ["HOROVOD_CYCLE_TIME"]
+    assert forwarded_variables(names) == ("HOME", "HOROVOD_CYCLE_TIME", "PATH")
+
+
+def test_over_ssh_mpirun_sends_nothing() -> None:
+    there = place.Place(2, OTHERS, Ssh())
+    assert there.forwarding({}, MINE) == Forwarding()
+    assert there.daemon_agent() == (sys.executable, "-I", "-S", daemon_agent.__file__)
+
+
+def test_another_way_than_ssh_withholds_what_may_be_secret_and_names_it() -> None:
+    found = place.Place(2, OTHERS).forwarding({}, MINE)
+    assert (found.open, found.withheld) == (("HOROVOD_SIMD", "PATH"), ("DATA", "HF_TOKEN", "NCCL_AUTH_TOKEN"))
+    assert found.warning() == (
+        "ranks on other hosts do not get DATA, HF_TOKEN, NCCL_AUTH_TOKEN, as --mpi-args or the environment "
+        "name another way than ssh to start ranks, and what mpirun sends itself can be read on the network. "
+        "Where that does not matter, name those that the ranks need: "
+        '--mpi-args="-x DATA -x HF_TOKEN -x NCCL_AUTH_TOKEN"'
+    )
+    asked = place.Place(2, OTHERS).forwarding({"mpi_args": "-x HF_TOKEN -x DATA=4"}, MINE)
+    assert (asked.open, asked.withheld) == (found.open, ("NCCL_AUTH_TOKEN",))
+    assert place.Place(2, OTHERS).daemon_agent() == ()
+    assert place.Place(2, (Host("localhost", 2),)).forwarding({}, MINE).warning() == ""
+
+
+def test_srun_passes_the_environment_on_unless_told_not_to() -> None:
+    there = place.Place(2, OTHERS, Srun())
+    for export in ({}, {"SLURM_EXPORT_ENV": "ALL,X=1"}):
+        assert there.forwarding({}, {**MINE, **export}) == Forwarding()
+    none = there.forwarding({}, {**MINE, "SLURM_EXPORT_ENV": "NONE"})
+    assert "HF_TOKEN" in none.withheld and "PATH" in none.open and "SLURM_EXPORT_ENV" in none.warning()
+    some = there.forwarding({}, {**MINE, "SLURM_EXPORT_ENV": "HF_TOKEN,DATA,PATH"})
+    assert (some.open, some.withheld) == (("HOROVOD_SIMD",), ("NCCL_AUTH_TOKEN",))
+
+
+def test_an_mpi_that_sends_everything_is_warned_about() -> None:
+    said = forwarding.warning_of_exposure(MINE, "MPICH")
+    assert "MPICH" in said and "HF_TOKEN, NCCL_AUTH_TOKEN" in said and "DATA" not in said
+    assert forwarding.warning_of_exposure({"PATH": "p"}, "MPICH") == ""
+
+
+def test_a_path_that_mpirun_would_tear_apart_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/my home/bin/python")
+    with pytest.raises(LaunchError, match="/my home/bin/python"):
+        place.Place(2, OTHERS, Ssh()).daemon_agent()
+
+
+def test_what_ssh_is_asked() -> None:
+    before = "PREFIX=/p;export PREFIX;"
+    words = ["-p", "22", "--", "node", f"{before}/p/prted", "--prtemca", "ess", '"env"']
+    start = f"{sys.executable} -I -S {daemon_agent.__file__} --there"
+    expected = ["ssh", "-p", "22", "--", "node", f"{before}{start} /p/prted", "--prtemca", "ess", '"env"']
+    assert daemon_agent.words_for_ssh(words) == expected
+    assert daemon_agent.words_for_ssh(["--", "node", "orted", "-x"])[-2:] == [f"{start} orted", "-x"]
+
+
+def test_the_environment_on_its_way() -> None:
+    sent = {b"A": b"1\n2=3", b"B": b"", b"C": b"\xff'\""}
+    data = daemon_agent.packed(sent.items())
+    assert daemon_agent.unpacked(io.BytesIO(data + b"more")) == sent
+    for broken in (b"", data[:-1], data[1:], data[:25]):
+        with pytest.raises(ValueError, match=r"it does not begin|it ends after"):
+            daemon_agent.unpacked(io.BytesIO(broken))
+    own = {b"LD_LIBRARY_PATH": b"/mpi:/mpi:", b"HOME": b"/there", b"PATH": b"/bin"}
+    given = {b"LD_LIBRARY_PATH": b"/mine:/mpi", b"PATH": b"/here"}
+    assert daemon_agent.merged(own, given) == {
+        b"LD_LIBRARY_PATH": b"/mpi:/mine",
+        b"HOME": b"/there",
+        b"PATH": b"/here",
+    }
+
+
+def test_an_input_that_somebody_else_has_read_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    program = [sys.executable, "-I", "-S", daemon_agent.__file__, daemon_agent.THERE, "true"]
+    code = os.spawnvp(os.P_WAIT, "sh", ["sh", "-c", '"$0" "$@" </dev/null', *program])
+    assert code == daemon_agent.NOT_UNDERSTOOD
+    assert f"the environment did not reach {os.uname().nodename}" in capfd.readouterr().err

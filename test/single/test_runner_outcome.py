@@ -1,0 +1,191 @@
+"""Who is to blame for a job's end: reports of ranks, notes of their scripts, and hosts that fell silent."""
+
+import os
+
+import pytest
+
+from horovod.common import notes
+from horovod.common.exceptions import HorovodInternalError
+from horovod.runner.daemon_link import unanswered
+from horovod.runner.outcome import STOPPED_WAIT, Outcome
+from horovod.runner.signs_of_life import SILENCE, SignsOfLife
+
+SHUT_DOWN = "note follows - Horovod has been shut down: this rank or another called hvd.shutdown()"
+
+
+def outcome(*reports: tuple[int, str], ranks: int = 3, without: tuple[int, ...] = ()) -> Outcome:
+    """Of ranks that have all called hvd.init(), but for those `without` it; each on a host of its own."""
+    result = Outcome(ranks)
+    for rank in range(ranks):
+        result.take(rank, f"started host{rank} 100")
+        if rank not in without:
+            result.take(rank, "note joining")
+            result.take(rank, "note joined")
+    for rank, report in reports:
+        result.take(rank, report)
+    return result
+
+
+def blamed(*reports: tuple[int, str], without: tuple[int, ...] = ()) -> tuple[int, str]:
+    code, message = outcome(*reports, without=without).verdict(0)
+    begin, _, end = message.partition("; ")
+    assert end == "the other ranks were ended"
+    return code, begin
+
+
+def test_followers_come_first_and_are_not_blamed() -> None:
+    followers = [(0, SHUT_DOWN), (0, "note leaving"), (0, "ended 1 0"), (2, SHUT_DOWN), (2, "ended 1 0")]
+    assert blamed(*followers, (1, "ended 3 0")) == (3, "rank 1 on host host1 exited with code 3")
+    assert not outcome(*followers).has_settled()
+    assert outcome(*followers, (1, "ended 3 0")).has_settled()
+    aborted = [(0, "ended 14 0"), (2, "ended 14 0")]
+    assert blamed(*aborted, (1, "killed 9 0"))[0] == 137
+    assert blamed(*aborted, (1, "ended 5 0")) == (5, "rank 1 on host host1 exited with code 5")
+
+
+def test_of_several_faults_the_first_is_blamed() -> None:
+    assert blamed((2, "ended 7 0"), (1, "killed 9 0"), (0, SHUT_DOWN), (0, "ended 1 0"))[0] == 7
+    # What writes no notes may follow unseen.
+    assert outcome((2, "ended 7 0"), (1, "killed 9 0"), without=(0, 1, 2)).verdict(0)[0] == 137
+
+
+def test_a_rank_that_ended_while_others_waited() -> None:
+    early = "rank 1 on host host1 ended with code 0 before the others were done with it"
+    followers = [(0, SHUT_DOWN), (0, "ended 1 0"), (2, SHUT_DOWN), (2, "ended 1 0")]
+    assert blamed(*followers, (1, "note leaving"), (1, "killed 15 1")) == (1, early)
+    assert blamed((1, "note leaving"), *followers, (1, "ended 0 0")) == (1, early)
+    assert blamed((0, "ended 14 0"), (1, "ended 0 0"), (2, "ended 14 0")) == (1, early)
+    assert blamed((1, "ended 0 0"), (0, "killed 15 1"), (2, "killed 15 1")) == (1, early)
+    # It waited in MPI_Finalize, and MPI aborted it there.
+    code, message = blamed((1, "note leaving"), *followers, (1, "ended 14 0"))
+    assert (code, message) == (14, early.replace(" with code 0", ""))
+
+
+def test_a_rank_that_ended_without_init() -> None:
+    job = outcome((0, "note joining"), (2, "note joining"), without=(0, 1, 2))
+    assert not job.waits_in_vain()
+    job.take(1, "ended 0 0")
+    assert job.waits_in_vain()
+    said = "ended with code 0 before hvd.init(), and ranks 0, 2 cannot begin without it"
+    assert job.verdict(0) == (1, f"rank 1 on host host1 {said}; the other ranks were ended")
+    job.take(0, "note joined")
+    job.take(2, "note joined")
+    assert not job.waits_in_vain()
+    job = outcome((0, "note joining"), (1, "note joining"), without=(0, 1, 2))
+    job.take(1, "stopped 19")
+    assert job.waits_in_vain() == STOPPED_WAIT
+    job.take(1, "continued")
+    assert not job.waits_in_vain()
+    job.take(1, "stopped 19")
+    job.is_over = True
+    job.take(1, "continued")
+    assert "rank 1 on host host1 was stopped by signal 19 (SIGSTOP)" in job.verdict(0)[1]
+
+
+def test_a_rank_that_was_stopped() -> None:
+    followers = [(0, "note follows 1 Missing ranks: 1!: [x]"), (0, "ended 1 0")]
+    followers += [(2, SHUT_DOWN), (2, "ended 1 0")]
+    said = "rank 1 on host host1 was stopped by signal 19 (SIGSTOP), and others waited for it"
+    assert blamed((1, "stopped 19"), *followers) == (1, said)
+    assert blamed((1, "stopped 19"), *followers, (1, "continued"), (1, "killed 15 1")) == (1, said)
+    accused = "rank 1 on host host1 did not go on (rank 0 says: Missing ranks: 1!: [x])"
+    assert blamed((1, "stopped 19"), (1, "continued"), *followers) == (1, accused)
+    assert blamed((0, "ended 4 0"), (1, "stopped 19"))[0] == 4
+    assert blamed((1, "stopped 19"), (1, "continued"), (0, "ended 4 0"))[0] == 4
+
+
+def test_a_rank_whose_wrapper_was_killed() -> None:
+    life = SignsOfLife()
+    life.read(b"prterun noticed that process rank 1 with PID 335 on node f2 exited on\nsignal 9 (Killed).\n")
+    job = outcome((0, "killed 11 0"), (2, "killed 15 1"))
+    assert job.verdict(0)[0] == 139
+    job.unreported = life.named_killed()
+    why = "horovodrun's process above it was killed by signal 9 (SIGKILL)"
+    said = f"rank 1 on host host1 did not report how it ended: {why}; the other ranks were ended"
+    assert job.verdict(0) == (1, said)
+
+
+def test_mpirun_that_ends_ranks_is_heard_first() -> None:
+    """It has seen that rank 0's wrapper was killed, before rank 2 failed; it says so at its end."""
+    seen = outcome((2, "ended 3 0"), (1, "killed 15 1"))
+    assert seen.is_ended_by_mpirun() and not seen.has_settled()
+    seen.unreported[0] = 9
+    assert seen.culprit() == 0
+    seen = outcome((2, "ended 3 0"))
+    assert seen.has_settled()  # then we tell mpirun to end them
+    seen.is_over = True
+    seen.take(1, "killed 15 1")
+    assert not seen.is_ended_by_mpirun() and seen.culprit() == 2
+
+
+def test_a_host_that_was_lost() -> None:
+    job = Outcome(3)
+    for rank, host in enumerate(("near", "far", "far")):
+        job.take(rank, f"started {host} 100")
+    job.take(0, "killed 15 1")
+    job.lost = {"far"}
+    said = "ranks 1, 2 on host far were lost: that host, or the network to it, has failed"
+    assert job.verdict(0) == (1, f"{said}; the other ranks were ended")
+    job.take(0, "ended 6 0")  # which was first
+    assert job.verdict(0)[0] == 6
+
+
+@pytest.mark.parametrize("report", ["", "nonsense", "ended x 0", "killed", "stopped", "took"])
+def test_reports_that_no_rank_writes(report: str) -> None:
+    with pytest.raises(ValueError, match=r"invalid literal|reported"):
+        outcome().take(0, report)
+
+
+def test_silent_hosts() -> None:
+    life = SignsOfLife()
+    assert not life.are_expected()
+    for second in range(40):
+        life.hear("near", second)
+        life.hear("far", min(second, 10))
+        assert life.silent(second) == ({"far"} if second > 10 + SILENCE else set())
+    assert life.lost({"near", "far"}) == {"far"}
+    # We were stopped: nobody is to blame for that.
+    assert life.silent(100.0) == set()
+
+
+def test_a_host_that_mpirun_found_lost() -> None:
+    life = SignsOfLife()
+    life.read(b"PRTE has lost communication with a remote daemon.\n\n")
+    life.read(b"  HNP daemon   : [p-t1-21@0,0] on node t1\n")
+    life.read(b"  Rem")
+    life.read(b"ote daemon: [p-t1-21@0,2] on node t3\n")
+    assert life.lost({"t1", "t2", "t3"}) == {"t3"}
+    life.read(b"  Local host:    t1\n  Remote host:   t4\n  Daemon exit status: 137\n")
+    job = Outcome(2, lost=life.named_lost() - {"t3"})
+    assert job.verdict(137) == (1, "host t4 was lost before its ranks began; all ranks were ended")
+
+
+def test_a_connection_that_is_not_answered() -> None:
+    head = "  sl  local_address rem_address st tx_queue rx_queue tr tm->when retrnsmt uid timeout inode\n"
+    row = "   0: 0100007F:A3C3 0200007F:0016 {} 00000010:00000000 01:00000014 {} 0 {} 4711 3 0 20 4 30\n"
+    assert unanswered(head + row.format("01", "00000005", 0), {"4711"})
+    assert unanswered(head + row.format("01", "00000000", 5), {"4711"})
+    assert not unanswered(head + row.format("01", "00000004", 4), {"4711"})
+    assert not unanswered(head + row.format("01", "00000009", 9), {"4712"})
+    assert not unanswered(head + row.format("06", "00000009", 9) + "short\n", {"4711"})
+
+
+def test_notes_go_to_the_pipe_that_was_named_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notes, "_told", set())
+    source, target = os.pipe()
+    status = os.fstat(target)
+    monkeypatch.setenv(notes.VARIABLE, f"{target}:{status.st_dev}:{status.st_ino + 1}")
+    notes.tell("joining")
+    monkeypatch.setenv(notes.VARIABLE, f"{target}:{status.st_dev}:{status.st_ino}")
+    notes.tell("leaving")
+    notes.tell("leaving")
+    HorovodInternalError("ranks disagree on the shape of 'x'")
+    HorovodInternalError("rank 0 lost rank 3 (process 9 has ended); the job cannot go on")
+    HorovodInternalError("some wait.\nMissing ranks:\n1!: [x]\n12: [y]")
+    os.close(target)
+    with open(source, encoding="utf-8") as file:
+        assert file.read().splitlines() == [
+            "leaving",
+            "follows 3 rank 0 lost rank 3 (process 9 has ended); the job cannot go on",
+            "follows 1,12 some wait. Missing ranks: 1!: [x] 12: [y]",
+        ]

@@ -1,0 +1,166 @@
+"""Ranks that show no sign of life while others wait for them: who is silent, and who only works."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from ranks import on_ranks, stepped_engines, submit
+from test_stall_inspector import ask, settings_with
+
+from horovod import _native
+from horovod.common.exceptions import HorovodInternalError
+
+
+def looks(
+    inspector: _native.SilenceInspector, seconds: int, alive: tuple[int, ...] = (), moves: bool = False
+) -> list[_native.SilenceReport]:
+    """Looks at ranks 1 to 3 once a second; of those that are alive, the sign of life grows."""
+    looks.start = start = getattr(looks, "start", 0) + seconds  # type: ignore[attr-defined]
+    return [
+        inspector.inspect(
+            float(start + i), {rank: i if rank in alive else 0 for rank in (1, 2, 3)}, i if moves else 0
+        )
+        for i in range(1, seconds + 1)
+    ]
+
+
+class TestWho:
+    def test_is_named_and_when(self) -> None:
+        inspector = _native.SilenceInspector(10.0, 25.0)
+        reports = looks(inspector, 40, alive=(1, 3))
+        assert [i for i, report in enumerate(reports) if report.is_due] == [10, 20, 30]
+        assert [report.silent for report in reports] == [[]] * 10 + [[2]] * 30
+        assert [report.must_end for report in reports] == [False] * 25 + [True] * 15
+        assert reports[10].longest == 10.0
+
+    def test_is_never_given_up_without_a_limit(self) -> None:
+        assert not any(report.must_end for report in looks(_native.SilenceInspector(1.0), 200))
+
+    def test_has_shown_life_since_begins_anew(self) -> None:
+        inspector = _native.SilenceInspector(10.0)
+        looks(inspector, 9)
+        looks(inspector, 2, alive=(1, 2, 3))
+        assert not any(report.silent for report in looks(inspector, 9))
+
+    def test_is_silent_while_something_moves_is_not_accused(self) -> None:
+        """Over a slow wire signs of life may wait behind the data."""
+        assert not any(report.silent for report in looks(_native.SilenceInspector(5.0), 100, moves=True))
+
+    def test_is_not_awaited_any_more_is_forgotten(self) -> None:
+        inspector = _native.SilenceInspector(5.0)
+        for second in range(1, 5):
+            assert not inspector.inspect(float(second), {1: 0}).silent
+        inspector.inspect(5.0, {})
+        for second in range(6, 10):
+            assert not inspector.inspect(float(second), {1: 0}).silent
+
+    def test_was_itself_stopped_accuses_nobody(self) -> None:
+        inspector = _native.SilenceInspector(10.0, 20.0)
+        inspector.inspect(1.0, {1: 0})
+        assert not inspector.inspect(1000.0, {1: 0}).silent
+        assert not inspector.inspect(1001.0, {1: 1}).silent
+
+    def test_looks_do_not_cost_much(self) -> None:
+        for warn, period in ((60.0, 2.0), (10.0, 0.5), (0.0, 0.2)):
+            inspector = _native.SilenceInspector(warn)
+            inspector.inspect(100.0, {})
+            assert not inspector.is_due(100.0 + 0.9 * period) and inspector.is_due(100.0 + 1.1 * period)
+
+
+def run_for(engine: _native.Engine, seconds: int) -> None:
+    for _ in range(seconds):
+        engine.step(1000.0)
+
+
+class TestCoordinator:
+    """What the ranks do when rank 0, which answers all, does not answer."""
+
+    def test_that_is_silent_is_named(self, capfd: pytest.CaptureFixture[str]) -> None:
+        with stepped_engines(3, settings_with(warn=10, shut_down=30)) as engines:
+            x = np.ones(3, np.float32)
+            handle = submit(engines[1], "b", x)
+            submit(engines[1], "a", x)
+            run_for(engines[1], 9)
+            assert capfd.readouterr().err == ""
+            run_for(engines[1], 3)
+            said = capfd.readouterr().err
+            assert "no sign of life of rank 0 (process " in said
+            assert (
+                "while rank 1 waits for rank 0, which coordinates all, to answer for 'a' and 1 others" in said
+            )
+            with pytest.raises(
+                HorovodInternalError, match=r"rank 1 lost rank 0 .*_SECONDS=30 ends such waiting"
+            ):
+                run_for(engines[1], 30)
+            assert not engines[1].poll(handle)
+
+    def test_that_waits_for_others_itself_is_not(self, capfd: pytest.CaptureFixture[str]) -> None:
+        """Who has not asked is the stall inspector's matter, on rank 0."""
+        with stepped_engines(3, settings_with(warn=10)) as engines:
+            ask(engines, {0: ["x"], 1: ["x"]})
+            for _ in range(25):
+                engines[0].step(1000.0)
+                engines[1].step(1000.0)
+            said = capfd.readouterr().err
+            assert "\n2: [x]" in said and "no sign of life" not in said
+
+    def test_is_not_awaited_by_a_rank_that_asks_for_nothing(self, capfd: pytest.CaptureFixture[str]) -> None:
+        with stepped_engines(2, settings_with(warn=10, shut_down=20)) as engines:
+            run_for(engines[1], 100)
+            assert capfd.readouterr().err == ""
+
+
+def test_the_end_for_what_a_silent_rank_did_not_ask_for_says_so() -> None:
+    with stepped_engines(3, settings_with(warn=10, shut_down=20)) as engines:
+        handles = ask(engines, {0: ["x"], 1: ["x"]})
+        for _ in range(21):
+            engines[0].step(1000.0)
+            engines[1].step(1000.0)
+        for rank in (0, 1):
+            with pytest.raises(HorovodInternalError) as caught:
+                engines[rank].wait(handles[f"{rank}.x"])
+            assert "\n2!: [x]\n" in str(caught.value)
+            assert "\nNo sign of life of rank 2 (process " in str(caught.value)
+
+
+WORLDS = {"window": (True, ()), "messages": (False, ()), "hosts": (True, (0, 0, 1, 1))}
+
+
+def lose_rank(world: str, stopped: int) -> dict[int, str]:
+    """Has a rank agree to a large allreduce and do nothing more; what the others are told."""
+    shares_memory, hosts = WORLDS[world]
+
+    def program(rank: int, engine: _native.Engine) -> str:
+        x = np.ones(1_000_000, np.float32)
+        handle = submit(engine, world, x)
+        if rank == stopped:
+            engine.step(25.0)
+            return ""
+        with pytest.raises(HorovodInternalError) as caught:
+            engine.wait(handle)
+        return str(caught.value)
+
+    settings = settings_with(warn=1, shut_down=2)
+    told = on_ranks(4, program, shares_memory, settings, (stopped,), hosts)
+    return {rank: text for rank, text in enumerate(told) if rank != stopped}
+
+
+def test_a_rank_that_stops_inside_a_collective(capfd: pytest.CaptureFixture[str]) -> None:
+    """On every way that bytes take, all others name it, and none that waits as they do."""
+    with ThreadPoolExecutor() as pool:
+        told = dict(zip(WORLDS, pool.map(lose_rank, WORLDS, (1, 2, 3)), strict=True))
+    warned = capfd.readouterr().err
+    for stopped, (world, by_rank) in enumerate(told.items(), 1):
+        for rank, text in by_rank.items():
+            assert text.startswith(
+                f"'{world}', 4000000 bytes, failed on rank {rank}: rank {rank} lost rank {stopped}"
+            )
+        assert any(
+            f"'{world}', 4000000 bytes; HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=2 ends such waiting" in text
+            for text in by_rank.values()
+        )
+        assert (
+            f" s, while rank 0 carries out '{world}', 4000000 bytes. Likely causes: it was stopped" in warned
+        )

@@ -1,0 +1,249 @@
+"""Gradients that are touched between backward() and step(): reduced by then, or an error that says so."""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from mirrored_job import MirroredEngine, mirrored_job
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import horovod.torch as hvd
+
+
+@pytest.fixture
+def engine() -> Iterator[MirroredEngine]:
+    """Two ranks; Sum doubles a gradient, by which one that has been reduced is known."""
+    with mirrored_job(2) as engine:
+        yield engine
+
+
+def make_model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+
+
+def wrapped(model: nn.Module, op: int = hvd.Sum, **options: Any) -> Any:
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    return hvd.DistributedOptimizer(sgd, model.named_parameters(), op=op, **options)
+
+
+def backward(model: nn.Module, **how: Any) -> None:
+    model(torch.ones(2, 4)).pow(2).sum().backward(**how)
+
+
+def gradients(model: nn.Module) -> list[torch.Tensor | None]:
+    return [p.grad if p.grad is None else p.grad.clone() for p in model.parameters()]
+
+
+def local_gradients(run: Callable[[nn.Module], None] = backward) -> list[torch.Tensor | None]:
+    model = make_model()
+    run(model)
+    return gradients(model)
+
+
+def are_times(model: nn.Module, times: float, local: list[torch.Tensor | None]) -> bool:
+    pairs = zip(gradients(model), local, strict=True)
+    return all(ours is theirs or torch.equal(ours, times * theirs) for ours, theirs in pairs)  # type: ignore[operator]
+
+
+def test_backward_returns_reduced_gradients(engine: MirroredEngine) -> None:
+    model = make_model()
+    optimizer = wrapped(model)
+    backward(model)
+    assert are_times(model, 2, local_gradients())
+    nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+    clipped = gradients(model)
+    optimizer.step()
+    assert are_times(model, 1, clipped) and len(engine.requests) == 4
+
+
+def test_without_waiting_a_touched_gradient_is_an_error_that_says_what_to_do(engine: MirroredEngine) -> None:
+    def touch_version(model: nn.Module) -> None:
+        nn.utils.clip_grad_value_([model[1].weight], 1e-3)  # type: ignore[index]
+
+    def touch_identity(model: nn.Module) -> None:
+        model[1].weight.grad = model[1].weight.grad * 0.5  # type: ignore[index]
+
+    def drop(model: nn.Module) -> None:
+        model[1].weight.grad = None  # type: ignore[index]
+
+    for touch in (touch_version, touch_identity, drop):
+        model = make_model()
+        optimizer = wrapped(model, wait_in_backward=False)
+        backward(model)
+        assert not any(request.waited for request in engine.requests)
+        touch(model)
+        message = r"gradient of '1\.weight' was changed on rank 0 .* call optimizer\.synchronize\(\) before"
+        with pytest.raises(RuntimeError, match=message):
+            optimizer.step()
+        assert all(request.waited for request in engine.requests), "nothing writes to a gradient any more"
+        optimizer.zero_grad()
+        backward(model)
+        optimizer.synchronize()
+        touch_version(model)
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        del engine.requests[:]
+
+
+def test_unused_parameters_are_left_to_step(engine: MirroredEngine) -> None:
+    model = make_model()
+    optimizer = wrapped(model)
+    model[1](torch.ones(1, 3)).sum().backward()
+    assert model[0].weight.grad is None and len(engine.requests) == 2
+    nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+    optimizer.step()
+    assert len(engine.requests) == 4 and not model[0].weight.grad.any()
+
+
+def test_a_group_that_is_not_complete_is_left_to_step_and_may_be_changed(engine: MirroredEngine) -> None:
+    model = make_model()
+    optimizer = wrapped(model, groups=[list(model.parameters())])
+    model[1](torch.ones(1, 3)).sum().backward()
+    assert not engine.requests
+    nn.utils.clip_grad_value_(model.parameters(), 0.25)  # this rank's own: it is reduced afterwards
+    optimizer.step()
+    assert torch.equal(model[1].bias.grad, torch.full((2,), 0.5))
+
+
+def test_two_losses(engine: MirroredEngine) -> None:
+    """Each of parameters of its own, of which the second pass reduces its own only."""
+    model = make_model()
+    optimizer = wrapped(model)
+    model[0](torch.ones(1, 4)).sum().backward()
+    assert len(engine.requests) == 2 and torch.equal(model[0].bias.grad, torch.full((3,), 2.0))
+    model[1](torch.ones(1, 3)).sum().backward()
+    assert len(engine.requests) == 4 and torch.equal(model[0].bias.grad, torch.full((3,), 2.0))
+    optimizer.step()
+    assert len(engine.requests) == 4
+
+
+def test_accumulation_waits_in_the_last_pass(engine: MirroredEngine) -> None:
+    model = make_model()
+    optimizer = wrapped(model, backward_passes_per_step=2)
+    for _ in range(2):
+        backward(model)
+        assert not engine.requests and are_times(model, 1, local_gradients())
+        backward(model)
+        assert are_times(model, 4, local_gradients())
+        optimizer.step()
+        optimizer.load_state_dict(optimizer.state_dict())
+        model.load_state_dict(make_model().state_dict())
+        optimizer.zero_grad()
+        del engine.requests[:]
+
+
+def test_several_optimizers_of_one_model(engine: MirroredEngine) -> None:
+    model = make_model()
+    named = dict(model.named_parameters())
+    optimizers = []
+    for layer in ("0", "1"):
+        mine = {name: p for name, p in named.items() if name.startswith(layer)}
+        sgd = torch.optim.SGD(mine.values(), lr=0.1)
+        optimizers.append(hvd.DistributedOptimizer(sgd, mine.items(), op=hvd.Sum))
+    backward(model)
+    assert are_times(model, 2, local_gradients())
+    for optimizer in optimizers:
+        optimizer.step()
+    assert len(engine.requests) == 4
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints(engine: MirroredEngine, reentrant: bool) -> None:
+    """A reentrant one runs a backward pass within the backward pass."""
+
+    def run(model: nn.Module) -> None:
+        x = torch.ones(2, 4, requires_grad=True)
+        first = functools.partial(checkpoint, use_reentrant=reentrant)
+        model[1](first(model[0], x)).pow(2).sum().backward()  # type: ignore[index]
+
+    model = make_model()
+    optimizer = wrapped(model)
+    waits = optimizer._end_pass
+    ends: list[int] = []
+    optimizer._end_pass = lambda: (ends.append(len(engine.requests)), waits())
+    run(model)
+    assert ends == [4], "it is waited for once, at the end of the outer pass"
+    assert are_times(model, 2, local_gradients(run))
+    optimizer.step()
+
+
+def test_a_pass_that_fails_does_not_keep_the_next_from_waiting(engine: MirroredEngine) -> None:
+    class Failing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            raise ArithmeticError("as the test wants")
+
+    model = make_model()
+    optimizer = wrapped(model)
+    with pytest.raises(ArithmeticError):
+        model[1](Failing.apply(model[0](torch.ones(2, 4)))).sum().backward()
+    with pytest.raises(AssertionError, match="zero_grad"):
+        optimizer.zero_grad()
+    optimizer.synchronize()
+    optimizer.zero_grad()
+    backward(model)
+    assert are_times(model, 2, local_gradients())
+
+
+@pytest.mark.parametrize("zero_grad", ["optimizer", "model", "in place"])
+def test_a_step_may_be_skipped(engine: MirroredEngine, zero_grad: str) -> None:
+    """As a GradScaler skips it, without a word to the optimizer."""
+    model = make_model()
+    optimizer = wrapped(model, op=hvd.Average)
+    backward(model)
+    nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+    {
+        "optimizer": optimizer.zero_grad,
+        "model": model.zero_grad,
+        "in place": lambda: model.zero_grad(set_to_none=False),
+    }[zero_grad]()
+    model[1](torch.ones(1, 3)).sum().backward()  # this time the others are not used
+    assert len(engine.requests) == 6
+    optimizer.step()
+    assert len(engine.requests) == 8 and torch.equal(model[1].bias.grad, torch.ones(2))
+
+
+def test_a_second_pass_that_nobody_announced_is_an_error(engine: MirroredEngine) -> None:
+    model = make_model()
+    optimizer = wrapped(model)
+    backward(model)
+    with pytest.raises(AssertionError, match=r"'1\.bias' were computed more than backward_passes_per_step=1"):
+        backward(model)
+    optimizer.zero_grad()
+    backward(model)
+    model[1].bias.grad.mul_(0.5)  # was it zeroed? That is not known, and a sum of sums would be wrong
+    with pytest.raises(AssertionError, match=r"to skip a step with op=Sum, call optimizer\.zero_grad\(\)"):
+        backward(model)
+
+
+def test_a_hook_that_comes_later_is_found_out(engine: MirroredEngine) -> None:
+    model = make_model()
+    optimizer = wrapped(model)
+
+    def double(parameter: torch.Tensor) -> None:
+        parameter.grad.mul_(2.0)  # type: ignore[union-attr]
+
+    model[1].bias.register_post_accumulate_grad_hook(double)
+    with pytest.raises(RuntimeError, match=r"gradient of '1\.bias' was changed"):
+        backward(model)
+    optimizer.zero_grad()
+
+
+def test_sparse_gradients_are_reduced_by_the_end_of_backward(engine: MirroredEngine) -> None:
+    for sparse_as_dense in (False, True):
+        model = nn.Embedding(5, 2, sparse=True)
+        optimizer = wrapped(model, sparse_as_dense=sparse_as_dense)
+        model(torch.tensor([1, 3])).sum().backward()
+        assert model.weight.grad.is_sparse
+        assert torch.equal(model.weight.grad.to_dense().sum(1), torch.tensor([0.0, 4, 0, 4, 0]))
+        model.weight.grad = model.weight.grad * 0.5
+        optimizer.step()
+        del engine.requests[:]
