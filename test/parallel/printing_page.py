@@ -22,9 +22,9 @@ MARK = "-- block"  # printed before each block, so that outputs can be told apar
 _BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\s*^```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
 
 
-_RANK_0_PRINTS = """import os, sys
+_RANK_0_PRINTS = """import os
 if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")) != "0":
-    sys.stdout = open(os.devnull, "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # no new sys.stdout: nobody would close it
 """
 
 
