@@ -283,11 +283,11 @@ def run(nonce: str, directory: str, command: list[str]) -> int:
     end_with_parent(signal.SIGTERM)
     adopt_orphans()
     failure = this.start(directory, command)
-    this.report(f"started {os.uname().nodename} {this.child}")
-    if failure:
-        this.report(f"refused {failure}")
-        return int(failure.split()[0])
     try:
+        this.report(f"started {os.uname().nodename} {this.child}")
+        if failure:
+            this.report(f"refused {failure}")
+            return int(failure.split()[0])
         status = this.follow()
         this.drain()
         code = os.waitstatus_to_exitcode(status)
