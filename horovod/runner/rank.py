@@ -220,7 +220,7 @@ class Rank:
         for number in os.read(self.wake, 64):
             if number == signal.SIGCHLD:
                 status = self._child_status() if status is None else status
-            elif number != signal.SIGCHLD:
+            else:
                 self.tell(number)  # also when the child was told beside us, and has ended of it already
         return status
 

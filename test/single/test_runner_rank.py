@@ -15,6 +15,7 @@ from horovod.runner.cells import cells as as_cells
 from horovod.runner.errors import LaunchError
 from horovod.runner.outcome import Outcome
 from horovod.runner.output import Cell, Decoder, RankOutput
+from horovod.runner.processes import send
 
 NONCE = "0123456789ab"
 
@@ -198,6 +199,37 @@ def test_files_hold_what_the_ranks_wrote(tmp_path: Path) -> None:
     assert str(time.localtime().tm_year).encode() + b"[3]<stdout>:a\r" in out.getvalue()
     with pytest.raises(LaunchError, match="--output-filename"):
         RankOutput(1, out, out, str(tmp_path / "logs" / "rank.03" / "stdout"))
+
+
+def test_a_rank_whose_first_word_nobody_hears_ends_what_it_started(tmp_path: Path) -> None:
+    """Its mpirun was killed before it had read a word; the command has started processes of its own by then."""
+    number = tmp_path / "process"
+    late = f"""
+import sys, time
+from pathlib import Path
+from horovod.runner import rank
+report = rank.Rank.report
+def when_it_has_started(self, text):
+    while not (number := Path({str(number)!r})).exists() or not number.read_text().endswith("\\n"):
+        time.sleep(0.01)
+    report(self, text)
+rank.Rank.report = when_it_has_started
+sys.exit(rank.run({NONCE!r}, "/", ["sh", "-c", "sleep 300 & echo $! > {number}; sleep 300"]))
+"""
+    unread, written = os.pipe()
+    os.close(unread)
+    environment = os.environ | {"OMPI_COMM_WORLD_RANK": "3"}
+    done = subprocess.run(
+        [sys.executable, "-c", late], stderr=written, env=environment, timeout=30, check=False
+    )
+    os.close(written)
+    process = int(number.read_text())
+    try:
+        assert done.returncode == 1
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
+    finally:
+        send(process, signal.SIGKILL)
 
 
 def outcome(*reports: tuple[int, str], ranks: int = 3) -> Outcome:
