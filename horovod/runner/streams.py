@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable
@@ -54,13 +55,37 @@ class Sink:
         self._stream = stream
 
     def write(self, data: bytes) -> None:
-        self._guarded(self._stream.write, data)
+        self._guarded(self._write_whole, data)
 
     def flush(self) -> None:
-        self._guarded(self._stream.flush)
+        self._guarded(self._flush_whole)
 
     def close(self) -> None:
         self._guarded(self._stream.close)
+
+    def _write_whole(self, data: bytes) -> None:
+        """Whatever kind of stream it is. One without a buffer (PYTHONUNBUFFERED) takes a part where a signal
+        comes, as at mpirun's end, and one that does not block takes what it has room for.
+        """
+        rest = memoryview(data)
+        while rest:
+            try:
+                taken = self._stream.write(rest)
+            except BlockingIOError as full:
+                taken = full.characters_written
+            if not taken:
+                self._wait_for_room()
+            rest = rest[taken or 0 :]
+
+    def _flush_whole(self) -> None:
+        while True:
+            try:
+                return self._stream.flush()
+            except BlockingIOError:
+                self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        select.select([], [self._stream.fileno()], [])
 
     def _guarded(self, act: Callable[..., Any], *arguments: Any) -> None:
         try:

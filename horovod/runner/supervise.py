@@ -187,8 +187,9 @@ class _Supervision:
         return {process.stdout.fileno(): 1, self._cells: 2}
 
     def _read(self, descriptor: int, target: int) -> bool:
-        # Open MPI 5 makes its standard error non-blocking, and when it ends gives up what does not fit in at
-        # once: the end of long output, and our reports. The pipe is ours too, so this can be undone.
+        # ssh makes the standard error that it shares with mpirun non-blocking, and then mpirun, at its end,
+        # gives up what does not fit in at once: the end of long output, and our reports. The pipe is
+        # ours too, so this can be undone.
         os.set_blocking(self._cells_end, True)
         data = os.read(descriptor, 1 << 16)
         if target == 1:
