@@ -80,6 +80,6 @@ def test_what_a_job_leaves_is_seen() -> None:
         )
         left = hosts.left()
         assert f"{LAUNCHER}: /dev/shm/window" in left and f"{LAUNCHER}: $TMPDIR/session" in left
-        assert [what for what in left if "(T): " in what], left
+        assert [what for what in left if "sleep 300" in what], left
         hosts.renew()
         assert hosts.left() == []
