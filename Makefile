@@ -65,12 +65,13 @@ test-fresh: $(VENV)/.all-tests ## the slow tests: builds from scratch, and READM
 	@$(BIN)/python scripts/check_cuda.py --all
 	@$(PYTEST) -m slow --timeout 1800 test
 
-check: $(VENV)/.tests ## style, types, the stub, size budget, mutexes, layers
+check: $(VENV)/.tests ## style, types, the stub, size budget, mutexes, the pages' English, layers
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/python scripts/check_budget.py
 	@$(BIN)/python scripts/make_stub.py --check
 	@$(BIN)/python scripts/check_cpp.py
+	@$(BIN)/python scripts/check_prose.py
 	@$(BIN)/pytest -q test/single/test_layers.py
 
 bench: $(VENV)/.tests ## codecs, allreduce and the engine beside memcpy, MPI and gloo
