@@ -72,7 +72,6 @@ class HorovodBasics:
             notes.tell("joining")
             job.member = Membership.begin(job.open_world or as_launched, comm, process_sets or [])
             notes.tell("joined")
-            notes.tell_of_memory()
             if not self._exit_registered:
                 self._exit_registered = True
                 atexit.register(self._leave_at_exit)

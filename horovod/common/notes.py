@@ -3,11 +3,10 @@
 The wrapper opens a pipe and names it in VARIABLE: `descriptor:device:inode`. A process that did not inherit
 it has another file under that number, or none, and tells nothing; so it is without horovodrun.
 
-    note := "joining" | "joined" | "leaving" | "follows " RANKS " " WHY | "memory " PATH, and a newline
+    note := "joining" | "joined" | "leaving" | "follows " RANKS " " WHY, and a newline
 
 `joining`, `joined`: hvd.init() begins, has ended. `leaving`: the interpreter ends, before others hear of it.
 `follows`: an operation failed because of other ranks: RANKS, as 1,3, or - where that is not known.
-`memory`: a file in /dev/shm that MPI has made, which is left when mpirun and the rank are killed.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 
-__all__ = ["VARIABLE", "follows_others", "tell", "tell_of_failure", "tell_of_memory"]
+__all__ = ["VARIABLE", "follows_others", "tell", "tell_of_failure"]
 
 VARIABLE = "HOROVOD_RANK_NOTES"
 _LONGEST = 300  # characters: a note is one cell, see horovod.runner.rank
@@ -26,7 +25,6 @@ _FOLLOWS = re.compile(
     # of gloo and NCCL, under torch.distributed
     r"|Connection (?:closed|reset) by|heard nothing more of|Broken pipe|remote process exited"
 )
-_MPI_MEMORY = re.compile(r"\s(/dev/shm/sm_segment\.\S+)$", re.MULTILINE)
 _told: set[str] = set()
 
 
@@ -56,11 +54,3 @@ def tell_of_failure(why: str) -> None:
         ranks = sorted({int(rank) for rank in _LOST.findall(why) + _MISSING.findall(why)})
         line = " ".join(why.split())[:_LONGEST]
         tell(f"follows {','.join(map(str, ranks[:16])) or '-'} {line}")
-
-
-def tell_of_memory() -> None:
-    """Note which of Open MPI's files in /dev/shm this process has mapped."""
-    if VARIABLE in os.environ and os.path.exists("/proc/self/maps"):
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-            for path in dict.fromkeys(_MPI_MEMORY.findall(file.read())):
-                tell(f"memory {path}")

@@ -14,7 +14,6 @@ and whoever failed first may have no word out by then.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
@@ -27,6 +26,7 @@ if __name__ == "__main__":  # by its path, and isolated: nothing leads to this p
 from horovod.common.notes import VARIABLE as NOTES_VARIABLE
 from horovod.runner.cells import BLOCK_SIZE, CELL_SIZE, ERROR, OUTPUT, REPORT, VALUE, cells, header_size
 from horovod.runner.daemon_link import DaemonLink
+from horovod.runner.mpi_memory import remove_abandoned
 from horovod.runner.processes import (
     adopt_orphans,
     end_descendants,
@@ -36,7 +36,6 @@ from horovod.runner.processes import (
 from horovod.runner.rank_input import RankInput
 
 MOST_PER_SECOND = 32e6  # bytes; an mpirun that always has something to read neither writes nor heeds signals
-_MEMORY = "memory "
 _NOTES = b"N"  # what comes in the pipe of notes: each is passed on as a report
 # For ranks that run a function: the name of its parcel, and the descriptor that its value is written to.
 PARCEL_VARIABLE, VALUE_VARIABLE = "HOROVOD_RUN_PARCEL", "HOROVOD_RUN_VALUE"
@@ -86,7 +85,7 @@ class Rank:
         self.pipes: dict[int, bytes] = {}  # file descriptor -> kind
         self.input: RankInput | None = None  # rank 0 only
         self._notes = b""  # the beginning of a line
-        self._memory: list[str] = []  # files of memory that the ranks of this host share
+        self._began = time.time()
         self._took = 0  # as was reported last
 
     def write(self, kind: bytes, payload: bytes) -> None:
@@ -246,10 +245,7 @@ class Rank:
         if data and self.pipes[descriptor] == _NOTES:
             *lines, self._notes = (self._notes + data).split(b"\n")
             for line in map(os.fsdecode, lines):
-                if line.startswith(_MEMORY):
-                    self._memory.append(line.removeprefix(_MEMORY))
-                else:
-                    self.report(f"note {line}")
+                self.report(f"note {line}")
         elif data:
             self.write(self.pipes[descriptor], data)
         else:
@@ -260,9 +256,8 @@ class Rank:
     def clean_up(self) -> None:
         """What mpirun does not do when it was killed, nor its daemon when it is cut off."""
         if os.getppid() != self._parent:
-            for path in self._memory:
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
+            local_rank = next((os.environ[n] for n in LOCAL_RANK_VARIABLES if n in os.environ), "")
+            remove_abandoned(local_rank, self._began)
         if self.beat_at != float("inf"):
             self._link.look_from_aside()
 
