@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -96,6 +97,27 @@ def test_summary_fills_the_page_from_the_figures(tmp_path: Path) -> None:
     assert line[2].endswith(wanted)
     assert len([row for row in cells(after) if row[0] == "100 KB"]) == 2  # in place, and out of place
     assert "bit8/128" in after
+
+
+def test_the_numbers_that_the_page_opens_with_are_those_of_its_tables() -> None:
+    text = (BENCHMARKS.parent / "docs" / "benchmarks.md").read_text()
+    opening, _, rest = text.partition("\n## ")
+    training = {row[0]: row for row in cells(rest.partition("W/C = 4.5**")[2].partition("\n**")[0])}
+    said = re.search(
+        r"is (\S+) times as fast.* on (\S+) pictures .* on (\S+) with DDP; .* on (\S+)\.\n",
+        opening,
+        re.DOTALL,
+    )
+    assert said
+    assert [training["bit8"][5], training["bit8"][1], training["DDP"][1], training["int4"][1]] == [
+        *said.groups()
+    ]
+    sums = {row[2]: row for row in cells(rest) if row[:2] == ["2 hosts, 1gbit", "100 MiB"]}
+    said = re.search(r"takes (\d+ ms) with `bit8` and (\d+ ms) without .* is (\S+) times", opening, re.DOTALL)
+    assert said
+    assert [sums["bit8"][3], sums["none"][3], sums["bit8"][6]] == [*said.groups()]
+    accuracy, loss = (row[5] for row in cells(rest) if row[0] == "bit8" and row[-2].startswith("yes"))
+    assert f"by {loss} %" in opening and f"by {accuracy} points" in opening
 
 
 def test_allreduce_names_what_it_does_not_know() -> None:
