@@ -47,7 +47,7 @@ lab: $(VENV)/.lab ## the experiment: train with 1, 2 and 4 ranks, in 32, 16 and 
 
 test: check ## checks, then every API and compression, and DDP, with 2 ranks: 6 minutes on 2 cores
 	@echo "checked; now the tests: some 5 minutes on 2 cores, first what needs no launcher"
-	@failed=0; \
+	@trap 'echo "stopped by Ctrl-C"; exit 130' INT; failed=0; \
 	$(PYTEST) -m 'not slow' --numprocesses logical test/single || failed=1; \
 	$(PYTEST) -m quick $(ABREAST) test/parallel || failed=1; \
 	exit $$failed

@@ -9,13 +9,14 @@ set -euo pipefail
 python=$1
 version=${TORCH_VERSION:-2.13.0}
 cuda=${CUDA:-0}
+gigabytes="some 3 GB to download, 7 GB on disk"
 case $cuda in
-  0) index=https://download.pytorch.org/whl/cpu kind="the CPU" ;;
-  1) index='' kind="CUDA" ;;
-  [1-9]*.*[0-9]) index=https://download.pytorch.org/whl/cu${cuda//./} kind="CUDA $cuda" ;;
+  0) index=https://download.pytorch.org/whl/cpu kind="the CPU" size="some 200 MB to download, 750 MB on disk" ;;
+  1) index='' kind="CUDA" size=$gigabytes ;;
+  [1-9]*.*[0-9]) index=https://download.pytorch.org/whl/cu${cuda//./} kind="CUDA $cuda" size=$gigabytes ;;
   *) echo "CUDA=$cuda is not understood: set it to 0, 1 or a version such as 12.8" >&2; exit 2 ;;
 esac
-index=${TORCH_INDEX:-$index}
+[ -z "${TORCH_INDEX:-}" ] || index=$TORCH_INDEX size=
 
 there() { "$python" -c 'import torch; print(torch.__version__)' 2>/dev/null; }
 
@@ -32,17 +33,51 @@ urllib.request.urlopen(sys.argv[1], timeout=5, context=context).read(1)
 PYTHON
 }
 
+# pip keeps what it downloads in TMPDIR until all of it is there.
+say_what_arrives() { # FOLDER: every 10 seconds, until this script ends
+  local begin=$SECONDS arrived
+  trap 'kill "$!" 2>/dev/null; exit' TERM
+  while sleep 10 & wait "$!" && kill -0 $$ 2>/dev/null; do
+    arrived=$(du -sm "$1" | cut -f1)
+    echo "  PyTorch: $((arrived > 1 ? arrived : 0)) MB have arrived after $((SECONDS - begin)) s"
+  done
+}
+
+fetch() { # arguments of pip install
+  local folder ticker status=0
+  folder=$(mktemp -d)
+  say_what_arrives "$folder" &
+  ticker=$!
+  trap 'kill "$ticker" 2>/dev/null; rm -rf "$folder"' EXIT
+  TMPDIR=$folder "$python" -m pip install --progress-bar off "$@" |
+    while read -r line; do
+      case $line in
+        *.metadata\ *) ;;
+        *"Downloading "*\(* | *"Using cached "*\(*) echo "  ${line/https:*\//}" ;;
+        "Installing collected"*) echo "  unpacking" ;;
+      esac
+    done || status=$?
+  kill "$ticker" 2>/dev/null || true
+  rm -rf "$folder"
+  trap - EXIT
+  return "$status"
+}
+
 install() {
   if [ -z "$index" ]; then
-    echo "installing PyTorch $version from pip's configured index"
+    echo "installing PyTorch $version from pip's configured index: $size"
   elif answers; then
-    echo "installing PyTorch $version for $kind from $index"
-    "$python" -m pip install --quiet --index-url "$index" "torch==$version" && return
+    echo "installing PyTorch $version for $kind from $index${size:+: $size}"
+    fetch --index-url "$index" "torch==$version" && return
     echo "that failed: installing torch==$version from pip's configured index instead"
   else
     echo "$index does not answer within 5 s: installing torch==$version from pip's configured index"
   fi
-  "$python" -m pip install --quiet "torch==$version"
+  if [ "$cuda" = 0 ]; then
+    echo "  Unless yours is another, that index serves the CUDA build: $gigabytes."
+    echo "  To avoid it, stop this with Ctrl-C, and name an index that has PyTorch for the CPU: TORCH_INDEX=https://..."
+  fi
+  fetch "torch==$version"
 }
 
 if found=$(there); then

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -80,4 +81,5 @@ def run(command: list[str], cwd: Path | None = None, env: dict[str, str] | None 
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it, without a traceback
     sys.exit(run(sys.argv[1:]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -17,7 +18,7 @@ case "$1 $2" in
   "-c import torch; print(torch.__version__)") [ -e "$INSTALLED" ] || exit 1; echo 9.9.9 ;;
   "-c "*) [ -n "$HAS_CUDA" ] ;;
   "- "*) cat >/dev/null; [ -n "$ANSWERS" ] ;;
-  *) touch "$INSTALLED" ;;
+  *) touch "$INSTALLED"; eval "$PIP" ;;
 esac
 """
 
@@ -30,7 +31,7 @@ def run(folder: Path, **settings: str) -> tuple[subprocess.CompletedProcess[str]
     ours = ("CUDA", "TORCH_INDEX", "TORCH_VERSION")
     kept = {name: text for name, text in os.environ.items() if name not in ours}
     files = {"ASKED": str(asked), "INSTALLED": str(folder / "installed")}
-    environment = {**kept, **files, "ANSWERS": "1", "HAS_CUDA": "", **settings}
+    environment = {**kept, **files, "ANSWERS": "1", "HAS_CUDA": "", "PIP": "", **settings}
     done = subprocess.run(
         ["bash", str(SCRIPT), str(python)], env=environment, capture_output=True, text=True, check=False
     )
@@ -52,7 +53,39 @@ def run(folder: Path, **settings: str) -> tuple[subprocess.CompletedProcess[str]
 def test_what_pip_is_asked_for(settings: dict[str, str], asked: str, tmp_path: Path) -> None:
     done, pip = run(tmp_path, **settings)
     assert done.returncode == 0, done.stderr
-    assert pip == [f"-m pip install --quiet {asked}"]
+    assert pip == [f"-m pip install --progress-bar off {asked}"]
+
+
+def test_how_much_is_downloaded_is_said(tmp_path: Path) -> None:
+    """Before it begins, of each file, and while it arrives: a stand-in for sleep makes 10 s a tenth."""
+    (tmp_path / "sleep").write_text("#!/bin/sh\nexec /bin/sleep 0.1\n")
+    (tmp_path / "sleep").chmod(0o755)
+    pip = """
+        echo "Collecting torch==2.13.0"; echo "  Downloading torch-2.13.0.whl.metadata (29 kB)"
+        echo "Downloading https://an.index/whl/torch-2.13.0.whl (190.4 MB)"
+        head -c 3000000 /dev/zero >"$TMPDIR/torch.whl"; /bin/sleep 1
+        echo "Installing collected packages: torch"; echo "$TMPDIR" >"$INSTALLED"
+    """
+    done, _ = run(tmp_path, PIP=pip, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    said = done.stdout.splitlines()
+    assert said[0].endswith("/whl/cpu: some 200 MB to download, 750 MB on disk")
+    assert said[1] == "  Downloading torch-2.13.0.whl (190.4 MB)"
+    assert re.fullmatch(r"  PyTorch: 3 MB have arrived after \d s", said[2])
+    assert said[-1] == "  unpacking"
+    assert not Path((tmp_path / "installed").read_text().strip()).exists()
+
+
+def test_the_usual_index_is_said_to_serve_gigabytes_before_it_is_asked(tmp_path: Path) -> None:
+    done, _ = run(tmp_path, ANSWERS="", PIP="echo 'Downloading torch-2.13.0.whl (900 MB)'")
+    before, _, after = done.stdout.partition("Downloading")
+    assert "serves the CUDA build: some 3 GB to download" in before
+    assert "TORCH_INDEX" in before and "900 MB" in after
+
+
+def test_what_pip_complains_of_is_shown(tmp_path: Path) -> None:
+    done, _ = run(tmp_path, PIP="echo 'ERROR: no such release' >&2; exit 1")
+    assert done.returncode == 1
+    assert done.stderr.count("ERROR: no such release") == 2  # its own index, then pip's
 
 
 def test_cuda_that_did_not_arrive_is_an_error(tmp_path: Path) -> None:
