@@ -34,8 +34,8 @@ def main() -> None:
         DataLoader(data.train, args.batch_size, shuffle=True),
         DataLoader(data.test, TEST_BATCH),
     )
-    if args.compression != "none" and accelerator.num_processes > 1:
-        ddp.compress(model, args.compression)  # `prepare` has wrapped it in DistributedDataParallel
+    if args.compression != "none":
+        ddp.compress(model, args.compression)  # `prepare` has wrapped it, unless there is one process
 
     for _ in range(args.epochs):
         model.train()

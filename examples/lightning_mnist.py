@@ -44,7 +44,7 @@ class Digits(lightning.LightningModule):
 
 
 class CompressGradients(Callback):
-    """Lightning has wrapped the model in DistributedDataParallel when fit starts."""
+    """Lightning has wrapped the model when fit starts, unless there is one process."""
 
     def __init__(self, compression: str) -> None:
         self.compression = compression
@@ -60,13 +60,12 @@ def main() -> None:
     ranks = mnist_frameworks.place()
     lightning.seed_everything(args.seed)
     data = mnist_frameworks.load(args)
-    is_compressed = args.compression != "none" and ranks.size > 1
     trainer = lightning.Trainer(
         accelerator="cpu" if args.no_cuda else "auto",
         devices=ranks.local_size,
         num_nodes=ranks.size // ranks.local_size,
         strategy="ddp" if ranks.size > 1 else "auto",
-        callbacks=[CompressGradients(args.compression)] if is_compressed else [],
+        callbacks=[CompressGradients(args.compression)] if args.compression != "none" else [],
         max_epochs=args.epochs,
         limit_train_batches=args.max_steps,
         logger=False,

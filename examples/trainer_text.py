@@ -43,7 +43,7 @@ class Windows(Dataset[dict[str, torch.Tensor]]):
 
 
 class CompressGradients(TrainerCallback):
-    """The trainer has wrapped its model in DistributedDataParallel when training begins."""
+    """The trainer has wrapped its model when training begins, unless there is one process."""
 
     def __init__(self, trainer: Trainer, compression: str) -> None:
         self.trainer, self.compression = trainer, compression
@@ -90,7 +90,7 @@ def train(args: argparse.Namespace, folder: str) -> None:
         logging_strategy="no",
     )
     trainer = Trainer(model=model, args=options, train_dataset=Windows(text_of(args)))
-    if args.compression != "none" and options.world_size > 1:
+    if args.compression != "none":
         trainer.add_callback(CompressGradients(trainer, args.compression))
     loss = trainer.train().training_loss
     checksums = [checksum(model)]

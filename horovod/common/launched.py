@@ -14,7 +14,9 @@ import os
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 
-__all__ = ["ALONE", "LAUNCHERS", "LOCAL_RANKS", "MARK", "Launch", "Launcher", "detect", "leave_mark"]
+__all__ = [
+    "ALONE", "LAUNCHERS", "LOCAL_RANKS", "MARK", "Launch", "Launcher", "detect", "leave_mark", "of_several",
+]  # fmt: skip
 
 _START = "`horovodrun -np N python train.py`"
 
@@ -133,6 +135,16 @@ def detect(environment: Mapping[str, str]) -> Launch:
                 f"{each.launcher.instead}. {_way_out(environment)}"
             )
     return ALONE
+
+
+def of_several(environment: Mapping[str, str]) -> str:
+    """What says that this process is one of several, whoever serves them, as "WORLD_SIZE=2"; "" if nothing.
+
+    ValueError, as in detect(), for a size that is none.
+    """
+    said = _said(environment, LAUNCHERS)
+    sized = [each for each in said if each.size is not None]  # PMIx, which never says, is left to others
+    return ", ".join(each.evidence for each in sized or said if each.is_of_several)
 
 
 def leave_mark(environment: MutableMapping[str, str]) -> None:

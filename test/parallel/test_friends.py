@@ -69,7 +69,7 @@ class Model(lightning.LightningModule):
 def trained(**options):
     model = Model()
     extras = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    ranks = int(os.environ["LOCAL_WORLD_SIZE"])
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     options = {"strategy": "ddp", **dict.fromkeys(extras, False), **options}
     trainer = lightning.Trainer(accelerator="cpu", devices=ranks, max_steps=3, **options)
     trainer.fit(model, DataLoader(data(), 8))
@@ -153,6 +153,13 @@ def need(library: str) -> None:
 @lru_cache
 def checksums(folder: Path, script: str, *command: str) -> dict[str, str]:
     """What a script of two ranks, which must agree, prints."""
+    found = told(folder, script, *command)[0]
+    assert len(found) == 2 and found[0] == found[1], found
+    return found[0]
+
+
+def told(folder: Path, script: str, *command: str) -> tuple[list[dict[str, str]], str]:
+    """What each rank of a script prints, and what all complain of."""
     for name, text in (("common.py", COMMON), ("model.py", LIGHTNING), ("script.py", script)):
         (folder / name).write_text(text)
     packages = folder / "packages"
@@ -162,9 +169,7 @@ def checksums(folder: Path, script: str, *command: str) -> dict[str, str]:
     path = os.pathsep.join([str(packages), environment("friends")["PYTHONPATH"]])
     variables = environment("friends", OMP_NUM_THREADS="1", PYTHONPATH=path)
     ended = run([*command, "script.py"], folder, 300, **variables)
-    found = [json.loads(text) for text in re.findall(r'\{"[^}]*\}', ended.stdout)]
-    assert len(found) == 2 and found[0] == found[1], ended.stdout
-    return dict(found[0])
+    return [json.loads(text) for text in re.findall(r'\{"[^}]*\}', ended.stdout)], ended.stderr
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +205,22 @@ def test_hugging_face(library: str, script: str, folder: Path) -> None:
     assert len(set(found.values())) == 2, found
 
 
+def test_each_works_with_one_process(folder: Path) -> None:
+    """`python script.py`: all three in one, as their imports take longest."""
+    for library in ("lightning", "accelerate", "transformers"):
+        need(library)
+    scripts = {"accelerate": ACCELERATE, "trainer": TRAINER, "lightning": LIGHTNING_SAYS_IT}
+    for name, text in scripts.items():
+        (folder / f"{name}_alone.py").write_text(text)
+    names = [f"{name}_alone.py" for name in scripts]
+    all_three = f"import runpy\nfor name in {names}:\n    runpy.run_path(name)"
+    found, complaints = told(folder, all_three, sys.executable)
+    assert len(found) == 3
+    for each in found:
+        assert len(set(each.values())) == 1, "nothing is compressed"
+    assert complaints.count("ddp.compress(): there is one process, so nothing is sent") == 2, complaints
+
+
 @pytest.mark.parametrize("command", ddp_sections.commands(SECTION))
 def test_an_example(command: str, tmp_path: Path) -> None:
     (name,) = re.findall(r"examples/(\w+)_\w+\.py", command)
@@ -207,15 +228,16 @@ def test_an_example(command: str, tmp_path: Path) -> None:
     if "mnist" in command and real_mnist() is None:
         pytest.skip("no real MNIST: neither $MNIST_DATA_DIR nor ../shared/data/mnist")
     launcher, *words = shlex.split(command)
-    assert launcher == "horovodrun"
-    more = environment("friends", MNIST_DATA_DIR=str(real_mnist() or ""))
-    printed = run([sys.executable, "-m", "horovod.runner", *words, "--no-cuda"], ROOT, 300, **more).stdout
-    assert "compression    bit8, 2 rank(s)" in printed
-    assert re.search(r"parameters     bit-identical on 2 rank\(s\), SHA-256 \w{16}$", printed, re.MULTILINE)
+    ranks, module = {"horovodrun": (2, ["-m", "horovod.runner"]), "python": (1, [])}[launcher]
+    more = environment("friends", MNIST_DATA_DIR=str(real_mnist() or ""), OMP_NUM_THREADS="1")
+    printed = run([sys.executable, *module, *words, "--no-cuda"], ROOT, 300, **more).stdout
+    assert f"compression    bit8, {ranks} rank(s)" in printed
+    same = rf"parameters     bit-identical on {ranks} rank\(s\), SHA-256 \w{{16}}$"
+    assert re.search(same, printed, re.MULTILINE)
     if "mnist" in command:
         (accuracy,) = re.findall(r"test accuracy  ([\d.]+) %", printed)
         assert float(accuracy) > 85
-    else:
+    elif ranks > 1:
         (loss,) = re.findall(r"training loss  ([\d.]+) ", printed)
         assert float(loss) < 4.5, "a model that guesses has 5.5, the logarithm of 256"
 

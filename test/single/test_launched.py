@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from horovod.common.basics import basics
-from horovod.common.launched import ALONE, LAUNCHERS, MARK, detect, leave_mark
+from horovod.common.launched import ALONE, LAUNCHERS, MARK, detect, leave_mark, of_several
 from horovod.runner import rank as wrapper
 from horovod.runner.launch import start
 from horovod.runner.supervise import Ending, Launch
@@ -88,6 +88,22 @@ def test_one_process_is_a_world_of_one(text: str) -> None:
 def test_mpi_decides(text: str, size: int) -> None:
     launch = detect(variables(text))
     assert launch.size == size and text.split()[0] in launch.evidence
+
+
+@pytest.mark.parametrize(
+    ("text", "evidence"),
+    [
+        ("", ""),
+        ("RANK=0 WORLD_SIZE=1", ""),
+        ("SLURM_PROCID=0 SLURM_NTASKS=4", ""),
+        ("OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0 PMIX_RANK=0", ""),  # mpirun -n 1
+        ("OMPI_COMM_WORLD_SIZE=1 WORLD_SIZE=2 RANK=0", "RANK=0, WORLD_SIZE=2"),  # torchrun in it
+        ("PMIX_RANK=0", "PMIX_RANK=0"),
+        ("SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=1, SLURM_STEP_NUM_TASKS=4"),
+    ],
+)
+def test_whether_a_process_is_one_of_several(text: str, evidence: str) -> None:
+    assert of_several(variables(text)) == evidence
 
 
 @pytest.mark.parametrize("text", ["RANK=1 WORLD_SIZE=2", "PMIX_RANK=3", "OMPI_COMM_WORLD_SIZE=abc"])

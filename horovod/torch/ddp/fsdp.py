@@ -28,6 +28,7 @@ from horovod import _native as native
 from horovod.torch import devices
 from horovod.torch.compression import Compression, Rules
 from horovod.torch.compression.rules import UNSAID
+from horovod.torch.ddp import alone
 from horovod.torch.ddp.agreement import check_agreement
 from horovod.torch.ddp.carried import addresses
 from horovod.torch.gathered import compressor_name
@@ -51,9 +52,10 @@ def compress_fsdp(model: torch.nn.Module, compression: Any = UNSAID) -> None:
             says. Vectors and small parameters travel exactly, as everywhere.
 
     Raises:
-        ValueError: nothing in ``model`` is sharded; the compressor works in Python or wants error feedback,
-            which would have each rank keep a residual of every gradient, not of its shard; a rule matches no
-            parameter; or ranks disagree, on every rank.
+        ValueError: nothing in ``model`` is sharded, and there are several processes (where there is one, a
+            line of the log says so); the compressor works in Python or wants error feedback, which would have
+            each rank keep a residual of every gradient, not of its shard; a rule matches no parameter; or
+            ranks disagree, on every rank.
         RuntimeError: this torch lets nobody replace FSDP's reduce-scatter.
     """
     rules = Rules(compression)
@@ -61,8 +63,13 @@ def compress_fsdp(model: torch.nn.Module, compression: Any = UNSAID) -> None:
     rules.check_names(names)
     _check_compressors(rules)
     units = _units(model, rules)
+    if not units and alone.is_alone():
+        alone.tell_alone("compress_fsdp()")
+        return
     if not units:
-        raise ValueError("compress_fsdp(): nothing in the model is sharded; call fully_shard() first.")
+        raise ValueError(
+            f"compress_fsdp(): nothing in the model is sharded; call fully_shard() first. {alone.who_else()}"
+        )
     _agree(units)
     for unit in units:
         if any(_codec(shard.compressor) for shard in unit.shards):
@@ -249,6 +256,8 @@ def _check_compressors(rules: Rules) -> None:
 
 def _fsdp_module() -> Any:
     """FSDPModule, if others may replace its reduce-scatter."""
+    import torch.distributed.fsdp  # which a script that shards nothing never needed
+
     cls = getattr(torch.distributed.fsdp, "FSDPModule", None)
     if not hasattr(cls, "set_custom_reduce_scatter"):
         raise RuntimeError(

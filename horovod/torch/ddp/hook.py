@@ -13,13 +13,14 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from horovod.torch.compression import UNSAID
+from horovod.torch.ddp import alone
 from horovod.torch.ddp.state import CompressionState
 
 __all__ = ["compress", "compression_hook"]
 
 
 def compress(
-    model: DistributedDataParallel,
+    model: torch.nn.Module,
     compression: Any = UNSAID,
     *,
     algorithm: str | None = None,
@@ -28,19 +29,25 @@ def compress(
     """Have a model's gradients travel compressed from now on. Collective: every rank calls it with the same.
 
     Args:
-        model: wrapped, and without a communication hook.
+        model: wrapped, and without a communication hook. Where there is one process it need not be wrapped,
+            as libraries leave it then: a line of the log says that nothing is done.
 
     The others are those of CompressionState, which is returned: it has what a checkpoint needs.
 
     Raises:
-        TypeError: ``model`` is no DistributedDataParallel.
+        TypeError: ``model`` is no DistributedDataParallel, and there are several processes.
         ValueError: it has a hook, as with ``mixed_precision=``; an argument is wrong; or ranks were told
             differently, on every rank.
     """
     if not isinstance(model, DistributedDataParallel):
+        if isinstance(model, torch.nn.Module) and alone.is_alone():
+            state = CompressionState(compression, model, algorithm=algorithm, may_turn_off=may_turn_off)
+            alone.tell_alone("ddp.compress()")
+            return state
+        why = "" if alone.is_alone() else f" {alone.who_else()}"
         raise TypeError(
             f"ddp.compress() takes a model that is wrapped in DistributedDataParallel, not "
-            f"{type(model).__name__}."
+            f"{type(model).__name__}.{why}"
         )
     if model.mixed_precision is not None:
         raise ValueError(

@@ -1,0 +1,43 @@
+"""A process that has no others: a script of several ranks must also work as ``python train.py``.
+
+Libraries that wrap models in DistributedDataParallel leave them as they are where there is one process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import torch.distributed as dist
+
+from horovod.common import launched
+
+__all__ = ["is_alone", "tell_alone", "who_else"]
+
+_log = logging.getLogger("horovod.torch.ddp")
+
+
+def is_alone() -> bool:
+    """Whether there is one process, as torch.distributed knows, or before it does, as no launcher denies."""
+    if dist.is_initialized():
+        return dist.get_world_size() == 1
+    return not launched.of_several(os.environ)
+
+
+def tell_alone(call: str) -> None:
+    """Say, without any setting up of logs, that ``call`` has done nothing."""
+    _log.warning(
+        "%s: there is one process, so nothing is sent and nothing compressed; with several: "
+        "`horovodrun -np N --ddp python train.py`, or torchrun",
+        call,
+    )
+
+
+def who_else() -> str:
+    """For an error: how it is known that this process is not alone, and what to do first."""
+    if dist.is_initialized():
+        return f"The process group has {dist.get_world_size()} ranks: wrap the model first."
+    return (
+        f"{launched.of_several(os.environ)} says that this process is one of several: call "
+        "torch.distributed.init_process_group() and wrap the model first."
+    )

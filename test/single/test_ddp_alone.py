@@ -1,0 +1,84 @@
+"""ddp.compress() and compress_fsdp() of a model that nobody wrapped, as libraries leave it in one process."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from horovod.common.launched import LAUNCHERS
+from horovod.torch import ddp
+
+NOTICE = "there is one process, so nothing is sent and nothing compressed; with several: `horovodrun -np N"
+
+
+@pytest.fixture(autouse=True)
+def started_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    for launcher in LAUNCHERS:
+        for name in (launcher.rank, launcher.size):
+            monkeypatch.delenv(name or "-", raising=False)
+
+
+def trained(model: torch.nn.Module) -> torch.Tensor:
+    model(torch.ones(4, 64)).sum().backward()
+    (gradient,) = (parameter.grad for parameter in model.parameters())
+    assert gradient is not None
+    return gradient
+
+
+def layer() -> torch.nn.Module:
+    return torch.nn.Linear(64, 64, bias=False)
+
+
+@pytest.mark.parametrize("call", [ddp.compress, ddp.compress_fsdp])
+def test_one_process_is_told_and_nothing_is_done(
+    call: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    model = layer()
+    with caplog.at_level(logging.WARNING):
+        call(model, "int4")
+    (said,) = caplog.messages
+    assert NOTICE in said and "\n" not in said
+    assert torch.equal(trained(model), trained(layer()))
+
+
+def test_its_state_is_that_of_any_other_script() -> None:
+    state = ddp.compress(layer(), "int4:error_feedback=1", may_turn_off=True)
+    state.consolidate_residuals(to=0)
+    state.set_loss_scale(2.0)
+    assert state.choice is None and state.state_dict() == {}
+    state.load_state_dict({"kept": "by a training on several"})
+    assert state.state_dict() == {"kept": "by a training on several"}
+    state.close()
+
+
+def test_also_where_there_is_a_process_group() -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        state = ddp.compress(layer(), "int4:error_feedback=1")
+        state.consolidate_residuals(to=0)
+        state.close()
+    finally:
+        dist.destroy_process_group()
+
+
+def test_what_is_wrong_is_still_refused() -> None:
+    with pytest.raises(ValueError, match="there is no 'bit9'"):
+        ddp.compress(layer(), "bit9")
+    with pytest.raises(ValueError, match="matches no parameter"):
+        ddp.compress(layer(), {"head.*": "bit8"})
+    with pytest.raises(TypeError, match="wrapped in DistributedDataParallel, not SGD"):
+        ddp.compress(torch.optim.SGD(layer().parameters()), "bit8")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("call, error", [(ddp.compress, TypeError), (ddp.compress_fsdp, ValueError)])
+def test_one_of_several_is_not_alone(
+    call: Callable[..., Any], error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which nobody has told torch yet, as where a launcher is not one of its own."""
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    with pytest.raises(error, match=r"SLURM_STEP_NUM_TASKS=4 says that this process is one of several"):
+        call(layer(), "bit8")
