@@ -1,7 +1,7 @@
 """MNIST on several processes whose gradients travel compressed. Start it with any of
 
     horovodrun -np 2 python pytorch_mnist_compress.py --bit8-allreduce
-    mpirun -n 2 python pytorch_mnist_compress.py --bit16-allreduce
+    mpirun -n 2 python pytorch_mnist_compress.py --bit16-allreduce   # as root with --allow-run-as-root
     python pytorch_mnist_compress.py --bit8-allreduce    # a world of one: nothing travels, nothing is rounded
 
 Against pytorch_mnist_horovod.py only the numbered lines are new. `python -m horovod.lab` runs it with one

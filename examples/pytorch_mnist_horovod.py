@@ -1,7 +1,7 @@
 """MNIST on several processes with Horovod. Start it with any of
 
     horovodrun -np 2 python pytorch_mnist_horovod.py
-    mpirun -n 2 python pytorch_mnist_horovod.py
+    mpirun -n 2 python pytorch_mnist_horovod.py          # as root: mpirun --allow-run-as-root -n 2 ...
     python pytorch_mnist_horovod.py                      # a world of one, no launcher
 
 with, as in Horovod's own recipe, `--fp16-allreduce`, `--gradient-predivide-factor 2` or `--use-adasum`.

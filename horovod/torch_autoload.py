@@ -26,6 +26,8 @@ GLOO_THREAD = "pt_gloo_runloop"  # torch names those so that execute a process g
 
 def load() -> None:
     """Called by torch at the end of its import. A torch that has what is needed elsewhere gets a warning."""
+    if "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK") == "0":
+        _warn_of_unknown_variables()
     try:
         register_backend()
         if os.environ.get(DDP_COMPRESSION, "").strip():
@@ -36,6 +38,14 @@ def load() -> None:
             f"DistributedDataParallel ({type(error).__name__}: {error}). All else works.",
             stacklevel=2,
         )
+
+
+def _warn_of_unknown_variables() -> None:
+    """Under torchrun nothing else may look, if the one that was mistyped would switch us on."""
+    from horovod.common import notes, variables
+
+    if notes.VARIABLE not in os.environ:
+        variables.warn_of_unknown(os.environ)
 
 
 def register_backend() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from horovod import _native as native
-from horovod.common import absent, forked, jobs, notes, util
+from horovod.common import absent, forked, jobs, notes, util, variables
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.membership import Membership, as_launched
 from horovod.common.process_sets import ProcessSet, global_process_set
@@ -72,6 +72,8 @@ class HorovodBasics:
             notes.tell("joining")
             job.member = Membership.begin(job.open_world or as_launched, comm, process_sets or [])
             notes.tell("joined")
+            if job.member.world.rank == 0 and notes.VARIABLE not in os.environ:  # else horovodrun has said it
+                variables.warn_of_unknown(os.environ)
             if not self._exit_registered:
                 self._exit_registered = True
                 atexit.register(self._leave_at_exit)

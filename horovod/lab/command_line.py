@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from horovod import made_hosts
+from horovod.common.compressors import COMPRESSORS
 from horovod.lab import conduct
 from horovod.lab.places import MadePlace, PlaceError, check_rate
 from horovod.lab.plan import EPOCHS, PARALLEL_EXAMPLE, SEEDS, Experiment
@@ -21,8 +22,6 @@ OUT = "lab-results"
 LANGUAGES = ("en", "zh")
 RATES = ("1gbit",)
 REQUIRED = ("rich", "matplotlib", "jinja2")  # of the extra `lab`
-# These are known without asking torch, which takes seconds to import.
-KNOWN = ("none", "fp16", "bf16", "bit16", "bit8", "int8", "int4", "topk", "powersgd")
 _ASK = "import sys, horovod.torch as hvd\nfor text in sys.argv[1:]: hvd.Compression.from_text(text)"
 EXAMPLES = """\
 examples:
@@ -134,9 +133,11 @@ def _places(given: argparse.Namespace) -> list[str]:
 
 def _check_compressions(plans: Sequence[Plan]) -> None:
     """ValueError when a text names no compressor. A script may register one of its own, as it starts."""
-    unsure = sorted({plan.compression for plan in plans} - set(KNOWN))
+    unsure = sorted(
+        {plan.compression for plan in plans} - set(COMPRESSORS)
+    )  # known without torch, which takes seconds
     if unsure and "Compression.register(" in Path(plans[-1].script).read_text(errors="replace"):
-        unsure = [text for text in unsure if re.split(r"\W", text)[0] in KNOWN]
+        unsure = [text for text in unsure if re.split(r"\W", text)[0] in COMPRESSORS]
     if not unsure:
         return
     asked = subprocess.run(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
+from horovod.runner.mistakes import USAGE, explained_flag, with_hyphens
 from horovod.runner.options import CORE, OPTIONS, PYTHON, UNSERVED, Option
 
-USAGE = "horovodrun -np N [options] COMMAND [ARGUMENT ...]"
+FLAGS = tuple(flag for option in OPTIONS for flag in (*option.flags, *option.off_flags))
 
 
 class _Refuse(argparse.Action):
@@ -24,15 +26,33 @@ class _Refuse(argparse.Action):
         parser.error(f"{option_string} is not served: {self.metavar}")
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """With better words where argparse has none: for -host, which begins two flags, and for -np2."""
+        if match := re.match(r"ambiguous option: (\S+)", message):
+            message = explained_flag(match[1], FLAGS)
+        elif match := re.match(r"argument -np\S*: 'p(\d+)'", message):
+            message = f"-np{match[1]} is no option; did you mean -np {match[1]}?"
+        super().error(message)
+
+
 def parse(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """(what was given: option name -> converted value, the command). Wrong use ends with SystemExit(2)."""
-    given = vars(_parser().parse_args(arguments))
-    command: list[str] = given.pop("command", [])
-    return given, command[1:] if command[:1] == ["--"] else command
+    parser = _parser()
+    words = list(arguments)
+    while True:
+        namespace, unknown = parser.parse_known_args(words)
+        given = vars(namespace)
+        command: list[str] = given.pop("command", [])
+        if unknown:
+            parser.error(explained_flag(unknown[0], FLAGS))
+        if not command or not (meant := with_hyphens(command[0], FLAGS)):
+            return given, command[1:] if command[:1] == ["--"] else command
+        words[len(words) - len(command)] = meant
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> _Parser:
+    parser = _Parser(
         prog="horovodrun",
         usage=USAGE,
         description="Starts COMMAND on N ranks, and ends with 0 only if every rank ended with 0.",

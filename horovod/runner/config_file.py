@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from horovod.common.names import did_you_mean
 from horovod.runner.errors import LaunchError
 from horovod.runner.options import OPTIONS, UNSERVED
 
@@ -45,7 +46,8 @@ def _convert(path: str, content: dict[Any, Any]) -> tuple[dict[str, Any], list[s
                 f"the config file {path}, key {key}: the value is no text, number or list of these"
             )
         if option is None:
-            warnings.append(f"the config file {path} has an unknown key {key}, which does nothing")
+            hint = did_you_mean(key, by_key)
+            warnings.append(f"the config file {path} has an unknown key {key}, which does nothing{hint}")
         elif option.part == UNSERVED:
             if asks_for_something(value) and _section_is_on(content, key):
                 raise LaunchError(

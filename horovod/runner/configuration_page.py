@@ -13,6 +13,8 @@ Made from the table in `horovod/runner/options.py` by `python -m horovod.runner.
 holds the two together. An option may be given as a flag of `horovodrun`, as a key of the YAML file that
 `--config-file` names, or as a variable in the environment. The command line beats the file, and the file
 beats the environment. The core reads its variables in `hvd.init()`, so they hold under plain `mpirun` too.
+A variable whose name begins with `HOROVOD_` and is none of these is warned about, with the one that may be
+meant: by `horovodrun` before ranks start, else by rank 0.
 """
 
 _CONFIG_FILE = """\

@@ -18,7 +18,7 @@ import signal
 import sys
 from typing import IO, Any
 
-from horovod.runner import launch, settings
+from horovod.runner import launch, mistakes, settings
 from horovod.runner.errors import LaunchError
 from horovod.runner.processes import end_with_parent
 from horovod.runner.streams import say
@@ -36,9 +36,10 @@ def main(descriptor: int) -> None:
 
 
 def _run(request: dict[str, Any], parcel: bytes, answer: IO[bytes]) -> None:
-    for warning in settings.environment_warnings(os.environ):
-        say(f"warning: {warning}")
+    warnings = settings.environment_warnings(os.environ) + mistakes.variable_warnings(os.environ)
     values = settings.merged(request["options"], {}, os.environ)
+    for warning in warnings:
+        say(f"warning: {warning}")
     ending = launch.start(values, request["command"], os.environ, parcel)
     lengths = [(rank, len(value)) for rank, value in ending.values.items()]
     told = {"code": ending.code, "message": ending.message, "culprit": ending.culprit, "values": lengths}

@@ -32,6 +32,8 @@ def from_text(text: str) -> list[Host]:
     """host1:2,host2:4; a host without a number has one slot."""
     hosts = []
     for part in text.split(","):
+        if len(part.split()) > 1:
+            raise LaunchError(f"--hosts {shortened(text)}: hosts are separated by commas, as host1:2,host2:2")
         name, colon, slots = part.strip().partition(":")
         hosts.append(checked_host(name, slots if colon else "1", f"--hosts {shortened(text)}"))
     return _without_repetition(hosts, f"--hosts {shortened(text)}")
@@ -61,9 +63,10 @@ def from_file(path: str) -> list[Host]:
 def checked_host(name: str, slots: str, where: str) -> Host:
     """A host from texts that `where` holds. LaunchError when the name is none, or slots is no number."""
     if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
+        hint = "; slots stand behind a colon, as node1:2" if re.fullmatch(r"[\w.-]+=\d+", name) else ""
         raise LaunchError(
-            f"{where}: {shortened(name)!r} is not a host name (letters, digits, hyphens, underscores; at "
-            f"most 63 between two dots, and {_LONGEST_NAME} in all)"
+            f"{where}: {shortened(name)!r} is not a host name{hint} (letters, digits, hyphens, underscores; "
+            f"at most 63 between two dots, and {_LONGEST_NAME} in all)"
         )
     if not slots.isascii() or not slots.isdigit() or len(slots) > _MOST_DIGITS or int(slots) == 0:
         raise LaunchError(
@@ -117,7 +120,7 @@ def chosen(ranks: int, text: str | None, file: str | None, found: Sequence[Host]
     if ranks > slots:
         raise LaunchError(
             f"-np {ranks} asks for more ranks than the hosts have slots ({slots}: {_listed(hosts)}); "
-            "raise the slots, or lower -np"
+            f"raise the slots{_as_many(hosts, ranks)}, or lower -np"
         )
     filled = _filled(hosts, ranks)
     return [_this_machine(ranks)] if all(is_local(host.name) for host in filled) else filled
@@ -143,6 +146,11 @@ def _filled(hosts: Sequence[Host], ranks: int) -> list[Host]:
         filled.append(Host(host.name, here))
         ranks -= here
     return filled
+
+
+def _as_many(hosts: Sequence[Host], ranks: int) -> str:
+    """How to write it where there is one way only."""
+    return f", as {hosts[0].name}:{ranks}" if len(hosts) == 1 else ""
 
 
 def _listed(hosts: Sequence[Host]) -> str:

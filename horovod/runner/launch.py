@@ -21,8 +21,10 @@ from horovod.runner import (
     delivery,
     forwarding,
     launchers,
+    mistakes,
     rendezvous,
     settings,
+    slurm,
 )
 from horovod.runner.errors import LaunchError
 from horovod.runner.host_cache import HostCache, default_folder
@@ -103,13 +105,16 @@ def _become_topology(arguments: Sequence[str]) -> NoReturn:
 def _launch(given: Mapping[str, Any], command: list[str]) -> Ending:
     from_file, warnings = config_file.load(given["config_file"]) if "config_file" in given else ({}, [])
     values = settings.merged(given, from_file, os.environ)
-    for warning in warnings + settings.environment_warnings(os.environ):
+    warnings += settings.environment_warnings(os.environ)
+    for warning in [*warnings, *mistakes.variable_warnings(os.environ), *mistakes.command_warnings(command)]:
         say(f"warning: {warning}")
     if "topology_file" in given:
         raise LaunchError("--topology-file says where --topology draws; give --topology too, or leave it out")
     rendezvous.refuse_without_ddp(given, values)
-    if not command:
-        raise LaunchError(f"say which command to start: {command_line.USAGE}")
+    knows_ranks = bool(values.get("np") or slurm.allocation(os.environ))
+    mistakes.check_command(command, command_line.FLAGS, knows_ranks)
+    for warning in mistakes.compression_warnings(values, os.environ, command):
+        say(f"warning: {warning}")
     return start(values, command, os.environ)
 
 

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from horovod.common.names import did_you_mean
+
 LAUNCHER, CORE, PYTHON, UNSERVED = "launcher", "core", "python", "unserved"  # who reads an option
 
 
@@ -57,7 +59,7 @@ class Option:
         for choice in self.choices:
             if text.lower() == choice.lower():
                 return choice
-        raise ValueError(f"{text!r} is not {self.wanted()}")
+        raise ValueError(f"{text!r} is not {self.wanted()}{did_you_mean(text, self.choices)}")
 
     def wanted(self) -> str:
         if self.choices:

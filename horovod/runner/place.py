@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from horovod.common import listeners
-from horovod.runner import command_line, daemon_agent, forwarding, hosts, slurm
+from horovod.runner import daemon_agent, forwarding, hosts, slurm
 from horovod.runner import rank as wrapper
 from horovod.runner.errors import LaunchError
 from horovod.runner.forwarding import Forwarding
 from horovod.runner.host_cache import HostCache, default_folder
 from horovod.runner.hosts import Host, is_local
 from horovod.runner.launchers.job import Job
+from horovod.runner.mistakes import USAGE
 from horovod.runner.networks import Choice
 from horovod.runner.remote_hosts import HERE, Preparation, Prepared
 from horovod.runner.shell import Shell, Srun, Ssh, shell_for
@@ -82,7 +83,7 @@ def place_of(values: Mapping[str, Any], environment: Mapping[str, str]) -> Place
     allocation = None if named else slurm.allocation(environment)
     ranks = values.get("np") or (allocation and allocation.ranks)
     if not ranks:
-        raise LaunchError(f"say how many ranks to start: {command_line.USAGE}")
+        raise LaunchError(f"say how many ranks to start: {USAGE}")
     found = allocation.hosts_for(ranks) if allocation else []
     chosen = tuple(hosts.chosen(ranks, values.get("hosts"), values.get("hostfile"), found))
     asked = not all(is_local(host.name) for host in chosen) and not _has_other_agent(values, environment)

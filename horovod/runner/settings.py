@@ -10,7 +10,7 @@ from horovod.runner.config_file import asks_for_something
 from horovod.runner.errors import LaunchError
 from horovod.runner.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED
 
-COMPRESSION, DDP_COMPRESSION = "HOROVOD_COMPRESSION", "HOROVOD_DDP_COMPRESSION"
+COMPRESSIONS = COMPRESSION, DDP_COMPRESSION = "HOROVOD_COMPRESSION", "HOROVOD_DDP_COMPRESSION"
 
 
 def merged(
@@ -19,20 +19,21 @@ def merged(
     """Option name -> value: the command line's, else the file's, else (launcher) variable or default."""
     values = {**file, **given}
     for option in OPTIONS:
-        if option.part != LAUNCHER or option.name in values:
+        if option.part == UNSERVED or option.name in values or option.variable in COMPRESSIONS:
             continue
-        text = environment.get(option.variable, "") or option.default
+        text = environment.get(option.variable, "").rstrip() or option.default
         if text:
             try:
-                values[option.name] = option.convert(text)
+                value = option.convert(text)
             except ValueError as error:
                 raise LaunchError(f"{option.variable}: {error}") from None
+            if option.part == LAUNCHER:  # the others are read by ranks, and would be refused there
+                values[option.name] = value
     try:
         refuse_what_is_no_text({**environment, **rank_environment(values)})
     except ValueError as error:  # as every rank would say
         raise LaunchError(str(error)) from None
     return values
-
 
 
 def rank_environment(values: Mapping[str, Any]) -> dict[str, str]:

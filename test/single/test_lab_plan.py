@@ -11,7 +11,7 @@ from lab_logs import plan, records, written
 
 from horovod import made_hosts
 from horovod.lab import command_line, folders
-from horovod.lab.command_line import KNOWN, parse
+from horovod.lab.command_line import parse
 from horovod.lab.conduct import environment_of, words_of
 from horovod.lab.digest import digest, sources
 from horovod.lab.plan import PARALLEL_EXAMPLE, SERIAL_EXAMPLE, folder_name
@@ -149,13 +149,6 @@ def test_a_script_may_register_a_compressor(tmp_path: Path) -> None:
     assert isinstance(found, Plan) and found.compression == "mine:keep=3"
     with pytest.raises(SystemExit):
         parse([*options, "mine", "bit8:block_size=odd"])
-
-
-def test_what_is_known_without_asking_is_right() -> None:
-    import horovod.torch as hvd
-
-    for name in KNOWN:
-        hvd.Compression.from_text(name)
 
 
 def test_what_is_not_installed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,7 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
     "topology": ("horovod.common", "horovod._native", "horovod.runner", "psutil"),
     "runner": (
         *("horovod.common.build_info", "horovod.common.launched", "horovod.common.listeners"),
+        *("horovod.common.names", "horovod.common.variables", "horovod.common.compressors"),
         "horovod.common.readable",
         "horovod.common.notes",
         *("yaml", "psutil", "cloudpickle"),

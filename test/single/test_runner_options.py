@@ -112,7 +112,10 @@ def test_the_command_is_the_rest_of_the_line() -> None:
         ("--compression bit8,int4 ls", "'bit8,int4' is not a name, or name:option=value"),
         ("--compression bit8: ls", "'bit8:' is not a name"),
         ("--log-level loud ls", "'loud' is not one of trace"),
-        ("--fusion-threshold ls", "unrecognized arguments"),  # no abbreviations: they change meaning later
+        (
+            "--fusion-threshold ls",
+            "unrecognized option --fusion-threshold; did you mean",
+        ),  # no abbreviations: they change meaning later
     ],
 )
 def test_wrong_values_are_refused(line: str, part: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,7 +151,7 @@ def test_config_file_sets_what_the_command_line_does_not(tmp_path: Path) -> None
     )
     values, warnings = config_file.load(str(path))
     assert [warning.rpartition("key ")[2] for warning in warnings] == [
-        "logging.hide_timestamp, which does nothing",
+        "logging.hide_timestamp, which does nothing; did you mean logging.with_timestamp?",
         "surprise, which does nothing",
     ]
     for line in (

@@ -1,6 +1,7 @@
 """Which gradient is compressed how: rules by name, text, and the environment of scripts that say nothing."""
 
 import copy
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from mirrored_job import MirroredEngine, mirrored_job
 from torch import nn
 
 import horovod.torch as hvd
+from horovod.common.compressors import COMPRESSORS
 from horovod.torch.compression import UNSAID, Compressor, NoneCompressor, Rules
 
 VARIABLE = "HOROVOD_COMPRESSION"
@@ -69,6 +71,13 @@ def codecs(engine: MirroredEngine, **options: Any) -> dict[str, str | None]:
     del engine.requests[:]
     optimizer_of(make_model(), **options).synchronize()
     return {request.name.removeprefix("allreduce."): request.codec for request in engine.requests}
+
+
+def test_what_is_known_of_compressors_without_torch_is_right() -> None:
+    for name, options in COMPRESSORS.items():
+        assert set(inspect.signature(getattr(hvd.Compression, name)).parameters) == set(options), name
+    built_in = {name for name, value in vars(hvd.Compression).items() if isinstance(value, type)}
+    assert set(COMPRESSORS) == built_in
 
 
 def test_the_first_rule_that_matches_counts(engine: MirroredEngine) -> None:

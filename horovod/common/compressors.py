@@ -1,0 +1,62 @@
+"""What compressors come with the package, and with what options: known without torch, to the launcher too.
+
+A test holds this table to the classes in horovod/torch/compression.
+"""
+
+from __future__ import annotations
+
+import re
+
+from horovod.common.names import closest, did_you_mean
+
+__all__ = ["COMPRESSORS", "complaint", "name_meant"]
+
+_OF_ALL = ("error_feedback", "min_elements")
+_OF_BLOCKS = ("block_size", "rounding", "seed", *_OF_ALL)
+COMPRESSORS: dict[str, tuple[str, ...]] = {
+    "none": (),
+    "fp16": (),
+    "bf16": (),
+    "bit16": _OF_ALL,
+    "bit8": ("format", *_OF_BLOCKS),
+    "int8": _OF_BLOCKS,
+    "int4": ("rotation", "levels", *_OF_BLOCKS),
+    "topk": ("ratio", "k", *_OF_ALL),
+    "powersgd": ("rank", "warm_start", "seed", *_OF_ALL),
+}
+# What other packages and papers call them.
+_ELSEWHERE = {
+    **dict.fromkeys(("fp8", "float8", "8bit"), "bit8"),
+    **dict.fromkeys(("float16", "half", "16bit"), "fp16"),
+    "bfloat16": "bf16",
+    "4bit": "int4",
+    "off": "none",
+}
+_TEXT = re.compile(r"\s*(\w+)\s*(?::(.*))?", re.DOTALL)
+
+
+def name_meant(name: str) -> str:
+    """The compressor that a wrong name is probably meant for; "" where nobody could say."""
+    return _ELSEWHERE.get(name.lower()) or closest(name, COMPRESSORS)
+
+
+def complaint(text: str) -> tuple[str, bool]:
+    """What is wrong with the text of a compressor, as far as its names tell, and whether that is certain.
+
+    "" where nothing is. It is not certain where the name is like none that is known: a script may register
+    one of its own.
+    """
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        return "it is not written as name, or name:option=value,option=value", True
+    name, options = match[1], match[2] or ""
+    known = COMPRESSORS.get(name.lower())
+    if known is None:
+        meant = name_meant(name)
+        hint = f"; did you mean {meant}?" if meant else ""
+        return f"there is no {name!r}; there are {', '.join(COMPRESSORS)}{hint}", bool(meant)
+    for option in filter(None, (part.partition("=")[0].strip() for part in options.split(","))):
+        if option not in known:
+            has = ", ".join(known) or "none"
+            return f"{name} has no option {option!r}{did_you_mean(option, known)} (its options: {has})", True
+    return "", True

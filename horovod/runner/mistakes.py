@@ -1,0 +1,121 @@
+"""What people type by mistake, and what they are told: before anything is started."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from horovod.common import variables
+from horovod.common.compressors import complaint
+from horovod.common.names import did_you_mean
+from horovod.runner.errors import LaunchError
+from horovod.runner.settings import COMPRESSIONS
+
+USAGE = "horovodrun -np N [options] COMMAND [ARGUMENT ...]"
+
+# What books and word processors make of a hyphen, or of two: hyphens, dashes, and the minus sign.
+_DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"
+_DASHED = re.compile(rf"[{_DASHES}]+-?([A-Za-z].*)", re.DOTALL)
+# Options of mpirun, torchrun and Slurm -> what takes their place.
+_ELSEWHERE = {
+    **dict.fromkeys(("--nproc_per_node", "--nproc-per-node"), "-np N, the number of ranks of all hosts"),
+    **dict.fromkeys(("--nnodes", "-N", "--npernode", "-ppn"), "-H host1:2,host2:2, hosts with their slots"),
+    **dict.fromkeys(("--host", "-host", "--hostlist", "--hosts_string"), "-H host1:2,host2:2"),
+    **dict.fromkeys(("-machinefile", "--machinefile"), "--hostfile FILE"),
+    **dict.fromkeys(
+        ("--rdzv_endpoint", "--rdzv-endpoint", "--node_rank", "--node-rank"), "-H host1:2,host2:2"
+    ),
+    **dict.fromkeys(("--bind-to", "--map-by", "--rank-by", "--mca"), '--mpi-args="{} ..."'),
+    **dict.fromkeys(("--allow-run-as-root", "--oversubscribe"), "nothing: it is so anyway"),
+    "-x": "nothing: ranks get the environment as it is",
+}
+_REGISTERS = b"Compression.register("
+
+
+def explained_flag(flag: str, known: Iterable[str]) -> str:
+    """The sentence for a flag that does not exist."""
+    name = flag.partition("=")[0]
+    if name in _ELSEWHERE:
+        return f"unrecognized option {name}: horovodrun has {_ELSEWHERE[name].format(name)}"
+    hint = did_you_mean(name, known)
+    return f"unrecognized option {name}{hint or '; `horovodrun --help` lists all'}"
+
+
+def with_hyphens(word: str, known: Iterable[str]) -> str:
+    """A flag that begins with a dash, as printed books have it, with the hyphens that are meant; else ""."""
+    match = _DASHED.fullmatch(word)
+    if match is None:
+        return ""
+    short = f"-{match[1]}"
+    return short if short.partition("=")[0] in set(known) else f"-{short}"
+
+
+def check_command(command: Sequence[str], flags: Iterable[str], knows_ranks: bool) -> None:
+    """LaunchError where the command is certainly none, or has the options that are missing."""
+    if not command:
+        raise LaunchError(f"say which command to start: {USAGE}")
+    first = command[0]
+    if first.isdigit() and len(command) > 1 and not knows_ranks:
+        raise LaunchError(f"{first} is no command; did you mean horovodrun -np {shlex.join(command)}?")
+    if first.endswith(".py") and shutil.which(first) is None:
+        meant = shlex.join(["python", *command])
+        raise LaunchError(f"{first} is no program that can be started; did you mean horovodrun ... {meant}?")
+    misplaced = [word for word in command if word in set(flags)]
+    if not knows_ranks and misplaced:
+        raise LaunchError(
+            f"{' and '.join(misplaced)} stands behind the command and is the command's; horovodrun's own "
+            f"options come before it: {USAGE}"
+        )
+
+
+def command_warnings(command: Sequence[str]) -> list[str]:
+    """A sentence for each argument of the command that looks like a flag with a dash of a printed book."""
+    return [
+        f"the argument {word} of the command begins with a dash (U+{ord(word[0]):04X}) that is no hyphen; if "
+        f"it is a flag, type {with_hyphens(word, ())}"
+        for word in command[1:]
+        if _DASHED.fullmatch(word)
+    ]
+
+
+def variable_warnings(environment: Mapping[str, str]) -> list[str]:
+    """A sentence for each variable HOROVOD_* that nobody knows."""
+    return [f"{sentence} (docs/configuration.md lists all)" for sentence in variables.unknown(environment)]
+
+
+def compression_warnings(
+    values: Mapping[str, Any], environment: Mapping[str, str], command: Sequence[str]
+) -> list[str]:
+    """Warnings about compressors that only the script could know. LaunchError for one that nobody knows.
+
+    A script may register compressors of its own; in one that does so, names are its business.
+    """
+    given = values.get("compression")
+    texts = (
+        {name: environment.get(name, "") for name in COMPRESSIONS}
+        if given is None
+        else {"--compression": given}
+    )
+    warnings = []
+    for name, text in texts.items():
+        said, is_certain = complaint(text) if text.strip() else ("", True)
+        if said and not any(map(_registers, command)):
+            if is_certain:
+                raise LaunchError(f"{name} {text}: {said}")
+            warnings.append(f"{name} {text}: {said}, and what the script registers")
+    return warnings
+
+
+def _registers(word: str) -> bool:
+    """Whether it is a file that registers a compressor."""
+    if not word.endswith(".py") or not os.path.isfile(word):
+        return False
+    try:
+        return _REGISTERS in Path(word).read_bytes()
+    except OSError:
+        return False

@@ -1,0 +1,207 @@
+"""What people type by mistake, and what they read then: of horovodrun, before any rank is started."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from horovod.common import compressors, names, variables
+from horovod.runner import launch, mistakes
+from horovod.runner.command_line import FLAGS
+from horovod.runner.options import OPTIONS
+from horovod.runner.supervise import Ending
+
+ROOT = Path(__file__).resolve().parents[2]
+MOST_LINES = 5
+FILES = {
+    "train.py": "print(1)\n",
+    "registers.py": 'hvd.Compression.register("mybit8", Mine)\n',
+    "slot.hosts": "node1 slot=2\n",
+    "bare.hosts": "node1 2\n",
+    "words.hosts": "node1 slots=two\n",
+    "empty.hosts": "# node1 slots=2\n",
+    "top.yaml": "compression: bit8\n",
+    "tab.yaml": "params:\n\tcycle_time_ms: 1\n",
+    "name.yaml": "params: {cycletime_ms: 3}\n",
+    "list.yaml": "- np: 2\n",
+    "value.yaml": "params: {compression: bit88}\n",
+    "type.yaml": "params: {cache_capacity: many}\n",
+    "autotune.yaml": "autotune: {enabled: true}\n",
+}
+# (what is typed, what is read); NAME=value before the command are variables.
+REFUSED = [
+    # The command.
+    ("horovodrun -np 2 train.py", "did you mean horovodrun ... python train.py?"),
+    ("horovodrun -np 2 ./train.py --epochs 3", "did you mean horovodrun ... python ./train.py --epochs 3?"),
+    ("horovodrun -np 2", "say which command to start: horovodrun -np N [options] COMMAND"),
+    ("horovodrun 2 python train.py", "2 is no command; did you mean horovodrun -np 2 python train.py?"),
+    ("horovodrun python train.py", "say how many ranks to start: horovodrun -np N"),
+    ("horovodrun python train.py -np 2", "-np stands behind the command and is the command's"),
+    # Flags.
+    ("horovodrun --np 2 python train.py", "unrecognized option --np; did you mean -np?"),
+    ("horovodrun -np2 python train.py", "-np2 is no option; did you mean -np 2?"),
+    ("horovodrun -np two python train.py", "'two' is not a whole number >= 1"),
+    ("horovodrun -np 0 python train.py", "0 is not a whole number >= 1"),
+    ("horovodrun -np", "expected one argument"),
+    ("horovodrun -np 2 --compresion bit8 python train.py", "--compresion; did you mean --compression?"),
+    ("horovodrun -np 2 --log_level info python train.py", "--log_level; did you mean --log-level?"),
+    ("horovodrun -np 2 --Verbose python train.py", "--Verbose; did you mean --verbose?"),
+    ("horovodrun -np 2 --fusion-threshold 64 python train.py", "did you mean --fusion-threshold-mb?"),
+    ("horovodrun -np 2 --zzz python train.py", "--zzz; `horovodrun --help` lists all"),
+    ("horovodrun –np 2 –verbos python train.py", "--verbos; did you mean --verbose?"),
+    ("horovodrun --nproc_per_node=2 train.py", "--nproc_per_node: horovodrun has -np N"),
+    ("horovodrun -np 2 -host node1 python train.py", "-host: horovodrun has -H host1:2,host2:2"),
+    ("horovodrun -np 2 --mca btl tcp python train.py", '--mca: horovodrun has --mpi-args="--mca ..."'),
+    ("horovodrun -np 2 --log-level warn python train.py", "'warn' is not one of"),
+    ("horovodrun -np 2 --log-level warn python train.py", "did you mean warning?"),
+    ("horovodrun -np 2 --fusion-threshold-mb 64MB python train.py", "'64MB' is not a whole number >= 0"),
+    ("horovodrun -np 2 --min-np 1 python train.py", "--min-np is not served: not yet"),
+    ("horovodrun -np 2 --gloo python train.py", "--gloo is not served: there is no Gloo here"),
+    ("horovodrun -np 2 --master-port 2000 python train.py", "give --ddp too, or leave it out"),
+    ('horovodrun -np 2 --mpi-args "-x \'y" python train.py', "No closing quotation"),
+    # Hosts.
+    ("horovodrun -np 2 -H localhost python train.py", "raise the slots, as localhost:2, or lower -np"),
+    ("horovodrun -np 4 -H node1=2,node2=2 python train.py", "slots stand behind a colon, as node1:2"),
+    ("horovodrun -np 4 -H 'node1:2 node2:2' python train.py", "hosts are separated by commas"),
+    ("horovodrun -np 2 -H node1:two python train.py", "the slots of node1 must be a whole number"),
+    ("horovodrun -np 2 -H node1,node1 python train.py", "node1 is named twice; add its slots up"),
+    ("horovodrun -np 1 -H no-such-host.invalid python train.py", "no-such-host.invalid (unknown host name)"),
+    ("horovodrun -np 2 --hostfile nowhere python train.py", "the host file nowhere cannot be read"),
+    ("horovodrun -np 2 --hostfile slot.hosts python train.py", "'node1 slot=2' is not `host slots=N`"),
+    ("horovodrun -np 2 --hostfile bare.hosts python train.py", "line 1: 'node1 2' is not `host slots=N`"),
+    ("horovodrun -np 2 --hostfile words.hosts python train.py", "the slots of node1 must be a whole"),
+    ("horovodrun -np 2 --hostfile empty.hosts python train.py", "empty.hosts names no host"),
+    # Compressors.
+    ("horovodrun -np 2 --compression bti8 python train.py", "there are none, fp16, bf16, bit16, bit8"),
+    ("horovodrun -np 2 --compression bti8 python train.py", "there is no 'bti8'"),
+    ("horovodrun -np 2 --compression fp8 python train.py", "did you mean bit8?"),
+    ("horovodrun -np 2 --compression Power_SGD python train.py", "did you mean powersgd?"),
+    ("horovodrun -np 2 --compression bit8:blocksize=32 python train.py", "did you mean block_size?"),
+    ("horovodrun -np 2 --compression fp16:k=3 python train.py", "fp16 has no option 'k' (its options: none)"),
+    ("horovodrun -np 2 --compression bit8,int4 python train.py", "is not a name, or name:option=value"),
+    ("HOROVOD_COMPRESSION=bit88 horovodrun -np 2 python train.py", "HOROVOD_COMPRESSION bit88: there is no"),
+    ("HOROVOD_DDP_COMPRESSION=in8 horovodrun -np 2 python train.py", "did you mean int8?"),
+    # Variables.
+    (
+        "HOROVOD_CYCLE_TIME=fast horovodrun -np 2 python train.py",
+        "HOROVOD_CYCLE_TIME: 'fast' is not a number",
+    ),
+    ("HOROVOD_LOG_LEVEL=loud horovodrun -np 2 python train.py", "HOROVOD_LOG_LEVEL: 'loud' is not one of"),
+    ("HOROVOD_CONTROLLER=gloo horovodrun -np 2 python train.py", "HOROVOD_CONTROLLER: 'gloo' is not one of"),
+    # The config file.
+    ("horovodrun -np 2 --config-file tab.yaml python train.py", r"found character '\t'"),
+    ("horovodrun -np 2 --config-file list.yaml python train.py", "it needs `section: {key: value}`"),
+    ("horovodrun -np 2 --config-file value.yaml python train.py", "did you mean bit8?"),
+    ("horovodrun -np 2 --config-file type.yaml python train.py", "key params.cache_capacity: 'many' is not"),
+    ("horovodrun -np 2 --config-file autotune.yaml python train.py", "autotune.enabled: True, which is not"),
+    ("horovodrun -np 2 --config-file none.yaml python train.py", "none.yaml cannot be read: No such file"),
+]
+WARNED = [
+    ("HOROVOD_COMPRESION=bit8 horovodrun -np 2 python train.py", "did you mean HOROVOD_COMPRESSION?"),
+    ("HOROVOD_FUSION=64 horovodrun -np 2 python train.py", "did you mean HOROVOD_FUSION_THRESHOLD?"),
+    ("horovod_HOROVOD=1 HOROVOD_HOME=/x horovodrun -np 2 true", "HOROVOD_HOME is no variable of horovod and"),
+    ("HOROVOD_AUTOTUNE=1 horovodrun -np 2 python train.py", "HOROVOD_AUTOTUNE=1 is not served"),
+    ("horovodrun -np 2 python train.py –hvd True", "if it is a flag, type --hvd"),
+    ("horovodrun -np 2 --compression signs python train.py", "and what the script registers"),
+    ("horovodrun -np 2 --config-file top.yaml python train.py", "did you mean params.compression?"),
+    ("horovodrun -np 2 --config-file name.yaml python train.py", "did you mean params.cycle_time_ms?"),
+]
+ACCEPTED = [
+    "horovodrun –np 2 —compression bit8 python train.py",  # an en dash, and an em dash for two hyphens
+    "horovodrun −np 2 ‐–verbose python train.py",  # a minus sign; a hyphen of Unicode's and an en dash
+    "horovodrun -np 2 --compression BIT8 python train.py",
+    "horovodrun -np 2 --compression mybit8 python registers.py",
+    "horovodrun -np 2 --log-level INFO python train.py",
+    "HOROVOD_TEST_GPU=1 HOROVOD_WITH_MPI=1 HOROVOD_CYCLE_TIME=2 horovodrun -np 2 python train.py",
+]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with FILES, and jobs that start no rank."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith(("HOROVOD_", "SLURM_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(launch, "run", lambda *_: Ending(0, "", None, True, {}))
+
+
+def typed(line: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    words = shlex.split(line)
+    at = words.index("horovodrun")
+    for assignment in words[:at]:
+        monkeypatch.setenv(*assignment.split("=", 1))
+    try:
+        return launch.main(words[at + 1 :])
+    except SystemExit as end:
+        return int(end.code or 0)
+
+
+@pytest.mark.parametrize(("line", "read"), REFUSED)
+def test_refused(
+    line: str, read: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed(line, monkeypatch) == 2
+    said = capsys.readouterr().err
+    assert read in said
+    assert len(said.splitlines()) <= MOST_LINES and "Traceback" not in said
+
+
+@pytest.mark.parametrize(("line", "read"), WARNED)
+def test_warned_of(
+    line: str, read: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed(line, monkeypatch) == 0
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("horovodrun: warning: ") and read in said
+
+
+@pytest.mark.parametrize("line", ACCEPTED)
+def test_accepted(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed(line, monkeypatch) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_every_variable_that_something_reads_is_known() -> None:
+    native = pytest.importorskip("horovod._native", reason="the native core is not built")
+    read = {option.variable for option in OPTIONS if option.variable}
+    read |= {name for name, *_ in native.settings_table()}
+    assert variables.unknown(dict.fromkeys(read, "1")) == []
+    for name in read:
+        assert names.closest(f"{name[:-1]}", variables.KNOWN), name
+
+
+def test_a_variable_of_the_users_own_is_not_shown() -> None:
+    (said,) = variables.unknown({"HOROVOD_PASSWORD": "secret", "OTHER": "1"})
+    assert "secret" not in said and "did you mean" not in said
+
+
+def test_pages_explain_mpirun_as_root() -> None:
+    """Beside every line of it that a reader may type."""
+    pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.py")]
+    found = 0
+    for page in pages:
+        lines = page.read_text().splitlines()
+        for number, line in enumerate(lines):
+            if re.search(r"mpirun -np? \d+ python", line):
+                found += 1
+                near = "\n".join(lines[number : number + 9])
+                assert "--allow-run-as-root" in near, f"{page}, line {number + 1}"
+    assert found >= 5
+
+
+def test_what_is_like_nothing_is_left_alone() -> None:
+    for word in ("mine", "signs", "some_rows", "x"):
+        assert names.did_you_mean(word, compressors.COMPRESSORS) == ""
+    assert names.closest("cache", ["--cache-capacity", "--verbose"]) == "--cache-capacity"
+    assert names.closest("stall", ["stall_check", "stall_shutdown"]) == "", "two begin so"
+
+
+def test_a_word_of_the_command_is_no_flag() -> None:
+    assert mistakes.with_hyphens("–", FLAGS) == mistakes.with_hyphens("-np", FLAGS) == ""
+    assert mistakes.command_warnings(["echo", "5–6", "a–b", "—"]) == []
