@@ -39,6 +39,7 @@ TESTS = {
     "docs/process_sets.md": ["parallel/test_process_sets_page.py"],
     "docs/running.md": ["parallel/test_running_page.py", "cluster/test_running_on_hosts.py"],
     "docs/sync_batch_norm.md": ["single/test_sync_batch_norm.py"],
+    "docs/textbook.md": ["parallel/test_textbook_page.py"],
     "docs/topology.md": ["parallel/test_topology_page.py"],
     "docs/troubleshooting.md": ["parallel/test_troubleshooting_page.py"],
     "docs/tuning.md": ["parallel/test_tuning_page.py"],
