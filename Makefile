@@ -154,6 +154,6 @@ $(VENV)/.docs: $(VENV)/.base
 	@touch $@
 
 $(VENV)/.all-tests: $(VENV)/.tests $(VENV)/.docs
-	@echo "installing what all tests need: a browser's driver, other people's training loops"
+	@echo "installing what all tests need: a browser's driver, other people's training loops, TensorBoard"
 	@$(PIP) $$($(BIN)/python scripts/requirements_of.py browser friends)
 	@touch $@
