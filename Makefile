@@ -34,7 +34,7 @@ LAB ?=
 GPU_REPORT ?=
 
 .PHONY: help mnist lab docs image clean bench gpu-wheels gpu-report check
-.PHONY: test test-all test-rest test-nightly test-fresh test-sanitize test-sanitize-slice test-faults
+.PHONY: test test-all test-rest test-nightly test-fresh test-sanitize test-sanitize-slice test-faults test-mutants
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -99,6 +99,14 @@ test-sanitize-slice: $(VENV)/.tests ## a slice of it, which CI runs: the engine'
 test-faults: $(VENV)/.tests ## 300 random fault programs on made hosts (root); it goes on where it was, until the next commit
 	@mkdir -p build
 	@$(BIN)/python test/faults/run_faults.py --seeds 0-299 --resume build/faults-$$(git describe --always --dirty).jsonl
+
+# Further options of `make test-mutants`: make test-mutants MUTANTS="--count 20 --seed 1"
+MUTANTS ?=
+
+test-mutants: $(VENV)/.tests ## 200 changes of one place, drawn at random, that `make test` has to catch; hours (root)
+	@$(PIP) $$($(BIN)/python scripts/requirements_of.py mutants)
+	@mkdir -p build
+	@$(BIN)/python test/mutants/run_mutants.py --resume build/mutants-$$(git describe --always).jsonl $(MUTANTS)
 
 docs: $(VENV)/.docs ## the documentation site, in build/site; open build/site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

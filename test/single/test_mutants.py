@@ -1,0 +1,69 @@
+"""The mutants that `make test-mutants` tries: what is changed of a source, and which tests could notice."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "mutants"))
+
+from mutants import drawn, mutated, mutations_of
+from workshop import Survey, files_of_make_test
+
+SOURCE = """\
+#include <vector>
+// i < n in a comment, and "a + b" in a
+const char* text = "a + b";
+template <typename T> T sum(const std::vector<T>& all, int n) {
+  T result = 0;
+  for (int i = 0; i < n && i >= 0; ++i) result += all[i];
+  return result;
+}
+"""
+
+
+def test_one_place_is_changed_and_never_what_is_no_code() -> None:
+    lines = SOURCE.splitlines()
+    found = mutations_of("a.cc", SOURCE)
+    assert {mutation.line for mutation in found} == {5, 6}
+    for mutation in found:
+        after = mutated(mutation, SOURCE).splitlines()
+        changed = [
+            number for number, pair in enumerate(zip(lines, after, strict=True), 1) if pair[0] != pair[1]
+        ]
+        assert changed == [mutation.line]
+    texts = {mutated(mutation, SOURCE).splitlines()[5].strip() for mutation in found if mutation.line == 6}
+    assert "for (int i = 0; i <= n && i >= 0; ++i) result += all[i];" in texts
+    assert "for (int i = 0; i < n || i >= 0; ++i) result += all[i];" in texts
+    assert "for (int i = 0; i < n && i >= 0; ++i) result -= all[i];" in texts
+
+
+def test_python_is_changed_but_for_its_types() -> None:
+    pytest.importorskip("cosmic_ray", reason="needs cosmic-ray: make test-mutants installs it")
+    source = 'def f(a: "int | None", b: int = 1) -> int:\n    return a + b if a else b\n'
+    found = mutations_of("a.py", source)
+    assert found and all(mutated(mutation, source) != source for mutation in found)
+    assert not any(
+        '"int' in line for m in found for line in [mutated(m, source)] if '"int | None"' not in line
+    )
+
+
+def test_a_seed_draws_the_same_mutants_one_of_each_line() -> None:
+    first = list(drawn({"a.cc": SOURCE}, seed=3))
+    assert first == list(drawn({"a.cc": SOURCE}, seed=3))
+    assert sorted(mutation.line for mutation in first) == [5, 6]
+
+
+def test_tests_that_are_about_a_source_come_first() -> None:
+    reached = {"a.py": {1: ["all", "own"], 2: ["own"], 3: ["all"]}, "b.py": {1: ["all"]}}
+    survey = Survey(reached, {"all": 30.0, "own": 1.0}, failed=["flaky"])
+    assert survey.tests_of("a.py", 1) == ["own", "all"]
+    assert survey.tests_of("a.py", 9) == survey.tests_of("c.py", 1) == []
+
+
+def test_what_make_test_runs_is_surveyed() -> None:
+    files = files_of_make_test(Path(__file__).resolve().parents[2])
+    assert "test/single/test_mutants.py" in files and "test/parallel/test_pages.py" in files
+    assert not any(file.startswith("test/faults/") for file in files)
