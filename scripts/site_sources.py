@@ -150,8 +150,9 @@ def unbroken(code: re.Match[str]) -> str:
 
 
 def breakable(cell: re.Match[str]) -> str:
-    """A table's cell: lines may end after an underscore or a dot of a name."""
-    return re.sub(r"(?<=<code>)[^<]*", lambda name: re.sub(r"(?<=\w[._])(?=\w)", "<wbr>", name[0]), cell[0])
+    """A table's cell: lines may end after a comma, and after an underscore or a dot of a name."""
+    html = re.sub(r"(?<=<code>)[^<]*", lambda name: re.sub(r"(?<=\w[._])(?=\w)", "<wbr>", name[0]), cell[0])
+    return re.sub(r"(<[^>]*>)|(?<=\w,)(?=[a-z])", lambda place: place[1] or "<wbr>", html)
 
 
 def output(block: re.Match[str]) -> str:

@@ -70,6 +70,49 @@ def test_nothing_is_broken(
     assert browser.pale(page) == []
 
 
+# Tables and pictures wider than the text, and a page that scrolls sideways: how wide, and how each begins.
+TOO_WIDE = """
+tables => {
+  const {scrollWidth, clientWidth} = document.documentElement;
+  const found = scrollWidth > clientWidth ? [`the page: ${scrollWidth} px in ${clientWidth}`] : [];
+  const boxes = [...document.querySelectorAll('.md-typeset img'), ...document.querySelectorAll(tables)];
+  for (const box of boxes) {
+    const room = box.closest('.md-content').clientWidth;
+    const wide = Math.max(box.scrollWidth, box.getBoundingClientRect().width);
+    if (wide > room + 1 || box.scrollWidth > box.clientWidth + 1)
+      found.push(`${wide} px in ${room}: ${box.src || box.textContent.trim().slice(0, 60)}`);
+  }
+  return found;
+}
+"""
+BOXES_OF_TABLES = ".md-typeset__scrollwrap"
+
+
+def test_no_page_is_wider_than_its_window(site: Path, page_at: PageAt) -> None:
+    """On a telephone a wide table may scroll in its box; on a desk none has to."""
+    page = page_at(site / "index.html")
+    pages = [path for path in sorted(site.rglob("*.html")) if "source" not in path.relative_to(site).parts]
+    assert len(pages) > 30
+    too_wide = []
+    for path in pages:
+        page.set_viewport_size({"width": 1280, "height": 900})
+        page.goto(path.as_uri())
+        page.wait_for_function(TABLES_ARE_BOXED, timeout=200_000)
+        too_wide += [f"{path.name} on a desk, {found}" for found in page.evaluate(TOO_WIDE, BOXES_OF_TABLES)]
+        page.set_viewport_size({"width": 400, "height": 900})
+        too_wide += [f"{path.name} on a telephone, {found}" for found in page.evaluate(TOO_WIDE, "none")]
+    assert too_wide == []
+
+
+def test_a_table_that_is_too_wide_is_found(site: Path, page_at: PageAt) -> None:
+    page = page_at(site / "ddp.html", 1280)
+    page.wait_for_function(TABLES_ARE_BOXED, timeout=200_000)
+    page.add_style_tag(content=".md-typeset td { min-width: 20rem !important }")
+    assert page.evaluate(TOO_WIDE, BOXES_OF_TABLES) != []
+    page.add_style_tag(content=".md-content { min-width: 100rem }")
+    assert page.evaluate(TOO_WIDE, "none")[0].startswith("the page: ")
+
+
 def test_the_switch_between_light_and_dark(site: Path, page_at: PageAt) -> None:
     page = page_at(site / "index.html", 1280, "light")
     page.get_by_title("Switch to dark").click()

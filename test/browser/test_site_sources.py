@@ -123,3 +123,9 @@ def test_flags_in_text_are_kept_whole_and_blocks_as_they_are() -> None:
     assert site_sources.on_page_content(html) == (
         '<p><code>run <span class="unbroken">--np</span> 2</code></p><pre><code>run --np 2</code></pre>'
     )
+
+
+def test_a_name_in_a_table_may_be_broken_after_a_comma_but_not_in_text_or_a_link() -> None:
+    html = '<p>a,b</p><table><tr><td><a href="x,y">int4:rotation=h,levels=l</a> 1,000</td></tr></table>'
+    broken = html.replace("h,levels", "h,<wbr>levels")
+    assert site_sources.on_page_content(html) == broken
