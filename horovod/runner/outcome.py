@@ -53,7 +53,8 @@ class End:
             return f"could not run: {self.reason}"
         if not self.signal_number:
             return f"exited with code {self.code}"
-        return f"was killed by signal {self.signal_number} ({signal_name(self.signal_number)})"
+        often = ", as happens when /dev/shm is full" if self.signal_number == signal.SIGBUS else ""
+        return f"was killed by signal {self.signal_number} ({signal_name(self.signal_number)}{often})"
 
 
 def signal_name(number: int) -> str:

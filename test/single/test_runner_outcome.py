@@ -49,6 +49,12 @@ def test_of_several_faults_the_first_is_blamed() -> None:
     assert outcome((2, "ended 7 0"), (1, "killed 9 0"), without=(0, 1, 2)).verdict(0)[0] == 137
 
 
+def test_what_sigbus_is_a_sign_of() -> None:
+    """A page too many in a file system in memory; Horovod's own are all there from init() on."""
+    code, message = blamed((1, "killed 7 0"), (0, "ended 1 0"))
+    assert code == 135 and message.endswith("by signal 7 (SIGBUS, as happens when /dev/shm is full)")
+
+
 def test_a_rank_that_ended_while_others_waited() -> None:
     early = "rank 1 on host host1 ended with code 0 before the others were done with it"
     followers = [(0, SHUT_DOWN), (0, "ended 1 0"), (2, SHUT_DOWN), (2, "ended 1 0")]

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "transport/mpi/check.h"
 #include "transport/mpi/mpi_transport.h"
+#include "transport/mpi/shared_room.h"
 
 namespace hvd {
 namespace {
@@ -161,21 +162,7 @@ class Job final : public MpiJob {
 
   std::vector<std::byte*> share(size_t bytes) override {
     auto position = windows_.find(bytes);
-    if (position == windows_.end()) {
-      MPI_Win window = MPI_WIN_NULL;
-      MPI_Info info;
-      MPI_Info_create(&info);
-      MPI_Info_set(info, "alloc_shared_noncontig", "true");  // each segment page-aligned, on its owner's memory node
-      void* mine = nullptr;
-      const int code = MPI_Win_allocate_shared(static_cast<MPI_Aint>(bytes), 1, info, host_, &mine, &window);
-      MPI_Info_free(&info);
-      if (code != MPI_SUCCESS) {
-        throw StartupError("cannot share " + std::to_string(bytes >> 20) + " MiB of memory for each of " +
-                           std::to_string(topology_.local_size) +
-                           " ranks; is /dev/shm too small? Enlarge it, or set HOROVOD_TRANSPORT=mpi");
-      }
-      position = windows_.emplace(bytes, window).first;
-    }
+    if (position == windows_.end()) position = windows_.emplace(bytes, make_window(bytes)).first;
     std::vector<std::byte*> segments;
     for (int rank = 0; rank < topology_.local_size; ++rank) {
       MPI_Aint length = 0;
@@ -194,6 +181,37 @@ class Job final : public MpiJob {
   }
 
  private:
+  // One rank's want of room is an error of all: in MPI_Win_allocate_shared the others would wait for the one that makes the
+  // file, and nobody shall start to train where another cannot.
+  MPI_Win make_window(size_t bytes) {
+    const int ranks = topology_.local_size;
+    const bool asks = topology_.local_rank == 0 && ranks > 1;  // one rank shares with nobody: MPI takes private memory
+    throw_if_any(asks ? why_no_room(bytes, ranks) : "");
+    MPI_Win window = MPI_WIN_NULL;
+    MPI_Info info;
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "alloc_shared_noncontig", "true");  // each segment page-aligned, on its owner's memory node
+    void* mine = nullptr;
+    const int code = MPI_Win_allocate_shared(static_cast<MPI_Aint>(bytes), 1, info, host_, &mine, &window);
+    MPI_Info_free(&info);
+    if (code != MPI_SUCCESS) throw StartupError(no_room_left(bytes, ranks));
+    const bool is_there = commit(static_cast<std::byte*>(mine), bytes);
+    try {
+      throw_if_any(is_there ? "" : no_room_left(bytes, ranks));
+    } catch (...) {
+      MPI_Win_free(&window);
+      throw;
+    }
+    return window;
+  }
+
+  // Collective: the first rank's complaint becomes everybody's error.
+  void throw_if_any(const std::string& complaint) {
+    for (const std::string& each : gather(complaint)) {
+      if (!each.empty()) throw StartupError(each);
+    }
+  }
+
   // Constant after construction.
   bool threads_multiple_ = false;
   MPI_Comm world_ = MPI_COMM_NULL;
