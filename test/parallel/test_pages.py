@@ -20,6 +20,7 @@ TESTS = {
         *("parallel/test_benchmarks.py", "parallel/test_gpu_benchmarks.py"),
         *("cluster/test_cluster_benchmark.py", "single/test_scaling.py", "parallel/test_scaling_runs.py"),
     ],
+    "docs/cluster_install.md": ["setup/test_cluster_install.py"],
     "docs/compression.md": ["single/test_codec_docs.py"],
     "docs/compression_explained.md": ["parallel/test_compression_explained_page.py"],
     "docs/concepts.md": ["parallel/test_concepts_page.py"],

