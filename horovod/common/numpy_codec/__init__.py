@@ -2,8 +2,8 @@
 
 This package is the teaching twin of the native codecs in ``horovod/native/codec``. It produces the same bytes
 and is written to be followed with pencil and paper: every step works on sign, exponent and significand as
-integers, or on float32 arithmetic whose order is fixed, and no cast does the work unseen. docs/compression.md
-explains the formats from the bits up, docs/wire_format.md gives the grammar of an encoded run.
+integers, or on float32 arithmetic whose order is fixed, and no cast does the work unseen.
+docs/compression_explained.md explains the formats from the bits up, docs/wire_format.md the bytes of a run.
 """
 
 from horovod.common.numpy_codec.bit_runs import (

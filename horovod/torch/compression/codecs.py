@@ -1,6 +1,6 @@
 """The compressors whose work the native core does: blocks of 4, 8 or 16 bits per element.
 
-docs/compression.md has the formats from the bits up, docs/wire_format.md their bytes.
+docs/compression_explained.md has the formats from the bits up, docs/wire_format.md their bytes.
 """
 
 from __future__ import annotations

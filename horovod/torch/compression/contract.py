@@ -3,7 +3,7 @@
 A compressor has ``compress(tensor) -> (compressed, ctx)`` and ``decompress(compressed, ctx) -> tensor``,
 static or not; a class or an instance is passed as ``compression=``. ``combine`` says how its output may be
 combined across ranks; one that needs to hear of the other ranks on the way has ``rounds`` instead of the two.
-docs/compression.md shows how to write one.
+docs/own_compressor.md shows how to write one.
 """
 
 from __future__ import annotations
