@@ -31,6 +31,8 @@ ABSENT: dict[str, str] = {
 }
 
 
+NATIVE = "horovod._native"  # is there in what was built, and found before this finder is asked
+
 # Variables that switch on what this package does not have: hvd.init() refuses them.
 ABSENT_VARIABLES: dict[str, str] = {
     "HOROVOD_AUTOTUNE": "no autotuner yet: set HOROVOD_FUSION_THRESHOLD and HOROVOD_CYCLE_TIME by hand",
@@ -63,9 +65,13 @@ class _Refusing:
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+        # Without its `name`: `from horovod import keras` would hide an error that names the submodule.
         if name in ABSENT:
-            # Without its `name`: `from horovod import keras` would hide an error that names the submodule.
             raise ModuleNotFoundError(_sentence(name))
+        if name == NATIVE:
+            from horovod.common.unbuilt import why_unbuilt
+
+            raise ModuleNotFoundError(why_unbuilt())
 
 
 def install() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from horovod.common.unbuilt import why_unbuilt
 from horovod.lab import folders
 from horovod.lab.command_line import Chosen, parse
 from horovod.lab.conduct import conduct, words_of
@@ -35,6 +36,9 @@ def main(words: Sequence[str]) -> int:
     command = shlex.join(["python", "-m", "horovod.lab", *words])
     if chosen.only_list:
         return _list(chosen)
+    if why := why_unbuilt():
+        _complain(why)
+        return 2
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup sets it

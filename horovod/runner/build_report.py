@@ -9,6 +9,7 @@ from importlib import metadata
 from importlib.util import find_spec
 
 from horovod.common.build_info import build_info
+from horovod.common.unbuilt import why_unbuilt
 
 
 def report() -> str:
@@ -44,6 +45,8 @@ def report() -> str:
         "Compiler": info.compiler or "unknown",
     }
     lines += ["", "Versions:", *(f"    {name}: {version}" for name, version in versions.items())]
+    if why := why_unbuilt():
+        lines += ["", why]
     return "\n".join(lines)
 
 

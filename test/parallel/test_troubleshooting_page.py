@@ -88,6 +88,7 @@ QUOTED = [  # messages that are named in tables and lists; ... stands for what d
     "the headers of ... (Python.h) are missing",
     "no MPI compiler wrapper ... was found",
     " cannot be honoured",
+    "these are its sources, not built, which hide the horovod installed in ...",
     "the ... failed; the reason is in CMake's output above",
     "missing: ",
     "its host key is not known here",

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable
 
 from horovod.common.build_info import build_info
+from horovod.common.unbuilt import why_unbuilt
 from horovod.runner.errors import LaunchError
 from horovod.runner.launchers import hydra, open_mpi, open_mpi_4
 from horovod.runner.launchers.job import Job
@@ -53,12 +54,13 @@ def flavour_of(version_text: str) -> str:
 
 def installed_mpirun() -> str:
     """The mpirun of the MPI that the core was linked with: one job never mixes two."""
+    if why := why_unbuilt():
+        raise LaunchError(why)
     mpi = build_info().mpi
     if not mpi.built:
         raise LaunchError(
             "this installation has no MPI, so it cannot start ranks (it was built with "
-            "HOROVOD_WITHOUT_MPI=1, or "
-            "never built); install horovod again without that variable: pip install ."
+            "HOROVOD_WITHOUT_MPI=1); install horovod again without that variable: pip install ."
         )
     path = mpi.mpirun_path()
     if not os.access(path, os.X_OK):

@@ -1,0 +1,108 @@
+"""A clone that is not built, inside of which Python imports its sources instead of the installation."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+import horovod
+from horovod.common.unbuilt import explanation, why_unbuilt
+from horovod.lab.plan import PARALLEL_EXAMPLE, SERIAL_EXAMPLE
+
+PACKAGE = Path(horovod.__file__).resolve().parent
+HIDES = "these are its sources, not built, which hide the horovod installed in"
+# An editable installation of older setuptools finds modules by a hook, and finds ours for the clone too.
+IMPORT = """
+import sys
+sys.meta_path[:] = [finder for finder in sys.meta_path if "editable" not in str(finder).lower()]
+import horovod.common.basics
+"""
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clone")
+    built = shutil.ignore_patterns("*.so", "build_info.json", "native", "__pycache__")
+    shutil.copytree(PACKAGE, folder / "horovod", ignore=built)
+    (folder / "setup.py").touch()
+    (folder / "examples").mkdir()
+    for example in (SERIAL_EXAMPLE, PARALLEL_EXAMPLE):
+        (folder / "examples" / example.name).touch()
+    return folder
+
+
+def typed(clone: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    """In the clone, where this package stands for what is installed."""
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=clone,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_package_that_is_built_has_nothing_to_explain() -> None:
+    assert why_unbuilt() == ""
+
+
+@pytest.mark.parametrize("words", [["-m", "horovod.lab"], ["-m", "horovod.runner", "-np", "2", "hostname"]])
+def test_what_hides_the_installation_is_said_with_the_way_out(words: list[str], clone: Path) -> None:
+    done = typed(clone, *words)
+    assert done.returncode == 2 and done.stdout == ""
+    assert f"{clone}/horovod lacks its native module: {HIDES} {PACKAGE.parent}: Python looks" in done.stderr
+    assert "no MPI" not in done.stderr and done.stderr.count("\n") == 1
+    if sys.version_info >= (3, 11):
+        (way_out,) = re.findall(r"Or type `(.*)`\.$", done.stderr.strip())
+        assert shlex.split(way_out) == [sys.executable, "-P", *words]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.11 brought -P")
+def test_the_way_out_works(clone: Path) -> None:
+    answer = typed(clone, "-P", "-m", "horovod.runner", "-np", "1", "echo", "it works")
+    assert answer.stdout == "[0]<stdout>:it works\n", answer.stderr
+
+
+def test_the_lab_of_an_installation_finds_the_examples_of_the_clone(clone: Path, tmp_path: Path) -> None:
+    shutil.copytree(clone / "horovod", tmp_path / "horovod")
+    show = "import sys; sys.path.insert(0, sys.argv[1]); from horovod.lab import plan; print(plan.EXAMPLES)"
+    assert typed(clone, "-c", show, str(tmp_path)).stdout == f"{clone / 'examples'}\n"
+
+
+def test_importing_the_core_says_the_same(clone: Path) -> None:
+    done = typed(clone, "-c", IMPORT)
+    assert f"ModuleNotFoundError: {clone}/horovod lacks its native module: {HIDES}" in done.stderr
+
+
+def test_check_build_says_the_same(clone: Path) -> None:
+    assert HIDES in typed(clone, "-m", "horovod.runner", "--check-build").stdout
+
+
+def test_pythonpath_may_be_what_names_the_clone(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(clone))
+    said = explanation(clone / "horovod", [str(clone), str(PACKAGE.parent)], ["python"])
+    assert said.endswith(f"Take {clone} out of PYTHONPATH")
+
+
+def test_where_nothing_is_installed(clone: Path) -> None:
+    said = explanation(clone / "horovod", [str(clone)], ["python"])
+    assert f"no other horovod is installed for this Python, {sys.executable}" in said
+    assert f"`cd {clone} && python -m pip install -e .`" in said
+
+
+def test_what_was_built_for_another_python(tmp_path: Path) -> None:
+    package = tmp_path / "horovod"
+    package.mkdir()
+    other = package / "_native.cpython-27-x86_64-linux-gnu.so"
+    assert other.name.removeprefix("_native") not in EXTENSION_SUFFIXES
+    other.touch()
+    said = explanation(package, [], ["python"])
+    ends = f"install horovod again. It was built for another Python: {other.name}."
+    assert said.endswith(f"the installation is not complete; {ends}")
