@@ -13,6 +13,8 @@ pytestmark = pytest.mark.quick
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BY_OTHERS = {  # command -> the test that runs it, or what does
     "sudo apt-get install -y git make g++ python3-venv python3-dev": "test/setup/test_fresh_machine.py",
+    "git clone ADDRESS horovod": "test/setup/fresh_machine.sh",
+    "cd horovod": "test/setup/fresh_machine.sh",
     "make lab": "test/parallel/test_lab_page.py",
     "make mnist": "test/setup/test_fresh_machine.py",
     "make test": ".ci/run",
