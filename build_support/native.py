@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -24,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = "libhorovod_mpi.so"
 CUDA_PLUGIN = "libhorovod_cuda.so"
 BUILD_INFO = "build_info.json"
+SOURCES = (".cc", ".h", ".cu", ".cuh")
 
 
 class BuildPackage(build_py):  # type: ignore[misc]
@@ -79,6 +81,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
         facts = json.loads((build / "facts.json").read_text())
         record = {
             "version": self.distribution.get_version(),
+            "digest": source_digest(),
             "mpi": mpi.record(),
             **facts,
             "cuda": None if self.cuda is None else self.cuda.record(),
@@ -118,6 +121,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
             "Python_EXECUTABLE": sys.executable,
             "nanobind_DIR": nanobind.cmake_dir(),
             "HOROVOD_VERSION": self.distribution.get_version(),
+            "HOROVOD_BUILD_DIGEST": source_digest(),
             "HOROVOD_DEVELOPER": "ON" if requirements.switched_on("HOROVOD_DEVELOPER") else "OFF",
             "HOROVOD_SANITIZE": sanitize,
             "HOROVOD_MPI_INCLUDE": ";".join(mpi.include_directories),
@@ -138,6 +142,16 @@ class BuildNative(build_ext):  # type: ignore[misc]
         if subprocess.run([cmake, *arguments], env=ccache_settings(), check=False).returncode != 0:
             step = "compilation" if "--build" in arguments else "configuration"
             raise BuildError(f"the {step} failed; the reason is in CMake's output above")
+
+
+def source_digest() -> str:
+    """Of all of the core's sources, 16 digits; see base/build_digest.h."""
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / "horovod" / "native").rglob("*")):
+        if path.suffix in SOURCES:
+            content = path.read_bytes()
+            digest.update(f"{path.relative_to(ROOT)} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
 
 
 def version() -> str:

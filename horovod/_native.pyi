@@ -45,6 +45,8 @@ def settings_table() -> list[tuple[str, str, str, str]]:
 def disagreement_of_settings(ranks: Sequence[Settings]) -> str:
     """Which of the job's settings differ, and on which ranks; empty if none does."""
 
+def build_digest() -> str: ...
+def disagreement_of_builds(texts: Sequence[str]) -> str: ...
 def simd_level() -> str:
     """Instruction set in use: "baseline", "x86-64-v3" or "x86-64-v4"; HOROVOD_SIMD forces one."""
 
@@ -286,7 +288,12 @@ class World:
     def mpi_threads_multiple(self) -> bool: ...
 
 def open_world(
-    settings: Settings, prefix: str, launched_size: int, evidence: str, ranks: Sequence[int] = []
+    settings: Settings,
+    prefix: str,
+    launched_size: int,
+    evidence: str,
+    ranks: Sequence[int] = [],
+    version: str = "",
 ) -> World:
     """Joins the job this process was started in; ValueError when start-up fails.
 

@@ -43,6 +43,7 @@ class BuildInfo:
     """Facts of the build; the defaults describe a source tree that was never built."""
 
     version: str = horovod.__version__
+    digest: str = ""  # of the core's sources
     mpi: MpiInfo = MpiInfo()
     simd: tuple[str, ...] = ()
     compiler: str = ""

@@ -9,14 +9,16 @@ import contextlib
 import ctypes
 import itertools
 import json
+import logging
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from horovod import _native as native
-from horovod.common import communicators, launched, listeners, util, waiting
+from horovod.common import communicators, launched, listeners, software, util, waiting
 from horovod.common.build_info import build_info
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.jobs import OpenWorld
@@ -86,9 +88,14 @@ class Membership:
         world = self.world
         global_process_set._place(0, world.rank, list(range(world.size)))
         global_process_set.mpi_comm = comm if communicators.is_communicator(comm) else None
-        wanted = _described(comm, process_sets) | {"is_dynamic": self.is_dynamic}
+        wanted = _described(comm, process_sets) | {
+            "is_dynamic": self.is_dynamic,
+            "host": socket.gethostname(),
+            "software": software.loaded(),
+        }
         texts = self._allgathered(json.dumps(wanted).encode())
         by_rank = [_read(rank, text, wanted) for rank, text in enumerate(texts)]
+        _check_software(by_rank, world.rank)
         _check_dynamic([each["is_dynamic"] for each in by_rank])
         for ranks in _agreed(by_rank, world.size):
             process_set_id = self._completed(self.engine.add_process_set(ranks))[0]
@@ -228,6 +235,18 @@ def _described(comm: Any, process_sets: Sequence[ProcessSet]) -> dict[str, Any]:
     return {"sets": described, "error": None}
 
 
+def _check_software(by_rank: list[dict[str, Any]], rank: int) -> None:
+    """Raise the same ValueError on all ranks for versions that cannot work together; rank 0 may warn."""
+    facts = {f"rank {number} ({each['host']})": each["software"] for number, each in enumerate(by_rank)}
+    if different := software.refusal(facts):
+        raise ValueError(
+            f"the ranks run different builds of horovod, and would misread each other's data: {different}. "
+            "Install the same one on every host."
+        )
+    if rank == 0 and (unwise := software.warning(facts)):
+        logging.getLogger("horovod").warning("horovod: %s.", unwise)
+
+
 def _check_dynamic(by_rank: list[bool]) -> None:
     """Raise the same ValueError on all ranks when only some of them could add process sets."""
     dynamic = [rank for rank, is_dynamic in enumerate(by_rank) if is_dynamic]
@@ -244,7 +263,8 @@ def _read(rank: int, text: bytes, own: dict[str, Any]) -> dict[str, Any]:
         wanted: dict[str, Any] = json.loads(text)
         error = wanted["error"]
         is_right = wanted.keys() == own.keys()
-        is_right &= type(wanted["is_dynamic"]) is bool
+        is_right &= type(wanted["is_dynamic"]) is bool and type(wanted["host"]) is str
+        software.checked(wanted["software"])
         is_right &= error is None or [type(word) for word in error] == [str, str]
         for each in wanted["sets"]:
             is_right &= isinstance(each["ranks"], list) and "from_comm" in each

@@ -1,13 +1,13 @@
 """Runs on another host for horovodrun, by its path: says what the host is like, or keeps a file for ranks.
 
-    describe                      which addresses it has
+    describe                      which addresses and versions it has
     reach PORT SECONDS ADDRESS..  which of the addresses cannot be reached from it
     port PORT                     PORT if nobody listens there; for 0 a port that is free; 0 for none
     hold NAME SIZE                keeps SIZE bytes of standard input as a parcel for the ranks here, until
                                   standard input ends
 
 Answers are one line of standard output: MARK and JSON. Whatever a login script prints is left aside. Imports
-nothing of this package but `parcel`, and of others psutil.
+little of this package, nothing that loads the core, and of others psutil.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 MARK = "horovodrun-host "
 _LOWEST_PORT, _PORTS_TRIED = 10_000, 100
-VERSION = 1  # of the answers: remembered ones of another version are not understood
+VERSION = 2  # of the answers: remembered ones of another version are not understood
 
 
 def addresses() -> list[tuple[str, str, int]]:
@@ -44,9 +44,12 @@ def addresses() -> list[tuple[str, str, int]]:
 
 def describe() -> dict[str, Any]:
     """`from` and `at`: both ends of the ssh connection that runs this, "" when there is none."""
+    _find_this_package()
+    from horovod.common import software
+
     words = os.environ.get("SSH_CONNECTION", "").split()
     ends = {"from": words[0], "at": words[2]} if len(words) == 4 else {"from": "", "at": ""}
-    return {"addresses": addresses(), **ends}
+    return {"addresses": addresses(), "software": software.installed(), **ends}
 
 
 def unreachable(port: int, seconds: float, targets: Sequence[str]) -> list[str]:
@@ -90,9 +93,14 @@ def _is_free(port: int) -> bool:
         return False
 
 
+def _find_this_package() -> None:
+    """By its path, as this file: -I leaves out PYTHONPATH, so that it may not be importable here."""
+    if "horovod" not in sys.modules:
+        sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+
 def _hold(name: str, size: int) -> None:
-    # By its path, as this file: -I leaves out PYTHONPATH, so the package may not be importable here.
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    _find_this_package()
     from horovod.runner import parcel
 
     data = sys.stdin.buffer.read(size)

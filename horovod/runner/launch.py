@@ -132,8 +132,8 @@ def start(
     flavour = launchers.installed_flavour(mpirun)
     place = place_of(values, environment)
     prepared = place.prepare(values)
-    if prepared.warning:
-        say(f"warning: {prepared.warning}")
+    for text in prepared.warnings:
+        say(f"warning: {text}")
     choice = prepared.choice
     environment = {
         **{name: text for name, text in environment.items() if name != MARK},
@@ -176,7 +176,7 @@ def start(
             networks=environment[listeners.DAEMONS_VARIABLE],
         )
         ending = run(launch, output)
-    if not ending.all_started:
+    if ending.code != 0 or not ending.all_started:  # perhaps because of what has changed there
         HostCache(default_folder()).forget(prepared.cache_keys)
     return ending
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address, IPv4Interface
 from typing import Any, TypeVar
 
+from horovod.common import software
 from horovod.runner import host_agent
 from horovod.runner.errors import LaunchError
 from horovod.runner.networks import Description
@@ -52,7 +53,7 @@ def describe(hosts: Sequence[str], shell: Shell) -> dict[str, Any]:
 
     def ask(host: str) -> Any:
         record = _ask(shell, host, ["describe"])
-        _understood(description, record)
+        _understood(understood, record)
         return record
 
     return _on_each(hosts, ask, f"by {shell}")
@@ -69,6 +70,17 @@ def description(record: Any) -> Description:
         )
     except (TypeError, LookupError, AttributeError, OverflowError) as error:
         raise ValueError(f"no description of a host: {error}") from None
+
+
+def software_of(record: Any) -> software.Facts:
+    """The versions in a host's answer. ValueError when it is something else."""
+    return software.checked(record.get("software") if isinstance(record, dict) else None)
+
+
+def understood(record: Any) -> software.Facts:
+    """The versions, of an answer that is whole. ValueError when it is something else."""
+    description(record)
+    return software_of(record)
 
 
 def addresses_in(answer: Any) -> list[IPv4Address]:

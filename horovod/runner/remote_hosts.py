@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
+from horovod.common import software
 from horovod.runner import host_agent, host_cache, networks, preflight
 from horovod.runner.errors import LaunchError
 from horovod.runner.networks import Choice, Description
@@ -24,7 +25,7 @@ class Prepared:
     """
 
     choice: Choice
-    warning: str = ""
+    warnings: tuple[str, ...] = ()
     cache_keys: tuple[str, ...] = ()
     descriptions: tuple[Description, ...] = ()
 
@@ -42,24 +43,27 @@ class Preparation:
 
         LaunchError names the hosts that cannot take part.
         """
-        known = self._describe([host for host in hosts if host != HERE])
-        launcher = preflight.description(host_agent.describe())
-        everything = {**known, HERE: launcher}
+        own = host_agent.describe()
+        records = {**self._describe([host for host in hosts if host != HERE], own["software"]), HERE: own}
+        warnings = [_checked_software(records)]
+        everything = {host: preflight.description(record) for host, record in records.items()}
         here = {host: everything[host] for host in hosts}
-        warning = ""
         if wanted:
             choice = _as_wanted(list(here.values()), wanted)
         else:
-            choice, warning = self._choose(here, launcher)
-        return Prepared(choice, warning, tuple(self._keys), tuple(here.values()))
+            choice, warning = self._choose(here, everything[HERE])
+            warnings.append(warning)
+        return Prepared(choice, tuple(filter(None, warnings)), tuple(self._keys), tuple(here.values()))
 
-    def _describe(self, hosts: Sequence[str]) -> dict[str, Description]:
+    def _describe(self, hosts: Sequence[str], own: software.Facts) -> dict[str, Any]:
+        """What was remembered counts where it has our versions; else something may be new there."""
         keys = {host: self._key("describe", host) for host in hosts}
-        records = {host: self._remembered(key, preflight.description) for host, key in keys.items()}
-        new = preflight.describe([host for host in hosts if records.get(host) is None], self._shell)
+        records = {host: self._remembered(key, preflight.understood) for host, key in keys.items()}
+        records = {h: r for h, r in records.items() if r is not None and preflight.software_of(r) == own}
+        new = preflight.describe([host for host in hosts if host not in records], self._shell)
         if self._cache and new:
             self._cache.put({keys[host]: record for host, record in new.items()})
-        return {host: preflight.description({**records, **new}[host]) for host in hosts}
+        return {**records, **new}
 
     def _choose(self, hosts: Mapping[str, Description], launcher: Description) -> tuple[Choice, str]:
         own = list(hosts.values())
@@ -111,6 +115,17 @@ class Preparation:
         )
         self._keys.append(key)
         return key
+
+
+def _checked_software(records: Mapping[str, Any]) -> str:
+    """What is unwise about the versions that the hosts have; LaunchError where they cannot work together."""
+    facts = {host or "this host": preflight.software_of(record) for host, record in records.items()}
+    if different := software.refusal(facts):
+        raise LaunchError(
+            f"the hosts have different builds of horovod, whose ranks would misread each other: {different}. "
+            "Install the same on all, at the same path"
+        )
+    return software.warning(facts)
 
 
 def _unreached_in(record: Any) -> dict[str, list[IPv4Address]]:

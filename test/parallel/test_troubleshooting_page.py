@@ -100,6 +100,7 @@ QUOTED = [  # messages that are named in tables and lists; ... stands for what d
     " is too small: ",
     " ranks need ",
     "the ranks have different settings: ",
+    "the ranks run different builds of horovod",
     "HOROVOD_DYNAMIC_PROCESS_SETS is on for ranks ... of ... only",
     "part with a factor of 1, which prescale_factor would change",
     "the memory of a tensor of shape ... was resized or replaced on rank ...",

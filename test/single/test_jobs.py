@@ -9,7 +9,7 @@ import torch
 from thread_ranks import run_ranks
 
 import horovod.torch as hvd
-from horovod.common import jobs
+from horovod.common import jobs, software
 
 
 def test_every_thread_is_a_rank() -> None:
@@ -21,6 +21,37 @@ def test_every_thread_is_a_rank() -> None:
     assert run_ranks(3, work) == [(rank, 3, [0, 1, 2], rank, 3.0) for rank in range(3)]
     assert not hvd.is_initialized()
     assert hvd.global_process_set.ranks is None
+
+
+def test_ranks_of_different_builds_are_refused_when_they_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work() -> None:
+        raise AssertionError("they met")
+
+    def loaded() -> dict[str, str]:
+        with lock:
+            return {"horovod": releases.pop(), "PyTorch": "2"}
+
+    lock, releases = threading.Lock(), ["0.1", "0.2"]
+    monkeypatch.setattr(software, "loaded", loaded)
+    with pytest.raises(
+        ValueError, match=r"different builds of horovod.*horovod is 0\.[12] on rank 0 \(.+\), 0"
+    ):
+        run_ranks(2, work)
+
+
+def test_another_torch_is_warned_of_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock, releases = threading.Lock(), ["2.4.0", "2.5.0", "2.5.0"]
+
+    def loaded() -> dict[str, str]:
+        with lock:
+            return {"horovod": "1", "PyTorch": releases.pop()}
+
+    monkeypatch.setattr(software, "loaded", loaded)
+    assert run_ranks(3, hvd.size) == [3, 3, 3]
+    (record,) = caplog.records
+    assert "PyTorch is 2." in record.getMessage() and "install the same on all hosts" in record.getMessage()
 
 
 def test_jobs_at_the_same_time_are_apart() -> None:

@@ -24,7 +24,7 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
     "runner": (
         *("horovod.common.build_info", "horovod.common.launched", "horovod.common.listeners"),
         *("horovod.common.names", "horovod.common.variables", "horovod.common.compressors"),
-        *("horovod.common.readable", "horovod.common.unbuilt"),
+        *("horovod.common.readable", "horovod.common.software", "horovod.common.unbuilt"),
         "horovod.common.notes",
         *("yaml", "psutil", "cloudpickle"),
     ),

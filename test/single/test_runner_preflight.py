@@ -10,17 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from horovod.runner import host_agent, preflight, remote_hosts
+from horovod.common import software
+from horovod.runner import host_agent, launch, preflight, remote_hosts
 from horovod.runner.errors import LaunchError
 from horovod.runner.host_cache import LIFETIME, HostCache
 from horovod.runner.networks import Choice
 from horovod.runner.shell import Ssh
+from horovod.runner.supervise import Ending
 
 # ssh [options] -- HOST COMMAND: what is after the host's name says what the host is like.
 FAKE_SSH = """#!/bin/sh
 while [ "$1" != -- ]; do shift; done
 echo "$2" >> "$LOG"
 case $2 in
+  other-*) answer=$(sh -c "$3"); what=${2#other-}
+           echo "$answer" | sed 's/"'$what'": "[^"]*"/"'$what'": "'${THERE:-0.1}'"/' ;;
   good*) export SSH_CONNECTION="10.9.0.1 4000 10.9.0.2 22"; echo Welcome; exec sh -c "$3" ;;
   gone) echo "ssh: Could not resolve hostname gone: Name or service not known" >&2; exit 255 ;;
   locked) echo "me@locked: Permission denied (publickey)." >&2; exit 255 ;;
@@ -117,6 +121,59 @@ def test_cached_hosts_are_not_asked_again(tmp_path: Path, ssh_log: Path) -> None
     cache.forget(first.cache_keys)
     remote_hosts.Preparation(Ssh(), cache).prepare(["good1"])
     assert len(ssh_log.read_text().split()) == 4
+
+
+def test_hosts_with_another_build_are_named(ssh_log: Path) -> None:
+    prepare = remote_hosts.Preparation(Ssh(), None).prepare
+    for name in ("horovod", "core"):
+        ours = software.installed()[name]
+        with pytest.raises(LaunchError) as error:
+            prepare(["good1", f"other-{name}"])
+        assert f": {name} is {ours} on good1 and this host, 0.1 on other-{name}. " in str(error.value)
+        assert str(error.value).endswith("Install the same on all, at the same path")
+
+
+def test_another_torch_or_python_is_warned_of(ssh_log: Path) -> None:
+    prepare = remote_hosts.Preparation(Ssh(), None).prepare
+    assert prepare(["good1"]).warnings == ()
+    said = prepare(["good1", "other-PyTorch", "other-Python"]).warnings[0]
+    ours = software.installed()
+    for name in ("PyTorch", "Python"):
+        assert f"{name} is {ours[name]} on good1 and " in said and f"0.1 on other-{name}" in said
+    assert said.endswith(": results may differ with them; install the same on all hosts")
+
+
+def test_the_cache_hides_no_new_version(
+    tmp_path: Path, ssh_log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither here nor, once it was asked or a job has failed, there."""
+    cache = HostCache(tmp_path / "cache")
+    ours = software.installed()["horovod"]
+
+    def prepare() -> int:
+        remote_hosts.Preparation(Ssh(), cache).prepare(["other-horovod"])
+        return len(ssh_log.read_text().split())
+
+    monkeypatch.setenv("THERE", ours)
+    assert (prepare(), prepare()) == (1, 1), "remembered"
+    monkeypatch.setattr("horovod.__version__", "9.9")
+    with pytest.raises(LaunchError, match=f"horovod is {ours} on other-horovod, 9.9 on this host"):
+        prepare()
+    monkeypatch.setenv("THERE", "9.9")  # installed there too, a minute later
+    assert prepare() == 3
+    assert prepare() == 3
+
+
+def test_a_job_that_failed_has_its_hosts_asked_again(
+    tmp_path: Path, ssh_log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Perhaps it failed because of what has been installed there since."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for code, asked in ((0, 1), (1, 1), (0, 2), (0, 2)):
+        ending = Ending(code, "", None, True, {})
+        monkeypatch.setattr(launch, "run", lambda *_, ending=ending: ending)
+        assert launch.main(["-np", "1", "-H", "good1", "true"]) == code
+        assert len(ssh_log.read_text().split()) == asked
 
 
 def test_failures_are_not_remembered(tmp_path: Path, ssh_log: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 
 from horovod import _native
 from horovod.common.basics import HorovodBasics
+from horovod.common.build_info import build_info
 from horovod.common.readable import refuse_what_is_no_text
 
 
@@ -75,6 +77,24 @@ def test_what_is_the_jobs_is_compared() -> None:
         "HOROVOD_FUSION_THRESHOLD (ranks 0, 2: 134217728; rank 1: 1000000000000000), "
         "HOROVOD_STALL_CHECK_TIME_SECONDS (ranks 0, 1: 60; rank 2: 60.0000001)"
     )
+
+
+def test_cores_are_compared_by_host() -> None:
+    texts = [
+        f"core=0.29.0 ({digest})\nHOROVOD_CYCLE_TIME=1\nhost={host}\n"
+        for digest, host in zip("aab", "xxy", strict=True)
+    ]
+    assert _native.disagreement_of_builds(texts[:2]) == ""
+    assert _native.disagreement_of_builds(texts) == (
+        "core (ranks 0, 1: 0.29.0 (a) on x; rank 2: 0.29.0 (b) on y)"
+    )
+    older = "HOROVOD_CYCLE_TIME=1\n"  # of before cores said what they are
+    assert "rank 1: unknown there on unknown there" in _native.disagreement_of_builds([texts[0], older])
+
+
+def test_the_core_says_what_it_was_built_from() -> None:
+    assert re.fullmatch("[0-9a-f]{16}", _native.build_digest())
+    assert build_info().digest == _native.build_digest()
 
 
 def test_the_simd_level_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:

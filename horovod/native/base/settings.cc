@@ -122,12 +122,23 @@ std::string to_text(T value) {  // the shortest that reads back as the same numb
   return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
-// Of "VARIABLE=value" lines.
+// Of "NAME=value" lines.
 std::string value_in(const std::string& text, const std::string& variable) {
   const size_t line = ("\n" + text).find("\n" + variable + "=");
   if (line == std::string::npos) return "unknown there";
   const size_t begin = line + variable.size() + 1;
   return text.substr(begin, text.find('\n', begin) - begin);
+}
+
+// "NAME (rank 0: 1; rank 1: 2)", or "" where all texts have one value. `where` is said of each value besides.
+std::string difference(const std::vector<std::string>& texts, const std::string& name, const std::vector<std::string>& where) {
+  std::vector<int> ranks(texts.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::vector<std::string> values;
+  for (const std::string& text : texts) values.push_back(value_in(text, name));
+  if (std::count(values.begin(), values.end(), values.front()) == static_cast<ptrdiff_t>(values.size())) return "";
+  for (size_t i = 0; i < where.size(); ++i) values[i] += where[i];
+  return name + " (" + by_rank(ranks, values) + ")";
 }
 
 }  // namespace
@@ -164,18 +175,20 @@ std::string Settings::of_job() const {
 }
 
 std::string disagreement_of_settings(const std::vector<std::string>& texts) {
-  std::vector<int> ranks(texts.size());
-  std::iota(ranks.begin(), ranks.end(), 0);
   std::string different;
   std::istringstream lines(texts.front());
   for (std::string line; std::getline(lines, line);) {
-    const std::string variable = line.substr(0, line.find('='));
-    std::vector<std::string> values;
-    for (const std::string& text : texts) values.push_back(value_in(text, variable));
-    if (std::count(values.begin(), values.end(), values.front()) == static_cast<ptrdiff_t>(values.size())) continue;
-    different += (different.empty() ? "" : ", ") + variable + " (" + by_rank(ranks, values) + ")";
+    if (!line.starts_with("HOROVOD_")) continue;
+    const std::string each = difference(texts, line.substr(0, line.find('=')), {});
+    if (!each.empty()) different += (different.empty() ? "" : ", ") + each;
   }
   return different;
+}
+
+std::string disagreement_of_builds(const std::vector<std::string>& texts) {
+  std::vector<std::string> hosts;
+  for (const std::string& text : texts) hosts.push_back(" on " + value_in(text, "host"));
+  return difference(texts, "core", hosts);
 }
 
 std::vector<SettingRow> settings_table() {

@@ -70,6 +70,10 @@ struct Settings {
   std::string of_job() const;
 };
 
+// Which cores the ranks have, and on which hosts, from every rank's text, in which lines core=... and host=... say so; empty
+// if all have the same.
+std::string disagreement_of_builds(const std::vector<std::string>& texts);
+
 // Which of the job's settings differ, and on which ranks, from every rank's text; empty if none does.
 std::string disagreement_of_settings(const std::vector<std::string>& texts);
 

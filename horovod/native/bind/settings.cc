@@ -4,6 +4,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "base/build_digest.h"
 #include "base/simd.h"
 #include "bind/bind.h"
 
@@ -32,6 +33,8 @@ void register_settings(nb::module_& m) {
         return disagreement_of_settings(texts);
       },
       "ranks"_a);
+  m.def("build_digest", [] { return std::string(build_digest()); });
+  m.def("disagreement_of_builds", disagreement_of_builds, "texts"_a);
   m.def("simd_level", [] { return std::string(name_of(resolve_simd_level(Settings::from_environment().simd))); });
   m.def("simd_levels", [] {
     std::vector<std::string> names;

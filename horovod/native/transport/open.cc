@@ -1,5 +1,8 @@
 #include "transport/open.h"
 
+#include <unistd.h>
+
+#include "base/build_digest.h"
 #include "base/error.h"
 #include "transport/host_window.h"
 #include "transport/mpi_library.h"
@@ -32,14 +35,26 @@ std::unique_ptr<Transport> make_mpi_transport(MpiJob& job, bool with_host_window
   return transport;
 }
 
+std::string host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
 // Ranks that send each other different messages would wait for ever; and what rank 0 decides for all by its own settings is
 // not what was asked for on another rank.
 void check_agreement(MpiJob& job, const Settings& settings) {
-  const std::string mine = settings.of_job();
+  const std::string mine = "core=" HOROVOD_VERSION " (" + std::string(build_digest()) + ")\n" + settings.of_job();
   uint32_t digest = 2166136261;  // FNV-1a's
   for (const char c : mine) digest = (digest ^ static_cast<unsigned char>(c)) * 16777619;
   if (job.all_give_the_same(digest)) return;
-  throw StartupError("the ranks have different settings: " + disagreement_of_settings(job.gather(mine)) +
+  // One gather, with a text of lines: a rank of another build takes part in it too.
+  const std::vector<std::string> texts = job.gather(mine + "host=" + host_name() + "\n");
+  if (const std::string builds = disagreement_of_builds(texts); !builds.empty()) {
+    throw StartupError("the ranks run different builds of horovod, and would misread each other's data: " + builds +
+                       ". Install the same one on every host, from the same sources");
+  }
+  throw StartupError("the ranks have different settings: " + disagreement_of_settings(texts) +
                      ". Give all ranks the same, as horovodrun does");
 }
 

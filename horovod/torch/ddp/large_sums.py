@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from horovod.common import software
 from horovod.torch.compression import UNSAID, Rules
 from horovod.torch.compression.casts import NoneCompressor
 from horovod.torch.compression.rules import VARIABLE as COMPRESSION
@@ -28,6 +29,7 @@ def agree(store: Any, rank: int, size: int) -> None:
     """
     defaults = {COMPRESSION: "none", MIN_ELEMENTS_VARIABLE: str(MIN_ELEMENTS), ALGORITHM: "auto"}
     terms = {name: os.environ.get(name, "").strip() or default for name, default in defaults.items()}
+    terms["horovod"] = software.build_name()
     number = store.add(f"made_by/{rank}", 1)  # a store may outlive groups, and see one of that name again
     store.set(f"terms/{number}/{rank}", terms_as_bytes(terms).decode())
     check_agreement([terms_from_bytes(store.get(f"terms/{number}/{each}")) for each in range(size)])

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from horovod import _native as native
+from horovod.common import software
 from horovod.torch import devices
 from horovod.torch.compression import NoneCompressor
 from horovod.torch.compression.memory import Memory
@@ -114,7 +115,8 @@ class GroupReducer:
         if self._groups is not None:
             device = self._groups.common_device
             index = devices.CPU if device.type == "cpu" else torch.cuda.current_device()
-            self._courier(index).start(self._agree(dict(terms), device)).wait()
+            terms = {"horovod": software.build_name(), **terms}
+            self._courier(index).start(self._agree(terms, device)).wait()
 
     def start(self, gradients: Sequence[Gradient], op: int = Average) -> torch.futures.Future[None]:
         """Begin to average (or, with Sum, add) gradients over all ranks, in place.

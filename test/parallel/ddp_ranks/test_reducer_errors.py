@@ -42,7 +42,7 @@ def test_agree(reducer: GroupReducer, rank: int, size: int) -> None:
     )
     with pytest.raises(ValueError, match=r"b.weight: rank 0 has nothing, rank.* 1.* ha.* x"):
         reducer.agree({} if rank == 0 else {"b.weight": "x"})
-    with pytest.raises(ValueError, match=r"order: rank 0 has a, b, rank.* 1.* ha.* b, a"):
+    with pytest.raises(ValueError, match=r"order: rank 0 has horovod, a, b, rank.* 1.* ha.* horovod, b, a"):
         reducer.agree({"a": "1", "b": "2"} if rank == 0 else {"b": "2", "a": "1"})
     works(reducer, rank, size)
 

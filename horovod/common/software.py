@@ -1,0 +1,90 @@
+"""What a host or a rank runs, and what follows where the hosts of one job run different things.
+
+Another release of this package, or another core, is refused: messages between ranks would be misread, and
+replicas drift apart. Another PyTorch or Python is unwise, as results may differ, and told of in one line.
+Imports no core and no torch: the launcher asks, and its agent on other hosts.
+"""
+
+from __future__ import annotations
+
+import platform
+import site
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+import horovod
+from horovod.common.build_info import build_info
+
+__all__ = ["Facts", "build_name", "checked", "installed", "loaded", "refusal", "warning"]
+
+Facts = Mapping[str, str]  # "" for what is not known, which is not compared
+REFUSED, WARNED = ("horovod", "core"), ("PyTorch", "Python")
+_MOST_SHOWN = 8  # hosts or ranks that have one version
+
+
+def installed() -> dict[str, str]:
+    """Of this host, without importing any of it. The core is told by the digest of its sources."""
+    return {
+        "horovod": horovod.__version__,
+        "core": build_info().digest,
+        "PyTorch": _version_of_torch(),
+        "Python": platform.python_version(),
+    }
+
+
+def build_name() -> str:
+    """Release and core, as "0.29.0 (a43ad53123b8e2dc)"."""
+    return f"{horovod.__version__} ({build_info().digest})"
+
+
+def loaded() -> dict[str, str]:
+    """Of this process. Cores have been compared when the ranks met."""
+    return {
+        "horovod": horovod.__version__,
+        "PyTorch": str(getattr(sys.modules.get("torch"), "__version__", "")),
+        "Python": platform.python_version(),
+    }
+
+
+def checked(facts: Any) -> Facts:
+    """ValueError when it is something else than versions by name."""
+    if not isinstance(facts, dict) or not all(isinstance(text, str) for text in (*facts, *facts.values())):
+        raise ValueError(f"no versions: {facts!r:.80}")
+    return facts
+
+
+def refusal(facts: Mapping[str, Facts]) -> str:
+    """Which versions that must be the same differ, by host or rank; "" where none does."""
+    return "; ".join(_differences(facts, REFUSED))
+
+
+def warning(facts: Mapping[str, Facts]) -> str:
+    """The same of those that had better be the same, with what may come of it."""
+    found = "; ".join(_differences(facts, WARNED))
+    return f"{found}: results may differ with them; install the same on all hosts" if found else ""
+
+
+def _differences(facts: Mapping[str, Facts], names: Sequence[str]) -> list[str]:
+    found = []
+    for name in names:
+        places: dict[str, list[str]] = {}
+        for place, versions in facts.items():
+            if version := versions.get(name, ""):
+                places.setdefault(version, []).append(place)
+        if len(places) > 1:
+            found.append(f"{name} is {', '.join(f'{v} on {_listed(at)}' for v, at in places.items())}")
+    return found
+
+
+def _listed(places: Sequence[str]) -> str:
+    more = [f"{len(places) - _MOST_SHOWN} more"] if len(places) > _MOST_SHOWN else []
+    return " and ".join([*places[:_MOST_SHOWN], *more])
+
+
+def _version_of_torch() -> str:
+    """From where a Python without PYTHONPATH finds packages: the same where the agent asks, which runs so."""
+    path = [*site.getsitepackages(), site.getusersitepackages()]
+    found = next(iter(metadata.distributions(name="torch", path=path)), None)
+    return found.version if found is not None else ""

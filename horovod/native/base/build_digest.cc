@@ -1,0 +1,7 @@
+#include "base/build_digest.h"
+
+namespace hvd {
+
+const char* build_digest() { return HOROVOD_BUILD_DIGEST; }
+
+}  // namespace hvd
