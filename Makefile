@@ -11,7 +11,12 @@ PYTEST := $(BIN)/pytest --durations 10 --durations-min 5
 # Tests that start processes of their own, side by side: test/conftest.py says which are not divided.
 ABREAST := --numprocesses logical --maxprocesses 8 --dist loadscope
 export PATH := $(BIN):$(PATH)
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+SHOWN := $(BIN)/python scripts/show_build.py
+# Python compiles what it imports, and keeps it, whatever the shell says. pip would compile all of PyTorch and SciPy: that
+# costs as much as a quarter of our C++, and most of it is never imported.
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile
+INSTALL := $(SHOWN) --log install.log $(PIP)
+unexport PYTHONDONTWRITEBYTECODE
 
 # The real MNIST where it lies beside the clone; otherwise the examples look for it or download it.
 ifndef MNIST_DATA_DIR
@@ -20,9 +25,10 @@ export MNIST_DATA_DIR := $(abspath ../shared/data/mnist)
 endif
 endif
 
-# The package is installed in place, so a change of Python code needs no step; these make it be built again.
-BUILD_INPUTS := setup.py pyproject.toml CMakeLists.txt horovod/__init__.py $(wildcard build_support/*.py) \
-	$(shell find horovod/native -type f)
+# The package is installed in place, so a change of Python code needs no step; these make it be built again. Where they are
+# CMake's, nothing is to be installed again.
+NATIVE_INPUTS := CMakeLists.txt $(shell find horovod/native -type f)
+BUILD_INPUTS := setup.py pyproject.toml horovod/__init__.py $(wildcard build_support/*.py) $(NATIVE_INPUTS)
 
 # Once with HOROVOD_DEVELOPER=1, and make builds with warnings as errors from then on; 0 is what others have.
 HOROVOD_DEVELOPER ?= $(if $(wildcard $(VENV)/.developer-1),1,0)
@@ -125,7 +131,7 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.torch: $(VENV)/.made
-	@bash scripts/install_torch.sh $(BIN)/python
+	@bash scripts/install_torch.sh $(BIN)/python --no-compile
 	@touch $@
 
 $(VENV)/.developer-%: $(VENV)/.made
@@ -138,30 +144,39 @@ $(VENV)/.base: $(VENV)/.made $(VENV)/.developer-$(HOROVOD_DEVELOPER) $(BUILD_INP
 	@+$(MAKE) --no-print-directory --jobs 2 $(VENV)/.torch $(VENV)/.package
 	@touch $@
 
+# What the build needs lies in .venv. An environment that pip makes for each build has another name each time, and ninja would
+# compile all that includes its files again.
 $(VENV)/.package: $(VENV)/.made $(VENV)/.developer-$(HOROVOD_DEVELOPER) $(BUILD_INPUTS)
-	@echo "building and installing horovod (a minute or two; more where a GPU is present and CUDA's compiler)"
-	@HOROVOD_DEVELOPER=$(HOROVOD_DEVELOPER) $(BIN)/python scripts/show_build.py $(filter-out --quiet,$(PIP)) --verbose --editable .
+	@export HOROVOD_DEVELOPER=$(HOROVOD_DEVELOPER); \
+	if [ -z "$(filter-out $(NATIVE_INPUTS),$?)" ]; then \
+	  echo "building what has changed of the core"; \
+	  $(SHOWN) $(BIN)/python setup.py build_ext --inplace; \
+	else \
+	  echo "building and installing horovod (a minute or two; more where a GPU is present and CUDA's compiler)"; \
+	  $(INSTALL) $$($(BIN)/python -m build_support.requirements); \
+	  $(SHOWN) $(PIP) --no-build-isolation --verbose --editable .; \
+	fi
 	@touch $@
 
 $(VENV)/.examples: $(VENV)/.base
-	@$(PIP) $$($(BIN)/python scripts/requirements_of.py examples)
+	@$(INSTALL) $$($(BIN)/python scripts/requirements_of.py examples)
 	@touch $@
 
 $(VENV)/.lab: $(VENV)/.examples
-	@$(PIP) $$($(BIN)/python scripts/requirements_of.py lab)
+	@$(INSTALL) $$($(BIN)/python scripts/requirements_of.py lab)
 	@touch $@
 
 $(VENV)/.tests: $(VENV)/.lab
 	@echo "installing what the checks and tests need"
-	@$(PIP) $$($(BIN)/python scripts/requirements_of.py test check) $$($(BIN)/python -m build_support.requirements)
+	@$(INSTALL) $$($(BIN)/python scripts/requirements_of.py test check)
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.base
 	@echo "installing what builds the documentation"
-	@$(PIP) $$($(BIN)/python scripts/requirements_of.py docs)
+	@$(INSTALL) $$($(BIN)/python scripts/requirements_of.py docs)
 	@touch $@
 
 $(VENV)/.all-tests: $(VENV)/.tests $(VENV)/.docs
 	@echo "installing what all tests need: a browser's driver, other people's training loops, TensorBoard"
-	@$(PIP) $$($(BIN)/python scripts/requirements_of.py browser friends)
+	@$(INSTALL) $$($(BIN)/python scripts/requirements_of.py browser friends)
 	@touch $@

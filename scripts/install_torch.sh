@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs PyTorch into an environment that has none. Usage: install_torch.sh PYTHON
+# Installs PyTorch into an environment that has none. Usage: install_torch.sh PYTHON [OPTION of pip install...]
 #
 # CUDA=0, the default, is PyTorch for the CPU: pip's usual index serves the CUDA build, several gigabytes that nobody
 # needs to try this out; PyTorch's own index has the CPU build. Where that does not answer within 5 seconds (a company
 # mirror, no network), the configured index it is. CUDA=1 is the build of the configured index, and CUDA=12.8 the one
 # for that CUDA from PyTorch's index; then it is an error when what arrives has no CUDA.
 set -euo pipefail
-python=$1
+python=$1 options=("${@:2}")
 version=${TORCH_VERSION:-2.13.0}
 cuda=${CUDA:-0}
 gigabytes="some 3 GB to download, 7 GB on disk"
@@ -49,7 +49,7 @@ fetch() { # arguments of pip install
   say_what_arrives "$folder" &
   ticker=$!
   trap 'kill "$ticker" 2>/dev/null; rm -rf "$folder"' EXIT
-  TMPDIR=$folder "$python" -m pip install --progress-bar off "$@" |
+  TMPDIR=$folder "$python" -m pip install --progress-bar off "${options[@]}" "$@" |
     while read -r line; do
       case $line in
         *.metadata\ *) ;;

@@ -1,7 +1,9 @@
 """Runs a build command and shows how far it is: ninja's latest line on a terminal, else one every 10 seconds.
 
 What the build decided ("horovod: ...") is shown too. All that it says is in build/build.log, whose end is
-shown where the command fails. Usage: show_build.py COMMAND [ARGUMENT...]
+shown where the command fails. Usage: show_build.py [--log NAME] COMMAND [ARGUMENT...]
+
+`--log` is for commands that only install something: another name in build/.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ import time
 from pathlib import Path
 from subprocess import PIPE, STDOUT
 
-LOG = Path(__file__).resolve().parent.parent / "build" / "build.log"
+LOGS = Path(__file__).resolve().parent.parent / "build"
 EVERY = 10.0  # seconds between lines where nothing can be overwritten
 SHOWN_OF_A_FAILURE = 40
-STEPS = ("-- ", "Installing ", "Preparing ", "Building ", "Collecting ", "Downloading ")  # CMake's, pip's
+# CMake's, pip's:
+STEPS = ("-- ", "Installing ", "Preparing ", "Building ", "Collecting ", "Downloading ", "Using cached ")
 
 
 class Progress:
@@ -56,12 +59,18 @@ class Progress:
                     print(line, flush=True)
 
 
-def run(command: list[str], cwd: Path | None = None, env: dict[str, str] | None = None) -> int:
+def run(
+    command: list[str],
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+    log_name: str = "build.log",
+) -> int:
     """The command's exit status."""
-    LOG.parent.mkdir(exist_ok=True)
+    path = LOGS / log_name
+    path.parent.mkdir(exist_ok=True)
     progress = Progress()
     with (
-        LOG.open("w") as log,
+        path.open("w") as log,
         subprocess.Popen(command, cwd=cwd, env=env, stdout=PIPE, stderr=STDOUT, text=True) as process,
     ):
         for line in process.stdout or ():
@@ -76,10 +85,12 @@ def run(command: list[str], cwd: Path | None = None, env: dict[str, str] | None 
                 progress.step(text)
     progress.end()
     if process.returncode != 0:
-        print(*LOG.read_text().splitlines()[-SHOWN_OF_A_FAILURE:], f"all of it: {LOG}", sep="\n")
+        print(*path.read_text().splitlines()[-SHOWN_OF_A_FAILURE:], f"all of it: {path}", sep="\n")
     return process.returncode
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it, without a traceback
+    if sys.argv[1:2] == ["--log"]:
+        sys.exit(run(sys.argv[3:], log_name=sys.argv[2]))
     sys.exit(run(sys.argv[1:]))

@@ -23,7 +23,7 @@ esac
 """
 
 
-def run(folder: Path, **settings: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+def run(folder: Path, *options: str, **settings: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     """What the script said, and with which arguments pip was started."""
     python, asked = folder / "python", folder / "asked"
     python.write_text(PYTHON)
@@ -33,7 +33,11 @@ def run(folder: Path, **settings: str) -> tuple[subprocess.CompletedProcess[str]
     files = {"ASKED": str(asked), "INSTALLED": str(folder / "installed")}
     environment = {**kept, **files, "ANSWERS": "1", "HAS_CUDA": "", "PIP": "", **settings}
     done = subprocess.run(
-        ["bash", str(SCRIPT), str(python)], env=environment, capture_output=True, text=True, check=False
+        ["bash", str(SCRIPT), str(python), *options],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     questions = asked.read_text().splitlines() if asked.exists() else []
     return done, [line for line in questions if line.startswith("-m pip")]
@@ -54,6 +58,11 @@ def test_what_pip_is_asked_for(settings: dict[str, str], asked: str, tmp_path: P
     done, pip = run(tmp_path, **settings)
     assert done.returncode == 0, done.stderr
     assert pip == [f"-m pip install --progress-bar off {asked}"]
+
+
+def test_further_options_reach_pip(tmp_path: Path) -> None:
+    _, pip = run(tmp_path, "--no-compile", ANSWERS="")
+    assert pip == ["-m pip install --progress-bar off --no-compile torch==2.13.0"]
 
 
 def test_how_much_is_downloaded_is_said(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ SLOW = "echo '[1/2] Building CXX object CMakeFiles/x.dir/a.cc.o'; sleep 0.5; ech
 
 @pytest.fixture(autouse=True)
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(show_build, "LOG", tmp_path / "build" / "build.log")
+    monkeypatch.setattr(show_build, "LOGS", tmp_path / "build")
     monkeypatch.setattr(show_build, "EVERY", 0.1)
     return tmp_path / "build" / "build.log"
 
@@ -38,6 +38,12 @@ def test_a_failure_shows_the_end_of_what_was_said(log: Path, capsys: pytest.Capt
     lines = capsys.readouterr().out.splitlines()
     assert lines[-2:] == ["a.cc:1: error", f"all of it: {log}"]
     assert "62" in lines and "61" not in lines
+
+
+def test_what_is_installed_leaves_the_log_of_the_build(log: Path) -> None:
+    show_build.run(["echo", "compiled"])
+    show_build.run(["echo", "installed"], log_name="install.log")
+    assert (log.read_text(), log.with_name("install.log").read_text()) == ("compiled\n", "installed\n")
 
 
 def test_on_a_terminal_there_is_one_line() -> None:
