@@ -13,6 +13,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from horovod.common.names import did_you_mean
+
 __all__ = ["ABSENT", "ABSENT_VARIABLES", "attribute_error", "install", "refuse_variables"]
 
 _ELSEWHERE = "this package serves PyTorch only: use horovod.torch, or Horovod 0.28.1 for"
@@ -57,7 +59,9 @@ def attribute_error(module: str, name: str) -> AttributeError:
     full = f"{module}.{name}"
     if full in ABSENT:
         return AttributeError(_sentence(full))
-    return AttributeError(f"module {module!r} has no attribute {name!r}")
+    known = [] if name.startswith("_") else getattr(sys.modules[module], "__all__", [])
+    hint = did_you_mean(name, known)
+    return AttributeError(f"module {module!r} has no attribute {name!r}{hint}")
 
 
 class _Refusing:

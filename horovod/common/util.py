@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from horovod import _native as native
 from horovod.common.build_info import build_info
 from horovod.common.exceptions import HorovodVersionMismatchError
+from horovod.common.names import did_you_mean
 
 __all__ = [
     "ccl_built", "check_extension", "check_installed_version", "cuda_built", "ddl_built",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+OP_NAMES = ("hvd.Average", "hvd.Sum", "hvd.Adasum", "hvd.Min", "hvd.Max", "hvd.Product")
 
 
 def get_ext_suffix() -> str:
@@ -201,6 +203,11 @@ def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[int | 
 
     def handle_average_backwards_compatibility(op: int | None, average: bool | None) -> int:
         if average is None:
+            if isinstance(op, str):
+                raise ValueError(
+                    f"op={op!r} is a text; give one of {', '.join(OP_NAMES)}"
+                    f"{did_you_mean(f'hvd.{op}', OP_NAMES)}"
+                )
             return int(reduce_ops.Average if op is None else op)
         if op is not None:
             raise ValueError(

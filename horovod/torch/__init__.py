@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from horovod.common import tracebacks as _tracebacks
 from horovod.common.absent import attribute_error
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, global_process_set
@@ -93,6 +94,9 @@ __all__ = [
     "rank", "reducescatter", "reducescatter_async", "remove_process_set", "rocm_built", "shutdown",
     "size", "sparse_allreduce_async", "start_timeline", "stop_timeline", "synchronize",
 ]
+
+
+_tracebacks.install()
 
 
 def __getattr__(name: str) -> Any:

@@ -41,7 +41,10 @@ def _named_tensors(params: Any) -> list[tuple[str | None, torch.Tensor]]:
     elif isinstance(params, Iterable) and not isinstance(params, torch.Tensor | str):
         pairs = [entry if isinstance(entry, tuple) else (None, entry) for entry in params]
     else:
-        raise ValueError(f"broadcast_parameters: expected a dict or a list of tensors, not {type(params)}.")
+        hint = "; give its state_dict()" if hasattr(params, "state_dict") else ""
+        raise ValueError(
+            f"broadcast_parameters: expected a dict or a list of tensors, not {type(params)}{hint}."
+        )
     for pair in pairs:
         if len(pair) != 2 or not isinstance(pair[1], torch.Tensor):
             raise ValueError(f"broadcast_parameters: expected tensors or (name, tensor) pairs, not {pair!r}.")

@@ -185,6 +185,11 @@ def DistributedOptimizer(
     if not gradient_predivide_factor > 0:
         raise ValueError(f"gradient_predivide_factor={gradient_predivide_factor} must be greater than 0.")
     checked_passes(backward_passes_per_step)
+    if not hasattr(optimizer, "param_groups"):
+        raise ValueError(
+            f"DistributedOptimizer takes an optimizer of torch.optim, not {type(optimizer)}; of a model it "
+            "takes model.named_parameters(), as its second argument."
+        )
     if isinstance(optimizer, GradientListener):
         raise ValueError("This optimizer is a DistributedOptimizer already.")
     if op == Adasum and process_set != global_process_set:

@@ -162,6 +162,8 @@ def grouped_allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
     """The reductions of several tensors, reduced together, as a list of new tensors; differentiable."""
+    if isinstance(tensors, torch.Tensor):
+        raise ValueError("grouped_allreduce: expected a list of tensors, not one tensor: use allreduce.")
     compressor, around = around_autograd(compression)
     arguments = reduce_arguments(
         handle_average_backwards_compatibility(op, average), prescale_factor, postscale_factor

@@ -78,6 +78,7 @@ def compression_hook(
     """
     buffer = bucket.buffer()
     if bucket.index() == 0:
+        _check_state(state)
         state.begin_step(buffer.device)
     gradients = state.gradients(bucket)
     if not gradients:
@@ -88,6 +89,14 @@ def compression_hook(
     if state.divisor != reducer.size:
         buffer.mul_(reducer.size / state.divisor)
     return _then(reducer.start(gradients), buffer)
+
+
+def _check_state(state: object) -> None:
+    if not isinstance(state, CompressionState):
+        raise ValueError(
+            f"ddp.compression_hook got {type(state)} as its state; write ddp.compress(model), or "
+            "model.register_comm_hook(ddp.CompressionState('bit8'), ddp.compression_hook)."
+        )
 
 
 def _then(future: torch.futures.Future[Any], buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:

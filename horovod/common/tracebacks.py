@@ -1,0 +1,83 @@
+"""Uncaught errors that say all in their sentence are shown with the script's own lines only.
+
+What lies below, in this package and in torch, tells a reader of the script nothing: it is left out of what is
+printed, not of the error. HOROVOD_LOG_LEVEL=debug shows it, and so does any error of another kind, which may
+be a mistake of this package.
+"""
+
+from __future__ import annotations
+
+import dis
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from horovod.common.exceptions import HorovodInternalError
+
+__all__ = ["install", "shown"]
+
+_PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
+_SENTENCES = (ValueError, NotImplementedError, HorovodInternalError)
+
+
+def install() -> None:
+    """Show what nobody catches in this way, unless somebody has a way of their own already."""
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _show
+
+
+def shown(error: BaseException) -> str:
+    """What is printed of an uncaught error."""
+    with _without_what_is_below(error):
+        return "".join(traceback.format_exception(error))
+
+
+def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if os.environ.get("HOROVOD_LOG_LEVEL", "").strip().lower() in ("debug", "trace"):
+        sys.__excepthook__(kind, error, trace)
+        return
+    with _without_what_is_below(error):
+        sys.__excepthook__(kind, error, error.__traceback__)
+
+
+@contextmanager
+def _without_what_is_below(error: BaseException) -> Iterator[None]:
+    """Inside, the traceback ends where the script calls us. Debuggers get the whole one afterwards."""
+    steps = list(_steps(error.__traceback__))
+    files = [step.tb_frame.f_code.co_filename for step in steps]
+    count = max((number + 1 for number, file in enumerate(files) if not _is_below(file)), default=0)
+    if not count or not _says_all(error, steps[-1]):
+        yield
+        return
+    whole, cause, is_quiet = error.__traceback__, error.__cause__, error.__suppress_context__
+    brief: TracebackType | None = None
+    for step in reversed(steps[:count]):
+        brief = TracebackType(brief, step.tb_frame, step.tb_lasti, step.tb_lineno)
+    error.__traceback__, error.__cause__ = brief, None
+    error.__suppress_context__ = True  # sentences name their cause
+    try:
+        yield
+    finally:
+        error.__traceback__, error.__cause__, error.__suppress_context__ = whole, cause, is_quiet
+
+
+def _steps(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _says_all(error: BaseException, last: TracebackType) -> bool:
+    """Whether this package has raised it on purpose; the core raises what is in _SENTENCES."""
+    code = last.tb_frame.f_code
+    is_raised = dis.opname[code.co_code[last.tb_lasti]] == "RAISE_VARARGS"
+    return code.co_filename.startswith(_PACKAGE) and (is_raised or isinstance(error, _SENTENCES))
+
+
+def _is_below(file: str) -> bool:
+    torch = getattr(sys.modules.get("torch"), "__file__", None)
+    return file.startswith(_PACKAGE) or bool(torch and file.startswith(os.path.dirname(torch) + os.sep))
