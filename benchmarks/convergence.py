@@ -24,8 +24,10 @@ from typing import Any
 
 import report
 from convergence_results import BASELINE, Results, limit_of, section
-from convergence_statistics import estimate, paired
+from convergence_statistics import paired
 from convergence_tasks import TASKS
+
+from horovod.lab.intervals import estimate
 
 HERE = Path(__file__).resolve().parent
 COMPRESSIONS = [

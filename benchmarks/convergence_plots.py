@@ -14,11 +14,13 @@ import matplotlib
 matplotlib.use("svg")
 
 from convergence_results import BASELINE, UNIT, Record, Results, label, limit_of
-from convergence_statistics import estimate, paired
+from convergence_statistics import paired
 from convergence_tasks import TASKS
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from horovod.lab.intervals import estimate
 
 GREY = "#808890"
 POINTS = 100  # of a curve: each is the mean of the steps up to it

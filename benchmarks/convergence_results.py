@@ -7,8 +7,10 @@ from statistics import mean, median, stdev
 from typing import Any
 
 import report
-from convergence_statistics import Estimate, estimate, first_reached, paired
+from convergence_statistics import first_reached, paired
 from convergence_tasks import TASKS
+
+from horovod.lab.intervals import Estimate, estimate
 
 BASELINE = "none"
 LINK_BYTES_PER_SECOND = 1e9 / 8

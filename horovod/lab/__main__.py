@@ -67,7 +67,9 @@ def _list(chosen: Chosen) -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `--list | head` is no error
     for plan in chosen.plans:
         folder = folders.folder_of(chosen.out, plan)
-        done = "done   " if folders.is_finished(chosen.out, plan) else "missing"
+        done = "done     " if folders.is_finished(chosen.out, plan) else "missing  "
+        if folders.is_disturbed(chosen.out, plan):
+            done = "disturbed"
         command = shlex.join(["env", f"OMP_NUM_THREADS={plan.threads}", *words_of(plan, None)])
         print(f"{done}  {folder.name}: {command}")
     return 0
@@ -77,7 +79,7 @@ def _do(chosen: Chosen, command: str) -> int:
     shown = display()
     for name in REPORTS:  # of an earlier experiment: none is to be taken for this one's
         (chosen.out / name).unlink(missing_ok=True)
-    failed = conduct(chosen.out, chosen.plans, shown)
+    failed = conduct(chosen.out, chosen.plans, shown, chosen.repeats)
     if failed:
         _complain(
             f"no report: {len(failed)} of {len(chosen.plans)} runs failed ({', '.join(failed)}). What was "

@@ -41,6 +41,7 @@ class Chosen:
     out: Path
     language: str
     only_list: bool
+    repeats: int  # of disturbed runs
     plans: list[Plan]
 
 
@@ -60,7 +61,7 @@ def parse(words: Sequence[str]) -> Chosen:
         parser.error(str(error))
     if not given.list and (lacking := [name for name in REQUIRED if importlib.util.find_spec(name) is None]):
         parser.error(f"not installed: {', '.join(lacking)} (pip install {' '.join(lacking)})")
-    return Chosen(given.out, given.lang, given.list, plans)
+    return Chosen(given.out, given.lang, given.list, given.repeat_disturbed, plans)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -86,6 +87,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--rates", nargs="+", metavar="R", help="of made hosts' cables, as 100mbit or none; default: 1gbit")
     add("--out", type=Path, default=Path(OUT), help=f"folder of logs and report; default: {OUT}")
     add("--lang", choices=LANGUAGES, default="en", help="of the report")
+    again = "do runs again during which other programs were busy, up to N times; without N once"
+    add("--repeat-disturbed", type=_count, nargs="?", const=1, default=0, metavar="N", help=again)
     add("--list", action="store_true", help="show the runs and whether they are done, and end")
     return parser
 

@@ -10,13 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import horovod
-from horovod.lab import folders
+from horovod.lab import folders, load
 from horovod.lab.logs import LogError, read
 from horovod.lab.places import hosts_of, made_place
+from horovod.lab.plan import in_rounds
 from horovod.lab.progress import Display, GrowingLog
 from horovod.lab.runs import THIS_HOST, Plan
 from horovod.made_hosts import HostsError, MadeHosts
@@ -57,32 +59,36 @@ def environment_of(plan: Plan) -> dict[str, str]:
     }
 
 
-def conduct(out: Path, plans: Sequence[Plan], display: Display) -> list[str]:
-    """Do what is missing of the plans. Returns who failed; the others are done all the same.
+def conduct(out: Path, plans: Sequence[Plan], display: Display, repeats: int = 0) -> list[str]:
+    """Do what is missing of the plans, and up to `repeats` times again what was disturbed.
 
+    Returns who failed; the others are done all the same. Where a repetition fails, the earlier run stays.
     What ends the lab (a signal) comes out of here when the run under way has been ended.
     """
-    missing = [plan for plan in plans if not folders.is_finished(out, plan)]
+    missing = [plan for plan in in_rounds(plans) if not folders.is_finished(out, plan)]
     if len(missing) < len(plans):
         display.say(f"{len(plans) - len(missing)} of {len(plans)} runs are done already")
-    failures = []
     with _MadeHostsOnDemand() as made:
-        for number, plan in enumerate(missing, 1):
-            name = folders.folder_of(out, plan).name
-            began = time.monotonic()
-            try:
-                with display.run(f"run {number} of {len(missing)}: {name}", plan) as run_display:
-                    _run(out, plan, made, run_display.stepped)
-            except (RunFailed, HostsError) as failure:
-                failures.append(name)
-                display.say(f"{name} FAILED. {failure}")
-            else:
-                run = read(folders.folder_of(out, plan))
-                display.say(
-                    f"{name}: {time.monotonic() - began:.0f} s, {run.training_seconds:.1f} s of it training; "
-                    f"accuracy {run.accuracy:.2%}"
-                )
-    return failures
+        work = _Work(out, made, display)
+        failures = [
+            plan for number, plan in enumerate(missing, 1) if not work.do(plan, f"{number} of {len(missing)}")
+        ]
+        for _ in range(repeats):
+            disturbed = _disturbed(out, plans)
+            for number, plan in enumerate(disturbed, 1):
+                with folders.repeating(out, plan):
+                    work.do(plan, f"{number} of {len(disturbed)} again")
+    if disturbed := _disturbed(out, plans):
+        names = ", ".join(folders.folder_of(out, plan).name for plan in disturbed)
+        display.say(
+            f"other programs disturbed {len(disturbed)} of {len(plans)} runs: {names}. Do them again with "
+            "--repeat-disturbed, when the machine does nothing else"
+        )
+    return [folders.folder_of(out, plan).name for plan in failures]
+
+
+def _disturbed(out: Path, plans: Sequence[Plan]) -> list[Plan]:
+    return [plan for plan in in_rounds(plans) if folders.is_disturbed(out, plan)]
 
 
 class _MadeHostsOnDemand:
@@ -112,12 +118,40 @@ class _MadeHostsOnDemand:
         return self._hosts.command(self._hosts.names[0], words)
 
 
+@dataclass(frozen=True)
+class _Work:
+    """Does runs one by one, and says what came of each."""
+
+    out: Path
+    made: _MadeHostsOnDemand
+    display: Display
+
+    def do(self, plan: Plan, number: str) -> bool:
+        """Whether it ended as it should."""
+        folder = folders.folder_of(self.out, plan)
+        began = time.monotonic()
+        try:
+            with self.display.run(f"run {number}: {folder.name}", plan) as run_display:
+                _run(self.out, plan, self.made, run_display.stepped)
+        except (RunFailed, HostsError) as failure:
+            self.display.say(f"{folder.name} FAILED. {failure}")
+            return False
+        run = read(folder)
+        remark = f"; disturbed: others took {run.load.during:.0%} of the processors" * run.load.is_disturbing
+        self.display.say(
+            f"{folder.name}: {time.monotonic() - began:.0f} s, {run.training_seconds:.1f} s of it training; "
+            f"accuracy {run.accuracy:.2%}{remark}"
+        )
+        return True
+
+
 def _run(out: Path, plan: Plan, made: _MadeHostsOnDemand, stepped: Callable[[dict[str, Any]], None]) -> None:
     folder = folders.prepare(out, plan).resolve()
     log = folder / folders.LOG
     words = words_of(plan, log)
     command = words if plan.place == THIS_HOST else made.on_first_host(plan.place, words)
     growing = GrowingLog(log)
+    before, first = load.while_quiet(), load.reading()
     with (folder / folders.OUTPUT).open("wb") as output:
         output.write(f"$ {shlex.join(words)}\n".encode())
         output.flush()
@@ -127,6 +161,9 @@ def _run(out: Path, plan: Plan, made: _MadeHostsOnDemand, stepped: Callable[[dic
                     stepped(news[-1])
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(LOOK_EVERY)
+    during = load.others(first, load.reading())
+    found = load.Load(before, during, load.while_quiet())
+    (folder / folders.LOAD).write_text(load.to_json(found))
     trouble = ""
     if process.returncode != 0:
         trouble = f"it ended with {_ending(process.returncode)}"

@@ -1,8 +1,9 @@
 """The lab's folder: one folder for each run, in which plan.json says what it is, and a lock.
 
-    runs/<name>/plan.json     what was asked for
-    runs/<name>/log.jsonl     what the script recorded
-    runs/<name>/output.txt    what all ranks printed
+runs/<name>/plan.json     what was asked for
+runs/<name>/log.jsonl     what the script recorded
+runs/<name>/output.txt    what all ranks printed
+runs/<name>/load.json     how busy other programs were; written last
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from horovod.lab import load
 from horovod.lab.plan import folder_name
 from horovod.lab.runs import Plan
 
-PLAN, LOG, OUTPUT = "plan.json", "log.jsonl", "output.txt"
+PLAN, LOG, OUTPUT, LOAD = "plan.json", "log.jsonl", "output.txt", "load.json"
 
 
 class FolderInUse(RuntimeError):
@@ -65,16 +67,54 @@ def _is_whole(plan: Plan) -> bool:
     )
 
 
+def load_in(folder: Path) -> load.Load | None:
+    """How busy others were during a folder's run; None when there is no record that can be read."""
+    try:
+        return load.from_json((folder / LOAD).read_text())
+    except (OSError, ValueError):
+        return None
+
+
 def is_finished(out: Path, plan: Plan) -> bool:
-    """Whether the run was done with exactly this plan, and its log ends with a final record."""
+    """Whether the run was done with exactly this plan, up to the final record, and its load is known."""
     folder = folder_of(out, plan)
-    if plan_in(folder) != plan:
+    if plan_in(folder) != plan or load_in(folder) is None:
         return False
     try:
         last = (folder / LOG).read_text().splitlines(keepends=True)[-1]
         return last.endswith("\n") and json.loads(last).get("event") == "final"
     except (OSError, ValueError, IndexError, AttributeError, RecursionError):
         return False
+
+
+def is_disturbed(out: Path, plan: Plan) -> bool:
+    """Whether the run was done, and others were busy meanwhile."""
+    found = load_in(folder_of(out, plan))
+    return is_finished(out, plan) and found is not None and found.is_disturbing
+
+
+@contextlib.contextmanager
+def repeating(out: Path, plan: Plan) -> Iterator[None]:
+    """In the block the run is done again. Afterwards its folder has the one that others disturbed less.
+
+    The times of the two do not count: who chose by them would choose what is wanted. Both are kept. Where the
+    block does not come to its end, the earlier run is what it was.
+    """
+    folder = folder_of(out, plan)
+    earlier = _free_name(folder)
+    folder.rename(earlier)
+    try:
+        yield
+    finally:
+        before, now = load_in(earlier), load_in(folder) if is_finished(out, plan) else None
+        if before is not None and (now is None or now.during >= before.during):
+            if now is None:
+                shutil.rmtree(folder, ignore_errors=True)
+                earlier.rename(folder)
+            else:
+                repetition = folder.rename(_free_name(folder))
+                earlier.rename(folder)
+                repetition.rename(earlier)
 
 
 def prepare(out: Path, plan: Plan) -> Path:

@@ -12,6 +12,7 @@ from horovod.lab import folders
 from horovod.lab.runs import Epoch, Plan, Run
 
 _Check = Callable[[Any], bool]
+_AGAIN = "start the lab again to redo the run"
 CLOCKS = 0.01  # seconds by which the two clocks of a step may differ
 
 
@@ -64,7 +65,7 @@ def read(folder: Path) -> Run:
     """The finished run in a folder, by its plan.json and its log. LogError unless all is as it must be."""
     plan = folders.plan_in(folder)
     if plan is None:
-        raise LogError(f"{folder / folders.PLAN} is missing or no plan: start the lab again to redo the run")
+        raise LogError(f"{folder / folders.PLAN} is missing or no plan: {_AGAIN}")
     return _Reader(folder / folders.LOG, plan).run(folder)
 
 
@@ -98,6 +99,9 @@ class _Reader:
         if final is None:
             self._line += 1
             self._fail("the final record is missing: the run did not end")
+        load = folders.load_in(folder)
+        if load is None:
+            raise LogError(f"{folder / folders.LOAD} is missing or no record of a load: {_AGAIN}")
         return Run(
             plan=self._plan,
             folder=folder,
@@ -109,6 +113,7 @@ class _Reader:
             bytes_sent=final.get("bytes_sent", 0),
             checksum=final["checksum"],
             identical=final["identical"],
+            load=load,
         )
 
     def _records(self) -> Iterator[dict[str, Any]]:

@@ -38,7 +38,7 @@ class Experiment:
     _digests: dict[str, str] = field(default_factory=dict, compare=False)
 
     def plans(self) -> list[Plan]:
-        """All runs, in the order in which they are done.
+        """All runs, those of a kind together.
 
         One rank is the run without Horovod: it has no compression, and is the same at every place.
         Raises PlaceError when ranks do not fit into a place.
@@ -84,6 +84,19 @@ class Experiment:
         if script not in self._digests:
             self._digests[script] = digest(script)
         return self._digests[script]
+
+
+def in_rounds(plans: Sequence[Plan]) -> list[Plan]:
+    """In the order in which they are done: one run of each kind, then the next seed of each, backwards.
+
+    So runs that are compared lie close together, and none always comes first: what changes slowly on the
+    machine is the same for all.
+    """
+    ordered: list[Plan] = []
+    for number, seed in enumerate(dict.fromkeys(plan.seed for plan in plans)):
+        kinds = [plan for plan in plans if plan.seed == seed]
+        ordered += kinds[::-1] if number % 2 else kinds
+    return ordered
 
 
 def _from_here(path: Path) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from horovod.lab.load import Load
+
 SERIAL = "serial"  # the algorithm of a run without Horovod; all others are named by their compression
 THIS_HOST = "memory"  # the place of ranks of one host, which exchange through its memory
 
@@ -54,6 +56,7 @@ class Run:
     bytes_sent: int  # by rank 0, for gradients, in the whole run; 0 when serial
     checksum: str  # SHA-256 of the parameters of rank 0
     identical: bool  # whether all ranks ended with the same parameters, bit for bit
+    load: Load  # of other programs
 
     @property
     def training_seconds(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -32,12 +33,14 @@ def started(said: str) -> list[str]:
 def test_all_runs_and_a_report(tmp_path: Path) -> None:
     script = write_script(tmp_path)
     said = done(tmp_path, *TWO, str(script), "--seeds", "2")
-    expected = [f"{kind}-seed{seed}" for kind in ("serial", "np2-none") for seed in (1, 2)]
+    expected = ["serial-seed1", "np2-none-seed1", "np2-none-seed2", "serial-seed2"]  # in rounds
     assert started(said) == expected
     assert [short(name) for name in logs(tmp_path / "out")] == sorted(expected)
     for name in ("report.html", "report.md", "environment.json"):
         assert (tmp_path / "out" / name).stat().st_size > 0
     output = next((tmp_path / "out").glob("runs/np2*/output.txt")).read_text()
+    for path in (tmp_path / "out").glob("runs/*/load.json"):
+        assert set(json.loads(path.read_text())) == {"before", "during", "after"}
     assert re.match(r"\$ \S+ -m horovod.runner -np 2 --compression none .*--log-file", output)
 
     assert f"python -m horovod.lab {' '.join(TWO)} {script}" in (tmp_path / "out" / "report.md").read_text()
@@ -87,7 +90,9 @@ def test_a_run_that_fails(tmp_path: Path) -> None:
     (tmp_path / "out" / "report.html").write_text("of an earlier experiment")
     ways = ["--fail", "2,1", "--lie", "1,2", "--forget", "2,2"]
     said = done(tmp_path, *TWO, str(script), "--seeds", "3", "--", *ways, code=1)
-    assert started(said) == [f"{kind}-seed{seed}" for kind in ("serial", "np2-none") for seed in (1, 2, 3)]
+    both = ["serial", "np2-none"]
+    rounds = [(1, both), (2, both[::-1]), (3, both)]
+    assert started(said) == [f"{kind}-seed{seed}" for seed, kinds in rounds for kind in kinds]
     assert re.search(r"np2-none-seed1-\S+ FAILED. .*: it ended with exit code 3\. The end", said)
     # The script's last words, and horovodrun's.
     assert "the data is gone" in said and re.search("rank [01] on host", said)
@@ -96,7 +101,7 @@ def test_a_run_that_fails(tmp_path: Path) -> None:
     assert "no report: 3 of 6 runs failed" in said
     assert not list(tmp_path.glob("out/report.*"))
     said = done(tmp_path, *TWO, str(script), "--seeds", "3", "--", *ways, code=1)
-    assert started(said) == ["serial-seed2", "np2-none-seed1", "np2-none-seed2"]
+    assert started(said) == ["np2-none-seed1", "np2-none-seed2", "serial-seed2"]
 
 
 def test_a_log_that_was_spoiled_later(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from horovod.lab import folders
+from horovod.lab import folders, load
 from horovod.lab.runs import Plan
 
 Record = dict[str, Any]
+QUIET = load.Load(0.0, 0.01, 0.0)
 
 
 def plan(ranks: int = 2, compression: str = "bit8", seed: int = 1, **more: Any) -> Plan:
@@ -34,8 +35,9 @@ def records(of: Plan, steps: int = 3, seconds: float = 0.5, bytes_sent: int = 12
     return [*found, {"event": "final", **facts, "epoch": of.epochs, **ending}]
 
 
-def written(out: Path, of: Plan, found: list[Record]) -> Path:
+def written(out: Path, of: Plan, found: list[Record], others: load.Load = QUIET) -> Path:
     """A folder of a run with this log."""
     folder = folders.prepare(out, of)
     (folder / folders.LOG).write_text("".join(json.dumps(record) + "\n" for record in found))
+    (folder / folders.LOAD).write_text(load.to_json(others))
     return folder

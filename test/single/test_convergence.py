@@ -16,8 +16,10 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import convergence
 from convergence_results import label, section, verdict
-from convergence_statistics import Estimate, estimate, first_reached, paired, t_quantile
+from convergence_statistics import first_reached, paired
 from convergence_tasks import Language
+
+from horovod.lab.intervals import Estimate, estimate, t_quantile
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,14 @@ def test_a_whole_log(tmp_path: Path) -> None:
     assert (run.bytes_sent, run.checksum, run.identical) == (1200, "c0ffee", True)
 
 
+def test_a_run_without_its_load(tmp_path: Path) -> None:
+    folder = written(tmp_path, PLAN, WHOLE)
+    assert read(folder).load.during == 0.01
+    (folder / folders.LOAD).write_text('{"before": 0}')
+    with pytest.raises(LogError, match=r"load.json is missing or no record of a load: start the lab again"):
+        read(folder)
+
+
 def test_a_serial_log_tells_of_no_traffic(tmp_path: Path) -> None:
     run = read(written(tmp_path, plan(1), records(plan(1))))
     assert run.bytes_sent == 0

@@ -14,7 +14,7 @@ from horovod.lab import command_line, folders
 from horovod.lab.command_line import parse
 from horovod.lab.conduct import environment_of, words_of
 from horovod.lab.digest import digest, sources
-from horovod.lab.plan import PARALLEL_EXAMPLE, SERIAL_EXAMPLE, folder_name
+from horovod.lab.plan import PARALLEL_EXAMPLE, SERIAL_EXAMPLE, folder_name, in_rounds
 from horovod.lab.runs import THIS_HOST, Plan
 
 
@@ -25,6 +25,16 @@ def names(*words: str) -> list[str]:
 def test_the_usual_experiment() -> None:
     kinds = ["serial", *(f"np{n}-{name}" for n in (2, 4) for name in ("none", "bit16", "bit8"))]
     assert names() == [f"{kind}-seed{seed}" for kind in kinds for seed in (1, 2, 3)]
+
+
+def test_runs_are_done_in_rounds() -> None:
+    """One of each kind, then the next seed of each, backwards."""
+    options = ["--list", "--np", "1", "2", "--compression", "none", "bit8", "--seeds"]
+    found = [folder_name(each) for each in in_rounds(parse([*options, "3"]).plans)]
+    kinds = ["serial", "np2-none", "np2-bit8"]
+    expected = [(1, kinds), (2, kinds[::-1]), (3, kinds)]
+    assert found == [f"{kind}-seed{seed}" for seed, of_it in expected for kind in of_it]
+    assert sorted(found) == sorted(names(*options[1:], "3"))
 
 
 def test_scripts_and_commands(tmp_path: Path) -> None:
@@ -88,6 +98,9 @@ def test_only_the_same_plan_is_finished(tmp_path: Path) -> None:
     edited = plan(digest="another text")
     assert folders.folder_of(tmp_path, edited) == folder
     assert not folders.is_finished(tmp_path, edited)
+    (folder / folders.LOAD).rename(folder / "away")
+    assert not folders.is_finished(tmp_path, plan()), "who knows what disturbed it"
+    (folder / "away").rename(folder / folders.LOAD)
     folders.prepare(tmp_path, edited)
     kept = folder.with_name(f"{folder.name}~1")
     assert folders.plan_in(kept) == plan()  # what was done before is kept
@@ -117,6 +130,7 @@ REFUSED = {
     "--script nowhere.py": "--script nowhere.py: there is no such file",
     "-H a:2,b:1": r"--np 4 asks for more ranks than the hosts have slots \(3: a:2,b:1\)",
     "-H a:none": "the slots of a must be a whole number",
+    "--repeat-disturbed 0": "'0' is not a whole number",
     "--rates 1gbit": "--rates are those of --made-hosts",
     "--made-hosts 1": "give 2 or more",
     "--made-hosts 3": "some hosts would have no rank",

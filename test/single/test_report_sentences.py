@@ -10,6 +10,7 @@ import pytest
 from lab_samples import MADE_HOSTS, sample_environment, sample_host, sample_runs
 
 from horovod.lab.environment import Environment
+from horovod.lab.load import Load
 from horovod.lab.report import explanation, method, summary
 from horovod.lab.report.codec_errors import codec_errors
 from horovod.lab.report.names import Names
@@ -62,41 +63,44 @@ def test_the_fastest_and_the_most_accurate_are_found() -> None:
 
     said = summarised(changed(change))
     assert "7 runs of examples/pytorch_mnist_compress.py on the dataset mnist, with 1 epoch each" in said
-    assert "The fastest was bit8 × 2: 2.35\N{NO-BREAK SPACE}s of training, 20.00 times as fast" in said
+    assert "The shortest mean time was that of bit8 × 2: 2.35\N{NO-BREAK SPACE}s of training, 20.00" in said
+    assert "Chance may have decided" in said  # of one seed
     assert "The most accurate was bit8 × 2 with 97.00\N{NO-BREAK SPACE}%" in said
     assert "one seed cannot tell" in said
 
 
+@pytest.mark.parametrize(("nearness", "is_close"), [(0.2, False), (0.5005, True)])
+def test_the_fastest_of_several_seeds_is_so_by_more_than_chance(nearness: float, is_close: bool) -> None:
+    def change(run: Run) -> Run:
+        share = {"none": 0.0, "bit16": nearness, "bit8": 0.5}[run.plan.compression]
+        return timed(run, 0.1 * (1 - share) * (1 + 0.001 * run.plan.seed * (run.plan.compression != "bit8")))
+
+    said = summarised(changed(change, ranks=(2,), seeds=3))
+    assert ("Chance may have decided between it and the next" in said) == is_close
+
+
+def test_more_than_ideal_is_no_praise() -> None:
+    said = explained(changed(lambda run: timed(run, 0.3 if run.plan.ranks == 1 else 0.1)))["Speed-up"]
+    assert "That is more than the ideal: the serial run may have been slowed down" in said
+    assert "close to the ideal" not in said
+
+
+def test_other_programs_are_a_cause() -> None:
+    def change(run: Run) -> Run:
+        busy = replace(run, load=Load(0.0, 0.3 if run.plan.ranks == 4 else 0.02, 0.0))
+        return timed(busy, 0.02) if run.plan.ranks == 1 else timed(busy, 0.06, 0.005)
+
+    said = explained(changed(change), sample_environment(sample_host(cores=4)))["What limits it"]
+    assert "Other programs took 30\N{NO-BREAK SPACE}% of the processors meanwhile, and 2" in said
+    assert "There is a core for each rank" not in said
+
+
 def test_when_nothing_beats_the_serial_run_it_says_so() -> None:
     said = summarised(changed(lambda run: timed(run, 0.01 * run.plan.ranks**2)))
-    assert "Nothing was faster than training serially" in said
+    assert "The serial run had the shortest mean time" in said
     sections = explained(changed(lambda run: timed(run, 0.01 * run.plan.ranks**2)))
     assert "slower than one device alone" in sections["Speed-up"]
     assert "close to the ideal" not in sections["Speed-up"]
-
-
-@pytest.mark.parametrize(
-    ("steps", "sentence"),
-    [
-        (
-            {"none": 0.10, "bit16": 0.08, "bit8": 0.06},
-            "Compression paid: bit8 × 2 took 40\N{NO-BREAK SPACE}% less",
-        ),
-        ({"none": 0.10, "bit16": 0.08, "bit8": 0.12}, "Compression paid in places: bit16 × 2"),
-        (
-            {"none": 0.10, "bit16": 0.15, "bit8": 0.12},
-            "Compression did not pay here: even the best case, bit8 × 2",
-        ),
-        (
-            {"none": 0.10, "bit16": 0.101, "bit8": 0.099},
-            "Compression saved bytes and no clear amount of time",
-        ),
-    ],
-)
-def test_whether_compression_paid(steps: dict[str, float], sentence: str) -> None:
-    runs = changed(lambda run: timed(run, steps[run.plan.compression]), ranks=(1, 2), seeds=2)
-    assert sentence in summarised(runs)
-    assert "one seed" not in summarised(runs).lower()
 
 
 def test_without_compressed_runs_nothing_is_said_of_compression() -> None:
@@ -142,10 +146,10 @@ def test_without_a_serial_run_no_speed_up_is_claimed() -> None:
     assert "as fast as" not in summarised(runs)
 
 
-@pytest.mark.parametrize(("lower", "sentence"), [(0.001, "no more than twice"), (0.05, "probably an effect")])
+@pytest.mark.parametrize(("lower", "sentence"), [(0.001, "show no effect"), (0.05, "probably an effect")])
 def test_a_change_of_accuracy_is_judged_by_the_spread(lower: float, sentence: str) -> None:
     def change(run: Run) -> Run:
-        noise = 0.002 * (run.plan.seed - 1)
+        noise = 0.002 * (run.plan.seed - 2) * (-1 if run.plan.compression == "bit8" else 1)
         return accurate(run, 0.95 + noise - (lower if run.plan.compression == "bit8" else 0.0))
 
     said = explained(changed(change, seeds=3))["Accuracy"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median, stdev
 
@@ -10,7 +11,9 @@ import pytest
 from lab_samples import MADE_HOSTS, sample_environment, sample_host, sample_runs
 from report_pages import TableReader, markdown_tables
 
+from horovod.lab.load import Load
 from horovod.lab.report import plots, write
+from horovod.lab.report.words import Words
 from horovod.lab.results import Row, table
 from horovod.lab.runs import Run
 
@@ -100,8 +103,25 @@ def test_rows_name_their_runs_by_folders_that_can_be_opened(tmp_path: Path) -> N
     assert sorted(folders) == sorted(2 * [f"runs/{run.folder.name}/" for run in runs])  # results, and runs
     assert all((tmp_path / link).is_dir() for link in folders)
     assert all(f"[{run.plan.seed}](runs/{run.folder.name}/)" in text for run in runs)
-    checksums = {row[0]: row[-1] for row in page.tables["runs"][1:]}
+    checksums = {row[0]: row[-2] for row in page.tables["runs"][1:]}
     assert checksums == {run.folder.name: run.checksum[:16] for run in runs}
+
+
+def test_disturbed_runs_are_marked(tmp_path: Path) -> None:
+    runs = sample_runs(tmp_path, ranks=(1, 2), seeds=3)
+    load = Load(0.0, 0.36, 0.02)
+    disturbed = [i for i, run in enumerate(runs) if run.plan.algorithm == "bit8" and run.plan.seed < 3]
+    runs = [replace(run, load=load) if i in disturbed else run for i, run in enumerate(runs)]
+    for language, word in (("en", "disturbed"), ("zh", "受干扰")):
+        page, text = written(tmp_path, runs, language)
+        cells = {row[0]: row[-1] for row in page.tables["runs"][1:]}
+        marked = {name: cell for name, cell in cells.items() if word in cell}
+        assert sorted(marked) == ["np2-bit8-seed1", "np2-bit8-seed2"]
+        assert all("0 / 36 / 2" in cell for cell in marked.values())
+        notes = {row[0]: row[2][-1] for row in page.tables["results"][1:]}
+        assert [name for name, mark in notes.items() if mark.isalpha()] == ["bit8"]
+        assert Words(language)("row_disturbed", number=2, all=3) in page.text
+        assert "--repeat-disturbed" in page.text and "--repeat-disturbed" in text
 
 
 def test_what_has_no_meaning_is_a_dash_with_the_reason(tmp_path: Path) -> None:

@@ -1,48 +1,99 @@
-"""What follows from a results table: which rows compare with which, and by how much they differ."""
+"""What follows from a results table: which rows compare with which, and what a difference of theirs means.
+
+Runs are compared seed by seed: they see the same data, and were done one soon after the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from statistics import mean
 
 from horovod.lab.environment import Environment
-from horovod.lab.results import Figure, Row
-from horovod.lab.runs import SERIAL, THIS_HOST
+from horovod.lab.intervals import CONFIDENCE, Estimate, estimate
+from horovod.lab.results import Row
+from horovod.lab.runs import SERIAL, THIS_HOST, Run
 
 __all__ = [
-    *("CLEAR", "Pair", "crowded_rows", "differs", "is_made_here", "pairs", "serial_row", "steps_per_epoch"),
-    *("undivided_rows", "usable_cores"),
+    *("ALIKE", "Pair", "Verdict", "crowded_rows", "disturbed_runs", "is_clearly_faster", "is_made_here"),
+    *("pairs", "same_seeds", "saved", "serial_row", "steps_per_epoch", "undivided_rows", "usable_cores"),
 ]
 
 UNCOMPRESSED = "none"
-CLEAR = 0.05  # a difference below this share is not called one: runs on a shared machine differ by as much
 SAVING = 1.05  # a compression ratio below this saved no bytes worth speaking of
+ALIKE = 0.05  # others may take this much more of the processors in one run of a comparison than in the other
+EXPLAINS = 0.5  # the share of a gap in time that waiting must make up to be its explanation
+
+
+class Verdict(Enum):
+    """What a comparison with the training without compression allows to be said."""
+
+    PAID = "paid"  # less time, which is more than chance, and most of it because ranks waited less
+    UNEXPLAINED = "unexplained"  # less time, which is more than chance, and not because of fewer bytes
+    COST = "cost"  # more time, which is more than chance
+    UNDECIDED = "undecided"  # the difference may be chance
+    UNKNOWN = "unknown"  # fewer than two seeds can be compared
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Training with a compression, and without, that have place and number of ranks in common."""
+    """Training with a compression, and without, that have place and number of ranks in common.
+
+    cases: how many such pairs a report judges. All its intervals together hold what is true with a confidence
+    of `CONFIDENCE`, so each is wider the more there are (Bonferroni).
+    """
 
     plain: Row
     compressed: Row
+    cases: int = 1
+
+    @cached_property
+    def of_seeds(self) -> list[tuple[Run, Run]]:
+        """Runs without and with compression, of one seed, and with others equally busy meanwhile."""
+        return alike(self.plain, self.compressed)
+
+    @property
+    def unlike(self) -> int:
+        """Seeds that are not compared, as others were busier during one of the two runs."""
+        return len(same_seeds(self.plain, self.compressed)) - len(self.of_seeds)
+
+    @cached_property
+    def time(self) -> Estimate:
+        """Of the logarithm of the time without compression by that with it: above 0 it was faster."""
+        return log_ratio(self.of_seeds, self.cases)
 
     @property
     def saved_time(self) -> float:
-        """The share of the plain row's training time; negative when compression took longer."""
+        """The share of the plain training time; negative when compression took longer."""
+        if self.of_seeds:
+            return saved(self.time.mean)
         return 1 - self.compressed.training_seconds.mean / self.plain.training_seconds.mean
 
-    @property
-    def is_faster(self) -> bool:
-        return self.saved_time > 0 and differs(self.compressed.training_seconds, self.plain.training_seconds)
+    @cached_property
+    def saved_waiting(self) -> Estimate:
+        """Seconds of a run, where there is a seed to compare."""
+        samples = [sum(plain.step_waits) - sum(other.step_waits) for plain, other in self.of_seeds]
+        return estimate(samples, confidence(self.cases))
 
     @property
-    def is_slower(self) -> bool:
-        return self.saved_time < 0 and differs(self.compressed.training_seconds, self.plain.training_seconds)
+    def explained(self) -> float:
+        """How much of the gap in time is a gap in waiting; 1 when that is all or more."""
+        gaps = [plain.training_seconds - other.training_seconds for plain, other in self.of_seeds]
+        return min(1.0, self.saved_waiting.mean / mean(gaps)) if mean(gaps) else 0.0
 
     @property
-    def has_spread(self) -> bool:
-        """Whether seeds tell how much of a difference in time is chance."""
-        return None not in (self.compressed.training_seconds.spread, self.plain.training_seconds.spread)
+    def verdict(self) -> Verdict:
+        if len(self.of_seeds) < 2:
+            return Verdict.UNKNOWN
+        if self.time.high < 0:
+            return Verdict.COST
+        if not self.time.low > 0:
+            return Verdict.UNDECIDED
+        is_explained = self.saves_bytes and self.saved_waiting.low > 0 and self.explained >= EXPLAINS
+        return Verdict.PAID if is_explained else Verdict.UNEXPLAINED
 
     @property
     def ratio(self) -> float:
@@ -58,17 +109,54 @@ class Pair:
         return self.ratio <= 1 / SAVING
 
     @property
-    def accuracy_change(self) -> float:
-        return self.compressed.accuracy.mean - self.plain.accuracy.mean
+    def accuracy_change(self) -> Estimate | None:
+        """Of the seeds that both have; other programs do not change it. None where they share no seed."""
+        found = same_seeds(self.plain, self.compressed)
+        if not found:
+            return None
+        return estimate([other.accuracy - plain.accuracy for plain, other in found], confidence(self.cases))
 
 
-def differs(one: Figure, other: Figure) -> bool:
-    """Whether two figures differ by more than `CLEAR`, and by more than twice the larger spread.
+def confidence(cases: int) -> float:
+    """Of each of so many intervals, that all together have `CONFIDENCE`."""
+    return 1 - (1 - CONFIDENCE) / cases
 
-    Where one has no spread, being of one seed, that is what was measured and may still be chance.
-    """
-    spread = max(one.spread or 0.0, other.spread or 0.0)
-    return abs(one.mean - other.mean) > max(CLEAR * abs(other.mean), 2 * spread)
+
+def same_seeds(one: Row, other: Row) -> list[tuple[Run, Run]]:
+    of_seed = {run.plan.seed: run for run in other.runs}
+    return [(run, of_seed[run.plan.seed]) for run in one.runs if run.plan.seed in of_seed]
+
+
+def alike(one: Row, other: Row) -> list[tuple[Run, Run]]:
+    """Runs of one seed that can be compared in time: others took about as much of the processors in both."""
+    return [
+        (first, second)
+        for first, second in same_seeds(one, other)
+        if abs(first.load.during - second.load.during) <= ALIKE
+        and min(first.training_seconds, second.training_seconds) > 0
+    ]
+
+
+def log_ratio(of_seeds: Sequence[tuple[Run, Run]], cases: int) -> Estimate:
+    """Of the first runs' training times by the second's. Without a seed it is 0, and its interval endless."""
+    if not of_seeds:
+        return Estimate(0.0, math.inf, 0)
+    samples = [math.log(one.training_seconds / other.training_seconds) for one, other in of_seeds]
+    return estimate(samples, confidence(cases))
+
+
+def saved(logarithm: float) -> float:
+    """The share of time saved, of a logarithm of times."""
+    return -math.expm1(-logarithm)
+
+
+def is_clearly_faster(row: Row, other: Row, cases: int) -> bool:
+    """Whether it takes less time, and that is more than chance, where one is compared with so many others."""
+    return log_ratio(alike(other, row), cases).low > 0
+
+
+def disturbed_runs(runs: Iterable[Run]) -> list[Run]:
+    return [run for run in runs if run.load.is_disturbing]
 
 
 def serial_row(rows: Sequence[Row]) -> Row | None:
@@ -77,11 +165,10 @@ def serial_row(rows: Sequence[Row]) -> Row | None:
 
 def pairs(rows: Sequence[Row]) -> list[Pair]:
     plain = {(row.place, row.ranks): row for row in rows if row.algorithm == UNCOMPRESSED}
-    return [
-        Pair(plain[row.place, row.ranks], row)
-        for row in rows
-        if row.algorithm not in (SERIAL, UNCOMPRESSED) and (row.place, row.ranks) in plain
+    compressed = [
+        row for row in rows if row.algorithm not in (SERIAL, UNCOMPRESSED) and (row.place, row.ranks) in plain
     ]
+    return [Pair(plain[row.place, row.ranks], row, len(compressed)) for row in compressed]
 
 
 def steps_per_epoch(row: Row) -> float:

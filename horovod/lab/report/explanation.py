@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from statistics import mean
 
 from horovod.lab.environment import Environment
+from horovod.lab.intervals import estimate
 from horovod.lab.report import numbers
 from horovod.lab.report.codec_errors import CodecError
-from horovod.lab.report.comparison import pairs, serial_row, usable_cores
+from horovod.lab.report.comparison import (
+    Pair,
+    disturbed_runs,
+    pairs,
+    same_seeds,
+    serial_row,
+    usable_cores,
+)
 from horovod.lab.report.document import Section
 from horovod.lab.report.names import Names
 from horovod.lab.report.payment import payment
@@ -76,11 +86,21 @@ def where_a_step_goes(
         said.append(words("limit_none"))
     elif wait >= slowed:
         said.append(words("limit_waiting"))
+    elif disturbed_runs([*row.runs, *serial.runs]):
+        said.append(words("limit_slower"))
     elif cores is None:
         said.append(words("limit_unknown"))
     else:
         said.append(words("limit_cores" if row.ranks > cores else "limit_compute"))
-    return said
+    return said + busy_meanwhile(row, serial, words)
+
+
+def busy_meanwhile(row: Row, serial: Row, words: Words) -> list[str]:
+    """Other programs as a cause: they slow what computes, and all wait for the rank that is slowest."""
+    if not disturbed_runs([*row.runs, *serial.runs]):
+        return []
+    shares = [f"{100 * mean(run.load.during for run in of_row.runs):.0f} %" for of_row in (row, serial)]
+    return [words("busy_meanwhile", share=shares[0], serial=shares[1])]
 
 
 def learning(rows: Sequence[Row], errors: Sequence[CodecError], names: Names, words: Words) -> list[str]:
@@ -106,30 +126,38 @@ def changed_accuracy(rows: Sequence[Row], names: Names, words: Words) -> list[st
     found = pairs(rows)
     if not found:
         return []
-    most = max(found, key=lambda pair: abs(pair.accuracy_change))
-    points = 100 * abs(most.accuracy_change)
+    most = max(found, key=lambda pair: abs(change_of(pair)))
+    points = 100 * abs(change_of(most))
     if points < UNCHANGED:
         return [words("accuracy_unchanged")]
     said = [
         words("accuracy_change", row=names.row(most.compressed), points=numbers.plain(points, decimals=2))
     ]
-    spreads = [figure.spread for figure in (most.plain.accuracy, most.compressed.accuracy)]
-    known = [spread for spread in spreads if spread is not None]
-    if not known:
+    found_change = most.accuracy_change
+    if found_change is None or found_change.seeds < 2:
         return [*said, words("seeds_unknown")]
-    key = "within_seeds" if abs(most.accuracy_change) <= 2 * max(known) else "beyond_seeds"
-    return [*said, words(key, spread=numbers.plain(100 * max(known), decimals=2))]
+    ends = {"low": f"{100 * found_change.low:+.2f}", "high": f"{100 * found_change.high:+.2f}"}
+    key = "beyond_seeds" if found_change.low > 0 or found_change.high < 0 else "within_seeds"
+    return [*said, words(key, **ends)]
+
+
+def change_of(pair: Pair) -> float:
+    """Of the mean accuracy."""
+    return pair.compressed.accuracy.mean - pair.plain.accuracy.mean
 
 
 def fewer_updates(serial: Row, row: Row, names: Names, words: Words) -> list[str]:
     steps, alone = len(row.runs[0].step_seconds), len(serial.runs[0].step_seconds)
     change = 100 * (row.accuracy.mean - serial.accuracy.mean)
+    sure = estimate([other.accuracy - one.accuracy for one, other in same_seeds(serial, row)] or [math.nan])
     if steps >= alone:
         return []
     values = {"row": names.row(row), "steps": steps, "alone": alone}
     if abs(change) < UNCHANGED:
         return [words("fewer_updates_equal", **values)]
-    key = "fewer_updates_lower" if change < 0 else "fewer_updates_not_lower"
+    key = "fewer_updates_unclear"
+    if sure.high < 0 or sure.low > 0:
+        key = "fewer_updates_lower" if change < 0 else "fewer_updates_not_lower"
     return [words(key, points=numbers.plain(abs(change), decimals=2), **values)]
 
 

@@ -6,7 +6,8 @@ import math
 import shlex
 from collections.abc import Iterable, Sequence
 
-from horovod.lab.report.comparison import undivided_rows
+from horovod.lab.load import DISTURBED
+from horovod.lab.report.comparison import disturbed_runs, undivided_rows
 from horovod.lab.report.names import Names
 from horovod.lab.report.words import Words
 from horovod.lab.results import Row
@@ -40,6 +41,11 @@ def warnings(runs: Sequence[Run], rows: Sequence[Row], names: Names, words: Word
     said = unlike(runs, words)
     if len({frozenset(run.plan.seed for run in row.runs) for row in rows}) > 1:
         said.append(words("warn_seeds"))
+    disturbed = disturbed_runs(runs)
+    if disturbed:
+        most = max(run.load.during for run in disturbed)
+        values = {"number": len(disturbed), "all": len(runs), "most": f"{100 * most:.0f} %"}
+        said.append(words("warn_disturbed", limit=f"{100 * DISTURBED:.0f} %", **values))
     undivided = [names.row(row) for row in undivided_rows(rows)]
     if undivided:
         said.append(words("warn_examples", rows=words.listed(undivided)))

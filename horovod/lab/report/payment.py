@@ -1,73 +1,85 @@
-"""Whether compression pays: what each changed beside none, and the same training at several places."""
+"""Whether compression pays: what each changed beside none, and the same training at several places.
+
+"Paid" is said only where a saving of time is more than chance and less waiting explains most of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from horovod.lab.report import numbers
-from horovod.lab.report.comparison import CLEAR, Pair, differs, pairs
+from horovod.lab.report.comparison import Pair, Verdict, pairs, saved
 from horovod.lab.report.names import Names
 from horovod.lab.report.words import Words
-from horovod.lab.results import Figure, Row
+from horovod.lab.results import Row
 
-__all__ = ["payment"]
+__all__ = ["change", "interval", "payment", "why_unknown"]
 
 
 def payment(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
     found = pairs(rows)
-    said = [pair_sentence(pair, names, words) for pair in found]
-    if any(pair.has_spread for pair in found):
-        said.append(words("rule", share=f"{100 * CLEAR:.0f} %"))
-    if not all(pair.has_spread for pair in found):
-        said.append(words("times_one_seed"))
+    said = [pair_sentences(pair, names, words) for pair in found]
+    if any(pair.verdict is not Verdict.UNKNOWN for pair in found):
+        said.append(words("rule"))
     return said + between_places(rows, names, words)
 
 
-def pair_sentence(pair: Pair, names: Names, words: Words) -> str:
+def pair_sentences(pair: Pair, names: Names, words: Words) -> str:
     row, plain = pair.compressed, pair.plain
-    sentence = words(
-        time_verdict(pair),
-        row=names.row(row),
-        time=numbers.seconds(row.training_seconds),
-        plain=numbers.seconds(plain.training_seconds, words("s")),
-        share=numbers.change(pair.saved_time),
-    )
-    if not row.compression_ratio or not row.wait_seconds or not plain.wait_seconds:
-        return sentence
-    if pair.ratio == 0:  # nothing was sent without compression
-        return sentence
-    sending = words(
-        "sends_fewer" if pair.saves_bytes else "sends_more" if pair.adds_bytes else "sends_alike",
-        ratio=numbers.plain(1 / pair.ratio if pair.adds_bytes else pair.ratio, decimals=2),
-        wait=numbers.milliseconds(row.wait_seconds),
-        plain=numbers.milliseconds(plain.wait_seconds, words("ms")),
-    )
-    return words.together(sentence, sending, *causes(pair, row.wait_seconds, plain.wait_seconds, words))
+    said = [
+        words(
+            "pair",
+            row=names.row(row),
+            time=numbers.seconds(row.training_seconds),
+            plain=numbers.seconds(plain.training_seconds, words("s")),
+            change=change(pair.saved_time, words),
+        )
+    ]
+    if row.compression_ratio and row.wait_seconds and plain.wait_seconds and pair.ratio:
+        key = "sends_fewer" if pair.saves_bytes else "sends_more" if pair.adds_bytes else "sends_alike"
+        said.append(
+            words(
+                key,
+                ratio=numbers.plain(1 / pair.ratio if pair.adds_bytes else pair.ratio, decimals=2),
+                wait=numbers.milliseconds(row.wait_seconds),
+                plain=numbers.milliseconds(plain.wait_seconds, words("ms")),
+            )
+        )
+    return words.together(*said, *reasons(pair, words))
 
 
-def time_verdict(pair: Pair) -> str:
-    if pair.is_faster:
-        return "pair_faster"
-    if pair.is_slower:
-        return "pair_slower"
-    return "pair_same" if pair.has_spread else "pair_one_seed"
+def reasons(pair: Pair, words: Words) -> list[str]:
+    """What the seeds allow to be said of the difference, and why no more."""
+    if pair.verdict is Verdict.UNKNOWN:
+        return [words(f"pair_{why_unknown([pair])}")]
+    said = [
+        words("pair_interval", interval=interval(pair, words), seeds=words.count("seeds", pair.time.seeds))
+    ]
+    if pair.unlike:
+        said.append(words("pair_left_out", seeds=words.count("seeds", pair.unlike)))
+    key = f"pair_{pair.verdict.value}"
+    if pair.verdict is Verdict.COST and pair.saves_bytes and pair.saved_waiting.high < 0:
+        key = "pair_cost_coding"
+    if pair.verdict is Verdict.UNEXPLAINED and not pair.saves_bytes:
+        key = "pair_unexplained_bytes"
+    elif pair.verdict is Verdict.UNEXPLAINED and not pair.saved_waiting.low > 0:
+        key = "pair_unexplained_chance"
+    return [*said, words(key, explained=f"{100 * pair.explained:.0f} %")]
 
 
-def causes(pair: Pair, compressed: Figure, plain: Figure, words: Words) -> list[str]:
-    """Why ranks waited as they did: only where bytes were saved, and where time and waiting agree.
+def why_unknown(found: Sequence[Pair]) -> str:
+    """Of pairs without enough seeds to compare: whether others were unequally busy, or seeds are few."""
+    return "unlike" if any(pair.unlike for pair in found) else "one_seed"
 
-    Waiting may change and the time hardly, where it is a small part of a step: then nothing follows.
-    """
-    if not pair.saves_bytes:
-        return []
-    waited = (compressed.mean > plain.mean) - (compressed.mean < plain.mean)
-    if not differs(compressed, plain):
-        waited = 0
-    took = pair.is_slower - pair.is_faster
-    if waited != took:
-        return [words("cause_unclear")] if waited and took else []
-    cause = {-1: "cause_transfer", 0: "cause_not_bytes", 1: "cause_coding"}[took]
-    return [words("cause" if pair.has_spread else "cause_one_seed", cause=words(cause))]
+
+def change(share: float, words: Words) -> str:
+    """Of time: "12 % less", "3.0 % more"."""
+    return words("less" if share >= 0 else "more", share=numbers.change(share))
+
+
+def interval(pair: Pair, words: Words) -> str:
+    ends = (saved(pair.time.low), saved(pair.time.high))
+    return words("interval", low=change(ends[0], words), high=change(ends[1], words))
 
 
 def between_places(rows: Sequence[Row], names: Names, words: Words) -> list[str]:

@@ -4,9 +4,13 @@ SENTENCES = {
     # Summary
     "scope": "{runs} of {script} on the dataset {dataset}, with {epochs} each, from {seeds}.",
     "only_row": "There is one kind of run, {row}: it trained for {time}.",
-    "fastest": "The fastest was {row}: {time} of training, {speed_up} times as fast as the serial run.",
-    "fastest_is_serial": "Nothing was faster than training serially ({time}); {row} came next with {other}.",
-    "fastest_without_serial": "The fastest was {row}: {time} of training.",
+    "fastest": (
+        "The shortest mean time was that of {row}: {time} of training, {speed_up} times as fast as the "
+        "serial run."
+    ),
+    "fastest_is_serial": "The serial run had the shortest mean time ({time}); {row} came next with {other}.",
+    "fastest_without_serial": "The shortest mean time was that of {row}: {time} of training.",
+    "fastest_by_chance": "Chance may have decided between it and the next, {row}.",
     "times_of_unequal_work": (
         "These times are of unequal numbers of examples and do not compare like with like."
     ),
@@ -26,38 +30,29 @@ SENTENCES = {
     ),
     "bytes_saved": "{row} sent {ratio} times fewer bytes than training without compression.",
     "compression_paid": (
-        "Compression paid: {row} took {share} less time than the same without compression (clearly faster "
-        "in {faster} of {cases} comparisons)."
+        "Compression paid in {number} of {cases} comparisons: {row} took {share} less time than the same "
+        "without compression ({interval}), because ranks waited less."
     ),
-    "compression_paid_one_seed": (
-        "By the clock compression paid: {row} took {share} less time than the same without compression (less "
-        "by more than {least} in {faster} of {cases} comparisons)."
-    ),
-    "compression_paid_and_cost": (
-        "Compression paid in places: {row} took {share} less time than the same without compression, but of "
-        "{cases} comparisons {faster} came out clearly faster and {slower} clearly slower."
-    ),
-    "compression_paid_and_cost_one_seed": (
-        "By the clock compression paid in places: {row} took {share} less time than the same without "
-        "compression, but of {cases} comparisons {faster} came out faster and {slower} slower by more than "
-        "{least}."
+    "compression_unexplained": (
+        "In {number} of {cases} comparisons the compressed training took less time, {row} by {share} "
+        "({interval}), but less waiting does not explain it, so this does not count as a benefit of "
+        "compression."
     ),
     "compression_cost": (
-        "Compression did not pay here: even the best case, {row}, took {share} more time than the same "
-        "without compression."
+        "In {number} of {cases} comparisons compression cost time: {row} took {share} more than the same "
+        "without compression ({interval})."
     ),
-    "compression_cost_one_seed": (
-        "By the clock compression did not pay: even the best case, {row}, took {share} more time than the "
-        "same without compression."
+    "compression_paid_nowhere": "In none did compression pay.",
+    "compression_undecided": (
+        "No comparison shows that compression saved or cost time: each difference may be chance."
     ),
-    "compression_did_not_pay": "Compression saved bytes and no clear amount of time here.",
-    "compression_did_not_pay_one_seed": "Compression saved bytes, but by the clock no time worth naming.",
-    "compression_saved_nothing": "Compression saved neither bytes nor a clear amount of time here.",
-    "compression_saved_nothing_one_seed": (
-        "Compression saved no bytes, and by the clock no time worth naming."
+    "compression_one_seed": (
+        "One seed cannot tell whether compression paid: its difference in time may be chance. --seeds 3 "
+        "tells more."
     ),
-    "times_one_seed": (
-        "With one seed it cannot be said what of the differences in time is chance; --seeds 3 would tell."
+    "compression_unlike": (
+        "It cannot be told whether compression paid: other programs used the processors during some runs "
+        "and not during others. --repeat-disturbed does those again."
     ),
     "crowded": (
         "Up to {ranks} ranks shared {cores}, so part of what looks like the cost of parallel training is "
@@ -71,6 +66,11 @@ SENTENCES = {
         "The runs had different numbers of epochs ({values}); times and accuracies cannot be compared."
     ),
     "warn_seeds": "Not all rows have the same seeds, as if runs were missing.",
+    "warn_disturbed": (
+        "During {number} of {all} runs other programs took more than {limit} of the processors, {most} at "
+        "most. These runs are marked; their times tell of those programs, too. The same command with "
+        "--repeat-disturbed does them again."
+    ),
     "warn_examples": (
         "The ranks did not divide the steps of the serial run in: {rows}. If each rank's batch is that "
         "of the serial run, speed-up and efficiency of these rows compare times of unequal numbers of "
@@ -114,6 +114,10 @@ SENTENCES = {
         "{efficiency}."
     ),
     "slower_than_serial": "That is slower than one device alone.",
+    "above_ideal": (
+        "That is more than the ideal: the serial run may have been slowed down, or the data of each rank "
+        "fits into its cache."
+    ),
     "near_ideal": "That is close to the ideal.",
     "part_of_ideal": "That is more than half of the ideal.",
     "far_from_ideal": "That is less than half of the ideal.",
@@ -121,6 +125,11 @@ SENTENCES = {
     "wait_share": "A step of {row} takes {step} ms, {wait} ms of them ({share} %) waiting for other ranks.",
     "compute_beside_serial": "The other {compute} ms are {factor} times the serial step of {alone} ms.",
     "limit_none": "Neither adds a tenth of a serial step.",
+    "limit_slower": "So slower computation keeps it from the ideal most.",
+    "busy_meanwhile": (
+        "Other programs took {share} of the processors meanwhile, and {serial} during the serial run: "
+        "they slow computation, and ranks wait for the slowest."
+    ),
     "limit_waiting": "So waiting is what keeps it from the ideal most.",
     "limit_cores": (
         "So slower computation keeps it from the ideal most: there are more ranks than cores, and they take "
@@ -134,22 +143,39 @@ SENTENCES = {
         "share, such as memory, caches and the engine's own threads, is not measured here."
     ),
     "pay_title": "Does compression pay?",
-    "pair_faster": "{row}: {time} rather than {plain}, {share} less time.",
-    "pair_slower": "{row}: {time} rather than {plain}, {share} more time.",
-    "pair_same": "{row}: {time} and {plain}, no clear difference ({share}).",
-    "pair_one_seed": "{row}: {time} and {plain}, a difference of {share}.",
+    "less": "{share} less",
+    "more": "{share} more",
+    "interval": "interval: {low} to {high}",
+    "pair": "{row}: {time} and, without compression, {plain}: {change}.",
+    "pair_interval": "Of {seeds}: {interval}.",
+    "pair_left_out": "{seeds} are left out, as other programs were not equally busy during both runs.",
+    "pair_paid": "Less waiting explains {explained} of the saved time: compression paid.",
+    "pair_unexplained": (
+        "That is less time, but less waiting explains only {explained} of it: no benefit of compression."
+    ),
+    "pair_unexplained_bytes": "That is less time, but not because of fewer bytes: no benefit of compression.",
+    "pair_unexplained_chance": (
+        "That is less time, but that ranks waited less may be chance: no benefit of compression."
+    ),
+    "pair_cost": "Compression cost time.",
+    "pair_cost_coding": (
+        "Compression cost time, and ranks waited longer: encoding and decoding most likely took more than "
+        "the shorter transfer saved."
+    ),
+    "pair_undecided": "The interval includes 0, so the difference may be chance.",
+    "pair_one_seed": "With one seed the difference may be chance; --seeds 3 tells more.",
+    "pair_unlike": (
+        "Other programs were not equally busy during the runs, so the difference may be theirs; "
+        "--repeat-disturbed does these runs again."
+    ),
+    "rule": (
+        "Intervals are of the paired difference of each seed, by Student's t, so wide that in 95 % of "
+        "such reports all of them hold the true value. Compression pays where its interval lies above 0 "
+        "and less waiting explains at least half of the saved time."
+    ),
     "sends_fewer": "It sends {ratio} times fewer bytes and waits {wait} rather than {plain} per step.",
     "sends_alike": "It sends about as many bytes and waits {wait} rather than {plain} per step.",
     "sends_more": "It sends {ratio} times as many bytes and waits {wait} rather than {plain} per step.",
-    "cause": "So {cause}.",
-    "cause_one_seed": "If that is more than chance, {cause}.",
-    "cause_transfer": "the transfer was part of what ranks waited for",
-    "cause_coding": "encoding and decoding most likely took longer than the shorter transfer saved",
-    "cause_not_bytes": "bytes are not what ranks waited for",
-    "cause_unclear": "Time and waiting do not agree, so no cause is named.",
-    "rule": (
-        "A difference counts as clear when it is more than {share} and more than twice the larger spread."
-    ),
     "between_places": (
         "The same training with {row}: {first} per step ({here}) and {second} ({there}), {factor} times as "
         "long."
@@ -157,12 +183,8 @@ SENTENCES = {
     "learning_title": "Accuracy",
     "accuracy_change": "Compression changed accuracy most in {row}: by {points} percentage points.",
     "accuracy_unchanged": "Compression changed accuracy nowhere by as much as 0.01 percentage points.",
-    "within_seeds": (
-        "That is no more than twice the spread between seeds ({spread}), so the data show no effect."
-    ),
-    "beyond_seeds": (
-        "That is more than twice the spread between seeds ({spread}), so it is probably an effect."
-    ),
+    "within_seeds": "Its interval ({low} to {high}) includes 0, so the data show no effect.",
+    "beyond_seeds": "Its interval ({low} to {high}) does not include 0, so it is probably an effect.",
     "seeds_unknown": "With one seed it cannot be said how much chance alone changes; --seeds 3 would tell.",
     "codec_loses": "One encoding by {codec} loses {share} of the energy of normally distributed numbers.",
     "fewer_updates_lower": (
@@ -175,8 +197,12 @@ SENTENCES = {
         "accurate."
     ),
     "fewer_updates_not_lower": (
-        "{row} updated the model {steps} times where the serial run did {alone} times, and did not end "
-        "lower ({points} percentage points)."
+        "{row} updated the model {steps} times where the serial run did {alone} times, and ended {points} "
+        "percentage points higher."
+    ),
+    "fewer_updates_unclear": (
+        "{row} updated the model {steps} times where the serial run did {alone} times; their accuracies "
+        "differ by {points} percentage points, which may be chance."
     ),
     "same_model_title": "One model on all ranks",
     "places_same": (

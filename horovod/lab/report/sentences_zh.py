@@ -4,9 +4,10 @@ SENTENCES = {
     # 摘要
     "scope": "共 {runs}：训练脚本 {script}，数据集 {dataset}，每次训练 {epochs}，{seeds}。",
     "only_row": "只有一种配置 {row}，训练用时 {time}。",
-    "fastest": "最快的是 {row}：训练用时 {time}，速度是串行训练的 {speed_up} 倍。",
-    "fastest_is_serial": "没有任何配置快于串行训练（{time}）；其次是 {row}，用时 {other}。",
-    "fastest_without_serial": "最快的是 {row}：训练用时 {time}。",
+    "fastest": "平均用时最短的是 {row}：训练用时 {time}，速度是串行训练的 {speed_up} 倍。",
+    "fastest_is_serial": "平均用时最短的是串行训练（{time}）；其次是 {row}，用时 {other}。",
+    "fastest_without_serial": "平均用时最短的是 {row}：训练用时 {time}。",
+    "fastest_by_chance": "它与第二名 {row} 的先后可能出于偶然。",
     "times_of_unequal_work": "这些用时对应的样本数不同，不能直接比较。",
     "accuracy_of_one": "其测试集准确率为 {high}。",
     "accuracy_equal": "各配置的测试集准确率相同，均为 {high}。",
@@ -23,39 +24,37 @@ SENTENCES = {
     ),
     "bytes_saved": "{row} 发送的字节数是不压缩时的 1/{ratio}。",
     "compression_paid": (
-        "压缩带来了收益：{row} 比不压缩的同一配置少用 {share} 的时间（{cases} 组对比中有 {faster} 组明显更快"
-        "）。"
+        "压缩在 {cases} 组对比中的 {number} 组带来了收益：{row} 比不压缩的同一配置少用 {share} 的时间（"
+        "{interval}），原因是各进程等待的时间变短了。"
     ),
-    "compression_paid_one_seed": (
-        "从计时来看，压缩带来了收益：{row} 比不压缩的同一配置少用 {share} 的时间（{cases} 组对比中有 "
-        "{faster} 组少用的时间超过 {least}）。"
-    ),
-    "compression_paid_and_cost": (
-        "压缩只在部分情况下带来收益：{row} 比不压缩的同一配置少用 {share} 的时间，但在 {cases} 组对比中，"
-        "{faster} 组明显更快，{slower} 组明显更慢。"
-    ),
-    "compression_paid_and_cost_one_seed": (
-        "从计时来看，压缩只在部分情况下带来收益：{row} 比不压缩的同一配置少用 {share} 的时间，但在 {cases} "
-        "组对比中，{faster} 组更快，{slower} 组更慢，差别均超过 {least}。"
+    "compression_unexplained": (
+        "{cases} 组对比中有 {number} 组压缩后用时更短（{row} 少用 {share}，{interval}），但等待时间的减少不"
+        "足以解释，因此不算压缩的收益。"
     ),
     "compression_cost": (
-        "在本实验中压缩没有带来收益：即使最好的情况 {row}，也比不压缩的同一配置多用 {share} 的时间。"
+        "{cases} 组对比中有 {number} 组压缩后用时更长：{row} 比不压缩的同一配置多用 {share} 的时间（"
+        "{interval}）。"
     ),
-    "compression_cost_one_seed": (
-        "从计时来看，压缩没有带来收益：即使最好的情况 {row}，也比不压缩的同一配置多用 {share} 的时间。"
+    "compression_paid_nowhere": "没有一组对比中压缩带来收益。",
+    "compression_undecided": "没有一组对比能说明压缩节省或增加了时间：各组差别都可能出于偶然。",
+    "compression_one_seed": (
+        "只有一个种子，无法判断压缩是否带来收益：时间上的差别可能出于偶然；可以用 --seeds 3 重做。"
     ),
-    "compression_did_not_pay": "在本实验中压缩减少了通信量，但没有明显缩短训练时间。",
-    "compression_did_not_pay_one_seed": "压缩减少了通信量，但从计时来看，没有节省值得一提的时间。",
-    "compression_saved_nothing": "在本实验中压缩既没有减少通信量，也没有明显缩短训练时间。",
-    "compression_saved_nothing_one_seed": "压缩没有减少通信量，从计时来看，也没有节省值得一提的时间。",
-    "times_one_seed": "只有一个种子，无法判断时间上的差别有多少出于偶然；可以用 --seeds 3 重做。",
+    "compression_unlike": (
+        "无法判断压缩是否带来收益：部分运行期间有其他程序占用处理器，另一些运行期间没有；可以用 "
+        "--repeat-disturbed 重做这些运行。"
+    ),
     "crowded": "最多有 {ranks} 个进程共用 {cores}，因此看上去属于并行训练的开销，有一部分其实是在等待核心。",
     # 警告
     "warn_datasets": "各次运行使用了不同的数据集（{values}），各行之间不可比较。",
     "warn_scripts": "各次并行运行使用了不同的脚本（{values}），各行之间不可比较。",
     "warn_arguments": "各次运行的脚本参数不同（{values}）。",
-    "warn_epochs": "各次运行的 epoch 数不同（{values}），训练时间与准确率不可比较。",
+    "warn_epochs": "各次运行的轮数不同（{values}），训练时间与准确率不可比较。",
     "warn_seeds": "各行的随机种子不完全相同，可能缺少某些运行。",
+    "warn_disturbed": (
+        "{all} 次运行中有 {number} 次受到干扰：其他程序占用了超过 {limit} 的处理器时间，最多为 {most}。这些"
+        "运行已作标记，其用时也反映了那些程序的影响。在同一命令后加上 --repeat-disturbed 可以重做这些运行。"
+    ),
     "warn_examples": (
         "以下各行的进程没有分摊串行训练的步数：{rows}。若各进程的批量与串行训练相同，则这些行的加速比与扩展"
         "效率比较的是不同样本数所用的时间。"
@@ -66,11 +65,11 @@ SENTENCES = {
     "speed_title": "加速比",
     "no_serial": "没有串行运行，无法计算加速比。请在 --np 中加入 1。",
     "steps_divided": (
-        "一个 epoch 中，{row} 训练了 {steps} 步，而串行训练为 {serial_steps} 步：每个进程只训练自己那一份数"
+        "一轮中，{row} 训练了 {steps} 步，而串行训练为 {serial_steps} 步：每个进程只训练自己那一份数"
         "据，所有进程合起来，一步用到的样本数是原来的 {ranks} 倍。"
     ),
-    "steps_same": "一个 epoch 中，{row} 与串行训练的步数相同（{steps} 与 {serial_steps}）。",
-    "steps_other": "一个 epoch 中，{row} 训练了 {steps} 步，串行训练为 {serial_steps} 步。",
+    "steps_same": "一轮中，{row} 与串行训练的步数相同（{steps} 与 {serial_steps}）。",
+    "steps_other": "一轮中，{row} 训练了 {steps} 步，串行训练为 {serial_steps} 步。",
     "unequal_examples": (
         "此时加速比所比较的是不同样本数所用的时间：若每个进程的批量不变，n 个进程的一步处理的样本数是原来的"
         " n 倍。"
@@ -88,6 +87,7 @@ SENTENCES = {
     ),
     "speed_worst": "效率最低的是 {row}：{ranks} 个设备的加速比为 {speed_up}，扩展效率为 {efficiency}。",
     "slower_than_serial": "这比单个设备还慢。",
+    "above_ideal": "这超过了理想值：串行训练可能受到了干扰，也可能是每个进程的数据恰好放得进缓存。",
     "near_ideal": "这已接近理想值。",
     "part_of_ideal": "这超过了理想值的一半。",
     "far_from_ideal": "这不到理想值的一半。",
@@ -95,6 +95,11 @@ SENTENCES = {
     "wait_share": "{row} 的一步用时 {step} 毫秒，其中 {wait} 毫秒（{share} %）在等待其他进程。",
     "compute_beside_serial": "其余 {compute} 毫秒是串行单步时间 {alone} 毫秒的 {factor} 倍。",
     "limit_none": "两者的额外开销都不到串行单步时间的十分之一。",
+    "limit_slower": "因此，离理想值的差距主要来自计算变慢。",
+    "busy_meanwhile": (
+        "运行期间其他程序占用了 {share} 的处理器时间（串行训练期间为 {serial}）：这会使计算变慢，也会使各进"
+        "程等待最慢的那一个。"
+    ),
     "limit_waiting": "因此，离理想值的差距主要来自等待。",
     "limit_cores": "因此，离理想值的差距主要来自计算变慢：进程数多于核心数，只能轮流使用核心。",
     "limit_unknown": "因此，离理想值的差距主要来自计算变慢；这些进程共用多少个核心不得而知。",
@@ -103,37 +108,50 @@ SENTENCES = {
         "自身的线程等）不在本实验的测量范围内。"
     ),
     "pay_title": "压缩是否划算",
-    "pair_faster": "{row}：{time} 对 {plain}（不压缩），少用 {share} 的时间。",
-    "pair_slower": "{row}：{time} 对 {plain}（不压缩），多用 {share} 的时间。",
-    "pair_same": "{row}：{time} 对 {plain}（不压缩），没有明显差别（{share}）。",
-    "pair_one_seed": "{row}：{time} 对 {plain}（不压缩），相差 {share}。",
+    "less": "少用 {share}",
+    "more": "多用 {share}",
+    "interval": "区间：{low} 至 {high}",
+    "pair": "{row}：{time} 对 {plain}（不压缩），{change} 的时间。",
+    "pair_interval": "依据 {seeds}，{interval}。",
+    "pair_left_out": "另有 {seeds} 未计入，因为两次运行期间其他程序的忙碌程度不同。",
+    "pair_paid": "所省时间的 {explained} 可由等待减少解释：压缩带来了收益。",
+    "pair_unexplained": "用时变短了，但等待减少只能解释其中的 {explained}：不算压缩的收益。",
+    "pair_unexplained_bytes": "用时变短了，但发送的字节数并没有减少：不算压缩的收益。",
+    "pair_unexplained_chance": "用时变短了，但等待时间的减少可能出于偶然：不算压缩的收益。",
+    "pair_cost": "压缩增加了用时。",
+    "pair_cost_coding": "压缩增加了用时，等待也变长了：很可能是编码与解码的开销超过了传输缩短所节省的时间。",
+    "pair_undecided": "区间包含 0，因此差别可能出于偶然。",
+    "pair_one_seed": "只有一个种子，差别可能出于偶然；可以用 --seeds 3 重做。",
+    "pair_unlike": (
+        "各次运行期间其他程序的忙碌程度不同，差别可能由此而来；可以用 --repeat-disturbed 重做这些运行。"
+    ),
+    "rule": (
+        "区间由各种子的成对差值按 t 分布求得，其宽度使得 95 % 的此类报告中所有区间都包含真值。只有区间位于 "
+        "0 以上，并且等待减少能解释至少一半的所省时间，才认为压缩带来了收益。"
+    ),
     "sends_fewer": "发送的字节数为 1/{ratio}，每步等待 {wait} 对 {plain}。",
     "sends_alike": "发送的字节数大致相同，每步等待 {wait} 对 {plain}。",
     "sends_more": "发送的字节数是不压缩时的 {ratio} 倍，每步等待 {wait} 对 {plain}。",
-    "cause": "因此，{cause}。",
-    "cause_one_seed": "如果这不是出于偶然，那么{cause}。",
-    "cause_transfer": "传输确实是进程等待的原因之一",
-    "cause_coding": "很可能是编码与解码的开销超过了传输缩短所节省的时间",
-    "cause_not_bytes": "进程等待的并不是数据传输",
-    "cause_unclear": "用时与等待的变化不一致，因此不作归因。",
-    "rule": "差别超过 {share}，并且超过较大波动的两倍，才算作明显。",
     "between_places": (
         "同样的训练 {row}：每步 {first}（{here}）与 {second}（{there}），后者是前者的 {factor} 倍。"
     ),
     "learning_title": "准确率",
     "accuracy_change": "压缩对准确率影响最大的是 {row}：相差 {points} 个百分点。",
     "accuracy_unchanged": "压缩对准确率的影响均不到 0.01 个百分点。",
-    "within_seeds": "这不超过种子之间波动（{spread}）的两倍，数据看不出压缩的影响。",
-    "beyond_seeds": "这超过了种子之间波动（{spread}）的两倍，很可能是压缩的影响。",
+    "within_seeds": "其区间（{low} 至 {high}）包含 0，数据看不出压缩的影响。",
+    "beyond_seeds": "其区间（{low} 至 {high}）不包含 0，很可能是压缩的影响。",
     "seeds_unknown": "只有一个种子，无法得知偶然因素的影响有多大；可以用 --seeds 3 重做。",
     "codec_loses": "对服从正态分布的数，{codec} 的一次量化损失 {share} 的能量。",
     "fewer_updates_lower": (
-        "{row} 更新模型 {steps} 次，串行训练更新 {alone} 次，最终准确率低 {points} 个百分点：epoch 数不变时"
+        "{row} 更新模型 {steps} 次，串行训练更新 {alone} 次，最终准确率低 {points} 个百分点：轮数不变时"
         "，步数更少、批量更大，可能会损失准确率。"
     ),
     "fewer_updates_equal": "{row} 更新模型 {steps} 次，串行训练更新 {alone} 次，最终准确率相同。",
     "fewer_updates_not_lower": (
-        "{row} 更新模型 {steps} 次，串行训练更新 {alone} 次，最终准确率并不更低（相差 {points} 个百分点）。"
+        "{row} 更新模型 {steps} 次，串行训练更新 {alone} 次，最终准确率高 {points} 个百分点。"
+    ),
+    "fewer_updates_unclear": (
+        "{row} 更新模型 {steps} 次，串行训练更新 {alone} 次，最终准确率相差 {points} 个百分点，可能出于偶然。"
     ),
     "same_model_title": "各进程的模型一致",
     "places_same": "运行位置没有影响训练结果：同样的训练在各个位置得到相同的校验和。",

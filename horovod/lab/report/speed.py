@@ -13,7 +13,7 @@ from horovod.lab.runs import SERIAL
 
 __all__ = ["speed"]
 
-NEAR_IDEAL, HALF_IDEAL = 0.9, 0.5
+ABOVE_IDEAL, NEAR_IDEAL, HALF_IDEAL = 1.05, 0.9, 0.5
 
 
 def speed(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
@@ -102,6 +102,8 @@ def speed_verdict(row: Row) -> str:
     speed_up, efficiency = figures(row)
     if speed_up.mean < 1:
         return "slower_than_serial"
+    if efficiency.mean > ABOVE_IDEAL:
+        return "above_ideal"
     if efficiency.mean >= NEAR_IDEAL:
         return "near_ideal"
     return "part_of_ideal" if efficiency.mean >= HALF_IDEAL else "far_from_ideal"

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from horovod.lab.environment import Environment
 from horovod.lab.report import numbers
 from horovod.lab.report.comparison import (
-    CLEAR,
     Pair,
+    Verdict,
     crowded_rows,
+    is_clearly_faster,
     pairs,
     serial_row,
     undivided_rows,
     usable_cores,
 )
 from horovod.lab.report.names import Names
+from horovod.lab.report.payment import interval, why_unknown
 from horovod.lab.report.words import Words
 from horovod.lab.results import Figure, Row
 
@@ -53,19 +55,17 @@ def fastest(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
     time = numbers.seconds(best.training_seconds, words("s"))
     if len(rows) == 1:
         return [words("only_row", row=names.row(best), time=time)]
+    other = ordered[1]
     if best is serial:
-        other = ordered[1]
-        return [
-            words(
-                "fastest_is_serial",
-                time=time,
-                row=names.row(other),
-                other=numbers.seconds(other.training_seconds, words("s")),
-            )
-        ]
-    if best.speed_up is None:
-        return [words("fastest_without_serial", row=names.row(best), time=time)]
-    return [words("fastest", row=names.row(best), time=time, speed_up=numbers.factor(best.speed_up))]
+        values = {"time": time, "row": names.row(other)}
+        said = words("fastest_is_serial", **values, other=numbers.seconds(other.training_seconds, words("s")))
+    elif best.speed_up is None:
+        said = words("fastest_without_serial", row=names.row(best), time=time)
+    else:
+        said = words("fastest", row=names.row(best), time=time, speed_up=numbers.factor(best.speed_up))
+    if is_clearly_faster(best, other, len(rows) - 1):
+        return [said]
+    return [said, words("fastest_by_chance", row=names.row(other))]
 
 
 def most_accurate(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
@@ -96,29 +96,31 @@ def compression(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
     if most.saves_bytes:
         ratio = numbers.plain(most.ratio, decimals=2)
         said.append(words("bytes_saved", row=names.row(most.compressed), ratio=ratio))
-    best = max([pair for pair in found if pair.is_faster] or found, key=lambda pair: pair.saved_time)
-    key = payment_verdict(found)
-    values: dict[str, object] = {
-        "row": names.row(best.compressed),
-        "share": numbers.change(best.saved_time),
-        "faster": sum(pair.is_faster for pair in found),
-        "slower": sum(pair.is_slower for pair in found),
-        "cases": len(found),
-        "least": f"{100 * CLEAR:.0f} %",
-    }
-    if all(pair.has_spread for pair in found):
-        return [*said, words(key, **values)]
-    return [*said, words(f"{key}_one_seed", **values), words("times_one_seed")]
+    return [*said, *whether_it_paid(found, names, words)]
 
 
-def payment_verdict(found: Sequence[Pair]) -> str:
-    """The key of what is said of time; where a pair is of one seed, it has a form that claims less."""
-    if any(pair.is_faster for pair in found):
-        return "compression_paid_and_cost" if any(pair.is_slower for pair in found) else "compression_paid"
-    if max(found, key=lambda pair: pair.saved_time).is_slower:
-        return "compression_cost"
-    is_smaller = any(pair.saves_bytes for pair in found)
-    return "compression_did_not_pay" if is_smaller else "compression_saved_nothing"
+def whether_it_paid(found: Sequence[Pair], names: Names, words: Words) -> list[str]:
+    """Of the pairs with the most that can be said, the one that stands out; and those to the contrary."""
+    by_verdict = {verdict: [pair for pair in found if pair.verdict is verdict] for verdict in Verdict}
+    if len(by_verdict[Verdict.UNKNOWN]) == len(found):
+        return [words(f"compression_{why_unknown(found)}")]
+    said = []
+    for verdict in (Verdict.PAID, Verdict.UNEXPLAINED, Verdict.COST):
+        of_it = by_verdict[verdict]
+        if of_it:
+            sign = -1 if verdict is Verdict.COST else 1
+            chosen = max(of_it, key=lambda pair: sign * pair.saved_time)
+            values: dict[str, object] = {
+                "row": names.row(chosen.compressed),
+                "share": numbers.change(chosen.saved_time),
+                "interval": interval(chosen, words),
+                "number": len(of_it),
+                "cases": len(found),
+            }
+            said.append(words(f"compression_{verdict.value}", **values))
+    if said and not by_verdict[Verdict.PAID]:
+        said.append(words("compression_paid_nowhere"))
+    return said or [words("compression_undecided")]
 
 
 def crowded(rows: Sequence[Row], environment: Environment, words: Words) -> list[str]:

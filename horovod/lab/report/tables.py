@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from horovod.lab.environment import Environment
+from horovod.lab.load import Load
 from horovod.lab.report import numbers
+from horovod.lab.report.comparison import disturbed_runs
 from horovod.lab.report.document import Cell, Link, Note, Table
 from horovod.lab.report.names import Names
 from horovod.lab.report.words import Words
@@ -29,6 +31,7 @@ class Column:
     missing: str
     missing_serial: str = ""
     missing_unsent: str = ""  # where a run of the row sent nothing
+    is_time: bool = False
 
     def why_missing(self, row: Row) -> str:
         if self.missing_serial and row.algorithm == SERIAL:
@@ -38,8 +41,8 @@ class Column:
 
 
 COLUMNS = (
-    Column("training_seconds", numbers.seconds, "why_no_log"),
-    Column("step_seconds", numbers.milliseconds, "why_no_log"),
+    Column("training_seconds", numbers.seconds, "why_no_log", is_time=True),
+    Column("step_seconds", numbers.milliseconds, "why_no_log", is_time=True),
     Column("wait_seconds", numbers.milliseconds, "why_no_log", "why_no_waiting"),
     Column("accuracy", numbers.accuracy, "why_no_log"),
     Column("speed_up", numbers.factor, "why_no_serial"),
@@ -99,8 +102,16 @@ def results_table(
 def number_cell(row: Row, column: Column, notes: Notes, words: Words) -> Cell:
     figure: Figure | None = getattr(row, column.statistic)
     if figure is not None:
-        return Cell(column.written(figure))
+        return Cell(column.written(figure), disturbed_mark(row, notes, words) if column.is_time else "")
     return Cell(numbers.MISSING, notes.mark(words(column.why_missing(row))))
+
+
+def disturbed_mark(row: Row, notes: Notes, words: Words) -> str:
+    """Of the note that tells in how many of a row's runs other programs were busy; "" where in none."""
+    disturbed = disturbed_runs(row.runs)
+    if not disturbed:
+        return ""
+    return notes.mark(words("row_disturbed", number=len(disturbed), all=len(row.runs)))
 
 
 def link(run: Run, folder: Path, text: str) -> Link:
@@ -119,11 +130,18 @@ def runs_table(runs: Sequence[Run], folder: Path, names: Names, words: Words) ->
             Cell(numbers.accuracy(Figure(run.accuracy, None))),
             Cell(words(identical_key(run))),
             Cell(run.checksum[:16]),
+            Cell(load_text(run.load, words)),
         )
         for run in runs
     ]
-    head = ("run", "row", "seed", "steps", "training_seconds", "accuracy", "same_model", "checksum")
+    head = ("run", "row", "seed", "steps", "training_seconds", "accuracy", "same_model", "checksum", "load")
     return Table("runs", words("runs_caption"), tuple(words(key) for key in head), tuple(body))
+
+
+def load_text(load: Load, words: Words) -> str:
+    """Before, during and after the run, in percent."""
+    shares = " / ".join(f"{100 * share:.0f}" for share in (load.before, load.during, load.after))
+    return words("load_disturbed", shares=shares) if load.is_disturbing else shares
 
 
 def identical_key(run: Run) -> str:

@@ -51,7 +51,8 @@ WORDS = {
     "measured": (
         "Time is that of training on rank 0, tests of the model left out. Time per step is the median over "
         "all steps; the waiting in it is how long the training thread stood still until the other ranks' "
-        "gradients had come. Accuracy is that on the test data after the last epoch."
+        "gradients had come. Accuracy is that on the test data after the last epoch. The runs were done in "
+        "rounds: one of each kind with a seed, then all with the next, in the opposite order."
     ),
     # Environment
     "part": "Part",
@@ -107,6 +108,7 @@ WORDS = {
         "There is no run without compression with as many devices at this place to compare with."
     ),
     "why_nothing_sent": "Nothing was sent, so there is nothing to compare.",
+    "row_disturbed": "Disturbed: during {number} of {all} runs other programs used the processors.",
     # Plots
     "loss_axis": "loss",
     "accuracy_axis": "accuracy on the test data, %",
@@ -158,6 +160,8 @@ WORDS = {
     "steps": "Steps",
     "same_model": "Ranks identical",
     "checksum": "Checksum",
+    "load": "Others, % of the processors",
+    "load_disturbed": "{shares}, disturbed",
     "yes": "yes",
     "no": "no",
     "one_rank": "one rank",

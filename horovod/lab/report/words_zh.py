@@ -10,8 +10,8 @@ WORDS = {
     "ms": "毫秒",
     "runs_one": "{number} 次运行",
     "runs_many": "{number} 次运行",
-    "epochs_one": "{number} 个 epoch",
-    "epochs_many": "{number} 个 epoch",
+    "epochs_one": "{number} 轮",
+    "epochs_many": "{number} 轮",
     "seeds_one": "{number} 个随机种子",
     "seeds_many": "{number} 个随机种子",
     "cores_one": "{number} 个可用核心",
@@ -43,14 +43,15 @@ WORDS = {
     "arguments": "脚本参数",
     "dataset": "数据集",
     "places": "运行位置",
-    "epochs": "训练轮数（epoch）",
+    "epochs": "训练轮数",
     "seeds": "随机种子",
     "number_of_ranks": "进程数（rank）",
     "compressions": "压缩算法",
     "threads": "每个进程的线程数",
     "measured": (
         "时间为 rank 0 的训练时间，不含在测试集上的评估。单步时间取所有步的中位数；其中的等待时间，是训练线"
-        "程停下来等待其他进程的梯度到达的时间。准确率为最后一个 epoch 结束后在测试集上的准确率。"
+        "程停下来等待其他进程的梯度到达的时间。准确率为最后一轮结束后在测试集上的准确率。"
+        "各次运行按种子分批进行：先用一个种子把每种配置各跑一次，再用下一个种子按相反的次序各跑一次。"
     ),
     # 环境
     "part": "项目",
@@ -100,14 +101,15 @@ WORDS = {
     "results_place": "运行位置：{place}。",
     "why_no_log": "日志中没有记录。",
     "why_no_waiting": "串行训练无须等待其他进程。",
-    "why_no_serial": "没有 epoch 数相同的串行运行可供比较。",
+    "why_no_serial": "没有轮数相同的串行运行可供比较。",
     "why_no_bytes": "串行训练不发送数据。",
     "why_no_uncompressed": "在同一位置没有设备数相同且不压缩的运行可供比较。",
     "why_nothing_sent": "没有发送任何数据，无从比较。",
+    "row_disturbed": "受干扰：{all} 次运行中有 {number} 次期间其他程序占用了处理器。",
     # 图表
     "loss_axis": "损失",
     "accuracy_axis": "测试集准确率（%）",
-    "epoch_axis": "epoch",
+    "epoch_axis": "轮数",
     "time_axis": "训练时间（秒）",
     "step_axis": "单步时间中位数（毫秒）",
     "training_axis": "训练时间（秒）",
@@ -115,24 +117,24 @@ WORDS = {
     "relative_error_axis": "单个元素的相对误差",
     "computing": "计算（含被计算掩盖的通信）",
     "waiting": "等待其他进程",
-    "loss_by_epoch_title": "损失与 epoch",
+    "loss_by_epoch_title": "损失与轮数",
     "loss_by_epoch_caption": (
-        "曲线：rank 0 在训练数据上的损失，按步数等分后取平均。标记：每个 epoch 结束后在测试集上的损失。颜色"
+        "曲线：rank 0 在训练数据上的损失，按步数等分后取平均。标记：每轮结束后在测试集上的损失。颜色"
         "表示算法，线型表示设备数。"
     ),
     "loss_by_time_title": "损失与时间",
     "loss_by_time_caption": "横轴换成训练时间，越靠左表示越早达到。",
-    "accuracy_by_epoch_title": "准确率与 epoch",
-    "accuracy_by_epoch_caption": "每个 epoch 结束后在测试集上的准确率。",
+    "accuracy_by_epoch_title": "准确率与轮数",
+    "accuracy_by_epoch_caption": "每轮结束后在测试集上的准确率。",
     "accuracy_by_time_title": "准确率与时间",
     "accuracy_by_time_caption": "横轴换成训练时间，越靠左越快，越高越准确。",
     "steps_title": "单步时间的构成",
     "steps_caption": "斜线部分是全规约（allreduce）额外增加的时间；被计算掩盖的通信不会显示出来。",
     "times_title": "各算法的训练时间",
-    "times_caption": "各行的 epoch 数相同。有多个种子时，细线表示种子之间的波动。",
+    "times_caption": "各行的轮数相同。有多个种子时，细线表示种子之间的波动。",
     "accuracies_title": "各算法的准确率",
     "accuracies_caption": (
-        "最后一个 epoch 结束后的准确率。圆点为均值；有多个种子时，短竖线为单次运行。横轴不从 0 开始。"
+        "最后一轮结束后的准确率。圆点为均值；有多个种子时，短竖线为单次运行。横轴不从 0 开始。"
     ),
     "codecs_title": "编解码器的误差",
     "codecs_caption": (
@@ -150,6 +152,8 @@ WORDS = {
     "steps": "步数",
     "same_model": "各进程一致",
     "checksum": "校验和",
+    "load": "其他程序（处理器 %）",
+    "load_disturbed": "{shares}（受干扰）",
     "yes": "是",
     "no": "否",
     "one_rank": "单进程",

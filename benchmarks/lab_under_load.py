@@ -1,0 +1,115 @@
+"""Is noise ever reported as a benefit? Does real labs while a busy loop starts and stops on the same machine.
+
+    python benchmarks/lab_under_load.py --labs 20      # 25 minutes of two cores that do nothing else
+
+Each lab compares bit8 with none between two ranks of this host, which exchange 10 KB through its
+memory in each step. Compression can save no time there, so "paid" is wrong. Finished labs are kept in
+--out and not done again. Ends with 1 if one was wrong. test/single/test_lab_under_load.py simulates 1000.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from horovod.lab.logs import read
+from horovod.lab.report.comparison import Pair, Verdict, pairs, saved
+from horovod.lab.results import table
+from horovod.runner.processes import end_with_parent
+
+ROOT = Path(__file__).resolve().parents[1]
+LONGEST = 8.0  # seconds for which the loop runs, or does not
+OPTIONS = ["--np", "2", "--compression", "none", "bit8", "--epochs", "10", "--seeds", "3"]
+SCRIPT = ["--script", "my_train.py", "--", "--width", "512"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--labs", type=int, default=20, help="how many")
+    parser.add_argument("--first", type=int, default=1, help="number of the first")
+    parser.add_argument("--out", type=Path, default=Path("lab-under-load"))
+    parser.add_argument("--loop", type=int, metavar="SEED", help="be the loop")
+    given = parser.parse_args()
+    if given.loop is not None:
+        compute_now_and_then(given.loop)
+    given.out.mkdir(parents=True, exist_ok=True)
+    (script,) = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "docs" / "lab.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    (given.out / "my_train.py").write_text(script)
+    print("| lab | others, % | less time | interval | verdict |\n|---:|---|---:|---|---|")
+    found = []
+    for number in range(given.first, given.first + given.labs):
+        out = given.out / f"lab-{number:02}"
+        if not (out / "report.md").exists():
+            with busy_loop(number):
+                do(given.out, out.name)
+        found.append(judged(out))
+        print(row(number, found[-1]), flush=True)
+    wrong = sum(pair.verdict is Verdict.PAID for pair in found)
+    by_means = sum(by_means_it_paid(pair) for pair in found)
+    print(f"\npaid: {wrong} of {len(found)} labs. Of means alone, {by_means} show more than 5 % less time.")
+    return 1 if wrong else 0
+
+
+def do(folder: Path, name: str) -> None:
+    words = [sys.executable, "-m", "horovod.lab", *OPTIONS, "--out", name, *SCRIPT]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{name} failed with exit code {done.returncode}:\n{done.stdout}{done.stderr}")
+
+
+@contextlib.contextmanager
+def busy_loop(seed: int) -> Iterator[None]:
+    """In the block a process computes now and then."""
+    words = [sys.executable, __file__, "--loop", str(seed)]
+    with subprocess.Popen(words, preexec_fn=lambda: end_with_parent(signal.SIGTERM)) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def compute_now_and_then(seed: int) -> NoReturn:
+    dice = random.Random(seed)
+    while True:
+        time.sleep(dice.uniform(0, LONGEST))
+        end = time.monotonic() + dice.uniform(0, LONGEST)
+        while time.monotonic() < end:
+            pass
+
+
+def judged(out: Path) -> Pair:
+    """Of the runs that its report is of."""
+    folders = [path for path in sorted((out / "runs").iterdir()) if "~" not in path.name]
+    (pair,) = pairs(table([read(path) for path in folders]))
+    return pair
+
+
+def by_means_it_paid(pair: Pair) -> bool:
+    return pair.compressed.training_seconds.mean < 0.95 * pair.plain.training_seconds.mean
+
+
+def row(number: int, pair: Pair) -> str:
+    shares = [f"{100 * run.load.during:.0f}" for each in (pair.plain, pair.compressed) for run in each.runs]
+    compared = (
+        f"{100 * saved(pair.time.low):.0f} to {100 * saved(pair.time.high):.0f} %, {pair.time.seeds} seeds"
+    )
+    interval = compared if pair.time.seeds > 1 else f"{pair.time.seeds} seeds"
+    means = 1 - pair.compressed.training_seconds.mean / pair.plain.training_seconds.mean
+    return f"| {number} | {' '.join(shares)} | {100 * means:.0f} % | {interval} | {pair.verdict.value} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
