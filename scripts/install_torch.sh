@@ -33,13 +33,17 @@ urllib.request.urlopen(sys.argv[1], timeout=5, context=context).read(1)
 PYTHON
 }
 
+# On a terminal the build may be showing its latest line meanwhile (scripts/show_build.py): it is overwritten.
+[ -t 1 ] && clear_line=$'\r\033[K' || clear_line=
+say() { printf '%s%s\n' "$clear_line" "$*"; }
+
 # pip keeps what it downloads in TMPDIR until all of it is there.
 say_what_arrives() { # FOLDER: every 10 seconds, until this script ends
   local begin=$SECONDS arrived
   trap 'kill "$!" 2>/dev/null; exit' TERM
   while sleep 10 & wait "$!" && kill -0 $$ 2>/dev/null; do
     arrived=$(du -sm "$1" | cut -f1)
-    echo "  PyTorch: $((arrived > 1 ? arrived : 0)) MB have arrived after $((SECONDS - begin)) s"
+    say "  PyTorch: $((arrived > 1 ? arrived : 0)) MB have arrived after $((SECONDS - begin)) s"
   done
 }
 
@@ -53,8 +57,8 @@ fetch() { # arguments of pip install
     while read -r line; do
       case $line in
         *.metadata\ *) ;;
-        *"Downloading "*\(* | *"Using cached "*\(*) echo "  ${line/https:*\//}" ;;
-        "Installing collected"*) echo "  unpacking" ;;
+        *"Downloading "*\(* | *"Using cached "*\(*) say "  ${line/https:*\//}" ;;
+        "Installing collected"*) say "  unpacking" ;;
       esac
     done || status=$?
   kill "$ticker" 2>/dev/null || true

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import subprocess
 from pathlib import Path
@@ -23,7 +24,9 @@ esac
 """
 
 
-def run(folder: Path, *options: str, **settings: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+def run(
+    folder: Path, *options: str, stdout: int = subprocess.PIPE, **settings: str
+) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     """What the script said, and with which arguments pip was started."""
     python, asked = folder / "python", folder / "asked"
     python.write_text(PYTHON)
@@ -35,7 +38,8 @@ def run(folder: Path, *options: str, **settings: str) -> tuple[subprocess.Comple
     done = subprocess.run(
         ["bash", str(SCRIPT), str(python), *options],
         env=environment,
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         check=False,
     )
@@ -82,6 +86,14 @@ def test_how_much_is_downloaded_is_said(tmp_path: Path) -> None:
     assert re.fullmatch(r"  PyTorch: 3 MB have arrived after \d s", said[2])
     assert said[-1] == "  unpacking"
     assert not Path((tmp_path / "installed").read_text().strip()).exists()
+
+
+def test_on_a_terminal_the_line_of_the_build_is_overwritten(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    run(tmp_path, stdout=theirs, PIP="echo 'Downloading torch-2.13.0.whl (190.4 MB)'")
+    os.close(theirs)
+    assert "\r\033[K  Downloading torch-2.13.0.whl (190.4 MB)\r\n" in os.read(ours, 100_000).decode()
+    os.close(ours)
 
 
 def test_the_usual_index_is_said_to_serve_gigabytes_before_it_is_asked(tmp_path: Path) -> None:
