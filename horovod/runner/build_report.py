@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 import sys
 from importlib import metadata
 from importlib.util import find_spec
+from pathlib import Path
 
 from horovod.common.build_info import build_info
 from horovod.common.unbuilt import why_unbuilt
@@ -20,7 +22,7 @@ def report() -> str:
         "Available Frameworks": {"TensorFlow": False, "PyTorch": has_torch, "MXNet": False},
         "Available Controllers": {"MPI": info.mpi.built, "Gloo": False},
         "Available Tensor Operations": {
-            "NCCL": info.nccl is not None,
+            "NCCL": info.nccl is not None and _torch_has_cuda(),
             "DDL": False,
             "CCL": False,
             "MPI": info.mpi.built,
@@ -41,13 +43,28 @@ def report() -> str:
         "MPI": mpi if info.mpi.built else "none",
         "SIMD": _simd_level(),
         "CUDA": info.cuda or "none",
-        "NCCL": info.nccl or "none",
+        "NCCL": _nccl(info.nccl),
         "Compiler": info.compiler or "unknown",
     }
     lines += ["", "Versions:", *(f"    {name}: {version}" for name, version in versions.items())]
     if why := why_unbuilt():
         lines += ["", why]
     return "\n".join(lines)
+
+
+def _torch_has_cuda() -> bool:
+    """Whether the installed PyTorch serves GPUs, as its build has written down in a file."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return False
+    record = Path(spec.origin).with_name("version.py")
+    return record.exists() and bool(re.search(r"^cuda\b[^=]*=\s*['\"]", record.read_text(), re.MULTILINE))
+
+
+def _nccl(found: str | None) -> str:
+    if found is None:
+        return "none"
+    return found if _torch_has_cuda() else f"{found}; not used, as this PyTorch is for CPUs alone"
 
 
 def _simd_level() -> str:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from horovod.common.compressors import COMPRESSORS
+from horovod.runner.errors import LaunchError
 from horovod.runner.mistakes import USAGE, explained_flag, with_hyphens
 from horovod.runner.options import CORE, OPTIONS, PYTHON, UNSERVED, Option
 
@@ -51,6 +53,22 @@ def parse(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         words[len(words) - len(command)] = meant
 
 
+def completion(shell: str) -> str:
+    """A script that completes horovodrun's options in a shell. LaunchError where shtab is not installed.
+
+    It is made once, from the parser, so that a key pressed starts no Python.
+    """
+    try:
+        import shtab
+    except ImportError:
+        raise LaunchError(f"--print-completion {shell} needs shtab: pip install shtab") from None
+    parser = _parser()
+    for action in parser._actions:
+        if "--compression" in action.option_strings:
+            action.choices = list(COMPRESSORS)
+    return shtab.complete(parser, shell=shell)
+
+
 def _parser() -> _Parser:
     parser = _Parser(
         prog="horovodrun",
@@ -84,6 +102,7 @@ def _add(group: argparse._ActionsContainer, option: Option) -> None:
         dest=option.name,
         type=_converter(option),
         action="extend" if option.type == "list" else "store",
+        choices=option.choices or None,  # for completion: the converter refuses with better words
         metavar=(",".join(option.choices) and "{" + ",".join(option.choices) + "}") or option.type.upper(),
         help=text,
     )

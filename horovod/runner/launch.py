@@ -75,6 +75,8 @@ def _main(arguments: Sequence[str] | None) -> int:
     if given.get("check_build"):
         print(build_report.report())
         return 0
+    if "print_completion" in given:
+        return _completion(given["print_completion"])
     if given.get("topology"):
         _become_topology(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -88,6 +90,15 @@ def _main(arguments: Sequence[str] | None) -> int:
     if ending.message:
         say(ending.message)
     return ending.code
+
+
+def _completion(shell: str) -> int:
+    try:
+        print(command_line.completion(shell))
+    except LaunchError as error:
+        say(str(error))
+        return USAGE_ERROR
+    return 0
 
 
 def run_commandline() -> int:

@@ -137,6 +137,13 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "check_build", "say what this installation can do, and end", ("-cb", "--check-build"), type="bool"
     ),
+    Option(
+        "print_completion",
+        "print a script that completes these options in that shell, and end; needs shtab (pip install "
+        "shtab). bash looks for it in ~/.local/share/bash-completion/completions/horovodrun",
+        ("--print-completion",),
+        choices=("bash", "zsh", "tcsh"),
+    ),
     Option("version", "say the version, and end", ("-v", "--version"), type="bool"),
     Option(
         "topology",

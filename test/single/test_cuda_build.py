@@ -229,6 +229,7 @@ def report_of(monkeypatch: pytest.MonkeyPatch, info: BuildInfo) -> str:
 
 def test_check_build_tells_cuda_and_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     record = {"cuda": "13.0; sm_90, PTX 75", "nccl": "found at run time: the wheel's"}
+    monkeypatch.setattr(build_report, "_torch_has_cuda", lambda: True)
     with_cuda = report_of(monkeypatch, from_record(record))
     assert "    [X] NCCL" in with_cuda
     assert "    CUDA: 13.0; sm_90, PTX 75" in with_cuda
@@ -236,6 +237,22 @@ def test_check_build_tells_cuda_and_nccl(monkeypatch: pytest.MonkeyPatch) -> Non
     without = report_of(monkeypatch, from_record({}))
     assert "    [ ] NCCL" in without
     assert "    CUDA: none" in without and "    NCCL: none" in without
+
+
+@pytest.mark.parametrize(("cuda", "ticked"), [("None", False), ("'13.0'", True)])
+def test_nccl_is_not_ticked_where_torch_is_for_cpus(
+    cuda: str, ticked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").touch()
+    (tmp_path / "torch" / "version.py").write_text(
+        f"cuda: Optional[str] = {cuda}\nhip = None\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    said = report_of(monkeypatch, from_record({"cuda": "13.0", "nccl": "2.28.9"}))
+    assert ("    [X] NCCL" in said) == ticked
+    assert ("2.28.9; not used, as this PyTorch is for CPUs alone" in said) != ticked
 
 
 @pytest.mark.skipif(not Path("/usr/local/cuda/bin/nvcc").exists(), reason="no /usr/local/cuda")

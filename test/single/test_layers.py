@@ -26,7 +26,7 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
         *("horovod.common.names", "horovod.common.variables", "horovod.common.compressors"),
         *("horovod.common.readable", "horovod.common.software", "horovod.common.unbuilt"),
         "horovod.common.notes",
-        *("yaml", "psutil", "cloudpickle"),
+        *("yaml", "psutil", "cloudpickle", "shtab"),
     ),
     "lab": (
         *("horovod.runner", "horovod.made_hosts", "rich"),

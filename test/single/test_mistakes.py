@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from horovod.common import compressors, names, variables
-from horovod.runner import launch, mistakes
+from horovod.runner import command_line, launch, mistakes
 from horovod.runner.command_line import FLAGS
 from horovod.runner.options import OPTIONS
 from horovod.runner.supervise import Ending
@@ -198,6 +200,36 @@ def test_what_is_like_nothing_is_left_alone() -> None:
         assert names.did_you_mean(word, compressors.COMPRESSORS) == ""
     assert names.closest("cache", ["--cache-capacity", "--verbose"]) == "--cache-capacity"
     assert names.closest("stall", ["stall_check", "stall_shutdown"]) == "", "two begin so"
+
+
+COMPLETED = (
+    ("--comp", ["--compression"]),
+    ("-np 2 --log-level wa", ["warning"]),
+    ("--compression po", ["powersgd"]),
+    ("--hostfile sl", []),  # bash goes on with files
+)
+
+
+def test_bash_completes_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of this folder's files bash itself knows, which is asked where the script has nothing."""
+    script = tmp_path / "completions"
+    script.write_text(command_line.completion("bash"))
+    asks = f"source {script}\n" + "".join(
+        f"COMP_WORDS=(horovodrun {typed}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=()\n"
+        "_shtab_horovodrun; echo ${COMPREPLY[*]}\n"
+        for typed, _ in COMPLETED
+    )
+    done = subprocess.run(["bash", "-c", asks], capture_output=True, text=True, check=True)
+    assert [line.split() for line in done.stdout.splitlines()] == [words for _, words in COMPLETED]
+    assert "complete -o bashdefault" in script.read_text()
+
+
+def test_completion_needs_shtab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed("horovodrun --print-completion zsh", monkeypatch) == 0
+    assert capsys.readouterr().out.startswith("#compdef horovodrun")
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert typed("horovodrun --print-completion zsh", monkeypatch) == 2
+    assert "needs shtab: pip install shtab" in capsys.readouterr().err
 
 
 def test_a_word_of_the_command_is_no_flag() -> None:
