@@ -17,7 +17,8 @@ from thread_ranks import run_ranks
 from torch.nn.parallel import DistributedDataParallel
 
 import horovod.torch as hvd
-from horovod.common import jobs, tracebacks
+from horovod import torch_autoload
+from horovod.common import jobs, notes, tracebacks, variables
 from horovod.torch import ddp
 
 MOST_LINES = 5
@@ -181,6 +182,49 @@ def test_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     with jobs.Job().entered():
         text = printed("hvd.init()")
     check("hvd.init()", "torchrun.* Use `horovodrun -np N python train.py`", text)
+
+
+@pytest.fixture
+def mistyped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_CACHE_CAPACTIY", "0")
+    monkeypatch.delenv(notes.VARIABLE, raising=False)
+    monkeypatch.setattr(variables, "_told", set())
+
+
+TOLD = (
+    "HOROVOD_CACHE_CAPACTIY is no variable of horovod and does nothing; did you mean HOROVOD_CACHE_CAPACITY?"
+)
+
+
+def test_rank_0_warns_of_a_variable_once(mistyped: None, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        run_ranks(2, hvd.rank)
+    (record,) = caplog.records
+    assert TOLD in record.getMessage()
+
+
+def test_under_horovodrun_that_has_done_so(
+    mistyped: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(notes.VARIABLE, "0:0:0")
+    run_ranks(1, hvd.rank)
+    torch_autoload.load()
+    assert caplog.records == []
+
+
+def test_under_torchrun_import_torch_warns(
+    mistyped: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a variable that would have had the package loaded, nothing else could tell."""
+    torch_autoload.load()
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("RANK", "1")
+    torch_autoload.load()
+    assert caplog.records == []
+    monkeypatch.setenv("RANK", "0")
+    torch_autoload.load()
+    (record,) = caplog.records
+    assert TOLD in record.getMessage()
 
 
 def test_two_threads_of_a_rank_with_one_name() -> None:
