@@ -223,13 +223,14 @@ def _answers() -> Iterable[bytes]:
         "addresses": [["eth0", "10.0.0.1/24", 1000], ["lo", "127.0.0.1/8", 0]],
         "from": "10.0.0.2",
         "at": "10.0.0.1",
+        "software": {"horovod": "0.29.0", "core": "a43ad53123b8e2dc", "PyTorch": "", "Python": "3.11.7"},
     }
     for answer in (described, {**described, "from": "", "at": ""}, ["10.0.0.1", "10.0.0.2"], 12345):
         yield f"Welcome to node1\n\n{host_agent.MARK}{json.dumps(answer)}\n".encode()
 
 
 def read_answer(data: bytes) -> None:
-    for reading in (preflight.description, preflight.addresses_in, preflight.port_in):
+    for reading in (preflight.understood, preflight.addresses_in, preflight.port_in):
         with contextlib.suppress(ValueError):
             reading(host_agent.answer_in(data))
     preflight.explained("node1", 255, data.decode(errors="replace"))

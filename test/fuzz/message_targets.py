@@ -178,17 +178,23 @@ _WANTED = {
     "sets": [{"ranks": [0, 1], "from_comm": False}, {"ranks": [1, 2], "from_comm": True}],
     "error": None,
     "is_dynamic": False,
+    "host": "node1",
+    "software": {"horovod": "0.29.0", "PyTorch": "2.13.0", "Python": "3.11.7"},
 }
 _REFUSED = {
     "sets": [],
     "error": ["ValueError", "init(process_sets=...) takes hvd.ProcessSet objects"],
     "is_dynamic": True,
+    "host": "node2",
+    "software": {"horovod": "0.29.0", "PyTorch": "", "Python": "3.12.1"},
 }
 _TERMS = {"layer.weight": "[4, 4] float32 bit8/128", "layer.bias": "[4] float32 none"}
 
 
 def read_wanted(data: bytes) -> None:
-    agreed = membership._agreed([_WANTED, membership._read(1, data, _WANTED), _WANTED], SIZE)
+    by_rank = [_WANTED, membership._read(1, data, _WANTED), _WANTED]
+    membership._check_software(by_rank, 1)
+    agreed = membership._agreed(by_rank, SIZE)
     assert all(0 <= rank < SIZE for ranks in agreed for rank in ranks)
 
 
