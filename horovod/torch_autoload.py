@@ -18,9 +18,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DDP_COMPRESSION", "compress_every_ddp", "load", "register_backend", "wait_for_gloo"]
+__all__ = [
+    "COMPRESSION_FORCE", "DDP_COMPRESSION", "compress_every_ddp", "load", "register_backend", "wait_for_gloo",
+]  # fmt: skip
 
-DDP_COMPRESSION = "HOROVOD_DDP_COMPRESSION"
+DDP_COMPRESSION, COMPRESSION_FORCE = "HOROVOD_DDP_COMPRESSION", "HOROVOD_COMPRESSION_FORCE"
 GLOO_THREAD = "pt_gloo_runloop"  # torch names those so that execute a process group's collectives
 
 

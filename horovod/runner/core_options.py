@@ -213,9 +213,9 @@ CORE_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "compression",
-        "compression of gradients where a script passes none to DistributedOptimizer, and of large sums by "
-        'the backend "horovod": a name of hvd.Compression, also with options, as '
-        "int4:rotation=hadamard,levels=lloyd",
+        "compression of the gradients of DistributedOptimizer where a script passes no compression=, or "
+        'Compression.none, and of large sums by the backend "horovod": a name of hvd.Compression, also with '
+        "options, as int4:rotation=hadamard,levels=lloyd",
         ("--compression",),
         variable="HOROVOD_COMPRESSION",
         key="params.compression",
@@ -224,9 +224,20 @@ CORE_OPTIONS: tuple[Option, ...] = (
         part=PYTHON,
     ),
     Option(
+        "compression_force",
+        "--compression also where a script passes another compression= or registers torch's fp16, bf16 or "
+        "PowerSGD hook, which count without this flag",
+        ("--compression-force",),
+        variable="HOROVOD_COMPRESSION_FORCE",
+        key="params.compression_force",
+        type="bool",
+        default="0",
+        part=PYTHON,
+    ),
+    Option(
         "ddp_compression",
         "compression of the gradients of torch's DistributedDataParallel, where a script registers no "
-        "communication hook; what --ddp --compression sets",
+        "communication hook that compresses; what --ddp --compression sets",
         variable="HOROVOD_DDP_COMPRESSION",
         default="none",
         form=(r"\w+(:\w+=[^,=\s]+(,\w+=[^,=\s]+)*)?", "a name, or name:option=value,option=value"),

@@ -33,7 +33,17 @@ def merged(
         refuse_what_is_no_text({**environment, **rank_environment(values)})
     except ValueError as error:  # as every rank would say
         raise LaunchError(str(error)) from None
+    _refuse_force_alone(values, environment)
     return values
+
+
+def _refuse_force_alone(values: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+    told = {**environment, **rank_environment(values)}
+    if values.get("compression_force") and not any(told.get(name) for name in (COMPRESSION, DDP_COMPRESSION)):
+        raise LaunchError(
+            "--compression-force lets --compression count wherever gradients are compressed; give "
+            "--compression too, or leave it out"
+        )
 
 
 def rank_environment(values: Mapping[str, Any]) -> dict[str, str]:

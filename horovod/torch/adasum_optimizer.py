@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from horovod.torch.compiling import breaks_graphs
 from horovod.torch.gradient_listener import GradientListener
 
 __all__ = ["DistributedAdasumOptimizer"]
@@ -87,6 +88,7 @@ class DistributedAdasumOptimizer(GradientListener):
         """Raises AssertionError: the reduction of steps cannot be skipped."""
         raise AssertionError("skip_synchronize() is not served with op=Adasum: step() has to wait for it.")
 
+    @breaks_graphs
     @torch.optim.Optimizer.profile_hook_step
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Add to every parameter the Adasum of all ranks' steps. Returns what ``closure`` returns, or None.

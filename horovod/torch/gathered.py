@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from horovod.common.exceptions import HorovodInternalError
-from horovod.torch.compression.configured import ConfiguredCompressor
+from horovod.torch.compression import compressor_name
 from horovod.torch.reduce_ops import OP_NAMES, Average, ReduceArguments
 from horovod.torch.residuals import TensorFeedback, compressed_with
 
@@ -168,14 +168,6 @@ def _check_agreement(label: str, terms_by_rank: list[dict[str, Any]]) -> None:
                 f"{label}: ranks disagree about its {term}: {listed}. Every rank must pass the same under "
                 "one name."
             )
-
-
-def compressor_name(compressor: Any) -> str:
-    """What a compressor is called where ranks compare theirs: its class, and its options if it says them."""
-    if isinstance(compressor, ConfiguredCompressor):
-        return repr(compressor)
-    cls = compressor if isinstance(compressor, type) else type(compressor)
-    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _dtype_name(dtype: torch.dtype) -> str:

@@ -23,6 +23,7 @@ from horovod.common import jobs
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet
 from horovod.torch import devices
+from horovod.torch.compiling import breaks_graphs
 from horovod.torch.functions import broadcast_object
 from horovod.torch.gradients import GradientReducer, Reduction, wait_for_all
 from horovod.torch.parameters import Groups, checked_passes, default_name, group_members
@@ -168,6 +169,7 @@ class GradientListener(torch.optim.Optimizer):
         reference = weakref.ref(self)
         job = jobs.current()
 
+        @breaks_graphs
         def end() -> None:
             optimizer = reference()
             if optimizer is not None:
@@ -301,6 +303,7 @@ class GradientListener(torch.optim.Optimizer):
     def _wait(self) -> None:
         try:
             self._finish_all(may_yield=False)
+            self._reducer.end_step()
         finally:
             self._handles.clear()
             self._streams.clear()
@@ -317,6 +320,7 @@ class GradientListener(torch.optim.Optimizer):
         if origin is not None:
             origin._opt_called = True
 
+    @breaks_graphs
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """As the wrapped optimizer's, and ends a step that is not made.
 
@@ -417,6 +421,7 @@ def _hook_for(reference: weakref.ref[GradientListener]) -> Callable[[torch.Tenso
     """A hook that does not keep the optimizer alive: parameters outlive it, and may get another one."""
     job = jobs.current()
 
+    @breaks_graphs  # where all of a training step is compiled, backward() and its hooks are too
     def hook(parameter: torch.Tensor) -> None:
         optimizer = reference()
         if optimizer is not None:

@@ -11,10 +11,10 @@ import torch
 
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.checkpoint import Checkpoint
-from horovod.torch.compression import Compression, Rules
+from horovod.torch.compression import Compression, Rules, short_name
+from horovod.torch.compression.first_step import FirstStep
 from horovod.torch.compression.memory import Memory
 from horovod.torch.exchange import start_sparse_allreduce
-from horovod.torch.gathered import compressor_name
 from horovod.torch.handles import synchronize, wait_or_yield
 from horovod.torch.object_exchange import ProcessSetPeers
 from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, ReduceArguments, Sum, reduce_arguments
@@ -82,6 +82,7 @@ class GradientReducer:
         rules: which parameter is compressed how.
         memory: what compressors remember between steps, by the parameter's name.
         residuals: what they have lost of gradients, and is still owed, by the parameter's name.
+        first_step: how gradients travel, for rank 0 to say.
         checkpoint: how the two are saved and restored.
         in_flight: handles of reductions that have been started, and not waited for.
     """
@@ -98,6 +99,7 @@ class GradientReducer:
         self.op = op
         self.sparse_as_dense = sparse_as_dense
         self.rules = Rules(compression)
+        self.first_step = FirstStep(self.rules)
         self.memory = Memory()
         self.residuals = Residuals(any(getattr(c, "error_feedback", False) for c in self.rules.compressors))
         self.checkpoint = Checkpoint(self.residuals, self.memory, ProcessSetPeers(process_set))
@@ -116,6 +118,11 @@ class GradientReducer:
         remembered = other.checkpoint.state_dict()
         if remembered:
             self.checkpoint.load_state_dict(copy.deepcopy(remembered))
+
+    def end_step(self) -> None:
+        """All gradients of a step have been reduced, or there is nobody to reduce them with."""
+        if not self.first_step.is_over and self._process_set.included():
+            self.first_step.end(self._process_set.rank() or 0, self._process_set.size() or 1)
 
     def fill_missing(self, parameter: torch.Tensor) -> None:
         """Give a parameter without gradient a zero one, so that this rank can take part in reducing it."""
@@ -194,6 +201,7 @@ class GradientReducer:
                 Kept(
                     self.memory.of(each, compressor, tensor.device),
                     self.residuals.of(each, tensor, compressor),
+                    self.first_step.note(each, tensor, compressor),
                 )
                 for each, tensor in zip(names, tensors, strict=True)
             ],
@@ -223,6 +231,7 @@ class GradientReducer:
         return value
 
     def _start_sparse(self, name: str, parameter: torch.Tensor, gradient: torch.Tensor) -> Reduction:
+        self.first_step.note(name, gradient._values(), Compression.none)
         handles, finish = start_sparse_allreduce(gradient, name, self.op, self._process_set)
 
         def wait() -> None:
@@ -233,7 +242,7 @@ class GradientReducer:
 
 def _check_not_added(op: int, compressor: Any, said: str) -> None:
     """ValueError unless a compressor works with an op that does not add."""
-    name = compressor_name(compressor)
+    name = short_name(compressor)
     if getattr(compressor, "combine", "sum") != "sum":
         raise ValueError(
             f"{said} ({name}) with op={OP_NAMES[op]}: codes can be added only; use Sum or Average, or one of "

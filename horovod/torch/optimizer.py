@@ -22,6 +22,7 @@ from horovod.common import util
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
+from horovod.torch.compiling import breaks_graphs
 from horovod.torch.compression import UNSAID, CompressorLike
 from horovod.torch.gradient_listener import GradientListener
 from horovod.torch.gradients import GradientReducer
@@ -72,6 +73,7 @@ class _DistributedOptimizer(GradientListener):
             if self._reducer.is_zero(parameter):
                 parameter.grad = None
 
+    @breaks_graphs
     def synchronize(self) -> None:
         """Wait until every gradient is the reduction over all ranks. Gradients that are missing become zeros.
 
@@ -79,6 +81,8 @@ class _DistributedOptimizer(GradientListener):
         """
         if self._active:
             self._reduce_what_is_left()
+        else:
+            self._reducer.end_step()
         self._synchronized = True
 
     @contextmanager
@@ -90,6 +94,7 @@ class _DistributedOptimizer(GradientListener):
         finally:
             self._should_synchronize = True
 
+    @breaks_graphs
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Synchronize, unless inside ``skip_synchronize()``, and make the step of the wrapped optimizer.
 

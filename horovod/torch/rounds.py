@@ -28,12 +28,14 @@ class RunningRounds:
     """The rounds of one tensor or of a group, whose members go on together.
 
     ``label`` says in errors which operation it is; ``shapes`` are those of the results.
+    Attribute ``sent_bytes``: how much each member has yielded so far.
     """
 
     def __init__(self, label: str, rounds: Sequence[Rounds], shapes: Sequence[torch.Size]) -> None:
         self._label = label
         self._rounds = list(rounds)
         self._shapes = shapes
+        self.sent_bytes = [0] * len(rounds)
         self._results: list[torch.Tensor | None] = [None] * len(rounds)
         self._members = list(range(len(rounds)))  # that take part in the round that is under way
         self._number = 0
@@ -55,6 +57,7 @@ class RunningRounds:
                 check_served(yielded, f"{self._label}, round {self._number} of its compressor")
                 members.append(member)
                 sources.append(addressable(yielded))
+                self.sent_bytes[member] += yielded.nbytes
         self._members = members
         self._number += 1
         return sources
@@ -142,6 +145,11 @@ class RoundsOperation:
         if self._failure is not None:
             raise self._failure
         return self._rounds.results()
+
+    @property
+    def sent_bytes(self) -> list[int]:
+        """What each member has yielded so far."""
+        return self._rounds.sent_bytes
 
     def _continue(self) -> None:
         """Request the sums of what the members yield next."""

@@ -18,7 +18,8 @@ from horovod.common.basics import basics
 from horovod.common.process_sets import GLOBAL_ID, ProcessSet
 from horovod.common.util import num_rank_is_power_2
 from horovod.torch import devices, gathered, handles
-from horovod.torch.compression import NoneCompressor, State
+from horovod.torch.compression import NoneCompressor, State, compressor_name
+from horovod.torch.compression.first_step import NoteSent, nobody_asks
 from horovod.torch.compression.memory import Memory
 from horovod.torch.handles import Operation, Output
 from horovod.torch.naming import wire_name
@@ -37,6 +38,7 @@ class Kept(NamedTuple):
 
     state: State  # its compressor's
     feedback: Any = None  # a Feedback that suits the compressor, or None: what is lost is not given back
+    note_sent: NoteSent = nobody_asks
 
 
 class _Request(NamedTuple):
@@ -153,7 +155,7 @@ def _route(
         return _start_exact if codec is None else _start_coded
     if arguments.op not in (Average, Sum):
         raise ValueError(
-            f"{label}: op={OP_NAMES[arguments.op]} with {gathered.compressor_name(compressor)}: compressed "
+            f"{label}: op={OP_NAMES[arguments.op]} with {compressor_name(compressor)}: compressed "
             "gradients can be added only; use Sum or Average, or Compression.none."
         )
     if codec is not None:
@@ -213,6 +215,7 @@ def _start_summed(request: _Request, tensors: list[torch.Tensor]) -> Finish:
         for tensor, kept in zip(tensors, request.kept, strict=True):
             small, ctx = compressed_with(compressor, tensor.detach(), kept.feedback)
             check_served(small, request.wire)
+            kept.note_sent(small.nbytes)
             keep = (
                 not request.in_place
                 and small.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
@@ -241,6 +244,8 @@ def _start_gathered(request: _Request, tensors: list[torch.Tensor]) -> Finish:
             for tensor, kept in zip(tensors, request.kept, strict=True)
         ]
     payloads = [own.payload for own in contributions]
+    for payload, kept in zip(payloads, request.kept, strict=True):
+        kept.note_sent(payload.nbytes)
     operation = request.operation
     operation.tensors += payloads
     requested = [described(payload) for payload in payloads]
@@ -285,7 +290,8 @@ def _start_in_rounds(request: _Request, tensors: list[torch.Tensor]) -> Finish:
     @torch.no_grad()
     def finish(results: list[native.Result]) -> list[torch.Tensor]:
         sums = running.results()
-        for sum_, value, kept in zip(sums, values, request.kept, strict=True):
+        for sum_, value, kept, sent in zip(sums, values, request.kept, running.sent_bytes, strict=True):
+            kept.note_sent(sent)
             if kept.feedback is not None:
                 # What the sum lacks is shared out: all residuals together are what all ranks have lost.
                 kept.feedback.keep(value, sum_ / request.ranks)

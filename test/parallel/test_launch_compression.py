@@ -1,5 +1,6 @@
-"""`horovodrun --compression`: a script that does not speak of compression sends fewer bytes."""
+"""`horovodrun --compression`: a script sends fewer bytes that says nothing of compression, or none."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ try:
 except LaunchError as error:
     pytest.skip(f"no mpirun: {error}", allow_module_level=True)
 
+PLAIN = Path(__file__).parent / "plain_hvd"
 SCRIPT = """
 import sys, torch
 import horovod.torch as hvd
@@ -32,10 +34,9 @@ def sent(**options):
     return hvd.metrics()["wire_bytes"] - before
 
 elements = 300 * 400
-exact = sent(compression=hvd.Compression.none)
-assert exact >= elements * 4, "what a script says wins"
-assert sent() <= elements * 1.1 + 2000, "a byte each, scales, and the bias, which is a vector"
-assert sent(compression="int4") <= elements * 0.6 + 2000
+for options in ({}, {"compression": hvd.Compression.none}):
+    assert sent(**options) <= elements * 1.1 + 2000, "a byte each, scales, and the bias, which is a vector"
+assert sent(compression="int4") <= elements * 0.6 + 2000, "another compressor of the script wins"
 metric = torch.tensor([1 / 3] * 2000)
 assert torch.equal(hvd.allreduce(metric, name="metric"), metric), "an explicit allreduce stays exact"
 print("all right")
@@ -59,3 +60,18 @@ def test_what_nobody_knows_ends_the_job_and_names_the_variable(tmp_path: Path) -
     result = run(tmp_path)
     assert result.returncode != 0
     assert "ValueError: HOROVOD_COMPRESSION=mine: " in result.stderr and "there is no 'mine'" in result.stderr
+
+
+def test_scripts_of_horovod_as_they_are(tmp_path: Path) -> None:
+    """They pass Compression.none where nobody asks them for fp16: nearly four times fewer bytes travel."""
+    both = tmp_path / "both.py"
+    scripts = [str(PLAIN / name) for name in ("mnist.py", "synthetic.py")]
+    both.write_text(f"import runpy\nfor each in {scripts}:\n    runpy.run_path(each, run_name='__main__')\n")
+    job = ("-np", "2", "--compression", "bit8", sys.executable, str(both))
+    result = horovodrun(*job, limit=110)
+    assert result.returncode == 0, result.stderr
+    fewer = re.findall(r"gradients of (\d+) bytes travelled as (\d+)", result.stdout)
+    assert len(fewer) == 2
+    assert all(int(plain) > 3.9 * int(sent) for plain, sent in fewer)
+    assert result.stderr.count("counts, and not compression=Compression.none of the script") == 2, "two jobs"
+    assert re.findall(r"horovod: (.*) tensors, .*x fewer", result.stderr) == ["bit8: 2 of 4", "bit8: 2 of 8"]

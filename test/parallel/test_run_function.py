@@ -49,17 +49,23 @@ def test_closures_and_lambdas() -> None:
 def test_horovod_inside() -> None:
     pytest.importorskip("horovod._native", reason="the native core is not built")
 
-    def average(values: list[float]) -> list[float]:
+    def average(values: list[float]) -> tuple[list[float], str]:
         import torch
 
         import horovod.torch as hvd
 
         hvd.init()
         result: list[float] = hvd.allreduce(torch.tensor(values) + hvd.rank(), name="x").tolist()
+        model = torch.nn.Linear(2, 2)
+        plain = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = hvd.DistributedOptimizer(plain, compression=hvd.Compression.fp16)
         hvd.shutdown()
-        return result
+        return result, str(optimizer._reducer.rules)
 
-    assert horovod.run(average, ([1.0, 2.0],), num_proc=2) == [[1.5, 2.5]] * 2
+    forced = {"compression": "int8", "compression_force": True}
+    assert horovod.run(average, ([1.0, 2.0],), num_proc=2, **forced) == [([1.5, 2.5], "int8")] * 2
+    with pytest.raises(RuntimeError, match=r"--compression-force lets --compression count .*; give"):
+        horovod.run(average, ([1.0],), compression_force=True)
 
 
 def test_megabytes_in_and_out() -> None:

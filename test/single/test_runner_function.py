@@ -53,6 +53,7 @@ def test_no_module_of_the_launcher_hides_one_of_python() -> None:
         ({"num_proc": "two"}, ValueError, "num_proc: 'two' is not a whole number"),
         ({"start_timeout": -1}, ValueError, "start_timeout: -1 is not"),
         ({"ssh_port": "x"}, ValueError, "ssh_port: 'x' is not"),
+        ({"compression": "bit8,int4"}, ValueError, "compression: 'bit8,int4' is not a name"),
         ({"min_num_proc": 1}, NotImplementedError, "min_num_proc is not served yet"),
         ({"max_np": 4}, NotImplementedError, "max_np is not served yet"),
         ({"host_discovery_script": "x"}, NotImplementedError, "not served yet"),
@@ -78,6 +79,8 @@ def test_parameters_become_options() -> None:
         output_filename="logs",
         mpi_args="--x",
         start_timeout=None,
+        compression="int4:error_feedback=1",
+        compression_force=True,
     )
     assert run_function._options(given) == {
         "np": 3,
@@ -88,6 +91,8 @@ def test_parameters_become_options() -> None:
         "network_interfaces": ["eth0", "eth1"],
         "output_filename": "logs",
         "mpi_args": "--x",
+        "compression": "int4:error_feedback=1",
+        "compression_force": True,
     }
     older = {"network_interfaces": None, "network_interface": "eth0,eth1"}
     assert run_function._options(older) == {"network_interfaces": ["eth0", "eth1"]}

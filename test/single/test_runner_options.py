@@ -87,6 +87,16 @@ def test_compression_is_passed_on(tmp_path: Path) -> None:
     values, warnings = config_file.load(str(path))
     assert warnings == [] and core_environment([], values) == {"HOROVOD_COMPRESSION": "topk:k=100"}
     assert core_environment(["--compression", "none"], values) == {"HOROVOD_COMPRESSION": "none"}
+    forced = {"HOROVOD_COMPRESSION": "topk:k=100", "HOROVOD_COMPRESSION_FORCE": "1"}
+    assert core_environment(["--compression-force"], values) == forced
+
+
+def test_compression_force_needs_a_compression() -> None:
+    given = {"compression_force": True}
+    with pytest.raises(LaunchError, match="give --compression too"):
+        settings.merged(given, {}, {})
+    for environment in ({"HOROVOD_COMPRESSION": "bit8"}, {"HOROVOD_DDP_COMPRESSION": "bit8"}):
+        assert settings.merged(given, {}, environment)["compression_force"] is True
 
 
 def test_the_command_is_the_rest_of_the_line() -> None:

@@ -52,9 +52,16 @@ class ConfiguredCompressor(Compressor):
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
             raise ValueError(f"{cls.__name__}({option}={value!r}): allowed is an integer of {least} or more.")
 
+    def options(self) -> dict[str, Any]:
+        """The options that are not the default ones."""
+        parameters = inspect.signature(type(self)).parameters
+        values = {name: getattr(self, name) for name in parameters}
+        return {name: value for name, value in values.items() if value != parameters[name].default}
+
     def __repr__(self) -> str:
-        names = inspect.signature(type(self)).parameters
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+        cls = type(self)
+        called = repr(cls) if "known_as" in vars(cls) else cls.__name__
+        return f"{called}({', '.join(f'{name}={value!r}' for name, value in self.options().items())})"
 
 
 class method_on_class_too:

@@ -8,12 +8,13 @@ docs/own_compressor.md shows how to write one.
 
 from __future__ import annotations
 
+from abc import ABCMeta
 from collections.abc import Generator, MutableMapping
 from typing import Any, ClassVar, Protocol
 
 import torch
 
-__all__ = ["COMBINES", "Compressor", "CompressorLike", "Rounds", "State"]
+__all__ = ["COMBINES", "Compressor", "CompressorLike", "CompressorType", "Rounds", "State"]
 
 COMBINES = ("sum", "gather", "rounds")
 
@@ -32,7 +33,21 @@ class CompressorLike(Protocol):
     def decompress(self, tensor: torch.Tensor, ctx: Any, /) -> torch.Tensor: ...
 
 
-class Compressor:
+class CompressorType(ABCMeta):
+    """Of compressors' classes: those that come with the package read as scripts write them."""
+
+    known_as: str
+
+    @property
+    def short_name(cls) -> str:
+        """As in text: ``bit8``; of any other class its own name."""
+        return str(vars(cls).get("known_as", cls.__name__))  # a subclass is not what it inherits from
+
+    def __repr__(cls) -> str:
+        return f"Compression.{cls.known_as}" if "known_as" in vars(cls) else super().__repr__()
+
+
+class Compressor(metaclass=CompressorType):
     """Base of all compressors.
 
     Attributes:
@@ -69,6 +84,9 @@ class Compressor:
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
         """The tensor that ``tensor`` stands for, in the shape and dtype that ``compress`` was given."""
         raise NotImplementedError("a compressor needs decompress(compressed, ctx) -> tensor")
+
+    def __repr__(self) -> str:
+        return f"{type(self)!r}()" if "known_as" in vars(type(self)) else super().__repr__()
 
     # decompress_add(codes, ctx, total): may be there where combine is "gather", and adds what decompress
     # would return to ``total`` (float32 or float64, contiguous): cheaper where most of it is zero.

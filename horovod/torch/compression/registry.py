@@ -17,7 +17,7 @@ from horovod.torch.compression.resolve import resolved
 from horovod.torch.compression.text import configured, parsed
 from horovod.torch.compression.topk import TopKCompressor
 
-__all__ = ["Compression"]
+__all__ = ["Compression", "compressor_of_text"]
 
 
 class Compression:
@@ -61,15 +61,27 @@ class Compression:
 
         ValueError when the text cannot be read, nothing has that name, or an option is wrong.
         """
-        name, options = parsed(text)
-        known = sorted(_BUILT_IN - {"register", "from_text"} | _REGISTERED)
-        if name not in known:
-            raise ValueError(
-                f"compression {text!r}: there is no {name!r}; there are {', '.join(known)}, and what "
-                "hvd.Compression.register() has added by now."
-            )
-        return resolved(configured(text, getattr(cls, name), options))
+        return compressor_of_text(text, f"compression={text!r}")
 
 
 _BUILT_IN = {name for name in vars(Compression) if not name.startswith("_")}
+_COMPRESSORS = _BUILT_IN - {"register", "from_text"}
 _REGISTERED: set[str] = set()
+for _name in _COMPRESSORS:
+    vars(Compression)[_name].known_as = _name
+
+
+def compressor_of_text(text: str, said: str) -> Any:
+    """As Compression.from_text; errors begin with ``said``."""
+    try:
+        name, options = parsed(text)
+        known = sorted(_COMPRESSORS | _REGISTERED)
+        if name not in known:
+            raise ValueError(
+                f"there is no {name!r}; there are {', '.join(known)}, and what "
+                "hvd.Compression.register() has added by now."
+            )
+        compressor = configured(getattr(Compression, name), options)
+    except ValueError as error:
+        raise ValueError(f"{said}: {error}") from error
+    return resolved(compressor, said)

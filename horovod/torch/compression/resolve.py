@@ -13,25 +13,26 @@ from horovod.torch.compression.contract import COMBINES, CompressorLike
 __all__ = ["around_autograd", "of_one_call", "resolved"]
 
 
-def resolved(compression: Any) -> Any:
+def resolved(compression: Any, said: str = "") -> Any:
     """The compressor that works for ``compression``: a class' default instance if it needs one, all else
     itself.
 
-    Raises ValueError when it is no compressor.
+    Raises ValueError when it is no compressor; it begins with ``said``, how the caller was told of it.
     """
+    said = said or f"compression={compression!r}"
     if isinstance(compression, type) and _needs_instance(compression):
-        compression = _default_instance(compression)
+        compression = _default_instance(compression, said)
     combine = getattr(compression, "combine", "sum")
     for method in ("rounds",) if combine == "rounds" else ("compress", "decompress"):
         if not callable(getattr(compression, method, None)):
             raise ValueError(
-                f"compression={compression!r} is no compressor: it lacks {method}(). Pass one of "
-                "hvd.Compression, or a class or object with compress(tensor) -> (compressed, ctx) and "
-                "decompress(compressed, ctx) -> tensor."
+                f"{said}: this is no compressor: it lacks {method}(). Pass one of hvd.Compression, or a "
+                "class or object with compress(tensor) -> (compressed, ctx) and decompress(compressed, ctx) "
+                "-> tensor."
             )
     if combine not in COMBINES:
         allowed = " or ".join(map(repr, COMBINES))
-        raise ValueError(f"compression={compression!r} has combine={combine!r}; allowed is {allowed}.")
+        raise ValueError(f"{said}: it has combine={combine!r}; allowed is {allowed}.")
     return compression
 
 
@@ -44,17 +45,19 @@ def _needs_instance(cls: type) -> bool:
     )
 
 
-@functools.cache  # one for each class: what is remembered belongs to the instance
-def _default_instance(cls: type) -> Any:
-    if issubclass(cls, ConfiguredCompressor):
-        return cls.default()
+def _default_instance(cls: type, said: str) -> Any:
     try:
-        return cls()
+        return cls.default() if issubclass(cls, ConfiguredCompressor) else _instance(cls)  # type: ignore[arg-type]
     except TypeError as error:
         raise ValueError(
-            f"compression={cls!r} cannot be made without arguments ({error}): give its options defaults, or "
+            f"{said}: it cannot be made without arguments ({error}): give its options defaults, or "
             "pass an instance."
         ) from error
+
+
+@functools.cache  # one for each class: what is remembered belongs to the instance
+def _instance(cls: type) -> Any:
+    return cls()
 
 
 def of_one_call(compression: Any) -> Any:

@@ -4,20 +4,26 @@
 
 A rule's pattern is one of the shell's (``*``, ``?``, ``[...]``, upper and lower case differ); the first that
 matches a parameter's name counts, and what none matches travels exactly.
+
+What the environment says counts where a script says nothing, or none, as nearly all do that were written for
+Horovod. Another compressor of the script wins over it, unless HOROVOD_COMPRESSION_FORCE is on.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
+from horovod.common import util
 from horovod.torch.compression.casts import NoneCompressor
-from horovod.torch.compression.registry import Compression
+from horovod.torch.compression.names import compressor_name, short_name
+from horovod.torch.compression.registry import compressor_of_text
 from horovod.torch.compression.resolve import resolved
+from horovod.torch_autoload import COMPRESSION_FORCE as FORCE
 
 __all__ = ["UNSAID", "VARIABLE", "Rules"]
 
@@ -34,38 +40,44 @@ class _Unsaid(NoneCompressor):
 UNSAID = _Unsaid()
 
 
+class _Said(NamedTuple):
+    """What somebody has said about compression: where, and the compressors by pattern."""
+
+    where: str
+    rules: list[tuple[str, Any]]
+    is_mapping: bool = False
+
+    @property
+    def is_none(self) -> bool:
+        compressors = [compressor for _, compressor in self.rules]
+        return not self.is_mapping and (
+            compressors == [NoneCompressor] or type(compressors[0]) is NoneCompressor
+        )
+
+    def means(self, other: _Said) -> bool:
+        own, others = ([(p, compressor_name(c)) for p, c in each.rules] for each in (self, other))
+        return own == others
+
+
 class Rules:
     """The compressors of a DistributedOptimizer, from what was passed as ``compression=``.
 
-    That is a compressor, its text (see Compression.from_text), a mapping from patterns to these, or UNSAID:
-    what the variable HOROVOD_COMPRESSION says, or none.
+    That is a compressor, its text (see Compression.from_text), a mapping from patterns to these, or UNSAID.
+    The first of the variables that is set is weighed against it, as said above.
 
     ValueError names what is wrong, and the variable where it came from there.
+
+    Attributes:
+        said: what counts, and where it was said, for messages.
+        notice: what is to be told to the user where the script and the environment differ, or "".
     """
 
-    def __init__(self, compression: Any) -> None:
-        self.said = f"compression={compression!r}"
-        if compression is UNSAID:
-            compression = os.environ.get(VARIABLE, "").strip() or NoneCompressor
-            self.said = f"{VARIABLE}={compression}"
-        is_mapping = isinstance(compression, Mapping)
-        rules = compression if is_mapping else {"*": compression}
-        self._rules = [(self._checked(pattern), self._compressor(rules[pattern])) for pattern in rules]
-        self._must_match = is_mapping
+    def __init__(self, compression: Any, variables: Sequence[str] = (VARIABLE,)) -> None:
+        script = _of_script(NoneCompressor if compression is UNSAID else compression)
+        environment = next(filter(None, map(_of_variable, variables)), None)
+        counts, self.notice = _weighed(script, compression is UNSAID, environment)
+        self.said, self._rules, self._must_match = counts
         self._chosen: dict[str, Any] = {}
-
-    def _checked(self, pattern: Any) -> str:
-        if not isinstance(pattern, str):
-            raise ValueError(f"{self.said}: a rule is for a pattern of names, as '*.bias', not {pattern!r}.")
-        return pattern
-
-    def _compressor(self, compression: Any) -> Any:
-        try:
-            if isinstance(compression, str):
-                return Compression.from_text(compression)
-            return resolved(compression)
-        except ValueError as error:
-            raise ValueError(f"{self.said}: {error}") from error
 
     @property
     def compressors(self) -> list[Any]:
@@ -76,6 +88,11 @@ class Rules:
     def has_patterns(self) -> bool:
         """Whether parameters' names matter: a mapping was passed."""
         return self._must_match
+
+    def __str__(self) -> str:
+        """As "bit8", or "fc.*: int4, *: bit8"."""
+        named = [f"{pattern}: {short_name(compressor)}" for pattern, compressor in self._rules]
+        return ", ".join(named) if self._must_match else short_name(self._rules[0][1])
 
     def check_names(self, names: Iterable[str]) -> None:
         """ValueError when a rule matches none of the parameters' names: it is probably misspelt."""
@@ -104,3 +121,42 @@ class Rules:
         if smallest is not None and (parameter.dim() < 2 or parameter.numel() < smallest):
             return NoneCompressor
         return compressor
+
+
+def _of_script(compression: Any) -> _Said:
+    if not isinstance(compression, Mapping):
+        said = f"compression={compression!r}"
+        return _Said(said, [("*", _compressor(compression, said))])
+    rules = []
+    for pattern, each in compression.items():
+        said = f"compression={{{pattern!r}: {each!r}}}"
+        if not isinstance(pattern, str):
+            raise ValueError(f"{said}: a rule is for a pattern of names, as '*.bias', not {pattern!r}.")
+        rules.append((pattern, _compressor(each, said)))
+    return _Said(f"compression={compression!r}", rules, is_mapping=True)
+
+
+def _of_variable(name: str) -> _Said | None:
+    text = os.environ.get(name, "").strip()
+    said = f"{name}={text}"
+    return _Said(said, [("*", compressor_of_text(text, said))]) if text else None
+
+
+def _compressor(compression: Any, said: str) -> Any:
+    is_text = isinstance(compression, str)
+    return compressor_of_text(compression, said) if is_text else resolved(compression, said)
+
+
+def _weighed(script: _Said, is_silent: bool, environment: _Said | None) -> tuple[_Said, str]:
+    """What counts of the script's and the environment's words, and a sentence where they differ, or ""."""
+    if environment is None:
+        return script, ""
+    if is_silent or environment.means(script):
+        return environment, ""
+    flag = f"{environment.where} (--compression)"
+    if script.is_none:
+        return environment, f"{flag} counts, and not {script.where} of the script."
+    if util.is_on(FORCE):
+        return environment, f"{flag} counts, and not {script.where} of the script, as {FORCE} is on."
+    how = f"--compression-force, or {FORCE}=1, would have the former count."
+    return script, f"{flag} does not count, as the script says {script.where}; {how}"

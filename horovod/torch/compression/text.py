@@ -1,7 +1,7 @@
 """Compressors in text, as variables and command lines hold them.
 
-    text   := name [":" option {"," option}]
-    option := name "=" value
+text   := name [":" option {"," option}]
+option := name "=" value
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ def parsed(text: str) -> tuple[str, dict[str, str]]:
     """The name and the options of a text. ValueError when it has another form, or an option twice."""
     compact = "".join(text.split())
     if not _TEXT.fullmatch(compact):
-        raise ValueError(f"compression {text!r} is not written as name, or name:option=value,option=value.")
+        raise ValueError("it is not written as name, or name:option=value,option=value.")
     name, _, rest = compact.partition(":")
     pairs = [pair.split("=") for pair in rest.split(",")] if rest else []
     options = dict(pairs)
     if len(options) < len(pairs):
-        raise ValueError(f"compression {text!r}: an option is given twice.")
+        raise ValueError("an option is given twice.")
     return name, options
 
 
-def configured(text: str, compressor: Any, options: dict[str, str]) -> Any:
+def configured(compressor: Any, options: dict[str, str]) -> Any:
     """``compressor`` itself without options, else what it returns when it is called with them."""
     if not options:
         return compressor
     if not isinstance(compressor, type):
-        raise ValueError(f"compression {text!r}: {compressor!r} is configured already, it takes no options.")
+        raise ValueError(f"{compressor!r} is configured already, it takes no options.")
     parameters = {
         name: parameter
         for name, parameter in inspect.signature(compressor).parameters.items()
@@ -44,15 +44,15 @@ def configured(text: str, compressor: Any, options: dict[str, str]) -> Any:
     for name, value in options.items():
         if name not in parameters:
             has = ", ".join(parameters) or "none"
-            raise ValueError(f"compression {text!r}: there is no option {name!r}; there are: {has}.")
+            raise ValueError(f"there is no option {name!r}; there are: {has}.")
         try:
             values[name] = _converted(value, parameters[name].default)
         except ValueError as error:
-            raise ValueError(f"compression {text!r}: {name}: {error}.") from None
+            raise ValueError(f"{name}: {error}.") from None
     try:
         return compressor(**values)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"compression {text!r}: {error}") from error
+    except TypeError as error:
+        raise ValueError(str(error)) from error
 
 
 def _converted(value: str, default: Any) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from horovod.torch_autoload import DDP_COMPRESSION, compress_every_ddp, register_backend
+from horovod.torch_autoload import COMPRESSION_FORCE, DDP_COMPRESSION, compress_every_ddp, register_backend
 
 __all__ = ["main"]
 
@@ -31,11 +31,18 @@ def main(arguments: Sequence[str]) -> None:
         default=os.environ.get(DDP_COMPRESSION, "").strip() or DEFAULT,
         help=f"as bit8 or int4:rotation=hadamard; default: what {DDP_COMPRESSION} says, or {DEFAULT}",
     )
+    parser.add_argument(
+        "--compression-force",
+        action="store_true",
+        help="also where the script compresses in a way of its own; without it such ways count",
+    )
     parser.add_argument("-m", dest="is_module", action="store_true", help="script is the name of a module")
     parser.add_argument("script", help="the script, or with -m the module")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script is given")
     chosen = parser.parse_args(arguments)
     os.environ[DDP_COMPRESSION] = chosen.compression
+    if chosen.compression_force:
+        os.environ[COMPRESSION_FORCE] = "1"
     why = _why_others_are_not_compressed()
     if why:
         print(f"horovod: processes that the script starts are not compressed: {why}", file=sys.stderr)

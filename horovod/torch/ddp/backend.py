@@ -15,10 +15,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from horovod.torch.compression import NoneCompressor
 from horovod.torch.ddp.callback_thread import CallbackThread
 from horovod.torch.ddp.delegates import register_gloo_and_nccl
 from horovod.torch.ddp.future_work import FutureWork
-from horovod.torch.ddp.large_sums import LargeSums, agree
+from horovod.torch.ddp.large_sums import FirstSums, LargeSums, agree
 from horovod.torch.ddp.reducer import Gradient, GroupReducer
 from horovod.torch.reduce_ops import Average, Sum
 
@@ -55,6 +56,7 @@ class HorovodProcessGroup(dist.ProcessGroup):
         self._is_coalescing = False
         agree(options.store, rank, size)
         self._sums = LargeSums()
+        self._first_sums = FirstSums(self._sums, rank, size)
         register_gloo_and_nccl([self, self._plain], options, nccl_options)
 
     # Sums. Arguments are as torch's overloads have them: C++ passes tensors and options.
@@ -64,6 +66,7 @@ class HorovodProcessGroup(dist.ProcessGroup):
         listed = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         op = _op(*args, **kwargs)
         if not listed or not self._compresses(op, listed):
+            self._note_exact(op, listed)
             return self._plain.allreduce(tensors, *args, **kwargs)
         return self._start(listed, op)
 
@@ -71,6 +74,7 @@ class HorovodProcessGroup(dist.ProcessGroup):
         """Reduce tensors in place over the ranks, all compressed if each is one of the large sums."""
         op = _op(*args, **kwargs)
         if not tensors or not self._compresses(op, tensors):
+            self._note_exact(op, tensors)
             return self._plain.allreduce_coalesced(tensors, *args, **kwargs)
         return self._start(tensors, op)
 
@@ -78,15 +82,20 @@ class HorovodProcessGroup(dist.ProcessGroup):
         return (
             self.size() > 1
             and not self._is_coalescing
-            and (op == dist.ReduceOp.SUM or op == dist.ReduceOp.AVG)
+            and _is_sum(op)
             and all(self._sums.include(tensor) for tensor in tensors)
         )
+
+    def _note_exact(self, op: Any, tensors: Sequence[torch.Tensor]) -> None:
+        for tensor in tensors if _is_sum(op) and not self._sums.are_exact else ():
+            self._first_sums.note(tensor, NoneCompressor)
 
     def _start(self, tensors: Sequence[torch.Tensor], op: Any) -> dist.Work:
         with self._lock:  # threads of a script may come with the first sums together
             self._reducer = self._reducer or GroupReducer(self)
+        compressor = self._sums.compressor
         gradients = [
-            Gradient(f"sum.{number}", tensor, self._sums.compressor)
+            Gradient(f"sum.{number}", tensor, compressor, None, self._first_sums.note(tensor, compressor))
             for number, tensor in enumerate(tensors)
         ]
         future = self._reducer.start(gradients, Average if op == dist.ReduceOp.AVG else Sum)
@@ -122,10 +131,15 @@ class HorovodProcessGroup(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """End the connections, after what is under way."""
+        self._first_sums.close()
         if self._reducer is not None:
             self._reducer.close()
         self._callbacks.close()
         super().shutdown()
+
+
+def _is_sum(op: Any) -> bool:
+    return bool(op == dist.ReduceOp.SUM or op == dist.ReduceOp.AVG)
 
 
 def _op(first: Any = dist.ReduceOp.SUM, *others: Any, opts: Any = None, op: Any = None, **kwargs: Any) -> Any:

@@ -26,12 +26,12 @@ import torch.distributed as dist
 
 from horovod import _native as native
 from horovod.torch import devices
-from horovod.torch.compression import Compression, Rules
-from horovod.torch.compression.rules import UNSAID
+from horovod.torch.compression import UNSAID, Compression, Rules, compressor_name
+from horovod.torch.compression.first_step import FirstStep
 from horovod.torch.ddp import alone
 from horovod.torch.ddp.agreement import check_agreement
 from horovod.torch.ddp.carried import addresses
-from horovod.torch.gathered import compressor_name
+from horovod.torch.ddp.state import VARIABLES
 from horovod.torch.reduce_ops import Average, Sum
 from horovod.torch.tensors import check_served, described
 
@@ -48,8 +48,9 @@ def compress_fsdp(model: torch.nn.Module, compression: Any = UNSAID) -> None:
     Args:
         model: with fully_shard() applied to it, to parts of it, or both.
         compression: as in DistributedOptimizer: a compressor with a native codec (bit16, bit8, int8, int4) or
-            none, its text, or rules by the parameter's name in ``model``; by default what HOROVOD_COMPRESSION
-            says. Vectors and small parameters travel exactly, as everywhere.
+            none, its text, or rules by the parameter's name in ``model``, weighed against what
+            HOROVOD_DDP_COMPRESSION says, or else HOROVOD_COMPRESSION. Vectors and small parameters travel
+            exactly, as everywhere.
 
     Raises:
         ValueError: nothing in ``model`` is sharded, and there are several processes (where there is one, a
@@ -58,7 +59,7 @@ def compress_fsdp(model: torch.nn.Module, compression: Any = UNSAID) -> None:
             ranks disagree, on every rank.
         RuntimeError: this torch lets nobody replace FSDP's reduce-scatter.
     """
-    rules = Rules(compression)
+    rules = Rules(compression, VARIABLES)
     names = dict(model.named_parameters())
     rules.check_names(names)
     _check_compressors(rules)
@@ -71,9 +72,10 @@ def compress_fsdp(model: torch.nn.Module, compression: Any = UNSAID) -> None:
             f"compress_fsdp(): nothing in the model is sharded; call fully_shard() first. {alone.who_else()}"
         )
     _agree(units)
-    for unit in units:
-        if any(_codec(shard.compressor) for shard in unit.shards):
-            unit.module.set_custom_reduce_scatter(CompressedReduceScatter(unit.shards))
+    compressed = [unit for unit in units if any(_codec(shard.compressor) for shard in unit.shards)]
+    first_step = _FirstStep(rules, units, compressed)
+    for unit in compressed:
+        unit.module.set_custom_reduce_scatter(CompressedReduceScatter(unit.shards, first_step))
 
 
 class _Shard(NamedTuple):
@@ -93,6 +95,38 @@ class _Unit(NamedTuple):
     group: dist.ProcessGroup
 
 
+class _FirstStep:
+    """Says how a model's gradients travel, when each unit that is compressed has been reduced once.
+
+    Where there is none, that is said at once.
+    """
+
+    def __init__(self, rules: Rules, units: Sequence[_Unit], compressed: Sequence[_Unit]) -> None:
+        self._first_step = FirstStep(rules)
+        self._ranks = max(dist.get_world_size(unit.group) for unit in units)
+        self._left = {id(unit.shards) for unit in compressed}
+        for unit in units:
+            self._note(unit.shards)
+        self._end_if_complete()
+
+    def note(self, shards: Sequence[_Shard], dtype: torch.dtype) -> None:
+        """A unit has been reduced, in a dtype."""
+        if id(shards) not in self._left:
+            return
+        self._left.discard(id(shards))
+        self._note(shards, dtype)
+        self._end_if_complete()
+
+    def _note(self, shards: Sequence[_Shard], dtype: torch.dtype | None = None) -> None:
+        for shard in (shard for shard in shards if shard.parameter.requires_grad):
+            like = torch.empty(shard.parameter.shape, dtype=dtype or shard.parameter.dtype, device="meta")
+            self._first_step.note(shard.name, like, shard.compressor)
+
+    def _end_if_complete(self) -> None:
+        if not self._left:
+            self._first_step.end(dist.get_rank(), self._ranks)
+
+
 class _Group(NamedTuple):
     """What of each chunk is compressed by one compressor: stretches (begin, end) of elements."""
 
@@ -108,8 +142,9 @@ class _Group(NamedTuple):
 class CompressedReduceScatter:
     """FSDP's reduce-scatter of one unit, as FSDPModule.set_custom_reduce_scatter() takes it."""
 
-    def __init__(self, shards: Sequence[_Shard]) -> None:
+    def __init__(self, shards: Sequence[_Shard], first_step: _FirstStep) -> None:
         self._shards = shards
+        self._first_step = first_step
         self._keys = native.DrawKeys()
         self._has_warned = False
 
@@ -165,6 +200,7 @@ class CompressedReduceScatter:
             carried.reduce(addresses(list(messages)))
             if result is not output_tensor:
                 _put(output_tensor, part, result)
+        self._first_step.note(self._shards, input_tensor.dtype)
 
     def _groups(self, elements: int) -> list[_Group]:
         """How a chunk of so many elements is divided among compressors.

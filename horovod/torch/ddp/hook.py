@@ -6,6 +6,7 @@ the hook returns at once, and DDP waits for what it returned at the end of the b
 """
 
 # Annotations are evaluated: DDP looks at the hook's, and takes no text for an answer.
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -81,14 +82,15 @@ def compression_hook(
         _check_state(state)
         state.begin_step(buffer.device)
     gradients = state.gradients(bucket)
+    end = state.end_step if bucket.is_last() and not state.first_step.is_over else None
     if not gradients:
         state.division.divide(bucket, state.divisor)
         work = dist.all_reduce(buffer, group=state.process_group, async_op=True)
-        return _then(work.get_future(), buffer)
+        return _then(work.get_future(), buffer, end)
     reducer = state.begin()
     if state.divisor != reducer.size:
         buffer.mul_(reducer.size / state.divisor)
-    return _then(reducer.start(gradients), buffer)
+    return _then(reducer.start(gradients), buffer, end)
 
 
 def _check_state(state: object) -> None:
@@ -99,11 +101,18 @@ def _check_state(state: object) -> None:
         )
 
 
-def _then(future: torch.futures.Future[Any], buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-    """The buffer, once ``future`` is done, or what went wrong: DDP reads errors of such a future only."""
+def _then(
+    future: torch.futures.Future[Any], buffer: torch.Tensor, end: Callable[[], None] | None
+) -> torch.futures.Future[torch.Tensor]:
+    """The buffer, once ``future`` is done, or what went wrong: DDP reads errors of such a future only.
+
+    ``end`` is called before, if the buffer is a step's last.
+    """
 
     def reduced(done: torch.futures.Future[Any]) -> torch.Tensor:
         done.value()
+        if end is not None:
+            end()
         return buffer
 
     return future.then(reduced)

@@ -6,15 +6,16 @@ import os
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from horovod.common import software
-from horovod.torch.compression import UNSAID, Rules
+from horovod.torch.compression import UNSAID, Rules, compressor_name
 from horovod.torch.compression.casts import NoneCompressor
+from horovod.torch.compression.first_step import FirstStep, NoteSent, nobody_asks
 from horovod.torch.compression.rules import VARIABLE as COMPRESSION
 from horovod.torch.ddp.agreement import check_agreement, terms_as_bytes, terms_from_bytes
-from horovod.torch.gathered import compressor_name
 
-__all__ = ["LargeSums", "agree"]
+__all__ = ["FirstSums", "LargeSums", "agree"]
 
 MIN_ELEMENTS_VARIABLE = "HOROVOD_BACKEND_MIN_ELEMENTS"
 MIN_ELEMENTS = 16384
@@ -40,6 +41,7 @@ class LargeSums:
 
     Attributes:
         compressor: of all of them.
+        rules: the same, as the environment says it.
         min_elements: what has fewer travels exactly: HOROVOD_BACKEND_MIN_ELEMENTS, else 16384 or, where it is
             more, the compressor's own min_elements.
 
@@ -48,7 +50,8 @@ class LargeSums:
     """
 
     def __init__(self) -> None:
-        (self.compressor,) = Rules(UNSAID).compressors
+        self.rules = Rules(UNSAID)
+        (self.compressor,) = self.rules.compressors
         if getattr(self.compressor, "error_feedback", False):
             said = os.environ[COMPRESSION].strip()
             raise ValueError(
@@ -74,6 +77,35 @@ class LargeSums:
             and tensor.numel() >= self.min_elements
             and tensor.is_contiguous()
         )
+
+
+class FirstSums:
+    """Has rank 0 of a group say how the sums travelled that were made until an optimizer's first step."""
+
+    def __init__(self, sums: LargeSums, rank: int, ranks: int) -> None:
+        least = f"sums of fewer than {sums.min_elements} elements ({MIN_ELEMENTS_VARIABLE})"
+        self._first_step = FirstStep(sums.rules, "sums", least)
+        self._place = rank, ranks
+        self._sums = 0
+        self._hook: Any = None
+
+    def note(self, tensor: torch.Tensor, compressor: Any) -> NoteSent:
+        """A sum is about to be made, of a floating-point tensor if it is to count."""
+        if self._first_step.is_over:
+            self.close()
+            return nobody_asks
+        if not tensor.is_floating_point() or tensor.layout != torch.strided:
+            return nobody_asks
+        if self._hook is None:
+            self._hook = register_optimizer_step_post_hook(lambda *_: self._first_step.end(*self._place))
+        self._sums += 1
+        return self._first_step.note(f"sum {self._sums}", tensor, compressor)
+
+    def close(self) -> None:
+        """Hear of no optimizer any more."""
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
 
 
 def _min_elements(compressor: Any) -> int:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from horovod.torch.compression.contract import State
+from horovod.torch.compression.first_step import NoteSent
 from horovod.torch.ddp.exchange import Exchange, Messages
 from horovod.torch.gathered import contribution, reduced
 from horovod.torch.reduce_ops import Average, ReduceArguments
@@ -30,6 +31,7 @@ class PythonMember(NamedTuple):
     compressor: Any
     feedback: TensorFeedback | None
     state: State
+    note_sent: NoteSent
 
 
 class _ToEverybody:
@@ -74,6 +76,7 @@ def start_summed(member: PythonMember) -> tuple[torch.Tensor, Callable[[], None]
     """
     small, ctx = compressed_with(member.compressor, member.tensor, member.feedback)
     small = small.contiguous()
+    member.note_sent(small.nbytes)
 
     def finish() -> None:
         member.tensor.copy_(member.compressor.decompress(small, ctx))
@@ -115,7 +118,9 @@ class InRounds:
     def finish(self, op: int) -> None:
         """Put the results into the gradients, and keep what is lost."""
         sums = self._running.results()
-        for member, value, sum_ in zip(self._members, self._values, sums, strict=True):
+        sent_bytes = self._running.sent_bytes
+        for member, value, sum_, sent in zip(self._members, self._values, sums, sent_bytes, strict=True):
+            member.note_sent(sent)
             if member.feedback is not None:
                 # What the sum lacks is shared out: all residuals together are what all ranks have lost.
                 member.feedback.keep(value, sum_ / self._size)
@@ -130,6 +135,8 @@ def gather_codes(members: Sequence[PythonMember], op: int, size: int) -> Generat
     arguments = ReduceArguments(op, 1.0, 1.0)
     own = [contribution(m.name, m.tensor, arguments, m.compressor, m.feedback) for m in members]
     payloads = [each.payload for each in own]
+    for member, payload in zip(members, payloads, strict=True):
+        member.note_sent(payload.nbytes)
     lengths = torch.tensor([payload.numel() for payload in payloads], dtype=torch.int64)
     lengths = lengths.to(payloads[0].device).view(torch.uint8)
     rows = yield from to_everybody(lengths, lengths.numel())

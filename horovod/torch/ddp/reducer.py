@@ -16,7 +16,8 @@ import torch.distributed as dist
 from horovod import _native as native
 from horovod.common import software
 from horovod.torch import devices
-from horovod.torch.compression import NoneCompressor
+from horovod.torch.compression import NoneCompressor, compressor_name
+from horovod.torch.compression.first_step import NoteSent, nobody_asks
 from horovod.torch.compression.memory import Memory
 from horovod.torch.ddp.agreement import (
     DIGEST_BYTES,
@@ -37,7 +38,6 @@ from horovod.torch.ddp.python_compressors import (
     to_everybody,
 )
 from horovod.torch.ddp.stream_courier import StreamCourier
-from horovod.torch.gathered import compressor_name
 from horovod.torch.reduce_ops import OP_NAMES, Average, Sum
 from horovod.torch.residuals import Residuals
 from horovod.torch.tensors import check_served, is_addressable
@@ -52,13 +52,14 @@ class Gradient(NamedTuple):
     """A tensor to reduce in place: contiguous, of any shape and dtype; ``compressor`` is resolved.
 
     With ``source``, of the same shape, strides and dtype, that is what is reduced, and the result goes to
-    ``tensor``.
+    ``tensor``. ``note_sent`` hears how small a compressor of Python makes it.
     """
 
     name: str
     tensor: torch.Tensor
     compressor: Any
     source: torch.Tensor | None = None
+    note_sent: NoteSent = nobody_asks
 
     def fill(self) -> None:
         """Have in ``tensor`` what is to be reduced."""
@@ -204,7 +205,7 @@ class GroupReducer:
         """Which way each gradient goes, by its dtype and compressor; so all ranks choose the same."""
         ways = _Sorted([], [], [], [])
         for gradient in gradients:
-            name, tensor, compressor, source = gradient
+            name, tensor, compressor, source, note_sent = gradient
             own = tensor if source is None else source
             codec = getattr(compressor, "codec", None)
             combine = getattr(compressor, "combine", "sum")
@@ -216,7 +217,7 @@ class GroupReducer:
             else:
                 gradient.fill()
                 state = self.memory.of(name, compressor, tensor.device) if combine == "rounds" else {}
-                member = PythonMember(name, tensor, compressor, feedback, state)
+                member = PythonMember(name, tensor, compressor, feedback, state, note_sent)
                 if combine == "sum":
                     small, finish = start_summed(member)
                     ways.addends.append(Addend(name, small, small, op))
@@ -227,11 +228,11 @@ class GroupReducer:
 
     def _agree_once(self, gradients: list[Gradient], op: int) -> Operation:
         """Before ranks first reduce these gradients together: whether all mean the same."""
-        key = (op, *((name, tensor.shape, tensor.dtype, id(how)) for name, tensor, how, _ in gradients))
+        key = (op, *((name, tensor.shape, tensor.dtype, id(how)) for name, tensor, how, *_ in gradients))
         if key in self._agreed:
             return
         terms = {"op": OP_NAMES[op]}
-        for name, tensor, compressor, _ in gradients:
+        for name, tensor, compressor, *_ in gradients:
             codec = getattr(compressor, "codec", None)
             how = compressor_name(compressor) if codec is None else codec.name
             terms[name] = f"{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')} {how}"
@@ -275,7 +276,7 @@ def _checked(gradients: Sequence[Gradient], op: int) -> int:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"two gradients of one reduction are called {twice!r}: give each a name of its own.")
-    for name, tensor, _, _ in gradients:
+    for name, tensor, *_ in gradients:
         check_served(tensor, name)
         if not is_addressable(tensor):
             raise ValueError(f"{name}: the gradient is not contiguous: reduce tensor.contiguous().")

@@ -12,16 +12,20 @@ from torch.nn.parallel import DistributedDataParallel
 
 from horovod import _native as native
 from horovod.torch.checkpoint import Checkpoint
-from horovod.torch.compression import UNSAID, NoneCompressor, Rules
+from horovod.torch.compression import UNSAID, NoneCompressor, Rules, compressor_name
+from horovod.torch.compression.first_step import FirstStep
+from horovod.torch.compression.rules import VARIABLE as COMPRESSION
 from horovod.torch.ddp.choice import Choice, Trial
 from horovod.torch.ddp.division import Division, ranks_with_input
 from horovod.torch.ddp.originals import Originals
 from horovod.torch.ddp.parameter_names import ParameterNames
 from horovod.torch.ddp.reducer import Gradient, GroupReducer
-from horovod.torch.gathered import compressor_name
 from horovod.torch.residuals import Residuals
+from horovod.torch_autoload import DDP_COMPRESSION
 
-__all__ = ["CompressionState"]
+__all__ = ["VARIABLES", "CompressionState"]
+
+VARIABLES = (DDP_COMPRESSION, COMPRESSION)  # the first that is set counts
 
 
 class CompressionState:
@@ -31,8 +35,9 @@ class CompressionState:
 
     Args:
         compression: as ``compression=`` of hvd.DistributedOptimizer: one of hvd.Compression, a compressor of
-            your own, its text, or rules by parameters' names. Without it the variable HOROVOD_COMPRESSION
-            decides. Vectors, and what has fewer elements than ``min_elements``, travel exactly.
+            your own, its text, or rules by parameters' names. What it is weighed against is in
+            HOROVOD_DDP_COMPRESSION, or else HOROVOD_COMPRESSION. Vectors, and what has fewer elements than
+            ``min_elements``, travel exactly.
         model: whose gradients are reduced, wrapped or not. It gives parameters their names, which rules and
             checkpoints go by; without it they are numbered.
         process_group: the one that the model is wrapped with. Without it that of ``model``, or the default.
@@ -45,6 +50,7 @@ class CompressionState:
 
     Attributes:
         rules: which parameter is compressed how.
+        first_step: how gradients travel, for rank 0 to say.
         choice: with ``may_turn_off``, what was chosen and the times that decided, or None before.
     """
 
@@ -57,7 +63,8 @@ class CompressionState:
         algorithm: str | None = None,
         may_turn_off: bool = False,
     ) -> None:
-        self.rules = Rules(compression)
+        self.rules = Rules(compression, VARIABLES)
+        self.first_step = FirstStep(self.rules)
         self.process_group = process_group
         self.algorithm = algorithm
         self.may_turn_off = may_turn_off
@@ -155,14 +162,20 @@ class CompressionState:
         parameters = bucket.parameters()
         names = [self._names.of(parameter) for parameter in parameters]
         self._agree_on([(n, p) for n, p in zip(names, parameters, strict=True) if n not in self._agreed])
-        if not self._is_compressed or bucket.buffer().is_sparse:
+        if bucket.buffer().is_sparse:
+            self.first_step.note(names[0], bucket.buffer()._values(), NoneCompressor)
+            return []
+        if not self._is_compressed and self.first_step.is_over:
             return []
         compressors = [
             self.rules.gradient_compressor(name, parameter)
             for name, parameter in zip(names, parameters, strict=True)
         ]
+        noted = list(map(self.first_step.note, names, bucket.gradients(), compressors))
+        if not self._is_compressed:
+            return []
         sources = self._originals.take(bucket) if self._may_keep_originals() else [None] * len(names)
-        entries = zip(names, bucket.gradients(), compressors, sources, strict=True)
+        entries = zip(names, bucket.gradients(), compressors, sources, noted, strict=True)
         return [Gradient(*entry) for entry in entries]
 
     def _may_keep_originals(self) -> bool:
@@ -197,6 +210,15 @@ class CompressionState:
         residuals.follow(scale)  # raises what is wrong with it
         self._loss_scale = scale
 
+    def end_step(self) -> None:
+        """The last bucket of a backward pass has been reduced."""
+        group = self.process_group
+        assert group is not None
+        self.first_step.end(group.rank(), group.size())
+
+    def __repr__(self) -> str:
+        return f"<CompressionState of {self.first_step.line() or self.rules}>"
+
     def close(self) -> None:
         """End the threads and groups of this rank. No gradient may be reduced afterwards."""
         self._originals.stop()
@@ -211,6 +233,7 @@ class CompressionState:
             **vars(self),
             "process_group": None,
             "division": Division(),
+            "first_step": FirstStep(self.rules),
             "_originals": Originals(),
             "_model": None,
             "_reducer": None,

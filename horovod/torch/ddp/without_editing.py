@@ -2,7 +2,7 @@
 know nothing of it; horovod/torch_autoload.py calls this for every model that is wrapped.
 
 torch allows a model one communication hook. So what it is given is a place for one, with ours in it until the
-script registers its own.
+script registers its own. One of torch's that says "none", as allreduce_hook does, leaves ours in it.
 """
 
 # Annotations are evaluated: DDP looks at the hook's, and takes no text for an answer.
@@ -14,14 +14,25 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, fp16_compress_hook
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
+    allreduce_hook,
+    bf16_compress_hook,
+    fp16_compress_hook,
+)
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import batched_powerSGD_hook, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from horovod.torch.ddp.hook import compress
+from horovod.common import util
+from horovod.torch.compression.first_step import tell_once
+from horovod.torch.ddp.hook import compress, compression_hook
 from horovod.torch.ddp.state import CompressionState
+from horovod.torch_autoload import COMPRESSION_FORCE as FORCE
 from horovod.torch_autoload import DDP_COMPRESSION
 
 __all__ = ["compress_wrapped"]
+
+# torch's own that do nothing but compress.
+COMPRESSING = (fp16_compress_hook, bf16_compress_hook, powerSGD_hook, batched_powerSGD_hook)
 
 Hook = Callable[[Any, Any], torch.futures.Future[torch.Tensor]]
 
@@ -55,10 +66,7 @@ def compress_wrapped(model: DistributedDataParallel) -> None:
     _wrapper.register_comm_hook = _register_in_place
     _wrapper._register_builtin_comm_hook = _register_builtin_in_place
     _places[model] = HookPlace()
-    try:
-        compress(model, compression)
-    except ValueError as error:
-        raise ValueError(f"{DDP_COMPRESSION}={compression}: {error}") from error
+    compress(model)
 
 
 def hook_in_place(
@@ -82,7 +90,7 @@ def _register_in_place(self: Any, state: object, hook: Hook) -> None:
     else:
         self._check_comm_hook(hook)
         self._comm_hooks.append((hook, state))
-        _replace(self, state, hook)
+        _weigh(self, state, hook)
 
 
 def _register_builtin_in_place(self: Any, comm_hook_type: Any) -> None:
@@ -91,19 +99,32 @@ def _register_builtin_in_place(self: Any, comm_hook_type: Any) -> None:
         _register_builtin(self, comm_hook_type)
         return
     hooks = {"ALLREDUCE": allreduce_hook, "FP16_COMPRESS": fp16_compress_hook}
-    _replace(self, self.process_group, hooks[comm_hook_type.name])
+    _weigh(self, self.process_group, hooks[comm_hook_type.name])
 
 
-def _replace(model: DistributedDataParallel, state: object, hook: Hook) -> None:
-    """Let the script's hook count; a further one is again torch's business, which refuses it."""
-    _warn(f"the script has registered a communication hook of its own, {hook.__qualname__}")
+def _weigh(model: DistributedDataParallel, state: object, hook: Hook) -> None:
+    """Which counts of ours and the script's hook; a further one is again torch's business, which refuses it.
+
+    What a hook of the script's own does besides compressing nobody knows here, so that it always counts.
+    """
     place = _places.pop(model)
+    if hook is allreduce_hook or (hook in COMPRESSING and util.is_on(FORCE)):
+        forced = "" if hook is allreduce_hook else f", as {FORCE} is on"
+        if dist.get_rank() == 0:
+            tell_once(f"{_said()} counts, and not the script's hook {hook.__qualname__}{forced}.")
+        return
+    if hook is not compression_hook:  # which has weighed its compression= by itself
+        how = f"; --compression-force, or {FORCE}=1, would have it count" if hook in COMPRESSING else ""
+        _warn(f"the script has registered a communication hook of its own, {hook.__qualname__}{how}")
     if isinstance(place.state, CompressionState):
         place.state.close()
     place.state, place.hook = state, hook
 
 
+def _said() -> str:
+    return f"{DDP_COMPRESSION}={os.environ.get(DDP_COMPRESSION, '').strip()}"
+
+
 def _warn(why: str) -> None:
     if dist.get_rank() == 0:
-        said = os.environ.get(DDP_COMPRESSION, "").strip()
-        warnings.warn(f"{DDP_COMPRESSION}={said} does not count for a model: {why}.", stacklevel=3)
+        warnings.warn(f"{_said()} does not count for a model: {why}.", stacklevel=3)

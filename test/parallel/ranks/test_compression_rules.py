@@ -86,7 +86,7 @@ def test_scripts_that_say_nothing(rank: int, monkeypatch: pytest.MonkeyPatch) ->
     exact = wire_bytes()
     monkeypatch.setenv("HOROVOD_COMPRESSION", "bit8")
     assert wire_bytes() < 0.55 * exact
-    assert wire_bytes(compression=hvd.Compression.none) == exact
+    assert wire_bytes(compression=hvd.Compression.fp16) > 0.45 * exact
     monkeypatch.setenv("HOROVOD_COMPRESSION", "bit9")
     with pytest.raises(ValueError, match="HOROVOD_COMPRESSION=bit9"):
         trained(rank, 1)

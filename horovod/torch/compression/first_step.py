@@ -1,0 +1,127 @@
+"""What rank 0 says after the first step: how many gradients were compressed, and what that saves."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from horovod.common import jobs
+from horovod.torch.compression.casts import NoneCompressor
+from horovod.torch.compression.names import short_name
+from horovod.torch.compression.rules import Rules
+
+__all__ = ["FirstStep", "NoteSent", "nobody_asks", "tell_once"]
+
+EXACT_GRADIENTS = "vectors, and what has fewer elements than the compressor's min_elements"
+NoteSent = Callable[[int], None]  # how many bytes a compressor of Python has made of a tensor
+
+
+def nobody_asks(sent: int) -> None:
+    """The NoteSent of tensors that are not noted."""
+
+
+class _Told(set[str]):
+    """What a job was told already: a script that makes a model again need not hear the same again."""
+
+
+def tell_once(text: str) -> None:
+    """Show the user a line, where this job has not shown it before."""
+    told = jobs.current().own(_Told)
+    if text not in told:
+        told.add(text)
+        print(f"horovod: {text}", file=sys.stderr, flush=True)
+
+
+@dataclass
+class _Noted:
+    """A tensor as it was reduced: its bytes, and those that a rank contributes of it."""
+
+    shape: torch.Size
+    compressor: Any
+    plain: int
+    sent: int
+
+    @property
+    def is_smaller(self) -> bool:
+        return self.sent < self.plain
+
+
+class FirstStep:
+    """How the gradients of a model travel, as it is seen when they are first reduced.
+
+    Args:
+        rules: by which they are compressed.
+        things: what is reduced, for the line.
+        exact: what of them is not compressed, for the warning where that is all.
+    """
+
+    def __init__(self, rules: Rules, things: str = "tensors", exact: str = EXACT_GRADIENTS) -> None:
+        self.is_over = False
+        self._rules = rules
+        self._things, self._exact = things, exact
+        self._noted: dict[str, _Noted] = {}
+
+    def note(self, name: str, tensor: torch.Tensor, compressor: Any) -> NoteSent:
+        """A tensor is about to be reduced. Whoever compresses it in Python says what came of it."""
+        if self.is_over:
+            return nobody_asks
+        codec = getattr(compressor, "codec", None) if tensor.is_floating_point() else None
+        sent = tensor.nbytes if codec is None else codec.encoded_bytes(tensor.numel())
+        noted = self._noted[name] = _Noted(tensor.shape, compressor, tensor.nbytes, sent)
+
+        def note_sent(sent: int) -> None:
+            noted.sent = sent
+
+        return note_sent
+
+    def end(self, rank: int, ranks: int) -> None:
+        """The first step of so many ranks is over; the first of them says how. Nothing when repeated."""
+        if self.is_over or not (self._noted or ranks == 1):
+            return
+        self.is_over = True
+        if rank != 0:
+            return
+        if self._rules.notice:
+            tell_once(self._rules.notice)
+        if not self._asked():
+            return
+        if ranks == 1:
+            tell_once(f"{self._asked()}: there is one rank, so nothing travels, and nothing is compressed")
+        elif any(noted.is_smaller for noted in self._noted.values()):
+            tell_once(self.line())
+        elif self._noted:
+            warnings.warn(self._why_nothing(), stacklevel=2)
+
+    def line(self) -> str:
+        """As "bit8: 60 of 62 tensors, 99.7 % of bytes, 3.9x fewer"; "" before the first step."""
+        plain = sum(noted.plain for noted in self._noted.values())
+        if not plain:
+            return ""
+        smaller = [noted for noted in self._noted.values() if noted.is_smaller]
+        names = ", ".join(dict.fromkeys(short_name(noted.compressor) for noted in smaller)) or self._asked()
+        share = 100 * sum(noted.plain for noted in smaller) / plain
+        fewer = plain / max(1, sum(noted.sent for noted in self._noted.values()))
+        return (
+            f"{names}: {len(smaller)} of {len(self._noted)} {self._things}, {share:.1f} % of bytes, "
+            f"{fewer:.1f}x fewer"
+        )
+
+    def _asked(self) -> str:
+        """The compressors that are asked for, but none."""
+        compressors = [each for each in self._rules.compressors if each is not NoneCompressor]
+        return ", ".join(dict.fromkeys(map(short_name, compressors)))
+
+    def _why_nothing(self) -> str:
+        begin = f"{self._asked()} compresses none of {len(self._noted)} {self._things}"
+        if any(noted.compressor is not NoneCompressor for noted in self._noted.values()):
+            return f"{begin}: it makes none of them smaller."
+        name, largest = max(self._noted.items(), key=lambda each: (len(each[1].shape) > 1, each[1].plain))
+        return (
+            f"{begin}: exactly travel {self._exact}. The largest here is {name!r}, of shape "
+            f"{list(largest.shape)}."
+        )

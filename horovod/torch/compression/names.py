@@ -1,0 +1,31 @@
+"""What compressors are called: between ranks, and in text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from horovod.torch.compression.configured import ConfiguredCompressor
+from horovod.torch.compression.contract import CompressorType
+
+__all__ = ["compressor_name", "short_name"]
+
+
+def compressor_name(compressor: Any) -> str:
+    """What a compressor is called where ranks compare theirs: its class, and its options if it says them."""
+    if isinstance(compressor, ConfiguredCompressor):
+        return repr(compressor)
+    cls = compressor if isinstance(compressor, type) else type(compressor)
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def short_name(compressor: Any) -> str:
+    """What a reader calls it, which Compression.from_text understands of those that come with the package."""
+    cls = compressor if isinstance(compressor, type) else type(compressor)
+    name = cls.short_name if isinstance(cls, CompressorType) else cls.__name__
+    options = compressor.options() if isinstance(compressor, ConfiguredCompressor) else {}
+    written = ",".join(f"{option}={_written(value)}" for option, value in options.items())
+    return f"{name}:{written}" if written else name
+
+
+def _written(value: Any) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value).lower() if value is None else str(value)
