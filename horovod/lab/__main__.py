@@ -109,7 +109,7 @@ def write_report(out: Path, plans: Sequence[Plan], language: str, command: str) 
     from horovod.lab.environment import collect, to_json
     from horovod.lab.report import write
 
-    environment = collect(_hosts_of(plans))
+    environment = collect(_hosts_of(plans), language)
     (out / ENVIRONMENT).write_text(to_json(environment) + "\n")
     return write(out, runs, rows, environment, language, command)
 

@@ -6,6 +6,8 @@ import unicodedata
 from dataclasses import dataclass, field
 from html import escape
 
+from horovod.topology.language import ENGLISH, Language
+
 SMALL, NORMAL, LARGE = 12.0, 13.0, 17.0  # sizes of text; at 400 pixels' width the smallest has 10 pixels
 LINE = 16.0  # from one line of small text to the next
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', Arial, sans-serif"
@@ -69,6 +71,7 @@ class Canvas:
 
     width: float
     prefix: str
+    say: Language = ENGLISH
     elements: list[str] = field(default_factory=list)
 
     def box(self, x: float, y: float, width: float, height: float, kind: str, radius: float = 6) -> None:

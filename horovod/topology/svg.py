@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from horovod.topology import words
 from horovod.topology.canvas import LARGE, LINE, NORMAL, SMALL, Canvas, cut, width_of, wrapped
 from horovod.topology.facts import Host, Ranks
+from horovod.topology.language import ENGLISH, Language
 from horovod.topology.svg_host import HostDrawing
 
 if TYPE_CHECKING:  # a drawing without routes needs no native core
@@ -24,13 +25,18 @@ _MOST_RANKS_DRAWN = 8
 
 
 def drawing(
-    hosts: Sequence[Host], ranks: Ranks | None = None, routes: Sequence[Route] = (), prefix: str = "topology"
+    hosts: Sequence[Host],
+    ranks: Ranks | None = None,
+    routes: Sequence[Route] = (),
+    prefix: str = "topology",
+    say: Language = ENGLISH,
 ) -> str:
     """The hosts below each other, the networks between them, and a table of routes.
 
-    `prefix` begins the names of classes; give each drawing of a page another one.
+    `prefix` begins the names of classes; give each drawing of a page another one. What is said of ranks and
+    routes is English in any language.
     """
-    canvas = Canvas(WIDTH, prefix)
+    canvas = Canvas(WIDTH, prefix, say)
     shared = words.shared_networks(hosts)
     y = 8.0
     cables: list[tuple[float, float]] = []  # ends of interfaces that are in shared networks
@@ -42,15 +48,16 @@ def drawing(
         y = _network(canvas, list(shared), cables, ranks, y)
     if ranks is not None and routes:
         y = _routes(canvas, ranks, routes, y)
-    title = f"Topology of {words.number_of(len(hosts), 'host')}: {', '.join(host.name for host in hosts)}"
-    return canvas.document(y, title)
+    title = "Topology of {count} host: {hosts}" if len(hosts) == 1 else "Topology of {count} hosts: {hosts}"
+    return canvas.document(y, say(title, count=len(hosts), hosts=", ".join(host.name for host in hosts)))
 
 
 def _host(
     canvas: Canvas, group: words.Group, y: float, shared: frozenset[str]
 ) -> tuple[float, list[tuple[float, float]]]:
     """Returns where it ends, and where its interfaces leave it."""
-    inside = HostDrawing(Canvas(WIDTH, canvas.prefix), group, MARGIN + _INSET, _inner_width(group))
+    of_host = Canvas(WIDTH, canvas.prefix, canvas.say)
+    inside = HostDrawing(of_host, group, MARGIN + _INSET, _inner_width(group))
     top = y
     bottom = inside.draw(_header_end(group, y))
     is_stack = len(group.hosts) > 1
@@ -88,11 +95,13 @@ def _title_lines(group: words.Group) -> list[str]:
 def _header(canvas: Canvas, group: words.Group, y: float) -> None:
     x, right = MARGIN + _INSET, MARGIN + _INSET + _inner_width(group)
     left_of_ranks = _ranks(canvas, group, right, y + 20)
-    name = group.host.name if len(group.hosts) == 1 else f"{len(group.hosts)} × the same"
+    say, host = canvas.say, group.host
+    name = host.name if len(group.hosts) == 1 else say("{count} × the same", count=len(group.hosts))
     canvas.text(x, y + 26, cut(name, left_of_ranks - x - 8, LARGE, True), "ink-bold", LARGE)
-    host = group.host
-    total = "memory unknown" if host.memory_bytes is None else f"{words.memory(host.memory_bytes)} of memory"
-    lines = [*_title_lines(group), f"{total}, {words.number_of(host.usable_cores, 'thread')} usable"]
+    total = say("memory unknown")
+    if host.memory_bytes is not None:
+        total = say("{memory} of memory", memory=words.memory(host.memory_bytes))
+    lines = [*_title_lines(group), f"{total}, {words.usable(host, say)}"]
     canvas.lines(x, y + 30, lines)
 
 
@@ -123,7 +132,7 @@ def _network(
     """The rails at both sides, and the bar in which they end; returns where it ends."""
     for rail in {x for x, _ in cables}:
         canvas.path("cable", (rail, min(place for x, place in cables if x == rail)), (rail, y + 4))
-    lines = wrapped(f"Network {', '.join(networks)}", WIDTH - 40, 3, NORMAL)
+    lines = wrapped(canvas.say("Network {networks}", networks=", ".join(networks)), WIDTH - 40, 3, NORMAL)
     height = 14 + LINE * (len(lines) + 1)
     if ranks is None or not _spans_hosts(ranks):
         height -= LINE

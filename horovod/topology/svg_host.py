@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from horovod.topology import words
 from horovod.topology.canvas import LINE, SMALL, Canvas, cut, width_of, wrapped
 from horovod.topology.facts import Gpu, GpuLink, Nic, Socket
+from horovod.topology.language import Language
 
 _GAP = 20.0  # between columns
 _GPU_HEIGHT = 28.0
@@ -49,7 +50,7 @@ class HostDrawing:
         for nics in _alike([nic for nic in self.host.nics if nic.socket not in numbers]):
             y = self._nic(nics, (self.x, self.width), y, to_left=False) + 6
         self._nvlink(nvlinks)
-        texts = [*_models(self.host.gpus), *words.connections(self.host), *self.host.notes]
+        texts = [*_models(self.host.gpus), *words.connections(self.host, self.canvas.say), *self.host.notes]
         for text in texts:
             y = self.canvas.lines(self.x, y, wrapped(text, self.width, 4))
         return y + _PAD
@@ -66,7 +67,8 @@ class HostDrawing:
         for part, column in zip(gpus, columns, strict=True):
             if part:
                 self._gpu_tree(part, column, y, top)
-        texts = [_described(socket, len(self.host.sockets) > 1, width - 16) for socket in row]
+        is_one = len(self.host.sockets) == 1
+        texts = [_described(socket, is_one, width - 16, self.canvas.say) for socket in row]
         height = 14 + LINE * max(map(len, texts))
         if len(row) > 1:
             middle = top + height / 2
@@ -108,7 +110,7 @@ class HostDrawing:
             for place in places:
                 self.canvas.path("pcie", (place, y + _GPU_HEIGHT), (place, switch_top))
             self.canvas.box(left, switch_top, right - left, _SWITCH_HEIGHT, "socket", 4)
-            label = cut("switch", right - left - 4)
+            label = cut(self.canvas.say("switch"), right - left - 4)
             self.canvas.text((left + right) / 2, switch_top + 14.5, label, "quiet", SMALL, "middle")
             ends.append((left + right) / 2)
             self.canvas.path("pcie", (ends[-1], switch_top + _SWITCH_HEIGHT), (ends[-1], bus))
@@ -118,7 +120,8 @@ class HostDrawing:
         """Boxes with the numbers of GPUs; returns the width of one."""
         middle = x + width / 2
         if len(gpus) > _MOST_GPUS_DRAWN:
-            text = f"{len(gpus)} GPUs: {words.numbers(gpu.index for gpu in gpus)}"
+            indices = words.numbers(gpu.index for gpu in gpus)
+            text = self.canvas.say("{count} GPUs: {numbers}", count=len(gpus), numbers=indices)
             self.canvas.box(x, y, width, _GPU_HEIGHT, "gpu")
             label = cut(text, width - 8, SMALL, True)
             self.canvas.text(middle, y + 18.5, label, "ink-bold", SMALL, "middle")
@@ -180,7 +183,7 @@ class HostDrawing:
         first = nics[0]
         name = first.name if len(nics) == 1 else f"{len(nics)} × {', '.join(nic.name for nic in nics)}"
         addresses = self.group.addresses(first) if len(nics) == 1 else ""
-        details = [words.speed(first), words.nic_model(first), addresses]
+        details = [words.speed(first, self.canvas.say), words.nic_model(first), addresses]
         texts = [line for text in filter(None, details) for line in wrapped(text, width - 16, 2)]
         height = 12 + LINE * (1 + len(texts))
         self.canvas.box(x, y, width, height, "nic")
@@ -194,13 +197,15 @@ def _is_on(number: int | None, socket: Socket) -> bool:
     return number is not None and number == socket.number
 
 
-def _described(socket: Socket, has_others: bool, width: float) -> list[str]:
+def _described(socket: Socket, is_one: bool, width: float, say: Language) -> list[str]:
     """Lines; the first is its name."""
-    name = "Sockets: not told apart" if socket.number is None else f"Socket {socket.number}"
-    lines = [cut(name, width, SMALL, True), *wrapped(words.processor(socket), width, 2)]
-    lines += wrapped(words.cores(socket), width, 2)
-    if has_others and socket.memory_bytes is not None:
-        lines.append(f"{words.memory(socket.memory_bytes)} of memory")
+    name = say("Socket {number}", number=socket.number)
+    if socket.number is None:
+        name = say("Sockets: not told apart")
+    lines = [cut(name, width, SMALL, True), *wrapped(words.processor(socket, say), width, 2)]
+    lines += wrapped(words.cores(socket, say), width, 2)
+    if not is_one and socket.memory_bytes is not None:
+        lines.append(say("{memory} of memory", memory=words.memory(socket.memory_bytes)))
     return lines
 
 

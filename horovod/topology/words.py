@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from horovod.topology.facts import GpuLink, Host, Nic, Ranks, Socket
+from horovod.topology.language import ENGLISH, Language
 
 _LEGAL_FORMS = r",? (Corporation|Technologies|Semiconductor|Co\.|Inc\.|Ltd\.?)(?= |,|$)"
 PCIE_WAYS = {
@@ -54,6 +55,23 @@ def number_of(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
+def counted(say: Language, count: int, one: str, many: str) -> str:
+    """One of two texts, with `count` in it."""
+    return say(one if count == 1 else many, count=count)
+
+
+def threads_of(count: int, say: Language = ENGLISH) -> str:
+    return counted(say, count, "{count} thread", "{count} threads")
+
+
+def cores_of(count: int, say: Language = ENGLISH) -> str:
+    return counted(say, count, "{count} core", "{count} cores")
+
+
+def usable(host: Host, say: Language = ENGLISH) -> str:
+    return counted(say, host.usable_cores, "{count} thread usable", "{count} threads usable")
+
+
 def numbers(values: Iterable[int]) -> str:
     """ "0-3, 6"."""
     runs: list[list[int]] = []
@@ -69,24 +87,24 @@ def rank_label(ranks: Sequence[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {numbers(ranks)}" if ranks else "no rank"
 
 
-def processor(socket: Socket) -> str:
+def processor(socket: Socket, say: Language = ENGLISH) -> str:
     """ "Intel Xeon Gold 6348 @ 2.60GHz": without the marks that makers put in."""
     if socket.model is None:
-        return "model unknown"
+        return say("model unknown")
     plain = re.sub(r"\((R|TM|r|tm)\)|\bCPU\b|\bProcessor\b", "", socket.model)
     return re.sub(r"\s+", " ", plain).strip() or socket.model
 
 
-def cores(socket: Socket) -> str:
-    threads = number_of(socket.threads, "thread")
-    return threads if socket.cores is None else f"{number_of(socket.cores, 'core')}, {threads}"
+def cores(socket: Socket, say: Language = ENGLISH) -> str:
+    threads = threads_of(socket.threads, say)
+    return threads if socket.cores is None else f"{cores_of(socket.cores, say)}, {threads}"
 
 
-def speed(nic: Nic) -> str:
+def speed(nic: Nic, say: Language = ENGLISH) -> str:
     """ "25 Gbit/s, RDMA"; says so where it is unknown, or nothing is plugged in."""
     if not nic.is_up:
-        return "no link"
-    told = "speed unknown" if nic.bits_per_second is None else rate(nic.bits_per_second)
+        return say("no link")
+    told = say("speed unknown") if nic.bits_per_second is None else rate(nic.bits_per_second)
     return told + ", RDMA" * nic.is_rdma
 
 
@@ -95,24 +113,27 @@ def nic_model(nic: Nic) -> str:
     return re.sub(_LEGAL_FORMS, "", nic.model) if nic.model else nic.driver or ""
 
 
-def connections(host: Host) -> list[str]:
+def connections(host: Host, say: Language = ENGLISH) -> list[str]:
     """How the GPUs reach each other: one sentence where all pairs are alike, else one for each kind."""
     kinds: dict[tuple[str, int], list[GpuLink]] = {}
     for link in host.gpu_links:
         kinds.setdefault((link.kind, link.links), []).append(link)
     if len(kinds) == 1 and len(host.gpus) > 2:
-        return [f"{_way(host.gpu_links[0])}, between any two GPUs"]
+        return [say("{way}, between any two GPUs", way=_way(host.gpu_links[0], say))]
     return [
-        f"{_way(links[0])}: {', '.join(f'{link.first}-{link.second}' for link in links)}"
+        f"{_way(links[0], say)}: {', '.join(f'{link.first}-{link.second}' for link in links)}"
         for links in kinds.values()
     ]
 
 
-def _way(link: GpuLink) -> str:
+def _way(link: GpuLink, say: Language) -> str:
     if link.kind != "NVLink":
-        return f"PCIe {PCIE_WAYS[link.kind]}"
-    each = f" of {link.bytes_per_second / 1e9:.3g} GB/s each way" if link.bytes_per_second else ""
-    return f"NVLink, {number_of(link.links, 'link')}{each}"
+        return say(f"PCIe {PCIE_WAYS[link.kind]}")
+    links = counted(say, link.links, "{count} link", "{count} links")
+    if link.bytes_per_second is None:
+        return say("NVLink, {links}", links=links)
+    rate = f"{link.bytes_per_second / 1e9:.3g}"
+    return say("NVLink, {links} of {rate} GB/s each way", links=links, rate=rate)
 
 
 def switches(host: Host) -> list[list[int]]:

@@ -24,7 +24,8 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """What `make lab` could have written, on two cores."""
     folder = tmp_path_factory.mktemp(request.param)
     runs = sample_runs(folder, seeds=3, epochs=3)
-    write(folder, runs, table(runs), sample_environment(), request.param, command=COMMAND)
+    environment = sample_environment(language=request.param)
+    write(folder, runs, table(runs), environment, request.param, command=COMMAND)
     return folder
 
 

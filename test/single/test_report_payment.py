@@ -112,7 +112,7 @@ def test_a_verdict_needs_time_and_waiting(
     assert words(sentence, **explanations) in explained(runs, language)
     said = summarised(runs, language)
     assert ("paid in 1 of 1" in said or "1 组带来了收益" in said) == (found is Verdict.PAID)
-    assert words("rule") in explained(runs, language)
+    assert words("rule", confidence="95 %") in explained(runs, language)
 
 
 def test_less_time_is_not_called_faster_by_as_much() -> None:
@@ -154,7 +154,7 @@ def test_runs_with_others_unequally_busy_are_not_compared(language: str) -> None
     assert verdict(slower) is Verdict.PAID
     runs = [busy(UNLIKE)(run) for run in slower]
     (found,) = pairs(table(runs))
-    assert (found.unlike, found.time.seeds, found.verdict) == (3, 1, Verdict.UNKNOWN)
+    assert (found.left_out, found.time.seeds, found.verdict) == (3, 1, Verdict.UNKNOWN)
     assert words("compression_unlike") in summarised(runs, language)
     assert words("pair_unlike") in explained(runs, language)
     more = [busy(UNLIKE)(run) for run in pair(0.05, 0.01, seeds=6)]
@@ -162,9 +162,20 @@ def test_runs_with_others_unequally_busy_are_not_compared(language: str) -> None
     assert words("pair_left_out", seeds=words.count("seeds", 3)) in explained(more, language)
 
 
-def test_runs_with_others_equally_busy_are_compared() -> None:
+def test_runs_with_others_equally_busy_are_compared_with_more_confidence() -> None:
     shares = {(name, seed): 0.4 + 0.01 * seed for name in ("none", "bit8") for seed in (1, 2, 3)}
-    assert verdict([busy(shares)(run) for run in pair(0.05, 0.01, seeds=3)]) is Verdict.PAID
+    quiet = pair(0.05, 0.01, seeds=3)
+    runs = [busy(shares)(run) for run in quiet]
+    (alone,), (among_others,) = pairs(table(quiet)), pairs(table(runs))
+    assert among_others.verdict is Verdict.PAID and among_others.is_disturbed
+    assert among_others.time.half_width > 7 * alone.time.half_width
+    assert "so the interval has 99.9" in explained(runs)
+
+
+def test_where_two_seeds_are_undisturbed_only_such_count() -> None:
+    shares = {("none", 1): 0.06, ("bit8", 1): 0.06}
+    (found,) = pairs(table([busy(shares)(run) for run in pair(0.05, 0.01, seeds=3)]))
+    assert (found.left_out, found.time.seeds, found.is_disturbed) == (1, 2, False)
 
 
 def test_disturbed_runs_are_a_warning() -> None:

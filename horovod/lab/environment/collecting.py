@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from horovod.common.launched import LOCAL_RANKS
 from horovod.lab.environment import hardware, software
 from horovod.lab.environment.entries import HARDWARE, SOFTWARE, Entry, Environment
 from horovod.topology import job
 from horovod.topology.facts import Host
+from horovod.topology.language import LANGUAGES
 from horovod.topology.machine import Machine
 from horovod.topology.probe import probe
 
@@ -23,28 +25,28 @@ class HostRows:
     rows: dict[str, str | None]
 
 
-def collect(horovodrun_arguments: Sequence[str] = ()) -> Environment:
+def collect(horovodrun_arguments: Sequence[str] = (), language: str = "en") -> Environment:
     """Of this host; with arguments of horovodrun, as ["-np", "2", "-H", "h1:1,h2:1"], of its hosts.
 
-    They are asked by ranks that are started there, so one for each host is enough. LaunchError, or
-    RuntimeError with the reason, when they cannot be.
+    language: "en" or "zh", of what is said in words. The hosts are asked by ranks that are started there,
+    so one for each host is enough. LaunchError, or RuntimeError with the reason, when they cannot be.
     """
     if not horovodrun_arguments:
-        return joined([of_host(Machine())])
+        return joined([of_host(Machine(), language)])
     options, _ = job.with_ranks(job.options_of(horovodrun_arguments))
-    answers = [answer for answer in job.ask(options, of_this_rank) if answer is not None]
+    answers = [answer for answer in job.ask(options, partial(of_this_rank, language)) if answer is not None]
     return joined(list({answer.host.name: answer for answer in answers}.values()))
 
 
-def of_this_rank() -> HostRows | None:
+def of_this_rank(language: str = "en") -> HostRows | None:
     """The rows of a rank's host, from the first rank of each."""
     local_rank = next((os.environ[name] for name in LOCAL_RANKS if name in os.environ), "0")
-    return of_host(Machine()) if local_rank == "0" else None
+    return of_host(Machine(), language) if local_rank == "0" else None
 
 
-def of_host(machine: Machine) -> HostRows:
-    host = probe(machine)
-    return HostRows(host, {**hardware.rows(host), **software.rows(host, machine)})
+def of_host(machine: Machine, language: str = "en") -> HostRows:
+    host, say = probe(machine), LANGUAGES[language]
+    return HostRows(host, {**hardware.rows(host, say), **software.rows(host, machine, say)})
 
 
 def joined(found: Sequence[HostRows]) -> Environment:

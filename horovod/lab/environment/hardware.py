@@ -4,30 +4,31 @@ from __future__ import annotations
 
 from horovod.topology import words
 from horovod.topology.facts import Host, Nic
+from horovod.topology.language import ENGLISH, Language
 
 
-def rows(host: Host) -> dict[str, str | None]:
+def rows(host: Host, say: Language = ENGLISH) -> dict[str, str | None]:
     """Values by name, without `servers`, which is about all hosts."""
     speeds = {nic.name: words.rate(nic.bits_per_second) for nic in host.nics if nic.bits_per_second}
     return {
-        "cpu": _counted([words.processor(socket) for socket in host.sockets if socket.model]),
-        "cores": _cores(host),
+        "cpu": _counted([words.processor(socket, say) for socket in host.sockets if socket.model]),
+        "cores": _cores(host, say),
         "memory": None if host.memory_bytes is None else words.memory(host.memory_bytes),
         "nic": _listed(map(_nic, host.nics)),
         "nic_speed": _listed(f"{name}: {speed}" for name, speed in speeds.items()),
         "gpu": _counted_models(host),
         "gpu_number": str(len(host.gpus)) if host.gpus else None,
-        "gpu_connection": _listed(words.connections(host)),
+        "gpu_connection": _listed(words.connections(host, say)),
     }
 
 
-def _cores(host: Host) -> str:
+def _cores(host: Host, say: Language) -> str:
     threads = sum(socket.threads for socket in host.sockets)
     cores = [socket.cores for socket in host.sockets if socket.cores is not None]
-    parts = [words.number_of(sum(cores), "core")] if len(cores) == len(host.sockets) and cores else []
-    parts += [words.number_of(threads, "thread")] if threads else []
+    parts = [words.cores_of(sum(cores), say)] if len(cores) == len(host.sockets) and cores else []
+    parts += [words.threads_of(threads, say)] if threads else []
     if host.usable_cores != threads:
-        parts.append(f"{words.number_of(host.usable_cores, 'thread')} usable")
+        parts.append(words.usable(host, say))
     return ", ".join(parts)
 
 

