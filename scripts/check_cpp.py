@@ -32,7 +32,8 @@ NATIVE = ROOT / "horovod" / "native"
 PASSED = ROOT / "build" / "cpp_check"  # an empty file for each source that passed, named by its hash
 STRICT = ("-Wall", "-Wextra", "-Wthread-safety", "-Werror")
 LAID_OUT = {".cc", ".h", ".cu", ".cuh"}
-DEFINES = ('-DHOROVOD_VERSION="0"', '-DHOROVOD_DEVICE_INTERFACE="0"', "-DHVD_SIMD_NAMESPACE=baseline")
+DEFINES = tuple(f'-DHOROVOD_{name}="0"' for name in ("VERSION", "BUILD_DIGEST", "DEVICE_INTERFACE"))
+DEFINES += ("-DHVD_SIMD_NAMESPACE=baseline",)
 
 
 def flags() -> list[str]:
