@@ -73,7 +73,7 @@ test-fresh: $(VENV)/.all-tests ## the slow tests: builds from scratch, and READM
 
 check: $(VENV)/.tests ## style, types, the stub, size budget, mutexes, the pages' English, layers
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy
+	@$(SHOWN) --log mypy.log $(BIN)/mypy
 	@$(BIN)/python scripts/check_budget.py
 	@$(BIN)/python scripts/make_stub.py --check
 	@$(BIN)/python scripts/check_cpp.py

@@ -27,6 +27,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from show_build import Progress
+
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "horovod" / "native"
 PASSED = ROOT / "build" / "cpp_check"  # an empty file for each source that passed, named by its hash
@@ -110,14 +112,18 @@ def check(files: Sequence[Path], command: Sequence[str], settings: str = "") -> 
     stamps = {path: stamp_of(path, f"{version}{command}{settings}") for path in files}
     unread = [path for path, stamp in stamps.items() if not stamp.exists()]
     PASSED.mkdir(parents=True, exist_ok=True)
-    start = time.monotonic()
+    start, tool, complaints = time.monotonic(), Path(command[0]).name, list[str]()
+    progress = Progress(f"{tool}: 0 of {len(unread)} files")
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        complaints = dict(zip(unread, pool.map(lambda path: complaint(command, path), unread), strict=True))
-    for path in (path for path, said in complaints.items() if not said):
-        stamps[path].touch()
-    wrong = "\n".join(filter(None, complaints.values()))
+        for path, said in zip(unread, pool.map(lambda path: complaint(command, path), unread), strict=True):
+            complaints.append(said)
+            progress.step(f"{tool}: {len(complaints)} of {len(unread)} files")
+            if not said:
+                stamps[path].touch()
+    progress.end()
+    wrong = "\n".join(filter(None, complaints))
     took = f"{len(unread)} files read in {time.monotonic() - start:.0f} s"
-    print(wrong or f"{Path(command[0]).name}: {took}, {len(files) - len(unread)} unchanged since they passed")
+    print(wrong or f"{tool}: {took}, {len(files) - len(unread)} unchanged since they passed")
     return not wrong
 
 

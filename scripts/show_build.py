@@ -3,7 +3,7 @@
 What the build decided ("horovod: ...") is shown too. All that it says is in build/build.log, whose end is
 shown where the command fails. Usage: show_build.py [--log NAME] COMMAND [ARGUMENT...]
 
-`--log` is for commands that only install something: another name in build/.
+`--log` is for commands that build nothing: another name in build/.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ STEPS = ("-- ", "Installing ", "Preparing ", "Building ", "Collecting ", "Downlo
 class Progress:
     """Says where a build is, in place or now and then. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, step: str) -> None:
         self._is_terminal = sys.stdout.isatty()
         self._start = time.monotonic()
-        self._step, self._lock, self._over = "starting", threading.Lock(), threading.Event()
+        self._step, self._lock, self._over = step, threading.Lock(), threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True)
         self._ticker.start()
 
@@ -68,7 +68,7 @@ def run(
     """The command's exit status."""
     path = LOGS / log_name
     path.parent.mkdir(exist_ok=True)
-    progress = Progress()
+    progress = Progress(Path(command[0]).name)
     with (
         path.open("w") as log,
         subprocess.Popen(command, cwd=cwd, env=env, stdout=PIPE, stderr=STDOUT, text=True) as process,

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 sys.path.append(str(ROOT))  # last: a sanitized build may stand before it
 import check_cpp  # noqa: E402
+import show_build  # noqa: E402
 
 from build_support import requirements  # noqa: E402
 
@@ -90,6 +91,21 @@ def test_what_has_passed_is_read_again_when_it_changes(
     source.write_text(source.read_text() + "\n")
     assert checked(source)
     assert re.findall(r"(\d+) files read", capsys.readouterr().out) == ["1", "0", "1"]
+
+
+def test_how_far_a_tool_is_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(check_cpp, "PASSED", tmp_path / "passed")
+    monkeypatch.setattr(show_build, "EVERY", 0.05)
+    tool, last = tmp_path / "tool", tmp_path / "last.cc"
+    tool.write_text("#!/bin/sh\ncase $1 in *last.cc) sleep 0.5 ;; esac\n")
+    tool.chmod(0o755)
+    first = last.with_name("first.cc")
+    first.touch()
+    last.touch()
+    assert check_cpp.check([first, last], [str(tool), "{}"])
+    assert re.search(r"^  \d+ s  tool: 1 of 2 files$", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_every_mutex_is_one_that_clang_checks() -> None:

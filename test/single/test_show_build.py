@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,11 @@ def test_without_a_terminal_it_says_now_and_then_how_far_it_is(
     assert "  0 s  [1/2] Building CXX object a.cc.o" in lines
     assert "no CUDA" in lines
     assert log.read_text().splitlines()[-1] == "  horovod: no CUDA"
+
+
+def test_a_command_that_says_nothing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert show_build.run(["/bin/sleep", "0.3"]) == 0
+    assert re.search(r"^  \d+ s  sleep$", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_a_failure_shows_the_end_of_what_was_said(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
