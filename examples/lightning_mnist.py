@@ -15,11 +15,12 @@ from typing import Any
 import lightning
 import mnist_frameworks
 import torch
-from lightning.pytorch.callbacks import Callback
 from mnist_model import MnistNet
 from mnist_training import TEST_BATCH
 from torch.nn import functional
 from torch.utils.data import DataLoader
+
+from horovod.torch.lightning import CompressGradients
 
 
 class Digits(lightning.LightningModule):
@@ -41,18 +42,6 @@ class Digits(lightning.LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.parameters(), lr=self.lr)
-
-
-class CompressGradients(Callback):
-    """Lightning has wrapped the model when fit starts, unless there is one process."""
-
-    def __init__(self, compression: str) -> None:
-        self.compression = compression
-
-    def on_fit_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        from horovod.torch import ddp
-
-        ddp.compress(trainer.model, self.compression)
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -30,6 +30,8 @@ from horovod.torch.parameters import checked_groups, checked_passes, parameter_n
 from horovod.torch.reduce_ops import Adasum, Average
 
 __all__ = ["DistributedOptimizer"]
+
+OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
 
 _DistributedAdasumOptimizer = DistributedAdasumOptimizer  # its name in Horovod
 
@@ -145,7 +147,7 @@ class _DistributedOptimizer(GradientListener):
 
 
 def DistributedOptimizer(
-    optimizer: torch.optim.Optimizer,
+    optimizer: OptimizerT,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     compression: CompressorLike | Mapping[str, Any] | str = UNSAID,
     backward_passes_per_step: int = 1,
@@ -157,8 +159,10 @@ def DistributedOptimizer(
     process_set: ProcessSet = global_process_set,
     *,
     wait_in_backward: bool = True,
-) -> Any:
+) -> OptimizerT:
     """An optimizer of the same class, and with the same state, whose gradients are reduced over all ranks.
+
+    A type checker takes it for that class; what it has besides, as ``synchronize()``, it does not see.
 
     Args:
         optimizer: what computes the step. Use the returned optimizer in its place.
@@ -228,7 +232,7 @@ def DistributedOptimizer(
         wait_in_backward=wait_in_backward,
     )
     wrapped._begin()
-    return wrapped
+    return cast(OptimizerT, wrapped)
 
 
 def _front_for(op: int) -> type[GradientListener]:

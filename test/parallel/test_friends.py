@@ -92,7 +92,7 @@ class OnCpusToo(GpusOnly):
 {STRATEGY.replace(" DDPStrategy(", " OnCpusToo(")}
 tell(
     plain=trained(),
-    callback=trained(callbacks=[CompressGradients()]),
+    callback=trained(callbacks=callbacks),
     strategy=trained(strategy=strategy),
 )
 """

@@ -2,8 +2,10 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,46 @@ world = _native.open_world(_native.Settings.from_environment(), prefix, *launch)
 print(f"rank {world.rank} of {world.size} by {world.transport} with {world.mpi_library}")
 _native.close_mpi()
 """
+TYPED_SCRIPT = """
+import torch
+import horovod.torch as hvd
+from horovod.torch import ddp
+
+hvd.init()
+model = torch.nn.Linear(2, 2)
+adam = torch.optim.Adam(model.parameters(), lr=0.1)
+optimizer = hvd.DistributedOptimizer(adam, model.named_parameters(), compression=hvd.Compression.bit8)
+reveal_type(optimizer)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
+hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+mean: torch.Tensor = hvd.allreduce(torch.ones(2), name="mean")
+state = ddp.compress(model, "bit8", may_turn_off=True)
+reveal_type(state)
+hvd.allreduce("no tensor")
+"""
+SEEN = [
+    r'user.py:10: note: Revealed type is "torch\.optim\.adam\.Adam"',
+    r'user.py:15: note: Revealed type is "horovod\.torch\.ddp\.state\.CompressionState"',
+    r'user.py:16: error: Argument 1 to "allreduce" has incompatible type "str"; .*  \[arg-type\]',
+    r"Found 1 error in 1 file \(checked 1 source file\)",
+]
 DEBIANS_MPIRUN = Path("/usr/bin/mpirun.openmpi")
+
+
+@pytest.fixture(scope="module")
+def editable(
+    sources: Path, textbook_build: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """An environment with what `pip install -e .` makes; it is quick where these sources were built."""
+    home = tmp_path_factory.mktemp("editable")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home / "venv")], check=True)
+    code = f"from build_support import backend; backend.build_editable('{home}')"
+    run = run_shell(f'python -c "{code}"', sources)
+    assert run.returncode == 0, run.stdout[-4000:]
+    (wheel,) = home.glob("*.whl")
+    pip = [sys.executable, "-m", "pip", "--python", str(home / "venv"), "install", "--quiet", "--no-deps"]
+    subprocess.run([*pip, "--no-index", str(wheel)], check=True)
+    return home
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +97,27 @@ def test_only_what_belongs_there_is_installed(installed: Path) -> None:
     data = ("lab/report/report.html.jinja", "lab/report/style.css")
     for name in ("py.typed", "_native.pyi", "build_info.json", "libhorovod_mpi.so", *data):
         assert (package / name).exists(), name
+
+
+@pytest.mark.parametrize("how", ["installed", "editable"])
+def test_a_users_script_has_types(how: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """With PyTorch from this environment, whose own horovod stands behind the one that is installed."""
+    torch, home = find_spec("torch"), request.getfixturevalue(how)
+    if torch is None or torch.origin is None:
+        pytest.skip("there is no PyTorch here")
+    (packages,) = (home / "venv" / "lib").glob("python*/site-packages")
+    (packages / "of_pytorch.pth").write_text(f"{Path(torch.origin).parents[1]}\n")
+    (tmp_path / "user.py").write_text(TYPED_SCRIPT)
+    check = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(home / "venv/bin/python")]
+    cache = request.config.cache.mkdir("mypy_of_users_script")  # PyTorch's types take half a minute
+    try:
+        run = run_shell(shlex.join([*check, "--cache-dir", str(cache), "user.py"]), tmp_path)
+    finally:
+        (packages / "of_pytorch.pth").unlink()
+    said = run.stdout.strip().splitlines()
+    assert len(said) == len(SEEN), run.stdout
+    for line, expected in zip(said, SEEN, strict=True):
+        assert re.fullmatch(expected, line), run.stdout
 
 
 def test_two_ranks_find_the_environments_libmpi(installed: Path) -> None:

@@ -18,6 +18,7 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
     "torch": (
         *("horovod.common", "horovod._native", "horovod.torch_autoload"),
         *("torch", "numpy", "cloudpickle", "packaging"),
+        "lightning",  # for lightning.py, which nothing else imports
     ),
     "made_hosts": (),
     "topology": ("horovod.common", "horovod._native", "horovod.runner", "psutil"),

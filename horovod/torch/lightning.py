@@ -1,0 +1,250 @@
+"""Lightning: a strategy that trains over Horovod's interface, and a callback for Lightning's own DDP.
+
+    Trainer(strategy=HorovodStrategy(compression="bit8"))           # horovodrun, or python alone
+    Trainer(strategy="ddp", callbacks=[CompressGradients("bit8")])  # horovodrun --ddp, or torchrun
+
+docs/lightning.md has both whole. Nothing else of this package imports this module, or Lightning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from lightning.fabric.plugins import ClusterEnvironment
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.strategies import ParallelStrategy
+from lightning.pytorch.trainer.states import TrainerFn
+
+import horovod.torch as hvd
+from horovod.torch import ddp
+from horovod.torch.compression import UNSAID
+
+__all__ = ["CompressGradients", "HorovodEnvironment", "HorovodStrategy"]
+
+_OPERATIONS = {
+    "mean": hvd.Average, "avg": hvd.Average, "sum": hvd.Sum, "min": hvd.Min, "max": hvd.Max,
+    "product": hvd.Product,
+}  # fmt: skip
+
+
+class HorovodEnvironment(ClusterEnvironment):
+    """Where each process stands, as Horovod knows it, for Lightning. hvd.init() comes first."""
+
+    @property
+    def creates_processes_externally(self) -> bool:
+        return True
+
+    @property
+    def main_address(self) -> str:
+        raise NotImplementedError("Horovod's ranks meet through MPI: there is no address to meet at.")
+
+    @property
+    def main_port(self) -> int:
+        raise NotImplementedError("Horovod's ranks meet through MPI: there is no port to meet at.")
+
+    @staticmethod
+    def detect() -> bool:
+        """It is chosen by HorovodStrategy, and never by what the environment looks like."""
+        return False
+
+    def world_size(self) -> int:
+        return hvd.size()
+
+    def set_world_size(self, size: int) -> None:
+        """Lightning's to say for launchers of its own; here the launcher has said it."""
+
+    def global_rank(self) -> int:
+        return hvd.rank()
+
+    def set_global_rank(self, rank: int) -> None:
+        """As set_world_size."""
+
+    def local_rank(self) -> int:
+        return hvd.local_rank()
+
+    def node_rank(self) -> int:
+        return hvd.cross_rank()
+
+
+class HorovodStrategy(ParallelStrategy):
+    """Each optimizer becomes an hvd.DistributedOptimizer; ranks begin with rank 0's parameters.
+
+    Calls hvd.init() where nobody has. As many batches are accumulated as the Trainer says.
+
+    Args:
+        compression, op and further options: those of hvd.DistributedOptimizer, except
+            ``named_parameters``, and ``backward_passes_per_step``, which is the Trainer's
+            ``accumulate_grad_batches``.
+
+    Raises:
+        TypeError: an option that is set here.
+        ValueError: op is Adasum.
+    """
+
+    strategy_name = "horovod"
+    # Lightning's properties
+    model: Any
+    optimizers: Any
+    parallel_devices: list[torch.device] | None
+
+    def __init__(self, compression: Any = UNSAID, *, op: int = hvd.Average, **options: Any) -> None:
+        if taken := sorted({"named_parameters", "backward_passes_per_step"} & set(options)):
+            raise TypeError(
+                f"HorovodStrategy says {', '.join(taken)} itself; passes are the Trainer's "
+                "accumulate_grad_batches."
+            )
+        if op == hvd.Adasum:
+            raise ValueError("op=Adasum makes steps in the backward pass, where Lightning makes them itself.")
+        if not hvd.is_initialized():
+            hvd.init()
+        super().__init__(cluster_environment=HorovodEnvironment())
+        self._options = {"compression": compression, "op": op, **options}
+        self._made: list[torch.optim.Optimizer] = []  # what configure_optimizers() had made
+
+    # ---- who and where ----
+
+    @property
+    def is_distributed(self) -> bool:
+        """Lightning asks before it gives loaders a DistributedSampler."""
+        return hvd.size() > 1
+
+    @property
+    def root_device(self) -> torch.device:
+        assert self.parallel_devices
+        return self.parallel_devices[hvd.local_rank() % len(self.parallel_devices)]
+
+    @property
+    def distributed_sampler_kwargs(self) -> dict[str, Any]:
+        return {"num_replicas": hvd.size(), "rank": hvd.rank()}
+
+    # ---- training ----
+
+    def model_to_device(self) -> None:
+        self.model.to(self.root_device)
+
+    def setup(self, trainer: Any) -> None:
+        if self._layer_sync is not None and trainer.state.fn == TrainerFn.FITTING:  # sync_batchnorm=True
+            self.model = hvd.SyncBatchNorm.convert_sync_batchnorm(self.model)
+        super().setup(trainer)
+        tensors = {n: t for n, t in self.model.state_dict().items() if isinstance(t, torch.Tensor)}
+        hvd.broadcast_parameters(tensors, root_rank=0)
+
+    def setup_optimizers(self, trainer: Any) -> None:
+        super().setup_optimizers(trainer)
+        self._made = list(self.optimizers)
+        passes = trainer.accumulate_grad_batches
+        self.optimizers = [self._distributed(each, passes) for each in self.optimizers]
+
+    def _distributed(self, optimizer: torch.optim.Optimizer, passes: int) -> torch.optim.Optimizer:
+        own = {parameter for group in optimizer.param_groups for parameter in group["params"]}
+        names = [(name, p) for name, p in self.lightning_module.named_parameters() if p in own]
+        return hvd.DistributedOptimizer(optimizer, names, backward_passes_per_step=passes, **self._options)
+
+    def on_train_start(self) -> None:
+        """A checkpoint has been loaded by now, where there is one."""
+        for optimizer in self.optimizers:
+            hvd.broadcast_optimizer_state(optimizer, root_rank=0, model=self.lightning_module)
+            optimizer.zero_grad()
+        # Schedulers write their rates into what configure_optimizers() had made; loading has parted the two.
+        for made, wrapped in zip(self._made, self.optimizers, strict=True):
+            made.__dict__.update(state=wrapped.state, param_groups=wrapped.param_groups)
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Lightning's GradientAccumulationScheduler may have changed its mind between epochs."""
+        passes = self.lightning_module.trainer.accumulate_grad_batches
+        for optimizer in self.optimizers:
+            if optimizer.backward_passes_per_step != passes:
+                optimizer.set_backward_passes_per_step(passes)
+
+    def optimizer_step(
+        self, optimizer: Any, closure: Callable[[], Any], model: Any = None, **arguments: Any
+    ) -> Any:
+        """Gradients that no hook has started, as on the last batches of an epoch, are reduced after the
+        backward pass in ``closure`` and before they are unscaled and clipped, which Lightning does next.
+        """
+        decides_by_loss = isinstance(optimizer, torch.optim.LBFGS)  # and reduces it with the gradients
+
+        def closure_and_synchronize() -> Any:
+            loss = closure()
+            if not decides_by_loss:
+                optimizer.synchronize()
+            return loss
+
+        with optimizer.skip_synchronize():
+            return super().optimizer_step(optimizer, closure_and_synchronize, model, **arguments)
+
+    # ---- checkpoints ----
+
+    def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
+        """Of all ranks, which Lightning has call this, error feedback goes to rank 0, which saves."""
+        optimizer = getattr(optimizer, "optimizer", optimizer)  # inside a LightningOptimizer
+        optimizer.consolidate_residuals(to=0)
+        return dict(optimizer.state_dict())
+
+    # ---- collectives ----
+
+    def barrier(self, name: str | None = None) -> None:
+        hvd.barrier()
+
+    def broadcast(self, obj: Any, src: int = 0) -> Any:
+        return hvd.broadcast_object(obj, root_rank=src)
+
+    def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
+        """Over all ranks; what is no tensor is returned as it is. ValueError for another group."""
+        _refuse_group(group)
+        if not isinstance(tensor, torch.Tensor):
+            return tensor
+        name = str(getattr(reduce_op, "name", reduce_op) or "mean").rpartition(".")[2].lower()
+        if name not in _OPERATIONS:
+            raise ValueError(f"HorovodStrategy.reduce(): {reduce_op!r} is none of {', '.join(_OPERATIONS)}.")
+        if name in ("mean", "avg") and not tensor.is_floating_point():
+            tensor = tensor.float()
+        return hvd.allreduce(tensor, op=_OPERATIONS[name])
+
+    def all_gather(self, tensor: torch.Tensor, group: Any = None, sync_grads: bool = False) -> torch.Tensor:
+        """Every rank's, stacked in the order of ranks: shape (ranks, *tensor.shape). With ``sync_grads`` the
+        gradient is the sum of all ranks'.
+        """
+        _refuse_group(group)
+        with torch.set_grad_enabled(sync_grads and torch.is_grad_enabled()):
+            gathered = hvd.allgather(tensor.unsqueeze(0))
+        if gathered.requires_grad:  # Lightning's own adds up the gradients that hvd.allgather averages
+            cast(Any, gathered).register_hook(lambda gradient: gradient * hvd.size())
+        return gathered
+
+
+class CompressGradients(Callback):
+    """For ``Trainer(strategy="ddp")``: ddp.compress() of the model when fit starts; its state in checkpoints.
+
+    Args:
+        compression and further options: those of horovod.torch.ddp.compress().
+
+    Attributes:
+        state: the CompressionState of the model that was fitted last; None before.
+    """
+
+    def __init__(self, compression: Any = UNSAID, **options: Any) -> None:
+        self._compression, self._options = compression, options
+        self._loaded: Any = None
+        self.state: ddp.CompressionState | None = None
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        self.state = ddp.compress(trainer.model, self._compression, **self._options)
+        if self._loaded is not None:
+            self.state.load_state_dict(self._loaded)
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """All ranks call it; rank 0's is what is written."""
+        if self.state is not None:
+            self.state.consolidate_residuals(to=0)
+            checkpoint["horovod"] = self.state.state_dict()
+
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        self._loaded = checkpoint.get("horovod")
+
+
+def _refuse_group(group: Any) -> None:
+    if group is not None and group is not torch.distributed.group.WORLD:
+        raise ValueError(f"HorovodStrategy works over all ranks, and not over the group {group!r}.")

@@ -1,0 +1,164 @@
+"""horovod.torch.lightning, and docs/lightning.md: the newest Lightning, and the release before it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from example_runs import ROOT, run
+from launching import environment
+
+from horovod.runner import launchers
+from horovod.runner.errors import LaunchError
+
+if importlib.util.find_spec("lightning") is None:
+    pytest.skip("Lightning is not installed: pip install lightning", allow_module_level=True)
+try:
+    launchers.installed_mpirun()
+except LaunchError as error:
+    pytest.skip(f"no mpirun: {error}", allow_module_level=True)
+
+pytestmark = pytest.mark.timeout(400)
+TEXT = (ROOT / "docs" / "lightning.md").read_text()
+STRATEGY, CALLBACK = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(r"^```sh\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+COMMANDS = [line for block in BLOCKS for line in block.splitlines()]
+RUN = [sys.executable, "-m", "horovod.runner", "-np", "2"]
+
+# What both ranks print: checksums of what was trained, and what the strategy's collectives answered.
+SCRIPT = """
+import hashlib, json, tempfile
+import lightning, torch
+import horovod.torch as hvd
+from horovod.torch.lightning import HorovodStrategy
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+def data():
+    torch.manual_seed(1)
+    return TensorDataset(torch.randn(56, 64), torch.randn(56, 64))
+
+class Model(lightning.LightningModule):
+    def __init__(self, seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.layer, self.unused = torch.nn.Linear(64, 64), torch.nn.Linear(2, 2)
+
+    def training_step(self, batch, _):
+        x, y = batch
+        return ((self.layer(x) - y) ** 2).mean()
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)]
+
+def checksum(model):
+    return hashlib.sha256(model.layer.weight.detach().numpy().tobytes()).hexdigest()
+
+def by_hand(passes, most):
+    model = Model()
+    (optimizer,), (scheduler,) = model.configure_optimizers()
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), backward_passes_per_step=passes)
+    sampler = DistributedSampler(data(), hvd.size(), hvd.rank())
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        batches = list(DataLoader(data(), 4, sampler=sampler))
+        for number, batch in enumerate(batches):
+            if number % passes == 0:
+                optimizer.zero_grad()
+            (model.training_step(batch, number) / passes).backward()
+            if (number + 1) % passes == 0 or number + 1 == len(batches):
+                optimizer.synchronize()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), most)
+                with optimizer.skip_synchronize():
+                    optimizer.step()
+        scheduler.step()
+    return model
+
+def trained(compression="none", epochs=2, path=None, **options):
+    silent = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    trainer = lightning.Trainer(
+        strategy=HorovodStrategy(compression), accelerator="cpu", devices=1, max_epochs=epochs,
+        **dict.fromkeys(silent, False), **options)
+    model = Model(seed=hvd.rank())  # rank 0's counts
+    trainer.fit(model, DataLoader(data(), 4, shuffle=True), ckpt_path=path)
+    return trainer, model
+
+_, plain = trained(accumulate_grad_batches=2, gradient_clip_val=0.05)  # of 7 batches
+whole, fed_back = trained("int4:error_feedback=1")
+folder = hvd.broadcast_object(tempfile.mkdtemp(), 0)
+half, _ = trained("int4:error_feedback=1", epochs=1)
+half.save_checkpoint(f"{folder}/half.ckpt")
+_, resumed = trained("int4:error_feedback=1", path=f"{folder}/half.ckpt")
+strategy, mine = half.strategy, torch.tensor([hvd.rank() + 1])
+ours = torch.tensor([1.0 + hvd.rank()], requires_grad=True)
+(strategy.all_gather(ours, sync_grads=True) * torch.tensor([[1.0], [3.0]])).sum().backward()
+print(json.dumps({
+    "by hand": checksum(by_hand(2, 0.05)), "strategy": checksum(plain),
+    "int4": checksum(fed_back), "resumed": checksum(resumed), "size": hvd.size(),
+    "rates": whole.optimizers[0].param_groups[0]["lr"],
+    "mean": strategy.reduce(mine).tolist(), "sum": strategy.reduce(mine, reduce_op="sum").tolist(),
+    "all": [strategy.reduce_boolean_decision(hvd.rank() == 0, all=each) for each in (True, False)],
+    "gathered": strategy.all_gather(mine).tolist(),
+    "sum of gradients": ours.grad.item() / (1 + 2 * hvd.rank()),
+    "broadcast": strategy.broadcast({"rank": hvd.rank()}, src=hvd.size() - 1)["rank"],
+}), flush=True)
+"""
+
+
+def told(folder: Path, *command: str, packages: Path | None = None) -> list[dict[str, object]]:
+    (folder / "script.py").write_text(SCRIPT)
+    found = environment("lightning", OMP_NUM_THREADS="1")
+    if packages is not None:
+        found["PYTHONPATH"] = os.pathsep.join([str(packages), found["PYTHONPATH"]])
+    printed = run([*command, sys.executable, "script.py"], folder, 350, **found).stdout
+    return [json.loads(text) for text in re.findall(r"\{.*\}", printed)]
+
+
+def check(ranks: list[dict[str, object]], size: int) -> None:
+    assert len(ranks) == size and ranks[0] == ranks[-1]
+    (first, *_) = ranks
+    assert first["strategy"] == first["by hand"], "the same bits as one's own loop, accumulated and clipped"
+    assert first["int4"] == first["resumed"] != first["strategy"], "error feedback goes on in a checkpoint"
+    assert first["size"] == size and first["rates"] == 0.025, "the scheduler has halved the rate twice"
+    assert first["mean"] == [(size + 1) / 2] and first["sum"] == [sum(range(size + 1))]
+    assert first["all"] == [size == 1, True] and first["broadcast"] == size - 1
+    assert first["sum of gradients"] == size
+    assert first["gathered"] == [[rank + 1] for rank in range(size)]
+
+
+def test_the_strategy(tmp_path: Path) -> None:
+    check(told(tmp_path, *RUN), 2)
+
+
+@pytest.mark.slow
+def test_the_release_before_the_newest(tmp_path: Path) -> None:
+    """Beside the newest, so that no environment is made for it."""
+    major, minor = version("lightning").split(".")[:2]
+    packages = tmp_path / "packages"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(packages)]
+    subprocess.run([*pip, f"lightning<{major}.{minor}"], check=True)
+    show = [sys.executable, "-c", "import lightning; print(lightning.__version__)"]
+    older = environment("lightning", PYTHONPATH=str(packages))
+    found = subprocess.run(show, env=older, capture_output=True, text=True, check=True).stdout
+    assert found.split(".")[:2] == [major, str(int(minor) - 1)]
+    check(told(tmp_path, *RUN, packages=packages), 2)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_page(command: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(STRATEGY)
+    (tmp_path / "train_ddp.py").write_text(CALLBACK)
+    program, *words = shlex.split(command)
+    start = {"horovodrun": [sys.executable, "-m", "horovod.runner"], "python": [sys.executable]}[program]
+    printed = run([*start, *words], tmp_path, 300, **environment("lightning", OMP_NUM_THREADS="1")).stdout
+    if "train.py" in words:
+        (loss, processes) = re.findall(r"loss ([\d.]+) with (\d) processes", printed)[0]
+        assert int(processes) == (2 if program == "horovodrun" else 1) and float(loss) < 1.5
