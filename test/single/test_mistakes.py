@@ -203,7 +203,7 @@ def test_what_is_like_nothing_is_left_alone() -> None:
 
 
 COMPLETED = (
-    ("--comp", ["--compression"]),
+    ("--check", ["--check-build"]),
     ("-np 2 --log-level wa", ["warning"]),
     ("--compression po", ["powersgd"]),
     ("--hostfile sl", []),  # bash goes on with files

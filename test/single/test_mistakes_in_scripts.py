@@ -66,14 +66,14 @@ OF_OPTIMIZERS = [
     ("hvd.DistributedOptimizer(sgd, [('a', weight)])", "1 of the optimizer's parameters are not in it"),
     ("hvd.DistributedOptimizer(sgd, backward_passes_per_step=0)", "must be 1 or more"),
     ("hvd.DistributedOptimizer(sgd, gradient_predivide_factor=0)", "must be greater than 0"),
-    ("hvd.DistributedOptimizer(sgd, compression='bti8')", "there is no 'bti8'; there are bf16"),
+    ("hvd.DistributedOptimizer(sgd, compression='bti8')", "has added by now; did you mean bit8?"),
     ("hvd.DistributedOptimizer(sgd, compression={'fc.*': 'bit8'})", "the rule 'fc.*' matches no parameter"),
     ("hvd.DistributedOptimizer(sgd, compression=torch.half)", "no compressor: it lacks compress()"),
 ]
 OF_COMPRESSORS = [
     ("hvd.Compression.bit8(format='e4m4')", "allowed is 'e4m3' or 'e5m2' or 'e3m4'"),
     ("hvd.Compression.from_text('bit8:block_size=33')", "allowed is 32 or 64 or 128"),
-    ("hvd.Compression.from_text('bit8:blocksize=32')", "there is no option 'blocksize'"),
+    ("hvd.Compression.from_text('bit8:blocksize=32')", "did you mean block_size?"),
     ("hvd.Compression.topk(ratio=2)", "allowed is a number above 0 and up to 1"),
     ("hvd.Compression.powersgd(rank=0)", "allowed is an integer of 1 or more"),
     ("hvd.Compression.register('bit8', hvd.Compression.int4)", "the name is taken; choose another"),

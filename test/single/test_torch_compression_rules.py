@@ -73,6 +73,12 @@ def codecs(engine: MirroredEngine, **options: Any) -> dict[str, str | None]:
     return {request.name.removeprefix("allreduce."): request.codec for request in engine.requests}
 
 
+@pytest.mark.parametrize("text", ["BIT8", "Bit8:block_size=64"])
+def test_names_in_upper_case_are_the_same(text: str) -> None:
+    assert repr(hvd.Compression.from_text(text)) == repr(hvd.Compression.from_text(text.lower()))
+    assert hvd.Compression.from_text("BIT8") is hvd.Compression.from_text("bit8")
+
+
 def test_what_is_known_of_compressors_without_torch_is_right() -> None:
     for name, options in COMPRESSORS.items():
         assert set(inspect.signature(getattr(hvd.Compression, name)).parameters) == set(options), name

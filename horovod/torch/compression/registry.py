@@ -5,6 +5,8 @@ from __future__ import annotations
 import keyword
 from typing import Any
 
+from horovod.common.compressors import name_meant
+from horovod.common.names import closest
 from horovod.torch.compression.casts import BF16Compressor, FP16Compressor, NoneCompressor
 from horovod.torch.compression.codecs import (
     Bit8Compressor,
@@ -77,9 +79,13 @@ def compressor_of_text(text: str, said: str) -> Any:
         name, options = parsed(text)
         known = sorted(_COMPRESSORS | _REGISTERED)
         if name not in known:
+            name, written = name.lower(), name
+        if name not in known:
+            meant = name_meant(written) or closest(written, known)
+            hint = f"; did you mean {meant}?" if meant else "."
             raise ValueError(
-                f"there is no {name!r}; there are {', '.join(known)}, and what "
-                "hvd.Compression.register() has added by now."
+                f"there is no {written!r}; there are {', '.join(known)}, and what "
+                f"hvd.Compression.register() has added by now{hint}"
             )
         compressor = configured(getattr(Compression, name), options)
     except ValueError as error:

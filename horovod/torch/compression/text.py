@@ -10,6 +10,8 @@ import inspect
 import re
 from typing import Any
 
+from horovod.common.names import did_you_mean
+
 __all__ = ["configured", "parsed"]
 
 _TEXT = re.compile(r"\w+(:\w+=[^,=]*(,\w+=[^,=]*)*)?")
@@ -44,7 +46,8 @@ def configured(compressor: Any, options: dict[str, str]) -> Any:
     for name, value in options.items():
         if name not in parameters:
             has = ", ".join(parameters) or "none"
-            raise ValueError(f"there is no option {name!r}; there are: {has}.")
+            hint = did_you_mean(name, parameters) or "."
+            raise ValueError(f"there is no option {name!r}; there are: {has}{hint}")
         try:
             values[name] = _converted(value, parameters[name].default)
         except ValueError as error:
