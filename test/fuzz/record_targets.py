@@ -26,21 +26,24 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "single"))
 import lab_logs
 import topology_machines as machines
 
-_LINE = b"\n--- log\n"  # between a plan and its log, which are one input
+_LINE = b"\n--- next\n"  # between a plan, its log and its load, which are one input
 
 
 def _runs() -> list[bytes]:
     found = []
     for plan in (lab_logs.plan(), lab_logs.plan(ranks=1, epochs=1, arguments=("--lr", "0.1"))):
         folder = lab_logs.written(scratch.folder() / "valid", plan, lab_logs.records(plan, steps=2))
-        found.append(_LINE.join(((folder / name).read_bytes()) for name in (folders.PLAN, folders.LOG)))
+        found.append(
+            _LINE.join(((folder / name).read_bytes()) for name in (folders.PLAN, folders.LOG, folders.LOAD))
+        )
     return found
 
 
 def read_run(data: bytes) -> None:
-    plan, _, log = data.partition(_LINE)
+    plan, log, load, *_ = [*data.split(_LINE), b"", b""]
     folder = scratch.file_of(f"run/{folders.PLAN}", plan).parent
     path = scratch.file_of(f"run/{folders.LOG}", log)
+    scratch.file_of(f"run/{folders.LOAD}", load)
     for record in progress.GrowingLog(path).news():
         progress.state(record, 2)
         progress.steps_done(record, 2)
