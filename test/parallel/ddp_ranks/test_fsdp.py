@@ -228,8 +228,9 @@ def test_a_parameter_without_gradient(rank: int, size: int) -> None:
 
 
 def test_what_is_refused(rank: int, size: int) -> None:
-    with pytest.raises(ValueError, match=r"call fully_shard\(\) first"):
-        compress_fsdp(network(), Compression.bit8)
+    if size > 1:  # alone, a process is told that there is nothing to do
+        with pytest.raises(ValueError, match=r"call fully_shard\(\) first"):
+            compress_fsdp(network(), Compression.bit8)
     model = sharded(size)
     with pytest.raises(ValueError, match="codec of the core"):
         compress_fsdp(model, Compression.topk)
