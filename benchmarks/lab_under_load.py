@@ -1,6 +1,6 @@
 """Is noise ever reported as a benefit? Does real labs while a busy loop starts and stops on the same machine.
 
-    python benchmarks/lab_under_load.py --labs 20      # 25 minutes of two cores that do nothing else
+    python benchmarks/lab_under_load.py --labs 20      # half an hour of two cores
 
 Each lab compares bit8 with none between two ranks of this host, which exchange 10 KB through its
 memory in each step. Compression can save no time there, so "paid" is wrong. Finished labs are kept in
@@ -103,9 +103,8 @@ def by_means_it_paid(pair: Pair) -> bool:
 
 def row(number: int, pair: Pair) -> str:
     shares = [f"{100 * run.load.during:.0f}" for each in (pair.plain, pair.compressed) for run in each.runs]
-    compared = (
-        f"{100 * saved(pair.time.low):.0f} to {100 * saved(pair.time.high):.0f} %, {pair.time.seeds} seeds"
-    )
+    low, high = (max(-999.0, 100 * saved(end)) for end in (pair.time.low, pair.time.high))
+    compared = f"{low:.0f} to {high:.0f} %, {pair.time.seeds} seeds"
     interval = compared if pair.time.seeds > 1 else f"{pair.time.seeds} seeds"
     means = 1 - pair.compressed.training_seconds.mean / pair.plain.training_seconds.mean
     return f"| {number} | {' '.join(shares)} | {100 * means:.0f} % | {interval} | {pair.verdict.value} |"

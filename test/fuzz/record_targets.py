@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "single"))
 import lab_logs
 import topology_machines as machines
 
-_LINE = b"\n--- next\n"  # between a plan, its log and its load, which are one input
+_LINE = b"\n--- log\n"  # between a plan, its log and its load, which are one input
 
 
 def _runs() -> list[bytes]:

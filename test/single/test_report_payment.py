@@ -178,6 +178,22 @@ def test_where_two_seeds_are_undisturbed_only_such_count() -> None:
     assert (found.left_out, found.time.seeds, found.is_disturbed) == (1, 2, False)
 
 
+def test_an_interval_without_end_is_said_to_be_wide() -> None:
+    """Of two seeds that contradict each other, with 99.9 %: e to the power of a thousand is no float."""
+
+    shares = {(name, seed): 0.5 for name in ("none", "bit8") for seed in (1, 2)}
+
+    def change(run: Run) -> Run:
+        is_slow = (run.plan.compression, run.plan.seed) == ("bit8", 1)
+        slowed = tuple(each * (50 if is_slow else 1) for each in run.step_seconds)
+        return busy(shares)(replace(run, step_seconds=slowed))
+
+    odd = pair(0.08, 0.02, seeds=2, change=change)
+    odd = [busy(shares)(run) for run in odd]
+    assert verdict(odd) is Verdict.UNDECIDED
+    assert "> 1000\N{NO-BREAK SPACE}% more to 100\N{NO-BREAK SPACE}% less" in explained(odd)
+
+
 def test_disturbed_runs_are_a_warning() -> None:
     runs = [busy(UNLIKE)(run) for run in pair(0.05, 0.01, seeds=3)]
     rows, words = table(runs), Words("en")

@@ -162,7 +162,7 @@ def log_ratio(of_seeds: Sequence[tuple[Run, Run]], cases: int) -> Estimate:
 
 def saved(logarithm: float) -> float:
     """The share of time saved, of a logarithm of times."""
-    return -math.expm1(-logarithm)
+    return -math.expm1(min(-logarithm, 700.0))  # beyond it is no float
 
 
 def is_clearly_faster(row: Row, other: Row, cases: int) -> bool:

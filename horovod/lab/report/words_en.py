@@ -151,8 +151,9 @@ WORDS = {
     ),
     # Runs
     "runs_caption": (
-        "Each folder holds plan.json (what was asked for), log.jsonl (every step) and output.txt (what the "
-        "ranks printed). The checksum is the beginning of the SHA-256 of rank 0's parameters."
+        "Each folder holds plan.json (what was asked for), log.jsonl (every step), output.txt (what the "
+        "ranks printed) and load.json (what other programs took of the processors before, during and after "
+        "it). The checksum is the beginning of the SHA-256 of rank 0's parameters."
     ),
     "run": "Folder",
     "row": "Row",

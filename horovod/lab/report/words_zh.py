@@ -143,8 +143,8 @@ WORDS = {
     ),
     # 运行
     "runs_caption": (
-        "每个目录包含 plan.json（运行计划）、log.jsonl（每一步的记录）和 output.txt（各进程的输出）。校验和"
-        "为 rank 0 参数的 SHA-256 的开头部分。"
+        "每个目录包含 plan.json（运行计划）、log.jsonl（每一步的记录）、output.txt（各进程的输出）和 "
+        "load.json（运行之前、期间和之后其他程序占用的处理器）。校验和为 rank 0 参数的 SHA-256 的开头部分。"
     ),
     "run": "目录",
     "row": "配置",
