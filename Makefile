@@ -130,7 +130,13 @@ $(VENV)/.made:
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.torch: $(VENV)/.made
+# What the build needs lies in .venv. An environment that pip makes for each build has another name each time, and ninja would
+# compile all that includes its files again. First of all, as PyTorch needs setuptools too, and two pips cannot install it at once.
+$(VENV)/.build-needs: $(VENV)/.made
+	@$(INSTALL) $$($(BIN)/python -m build_support.requirements)
+	@touch $@
+
+$(VENV)/.torch: $(VENV)/.made | $(VENV)/.build-needs
 	@bash scripts/install_torch.sh $(BIN)/python --no-compile
 	@touch $@
 
@@ -144,16 +150,13 @@ $(VENV)/.base: $(VENV)/.made $(VENV)/.developer-$(HOROVOD_DEVELOPER) $(BUILD_INP
 	@+$(MAKE) --no-print-directory --jobs 2 $(VENV)/.torch $(VENV)/.package
 	@touch $@
 
-# What the build needs lies in .venv. An environment that pip makes for each build has another name each time, and ninja would
-# compile all that includes its files again.
-$(VENV)/.package: $(VENV)/.made $(VENV)/.developer-$(HOROVOD_DEVELOPER) $(BUILD_INPUTS)
+$(VENV)/.package: $(VENV)/.made $(VENV)/.developer-$(HOROVOD_DEVELOPER) $(BUILD_INPUTS) | $(VENV)/.build-needs
 	@export HOROVOD_DEVELOPER=$(HOROVOD_DEVELOPER); \
 	if [ -z "$(filter-out $(NATIVE_INPUTS),$?)" ]; then \
 	  echo "building what has changed of the core"; \
 	  $(SHOWN) $(BIN)/python setup.py build_ext --inplace; \
 	else \
 	  echo "building and installing horovod (a minute or two; more where a GPU is present and CUDA's compiler)"; \
-	  $(INSTALL) $$($(BIN)/python -m build_support.requirements); \
 	  $(SHOWN) $(PIP) --no-build-isolation --verbose --editable .; \
 	fi
 	@touch $@

@@ -110,7 +110,7 @@ def test_make_lab(command: str, tmp_path: Path) -> None:
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     built_for = f".developer-{os.environ.get('HOROVOD_DEVELOPER') or 0}"
-    for stamp in (".made", ".torch", built_for, ".package", ".base", ".examples", ".lab"):
+    for stamp in (".made", ".build-needs", ".torch", built_for, ".package", ".base", ".examples", ".lab"):
         (made / stamp).touch()
     short = f"--np 1 2 --compression bit8 --out {tmp_path}/out -- --max-steps 3"
     more = re.search('LAB="(.*)"', command)

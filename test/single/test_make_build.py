@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -47,6 +48,18 @@ def asked(venv: Path, *options: str) -> list[str]:
     )
 
 
+def test_pytorch_waits_for_what_the_build_needs(venv: Path) -> None:
+    """Both bring setuptools, and two pips at once break each other."""
+    database = subprocess.run(
+        ["make", "--print-data-base", "--question", f"VENV={venv}", "help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    ).stdout
+    for stamp in (".torch", ".package"):
+        assert re.search(rf"^{venv}/{re.escape(stamp)}: .*\| {venv}/\.build-needs$", database, re.MULTILINE)
+
+
 def test_first_what_the_build_needs_is_installed_then_the_package_beside_it(venv: Path) -> None:
     pip = "scripts/show_build.py VENV/bin/python -m pip --disable-pip-version-check install --no-compile"
     requirements, first, second = asked(venv)
@@ -57,6 +70,7 @@ def test_first_what_the_build_needs_is_installed_then_the_package_beside_it(venv
 
 @pytest.mark.parametrize("changed", ["horovod/native/schedule/engine.cc", "CMakeLists.txt"])
 def test_after_a_change_of_the_core_only_it_is_built(changed: str, venv: Path) -> None:
+    (venv / ".build-needs").touch()
     (venv / ".package").touch()
     assert asked(venv) == []
     command = "scripts/show_build.py VENV/bin/python setup.py build_ext --inplace"
@@ -65,5 +79,6 @@ def test_after_a_change_of_the_core_only_it_is_built(changed: str, venv: Path) -
 
 @pytest.mark.parametrize("changed", ["pyproject.toml", "setup.py", "build_support/native.py"])
 def test_after_a_change_of_the_package_it_is_installed(changed: str, venv: Path) -> None:
+    (venv / ".build-needs").touch()
     (venv / ".package").touch()
     assert asked(venv, "-W", changed, "-W", "CMakeLists.txt")[-1].endswith("--editable .")
