@@ -120,8 +120,8 @@ class LinkCosts:
 
     def __repr__(self) -> str: ...
 
-class RouteFacts:
-    """What the route of an allreduce depends on; the default is one rank."""
+class PlanFacts:
+    """What the plan of an allreduce depends on; the default is one rank."""
 
     def __init__(self) -> None: ...
     ranks: int
@@ -134,29 +134,46 @@ class RouteFacts:
     bytes: int
     wire_bytes: int
 
-def choose_route(
-    facts: RouteFacts, algorithm: str = "auto", deterministic: bool = False, costs: LinkCosts = ...
-) -> tuple[str, bool, str]:
-    """The route's name, whether the codec is used, and why; ValueError for an unknown algorithm."""
+class Plan:
+    """How an allreduce is carried out. `estimates`: (route, seconds) of those that were to choose from."""
 
-class DeviceRouteFacts:
-    """What the route of an allreduce of GPU tensors depends on; the default is one rank."""
+    @property
+    def route(self) -> str: ...
+    @property
+    def pattern(self) -> str: ...
+    @property
+    def levels(self) -> str: ...
+    @property
+    def carrier(self) -> str: ...
+    @property
+    def is_encoded(self) -> bool: ...
+    @property
+    def estimates(self) -> list[tuple[str, float]]: ...
+    @property
+    def reason(self) -> str: ...
+    def __repr__(self) -> str: ...
+
+def plan_allreduce(
+    facts: PlanFacts, algorithm: str = "auto", deterministic: bool = False, costs: LinkCosts = ...
+) -> Plan:
+    """The plan that all ranks of these facts come to; ValueError for an unknown algorithm."""
+
+def carriers_of(hosts: Sequence[Sequence[int]]) -> int:
+    """How many ranks of each host exchange with other hosts on a hierarchy. `hosts`: the ranks of each."""
+
+class DevicePlanFacts(PlanFacts):
+    """What the plan of an allreduce of GPU tensors depends on; the default is one rank."""
 
     def __init__(self) -> None: ...
-    ranks: int
-    hosts: int
-    most_on_a_host: int
     has_nccl: bool
     why_no_nccl: str
-    is_encoded: bool
     dtype: int
     op: int
-    wire_bytes: int
 
-def choose_device_route(
-    facts: DeviceRouteFacts, algorithm: str = "auto", deterministic: bool = False
-) -> tuple[str, bool, str]:
-    """The route's name, whether the codec is used, and why; ValueError for an unknown algorithm."""
+def plan_device_allreduce(
+    facts: DevicePlanFacts, algorithm: str = "auto", deterministic: bool = False
+) -> Plan:
+    """The plan that all ranks of these facts come to; ValueError for an unknown algorithm."""
 
 class DevicePeer:
     """What a rank tells the others about its GPU."""

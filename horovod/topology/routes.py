@@ -5,8 +5,6 @@ The routes are drawn in docs/architecture.md. Loads the native core, which needs
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -15,8 +13,6 @@ from horovod.topology.facts import Links, Ranks
 
 SIZES = (1_000, 1_000_000, 100_000_000)  # bytes of float32
 COMPRESSIONS = ("none", "bit8")
-_MOST_CARRIERS = 16  # of a host, as collective/allreduce_hierarchical.cc has it
-_ESTIMATE = re.compile(r"(\w+ \w+) ([\d.]+) ms")
 _MEANING = {
     "alone": "There is one rank: nothing is sent.",
     "window gather": "All ranks share memory: each reads what all the others have put there and adds it up. "
@@ -85,21 +81,22 @@ def _route(ranks: Ranks, size: int, compression: str) -> Route:
     costs = native.LinkCosts()
     costs.memory_latency, costs.memory_byte = ranks.links.memory_latency, ranks.links.memory_byte
     costs.network_latency, costs.network_byte = ranks.links.network_latency, ranks.links.network_byte
-    name, encoded, reason = native.choose_route(facts, ranks.algorithm, ranks.is_deterministic, costs)
-    if facts.is_encoded and not encoded:
+    plan = native.plan_allreduce(facts, ranks.algorithm, ranks.is_deterministic, costs)
+    if facts.is_encoded and not plan.is_encoded:
         facts.is_encoded, facts.wire_bytes = False, size
-    # Without rules the core's reason is its estimates, of all routes that are possible.
-    _, _, estimated = native.choose_route(facts, costs=costs)
-    estimates = {route: float(cost) for route, cost in _ESTIMATE.findall(estimated)}
-    return Route(size, compression, name, encoded, reason, estimates)
+    # Without rules, of all routes that are possible.
+    estimates = {
+        route: seconds * 1e3 for route, seconds in native.plan_allreduce(facts, costs=costs).estimates
+    }
+    return Route(size, compression, plan.route, plan.is_encoded, plan.reason, estimates)
 
 
-def _facts(ranks: Ranks, size: int, compression: str) -> native.RouteFacts:
+def _facts(ranks: Ranks, size: int, compression: str) -> native.PlanFacts:
     """As the core makes them of a bucket of one tensor."""
-    on_hosts = Counter(ranks.hosts).values()
-    facts = native.RouteFacts()
+    on_hosts = [[rank for rank, at in enumerate(ranks.hosts) if at == host] for host in set(ranks.hosts)]
+    facts = native.PlanFacts()
     facts.ranks, facts.hosts = len(ranks.hosts), len(on_hosts)
-    facts.most_on_a_host, facts.carriers = max(on_hosts), min(_MOST_CARRIERS, *on_hosts)
+    facts.most_on_a_host, facts.carriers = max(map(len, on_hosts)), native.carriers_of(on_hosts)
     facts.shares_memory, facts.has_host_windows = ranks.transport == "shared_memory", ranks.has_host_windows
     facts.bytes = facts.wire_bytes = size
     if compression != "none":

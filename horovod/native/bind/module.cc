@@ -8,8 +8,8 @@ NB_MODULE(_native, m) {
   hvd::register_errors(m);
   hvd::register_settings(m);
   hvd::register_codec(m);
-  hvd::register_route(m);
-  hvd::register_device_route(m);
+  hvd::register_plan(m);
+  hvd::register_device_plan(m);
   hvd::register_device(m);
   hvd::register_feedback(m);
   hvd::register_messages(m);

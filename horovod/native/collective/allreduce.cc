@@ -1,23 +1,36 @@
 #include "collective/allreduce.h"
 
+#include <algorithm>
+
 namespace hvd {
-int64_t allreduce(CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                  Route route) {
-  switch (route) {
-    case Route::kAlone:
-      break;
-    case Route::kWindowGather:
-    case Route::kWindowScatter:
-      return allreduce_through_window(context, tensors, reduction, route == Route::kWindowGather);
-    case Route::kExchangeGather:
-    case Route::kExchangeScatter:
-      return allreduce_by_exchange(context, tensors, reduction, route == Route::kExchangeGather);
-    case Route::kHierarchicalGather:
-    case Route::kHierarchicalScatter:
-      return allreduce_by_hierarchy(context, tensors, reduction, route == Route::kHierarchicalGather);
+
+PlanFacts facts_of(const RankGroup& group, std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
+  PlanFacts facts = {.ranks = group.size(),
+                     .hosts = static_cast<int>(group.hosts().size()),
+                     .carriers = carriers_of(group.hosts()),
+                     .shares_memory = group.window() != nullptr,
+                     .has_host_windows = group.host_window() != nullptr,
+                     .is_encoded = reduction.codec != nullptr};
+  for (const std::vector<int>& host : group.hosts()) {
+    facts.most_on_a_host = std::max(facts.most_on_a_host, static_cast<int>(host.size()));
   }
-  Bucket({tensors.begin(), tensors.end()}, reduction, context.simd, *context.tiles).reduce_alone();
-  return 0;
+  for (const BucketTensor& tensor : tensors) {
+    const int64_t bytes = tensor.count * static_cast<int64_t>(size_of(reduction.dtype));
+    facts.bytes += bytes;
+    facts.wire_bytes += reduction.codec ? reduction.codec->encoded_bytes(tensor.count) : bytes;
+  }
+  return facts;
+}
+
+int64_t allreduce(CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                  const Route& route) {
+  if (route.pattern == Pattern::kAlone) {
+    Bucket({tensors.begin(), tensors.end()}, reduction, context.simd, *context.tiles).reduce_alone();
+    return 0;
+  }
+  if (route.is_hierarchical()) return allreduce_by_hierarchy(context, tensors, reduction, route.gathers());
+  const auto by = route.carrier == Carrier::kWindow ? allreduce_through_window : allreduce_by_exchange;
+  return by(context, tensors, reduction, route.gathers());
 }
 
 }  // namespace hvd

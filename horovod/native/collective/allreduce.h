@@ -4,16 +4,16 @@
 
 #include "collective/bucket.h"
 #include "collective/context.h"
-#include "collective/route.h"
+#include "collective/plan.h"
 
 namespace hvd {
 
 // Reduces tensors of one dtype as if they were one. Returns how many finite values a codec's range cut off.
 int64_t allreduce(CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                  Route route);
+                  const Route& route);
 
-// How many ranks of each host carry slices to the other hosts on a hierarchical route.
-int carriers_of(const RankGroup& group);
+// What its plan depends on.
+PlanFacts facts_of(const RankGroup& group, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
 
 // The three families of routes.
 int64_t allreduce_through_window(CollectiveContext& context, std::span<const BucketTensor> tensors,

@@ -33,7 +33,6 @@ constexpr int kDeposited = 0, kTaken = 1, kDelivered = 2, kCollected = 3;  // co
 constexpr uint32_t kDeposits = 4;
 constexpr uint32_t kLandings = 16;
 static_assert(kLandings >= Crossing::kLag + 3);
-constexpr size_t kMostCarriers = 16;  // more share the work no better, but make smaller messages
 
 // Where this rank is, and who else carries its slice.
 struct Place {
@@ -47,7 +46,7 @@ struct Place {
       }
     }
     hosts = static_cast<int>(group.hosts().size());
-    carriers = carriers_of(group);
+    carriers = carriers_of(group.hosts());
     if (!carries()) return;
     for (const std::vector<int>& ranks : group.hosts()) parties.push_back(ranks[static_cast<size_t>(local_rank)]);
   }
@@ -293,12 +292,6 @@ class EndsInMemory final : public HierarchyEnds {
 };
 
 }  // namespace
-
-int carriers_of(const RankGroup& group) {
-  size_t carriers = kMostCarriers;
-  for (const std::vector<int>& ranks : group.hosts()) carriers = std::min(carriers, ranks.size());
-  return static_cast<int>(carriers);
-}
 
 int64_t allreduce_by_hierarchy(CollectiveContext& context, std::span<const BucketTensor> tensors,
                                const BucketReduction& reduction, bool gather) {

@@ -13,7 +13,7 @@ namespace hvd {
 DeviceExecutor::DeviceExecutor(Workbench& bench)
     : Operations(bench),
       collectives_(make_device_collectives(device_library(), bench.surroundings.gpu.workspace(), bench.context,
-                                           bench.route_rules, bench.surroundings.settings.gpu_transport)) {}
+                                           bench.plan_rules, bench.surroundings.settings.gpu_transport)) {}
 
 Result DeviceExecutor::run(std::span<Agreed> together) {
   const auto start = std::chrono::steady_clock::now();
@@ -103,15 +103,15 @@ void DeviceExecutor::allreduce(std::span<const Agreed> together, DType dtype) {
   BucketReduction reduction = reduction_of(together.front().submission, dtype, bench_.context.group.size());
   bench_.counters.buckets += 1;
   if (reduction.op == ReduceOp::kAdasum) return collectives_->adasum(tensors, reduction);
-  const DeviceChoice choice = collectives_->choose(tensors, reduction);
-  if (!choice.is_encoded) reduction.codec = nullptr;
+  const Plan plan = collectives_->plan(tensors, reduction);
+  if (!plan.is_encoded) reduction.codec = nullptr;
   HVD_LOG(bench_.surroundings.log, kDebug,
           "allreduce of " << tensors.size() << " tensors on GPU " << collectives_->device().index() << ", codec "
-                          << (reduction.codec ? reduction.codec->name() : "none") << ", route " << name_of(choice.route) << " ("
-                          << choice.why << ")");
-  route_ = name_of(choice.route);
-  reason_ = choice.why;
-  collectives_->allreduce(tensors, reduction, choice);
+                          << (reduction.codec ? reduction.codec->name() : "none") << ", route " << name_of(plan.route) << " ("
+                          << explain(plan) << ")");
+  route_ = name_of(plan.route);
+  reason_ = explain(plan);
+  collectives_->allreduce(tensors, reduction, plan.route);
   bench_.count_dropped(together);
 }
 

@@ -16,25 +16,6 @@
 namespace hvd {
 namespace {
 
-// What the choice of a route depends on.
-RouteFacts facts_of(const RankGroup& group, std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
-  RouteFacts facts = {.ranks = group.size(),
-                      .hosts = static_cast<int>(group.hosts().size()),
-                      .carriers = carriers_of(group),
-                      .shares_memory = group.window() != nullptr,
-                      .has_host_windows = group.host_window() != nullptr,
-                      .is_encoded = reduction.codec != nullptr};
-  for (const std::vector<int>& host : group.hosts()) {
-    facts.most_on_a_host = std::max(facts.most_on_a_host, static_cast<int>(host.size()));
-  }
-  for (const BucketTensor& tensor : tensors) {
-    const int64_t bytes = tensor.count * static_cast<int64_t>(size_of(reduction.dtype));
-    facts.bytes += bytes;
-    facts.wire_bytes += reduction.codec ? reduction.codec->encoded_bytes(tensor.count) : bytes;
-  }
-  return facts;
-}
-
 void require_memory(std::span<const Agreed> together) {
   for (const Agreed& agreed : together) {
     const std::vector<TensorRef>& tensors = agreed.submission.tensors;
@@ -96,17 +77,15 @@ void CpuOperations::allreduce(std::span<const Agreed> together, DType dtype) {
   BucketReduction reduction = reduction_of(together.front().submission, dtype, context.group.size());
   bench_.counters.buckets += 1;
   if (reduction.op == ReduceOp::kAdasum) return adasum(context, tensors, reduction);
-  const RouteFacts facts = facts_of(context.group, tensors, reduction);
-  const RouteChoice choice = choose_route(facts, bench_.route_rules);
-  if (!choice.is_encoded) reduction.codec = nullptr;
+  const PlanFacts facts = facts_of(context.group, tensors, reduction);
+  const Plan plan = plan_allreduce(facts, bench_.plan_rules);
+  if (!plan.is_encoded) reduction.codec = nullptr;
   HVD_LOG(bench_.surroundings.log, kDebug,
           "allreduce of " << tensors.size() << " tensors, " << facts.bytes << " bytes, codec "
-                          << (reduction.codec ? reduction.codec->name() : "none") << ", route " << name_of(choice.route) << " ("
-                          << explain(facts, bench_.route_rules, choice) << ")");
-  for (Listener* listener : bench_.listening()) {
-    listener->on_route(name_of(choice.route), explain(facts, bench_.route_rules, choice));
-  }
-  bench_.counters.saturated += hvd::allreduce(context, tensors, reduction, choice.route);
+                          << (reduction.codec ? reduction.codec->name() : "none") << ", route " << name_of(plan.route) << " ("
+                          << explain(plan) << ")");
+  for (Listener* listener : bench_.listening()) listener->on_route(name_of(plan.route), explain(plan));
+  bench_.counters.saturated += hvd::allreduce(context, tensors, reduction, plan.route);
   bench_.count_dropped(together);
 }
 

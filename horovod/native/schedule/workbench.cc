@@ -15,7 +15,7 @@ Range rows_of(int64_t rows, int r, int size) {
   return {begin, begin + each + (r < longer ? 1 : 0)};
 }
 
-RouteRules route_rules_of(const Surroundings& s) {
+PlanRules plan_rules_of(const Surroundings& s) {
   return {algorithm_named(s.settings.allreduce_algorithm), s.settings.deterministic,
           s.settings.deterministic ? LinkCosts() : s.transport.links()};
 }
@@ -53,7 +53,7 @@ Workbench::Workbench(const Surroundings& shared, std::vector<int> members, std::
     : surroundings(shared),
       ranks(std::move(members)),
       label(std::move(prefix)),
-      route_rules(route_rules_of(shared)),
+      plan_rules(plan_rules_of(shared)),
       counters(counts),
       context(RankGroup(shared.transport, ranks), shared.simd) {}
 

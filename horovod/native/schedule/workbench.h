@@ -9,7 +9,7 @@
 
 #include "collective/bucket_tensor.h"
 #include "collective/context.h"
-#include "collective/route.h"
+#include "collective/plan.h"
 #include "observe/counters.h"
 #include "schedule/bucket_tensors.h"
 #include "schedule/draw_keys.h"
@@ -55,7 +55,7 @@ struct Workbench {
   const Surroundings surroundings;
   const std::vector<int> ranks;
   const std::string label;
-  const RouteRules route_rules;
+  const PlanRules plan_rules;
   Counters& counters;
   CollectiveContext context;
   DrawKeys draw_keys;

@@ -168,11 +168,10 @@ class GroupReducer:
 
     def _is_scattered(self, is_encoded: bool) -> bool:
         """The route, as the engine chooses it between ranks that exchange messages: by their number alone."""
-        facts = native.RouteFacts()
+        facts = native.PlanFacts()
         facts.ranks = facts.hosts = self.size
         facts.is_encoded = is_encoded
-        route, _, _ = native.choose_route(facts, self._algorithm, deterministic=True)
-        return route.endswith("scatter")
+        return native.plan_allreduce(facts, self._algorithm, deterministic=True).pattern == "scatter"
 
     def _reduce(self, gradients: list[Gradient], op: int) -> Operation:
         yield from self._agree_once(gradients, op)

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "collective/device/device_bucket.h"
-#include "collective/device/device_route.h"
+#include "collective/device/device_plan.h"
 #include "collective/device/nccl_routes.h"
 #include "collective/steps.h"
 

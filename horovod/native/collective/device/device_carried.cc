@@ -5,7 +5,7 @@
 
 #include "base/mutex.h"
 #include "collective/device/device_bucket.h"
-#include "collective/device/device_route.h"
+#include "collective/device/device_plan.h"
 #include "collective/device/uploads.h"
 #include "collective/slices.h"
 

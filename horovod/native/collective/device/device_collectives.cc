@@ -17,7 +17,7 @@ namespace {
 class NcclOrHost : public DeviceCollectives {
  public:
   NcclOrHost(DeviceLibrary& library, std::shared_ptr<DeviceWorkspace> workspace, CollectiveContext& context,
-             const RouteRules& rules, DeviceAgreement agreement)
+             const PlanRules& rules, DeviceAgreement agreement)
       : library_(library),
         workspace_(std::move(workspace)),
         context_(context),
@@ -27,8 +27,8 @@ class NcclOrHost : public DeviceCollectives {
   Device& device() override { return workspace_->device(); }
   Stream stream() override { return workspace_->stream(); }
 
-  DeviceChoice choose(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const override;
-  void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const DeviceChoice& choice) override;
+  Plan plan(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const override;
+  void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) override;
   void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) override;
   void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction) override;
   void broadcast(int root, void* data, size_t bytes) override;
@@ -52,7 +52,7 @@ class NcclOrHost : public DeviceCollectives {
   DeviceLibrary& library_;
   const std::shared_ptr<DeviceWorkspace> workspace_;
   CollectiveContext& context_;
-  const RouteRules& rules_;
+  const PlanRules& rules_;
   const DeviceAgreement agreement_;
 
   std::unique_ptr<HostRoute> host_;
@@ -60,44 +60,23 @@ class NcclOrHost : public DeviceCollectives {
   std::atomic<Communicator*> made_{nullptr};  // the same, for any thread
 };
 
-DeviceChoice NcclOrHost::choose(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const {
-  const RankGroup& group = context_.group;
-  DeviceRouteFacts facts;
-  facts.ranks = group.size();
-  facts.hosts = static_cast<int>(group.hosts().size());
-  for (const std::vector<int>& host : group.hosts()) {
-    facts.most_on_a_host = std::max(facts.most_on_a_host, static_cast<int>(host.size()));
-  }
+Plan NcclOrHost::plan(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const {
+  DevicePlanFacts facts;
+  static_cast<PlanFacts&>(facts) = facts_of(context_.group, tensors, reduction);
   facts.has_nccl = agreement_.has_nccl;
   facts.why_no_nccl = agreement_.why;
   facts.nccl_serves = nccl_reduces(reduction.dtype, reduction.op);
-  facts.is_encoded = reduction.codec != nullptr;
   facts.dtype = reduction.dtype;
   facts.op = reduction.op;
-  for (const BucketTensor& tensor : tensors) {
-    facts.wire_bytes += reduction.codec ? reduction.codec->encoded_bytes(tensor.count)
-                                        : tensor.count * static_cast<int64_t>(size_of(reduction.dtype));
-  }
-  return choose_device_route(facts, rules_);
+  return plan_device_allreduce(facts, rules_);
 }
 
-void NcclOrHost::allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                           const DeviceChoice& choice) {
-  BucketReduction as_chosen = reduction;
-  if (!choice.is_encoded) as_chosen.codec = nullptr;
-  switch (choice.route) {
-    case DeviceRoute::kAlone:
-      return allreduce_alone(*workspace_, tensors, as_chosen);
-    case DeviceRoute::kNcclAllreduce:
-      return allreduce_by_nccl(nccl(), tensors, as_chosen);
-    case DeviceRoute::kNcclGather:
-    case DeviceRoute::kNcclScatter:
-      return allreduce_by_nccl_exchange(nccl(), tensors, as_chosen, choice.route == DeviceRoute::kNcclGather);
-    case DeviceRoute::kNcclHierarchical:
-      return allreduce_by_nccl_hierarchy(nccl(), tensors, as_chosen);
-    case DeviceRoute::kHost:
-      return host().allreduce(tensors, as_chosen, choice);
-  }
+void NcclOrHost::allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) {
+  if (route.pattern == Pattern::kAlone) return allreduce_alone(*workspace_, tensors, reduction);
+  if (route.carrier == Carrier::kHost) return host().allreduce(tensors, reduction, route);
+  if (route.pattern == Pattern::kLibrary) return allreduce_by_nccl(nccl(), tensors, reduction);
+  const auto by = route.is_hierarchical() ? allreduce_by_nccl_hierarchy : allreduce_by_nccl_exchange;
+  by(nccl(), tensors, reduction, route.gathers());
 }
 
 void NcclOrHost::adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
@@ -147,7 +126,7 @@ void NcclOrHost::alltoall(const void* source, std::span<const size_t> sent, std:
 }
 
 HostRoute& NcclOrHost::host() {
-  if (host_ == nullptr) host_ = std::make_unique<HostRoute>(*workspace_, context_, rules_);
+  if (host_ == nullptr) host_ = std::make_unique<HostRoute>(*workspace_, context_);
   return *host_;
 }
 
@@ -197,7 +176,7 @@ void NcclOrHost::abort() {
 }  // namespace
 
 std::unique_ptr<DeviceCollectives> make_device_collectives(DeviceLibrary& library, std::shared_ptr<DeviceWorkspace> workspace,
-                                                           CollectiveContext& context, const RouteRules& rules,
+                                                           CollectiveContext& context, const PlanRules& rules,
                                                            const std::string& gpu_transport) {
   DeviceAgreement agreement = agree_on_transport(exchange_peers(library, workspace->device(), context, gpu_transport));
   if (!agreement.error.empty()) throw InternalError(agreement.error);

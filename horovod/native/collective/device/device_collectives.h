@@ -12,7 +12,7 @@
 
 #include "collective/bucket_tensor.h"
 #include "collective/context.h"
-#include "collective/device/device_route.h"
+#include "collective/device/device_plan.h"
 #include "collective/device/device_workspace.h"
 #include "collective/device/host_workspace.h"
 #include "device/device_library.h"
@@ -27,11 +27,10 @@ class DeviceCollectives {
   // Where everything happens: callers' events are awaited by it, and it is what completion is recorded on.
   virtual Stream stream() = 0;
 
-  // The way this bucket takes, and why, for logs and timelines. The same on every rank.
-  virtual DeviceChoice choose(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const = 0;
-  // Sources and destinations are of the GPU; feedback is kept there too.
-  virtual void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                         const DeviceChoice& choice) = 0;
+  // The same on every rank.
+  virtual Plan plan(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const = 0;
+  // Sources and destinations are of the GPU; feedback is kept there too. The reduction has a codec only if the plan uses it.
+  virtual void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) = 0;
   virtual void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) = 0;
   // One list of parts for each rank, as in collective/reducescatter.h.
   virtual void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction) = 0;
@@ -54,7 +53,7 @@ class DeviceCollectives {
 // `gpu_transport` is HOROVOD_GPU_TRANSPORT: "auto", "nccl" or "host"; what cannot be is an InternalError on every rank. The
 // workspace is that of all process sets of an engine. Context and rules outlive the result.
 std::unique_ptr<DeviceCollectives> make_device_collectives(DeviceLibrary& library, std::shared_ptr<DeviceWorkspace> workspace,
-                                                           CollectiveContext& context, const RouteRules& rules,
+                                                           CollectiveContext& context, const PlanRules& rules,
                                                            const std::string& gpu_transport);
 
 }  // namespace hvd

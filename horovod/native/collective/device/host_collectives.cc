@@ -21,8 +21,8 @@ size_t sum(std::span<const size_t> values) { return std::accumulate(values.begin
 
 }  // namespace
 
-HostRoute::HostRoute(const DeviceWorkspace& workspace, CollectiveContext& context, const RouteRules& rules)
-    : context_(context), rules_(rules), workspace_(workspace, context) {}
+HostRoute::HostRoute(const DeviceWorkspace& workspace, CollectiveContext& context)
+    : context_(context), workspace_(workspace, context) {}
 
 HostRoute::~HostRoute() { workspace_.quiesce(); }
 
@@ -69,38 +69,26 @@ const PinnedWindow& HostRoute::pinned(Window& window, int ranks) {
   return *window_;
 }
 
-int64_t HostRoute::reduce_alone(std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
-  std::vector<BucketTensor> here = staged(tensors, reduction.dtype);
-  await_stream();
-  Bucket(here, reduction, context_.simd, *context_.tiles).reduce_alone();
-  bring_back(tensors, here, reduction.dtype);
-  return 0;
-}
-
-void HostRoute::allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const DeviceChoice& choice) {
-  BucketReduction used = reduction;
-  if (!choice.is_encoded) used.codec = nullptr;
+void HostRoute::allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) {
   const RankGroup& group = context_.group;
   operate([&] {
     std::vector<BucketTensor> claimed(tensors.begin(), tensors.end());
     for (BucketTensor& tensor : claimed) {
-      if (tensor.feedback == nullptr || used.codec == nullptr || group.size() == 1) continue;
+      if (tensor.feedback == nullptr || reduction.codec == nullptr) continue;
       tensor.sent = tensor.feedback->claim_on(workspace_.device, workspace_.stream, Stage::kSent, tensor.offset, tensor.count,
                                               workspace_.attend);
     }
-    const bool is_flat = rules_.algorithm == Algorithm::kGather || rules_.algorithm == Algorithm::kScatter;
-    if (group.size() == 1) {
-      saturated_ += reduce_alone(claimed, used);
-    } else if (Window* window = group.window()) {
-      saturated_ += host_allreduce_through_window(workspace_, pinned(*window, group.size()), claimed, used);
-    } else if (Window* of_host = is_flat ? nullptr : group.host_window()) {
+    if (Window* window = group.window()) {
+      saturated_ += host_allreduce_through_window(workspace_, pinned(*window, group.size()), claimed, reduction);
+    } else if (route.is_hierarchical()) {
       const auto& hosts = group.hosts();
       const auto own = std::find_if(hosts.begin(), hosts.end(), [&](const std::vector<int>& ranks) {
         return std::find(ranks.begin(), ranks.end(), group.rank()) != ranks.end();
       });
-      saturated_ += host_allreduce_by_hierarchy(workspace_, pinned(*of_host, static_cast<int>(own->size())), claimed, used);
+      saturated_ += host_allreduce_by_hierarchy(workspace_, pinned(*group.host_window(), static_cast<int>(own->size())),
+                                                claimed, reduction);
     } else {
-      saturated_ += host_allreduce_by_exchange(workspace_, claimed, used);
+      saturated_ += host_allreduce_by_exchange(workspace_, claimed, reduction);
     }
   });
 }

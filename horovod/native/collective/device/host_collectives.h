@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "collective/context.h"
-#include "collective/device/device_route.h"
+#include "collective/device/device_plan.h"
 #include "collective/device/host_allreduce.h"
 #include "collective/device/host_workspace.h"
 #include "device/device.h"
@@ -23,12 +23,12 @@ namespace hvd {
 class HostRoute {
  public:
   // All of these outlive it. The calls are ordered on the workspace's stream.
-  HostRoute(const DeviceWorkspace& workspace, CollectiveContext& context, const RouteRules& rules);
+  HostRoute(const DeviceWorkspace& workspace, CollectiveContext& context);
   ~HostRoute();
 
   // CPU-reduce, see host_allreduce.h and host_lanes.h: contributions are quantised, sums once more, and where they cross to
   // other hosts by way of carriers, those of hosts too.
-  void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const DeviceChoice& choice);
+  void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route);
   // The others stage whole tensors.
   void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction);
   void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction);
@@ -44,7 +44,6 @@ class HostRoute {
  private:
   // Does what the operation is, and ends it.
   void operate(const std::function<void()>& operation);
-  int64_t reduce_alone(std::span<const BucketTensor> tensors, const BucketReduction& reduction);
   // The tensors in pinned memory, sources filled once the stream is; and the way back of the destinations.
   std::vector<BucketTensor> staged(std::span<const BucketTensor> tensors, DType dtype);
   void bring_back(std::span<const BucketTensor> tensors, std::span<const BucketTensor> staged, DType dtype);
@@ -54,7 +53,6 @@ class HostRoute {
 
   // Constant after construction.
   CollectiveContext& context_;
-  const RouteRules rules_;
 
   HostWorkspace workspace_;
   std::unique_ptr<PinnedWindow> window_;  // of this host's ranks, with the first allreduce

@@ -33,9 +33,9 @@ void allreduce_by_nccl(const NcclContext& nccl, std::span<const BucketTensor> te
 // Summed by kernels in the order of ranks: all contributions go to all, or to the slice's owner and its results to all.
 void allreduce_by_nccl_exchange(const NcclContext& nccl, std::span<const BucketTensor> tensors,
                                 const BucketReduction& reduction, bool gather);
-// Summed inside each host first; codes cross between hosts.
+// Summed inside each host first; codes cross between hosts, to all of them or to the slice's owner.
 void allreduce_by_nccl_hierarchy(const NcclContext& nccl, std::span<const BucketTensor> tensors,
-                                 const BucketReduction& reduction);
+                                 const BucketReduction& reduction, bool gather);
 // As collective/reducescatter.h, encoded or not: in the order of ranks, and what kernels do not sum by NCCL's allreduce.
 void reducescatter_by_nccl(const NcclContext& nccl, std::vector<std::vector<BucketTensor>> by_rank,
                            const BucketReduction& reduction);

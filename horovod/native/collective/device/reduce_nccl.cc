@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "collective/allreduce.h"
-#include "collective/device/device_route.h"
+#include "collective/device/device_plan.h"
 #include "collective/device/nccl_reduction.h"
 #include "collective/hierarchy.h"
 #include "collective/slices.h"
@@ -35,7 +35,7 @@ NcclPlace flat_place(const NcclContext& nccl) {
 NcclPlace place_among_hosts(const NcclContext& nccl) {
   const RankGroup& group = nccl.context.group;
   NcclPlace place;
-  place.carriers = carriers_of(group);
+  place.carriers = carriers_of(group.hosts());
   place.party_count = static_cast<int>(group.hosts().size());
   for (const std::vector<int>& ranks : group.hosts()) {
     const auto found = std::find(ranks.begin(), ranks.end(), nccl.rank());
@@ -63,10 +63,9 @@ void allreduce_by_nccl_exchange(const NcclContext& nccl, std::span<const BucketT
 }
 
 void allreduce_by_nccl_hierarchy(const NcclContext& nccl, std::span<const BucketTensor> tensors,
-                                 const BucketReduction& reduction) {
+                                 const BucketReduction& reduction, bool gather) {
   const NcclPlace place = place_among_hosts(nccl);
   const int hosts = place.party_count;
-  const bool gather = gathers_across(hosts);
   BucketReduction inside = reduction, across = reduction;
   across.prescale = 1.0;
   (scales_sums_of_hosts(tensors, reduction) ? across : inside).scale = {};

@@ -17,12 +17,13 @@ IN_FLOAT32 = ("float16", "bfloat16", "float32")
 
 def route(algorithm: str = "auto", deterministic: bool = False, **given: Any) -> tuple[str, bool, str]:
     """Of two ranks whose GPUs NCCL joins, unless the facts say otherwise."""
-    facts = _native.DeviceRouteFacts()
+    facts = _native.DevicePlanFacts()
     given = {"ranks": 2, "has_nccl": True, "dtype": FLOAT32, "op": SUM, "wire_bytes": MB, **given}
     given.setdefault("most_on_a_host", -(-given["ranks"] // given.get("hosts", 1)))
     for name, value in given.items():
         setattr(facts, name, value)
-    return _native.choose_device_route(facts, algorithm, deterministic)
+    plan = _native.plan_device_allreduce(facts, algorithm, deterministic)
+    return plan.route, plan.is_encoded, plan.reason
 
 
 @pytest.mark.parametrize("has_nccl", [True, False])
@@ -114,8 +115,8 @@ def test_deterministic_sums_have_one_order() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="no allreduce algorithm 'ring'"):
-        _native.choose_device_route(_native.DeviceRouteFacts(), "ring")
-    facts = _native.DeviceRouteFacts()
+        _native.plan_device_allreduce(_native.DevicePlanFacts(), "ring")
+    facts = _native.DevicePlanFacts()
     with pytest.raises(ValueError, match="no dtype number 99"):
         facts.dtype = 99
     with pytest.raises(ValueError, match="no reduce op number 9"):

@@ -1,4 +1,4 @@
-#include "collective/device/device_route.h"
+#include "collective/device/device_plan.h"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -14,20 +14,18 @@ namespace nb = nanobind;
 namespace hvd {
 namespace {
 
-std::tuple<std::string, bool, std::string> choose(const DeviceRouteFacts& facts, const std::string& algorithm,
-                                                  bool is_deterministic) {
-  DeviceRouteFacts all = facts;
+Plan planned(const DevicePlanFacts& facts, const std::string& algorithm, bool is_deterministic) {
+  DevicePlanFacts all = facts;
   all.nccl_serves = nccl_reduces(facts.dtype, facts.op);
-  const DeviceChoice choice = choose_device_route(all, {algorithm_named(algorithm), is_deterministic, {}});
-  return {std::string(name_of(choice.route)), choice.is_encoded, choice.why};
+  return plan_device_allreduce(all, {algorithm_named(algorithm), is_deterministic, {}});
 }
 
-void set_dtype(DeviceRouteFacts& facts, int number) {
+void set_dtype(DevicePlanFacts& facts, int number) {
   if (number < 0 || number >= kDTypeCount) throw InvalidArgument("there is no dtype number " + std::to_string(number));
   facts.dtype = static_cast<DType>(number);
 }
 
-void set_op(DeviceRouteFacts& facts, int number) {
+void set_op(DevicePlanFacts& facts, int number) {
   if (number < 0 || number > static_cast<int>(ReduceOp::kProduct)) {
     throw InvalidArgument("there is no reduce op number " + std::to_string(number));
   }
@@ -42,22 +40,16 @@ std::tuple<bool, std::string, std::string> agree(const std::vector<DevicePeer>& 
 
 }  // namespace
 
-void register_device_route(nb::module_& m) {
+void register_device_plan(nb::module_& m) {
   using namespace nb::literals;
-  nb::class_<DeviceRouteFacts>(m, "DeviceRouteFacts")
+  nb::class_<DevicePlanFacts, PlanFacts>(m, "DevicePlanFacts")
       .def(nb::init<>())
-      .def_rw("ranks", &DeviceRouteFacts::ranks)
-      .def_rw("hosts", &DeviceRouteFacts::hosts)
-      .def_rw("most_on_a_host", &DeviceRouteFacts::most_on_a_host)
-      .def_rw("has_nccl", &DeviceRouteFacts::has_nccl)
-      .def_rw("why_no_nccl", &DeviceRouteFacts::why_no_nccl)
-      .def_rw("is_encoded", &DeviceRouteFacts::is_encoded)
+      .def_rw("has_nccl", &DevicePlanFacts::has_nccl)
+      .def_rw("why_no_nccl", &DevicePlanFacts::why_no_nccl)
       .def_prop_rw(
-          "dtype", [](const DeviceRouteFacts& facts) { return static_cast<int>(facts.dtype); }, set_dtype)
-      .def_prop_rw(
-          "op", [](const DeviceRouteFacts& facts) { return static_cast<int>(facts.op); }, set_op)
-      .def_rw("wire_bytes", &DeviceRouteFacts::wire_bytes);
-  m.def("choose_device_route", choose, "facts"_a, "algorithm"_a = "auto", "deterministic"_a = false);
+          "dtype", [](const DevicePlanFacts& facts) { return static_cast<int>(facts.dtype); }, set_dtype)
+      .def_prop_rw("op", [](const DevicePlanFacts& facts) { return static_cast<int>(facts.op); }, set_op);
+  m.def("plan_device_allreduce", planned, "facts"_a, "algorithm"_a = "auto", "deterministic"_a = false);
   nb::class_<DevicePeer>(m, "DevicePeer")
       .def(nb::init<>())
       .def_rw("rank", &DevicePeer::rank)

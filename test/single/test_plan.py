@@ -13,7 +13,7 @@ MB = 1_000_000
 
 def route(algorithm: str = "auto", deterministic: bool = False, **facts: Any) -> tuple[str, bool, str]:
     """Of ranks on one host that share memory, unless the facts say otherwise."""
-    all_facts = _native.RouteFacts()
+    all_facts = _native.PlanFacts()
     facts = {"ranks": 2, "shares_memory": facts.get("hosts", 1) == 1, **facts}
     facts.setdefault("most_on_a_host", -(-facts["ranks"] // facts.get("hosts", 1)))
     facts.setdefault("carriers", facts["ranks"] // facts.get("hosts", 1))
@@ -21,8 +21,8 @@ def route(algorithm: str = "auto", deterministic: bool = False, **facts: Any) ->
     facts.setdefault("wire_bytes", facts["bytes"] // (4 if facts.get("is_encoded") else 1))
     for name, value in facts.items():
         setattr(all_facts, name, value)
-    chosen: tuple[str, bool, str] = _native.choose_route(all_facts, algorithm, deterministic)
-    return chosen
+    plan = _native.plan_allreduce(all_facts, algorithm, deterministic)
+    return plan.route, plan.is_encoded, plan.reason
 
 
 def test_one_rank_needs_no_wire() -> None:
@@ -92,15 +92,15 @@ def test_the_choice_is_the_cheapest_of_its_explanation() -> None:
 
 def test_a_slow_network_sends_fewer_bytes() -> None:
     """Where messages are dear, one round; where bytes are, scattering."""
-    facts = _native.RouteFacts()
+    facts = _native.PlanFacts()
     facts.ranks, facts.hosts, facts.bytes, facts.wire_bytes = 4, 4, 100_000, 100_000
     costs = _native.LinkCosts()
     costs.network_latency, costs.network_byte = 1.0, 1e-12
-    assert _native.choose_route(facts, costs=costs)[0] == "exchange gather"
+    assert _native.plan_allreduce(facts, costs=costs).route == "exchange gather"
     costs.network_latency, costs.network_byte = 1e-9, 1e-6
-    assert _native.choose_route(facts, costs=costs)[0] == "exchange scatter"
+    assert _native.plan_allreduce(facts, costs=costs).route == "exchange scatter"
 
 
 def test_an_unknown_algorithm_is_refused() -> None:
     with pytest.raises(ValueError, match="no allreduce algorithm 'ring'"):
-        _native.choose_route(_native.RouteFacts(), "ring")
+        _native.plan_allreduce(_native.PlanFacts(), "ring")

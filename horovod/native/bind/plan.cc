@@ -1,0 +1,60 @@
+#include "collective/plan.h"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "base/error.h"
+#include "bind/bind.h"
+
+namespace nb = nanobind;
+
+namespace hvd {
+namespace {
+
+Plan planned(const PlanFacts& facts, const std::string& algorithm, bool is_deterministic, const LinkCosts& costs) {
+  return plan_allreduce(facts, {algorithm_named(algorithm), is_deterministic, costs});
+}
+
+std::vector<std::pair<std::string, double>> estimates_of(const Plan& plan) {
+  std::vector<std::pair<std::string, double>> estimates;
+  for (const Estimate& each : plan.estimates) estimates.emplace_back(name_of(each.route), each.seconds);
+  return estimates;
+}
+
+}  // namespace
+
+void register_plan(nb::module_& m) {
+  using namespace nb::literals;
+  nb::class_<LinkCosts>(m, "LinkCosts")
+      .def(nb::init<>())
+      .def_rw("memory_latency", &LinkCosts::memory_latency)
+      .def_rw("memory_byte", &LinkCosts::memory_byte)
+      .def_rw("network_latency", &LinkCosts::network_latency)
+      .def_rw("network_byte", &LinkCosts::network_byte)
+      .def("__repr__", [](const LinkCosts& costs) { return to_text(costs); });
+  nb::class_<PlanFacts>(m, "PlanFacts")
+      .def(nb::init<>())
+      .def_rw("ranks", &PlanFacts::ranks)
+      .def_rw("hosts", &PlanFacts::hosts)
+      .def_rw("most_on_a_host", &PlanFacts::most_on_a_host)
+      .def_rw("carriers", &PlanFacts::carriers)
+      .def_rw("shares_memory", &PlanFacts::shares_memory)
+      .def_rw("has_host_windows", &PlanFacts::has_host_windows)
+      .def_rw("is_encoded", &PlanFacts::is_encoded)
+      .def_rw("bytes", &PlanFacts::bytes)
+      .def_rw("wire_bytes", &PlanFacts::wire_bytes);
+  nb::class_<Plan>(m, "Plan")
+      .def_prop_ro("route", [](const Plan& plan) { return name_of(plan.route); })
+      .def_prop_ro("pattern", [](const Plan& plan) { return std::string(name_of(plan.route.pattern)); })
+      .def_prop_ro("levels", [](const Plan& plan) { return std::string(name_of(plan.route.levels)); })
+      .def_prop_ro("carrier", [](const Plan& plan) { return std::string(name_of(plan.route.carrier)); })
+      .def_ro("is_encoded", &Plan::is_encoded)
+      .def_prop_ro("estimates", estimates_of)
+      .def_prop_ro("reason", explain)
+      .def("__repr__", [](const Plan& plan) { return "<Plan: " + name_of(plan.route) + "; " + explain(plan) + ">"; });
+  m.def("plan_allreduce", planned, "facts"_a, "algorithm"_a = "auto", "deterministic"_a = false, "costs"_a = LinkCosts());
+  m.def("carriers_of", [](const std::vector<std::vector<int>>& hosts) { return carriers_of(hosts); }, "hosts"_a);
+}
+
+}  // namespace hvd

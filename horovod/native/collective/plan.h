@@ -1,0 +1,92 @@
+// How an allreduce is carried out: a pure function of sizes, of where the ranks are, and of what moving bytes costs. Every rank
+// computes the same from the same facts. The routes are drawn in docs/architecture.md.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transport/link_costs.h"
+
+namespace hvd {
+
+enum class Pattern {
+  kAlone,    // one rank: nothing crosses a wire
+  kGather,   // contributions go to all: one round, one quantisation
+  kScatter,  // contributions go to the slice's owner, results to all: two rounds, two quantisations
+  kLibrary,  // the carrier's own allreduce
+};
+
+enum class Levels {
+  kFlat,          // all ranks alike
+  kHierarchical,  // inside each host at full precision; the pattern is that between hosts
+};
+
+// What takes bytes from rank to rank, on a hierarchy those inside of a host beside messages or NCCL's between hosts.
+enum class Carrier { kNone, kWindow, kMessages, kNccl, kHost };  // kHost: of GPU tensors, whatever joins ranks on the CPU
+
+struct Route {
+  Pattern pattern = Pattern::kAlone;
+  Levels levels = Levels::kFlat;
+  Carrier carrier = Carrier::kNone;
+
+  bool operator==(const Route&) const = default;
+  bool gathers() const { return pattern == Pattern::kGather; }
+  bool is_hierarchical() const { return levels == Levels::kHierarchical; }
+};
+
+// For people: "window gather", "exchange scatter", "hierarchical gather", "nccl allreduce", "host". Nothing else reads it.
+std::string name_of(const Route& route);
+std::string_view name_of(Pattern pattern);
+std::string_view name_of(Levels levels);
+std::string_view name_of(Carrier carrier);
+
+struct Estimate {
+  Route route;
+  double seconds = 0;
+};
+
+struct Plan {
+  Route route;
+  bool is_encoded = false;  // whether the codec is used: a hierarchy of one host has full precision, like the inside of any
+  std::vector<Estimate> estimates;  // of the routes that were to choose from; empty where nothing is estimated
+  std::string reason;               // if it was not the estimates
+};
+
+// Why, for logs and timelines: the reason, or "estimated: exchange gather 1.200 ms, exchange scatter 2.000 ms".
+std::string explain(const Plan& plan);
+
+// HOROVOD_ALLREDUCE_ALGORITHM.
+enum class Algorithm { kAuto, kGather, kScatter, kHierarchical };
+// Throws InvalidArgument for a name that is none of "auto", "gather", "scatter", "hierarchical".
+Algorithm algorithm_named(const std::string& name);
+
+struct PlanRules {
+  Algorithm algorithm = Algorithm::kAuto;
+  bool is_deterministic = false;  // the route must not depend on what happened to be fused
+  LinkCosts costs;
+};
+
+struct PlanFacts {
+  int ranks = 1;
+  int hosts = 1;                  // that these ranks are on
+  int most_on_a_host = 1;         // ranks
+  int carriers = 1;               // ranks of each host that exchange with other hosts on a hierarchical route
+  bool shares_memory = false;     // all of them, by one window
+  bool has_host_windows = false;  // those of each host, with more than one rank on some
+  bool is_encoded = false;
+  int64_t bytes = 0;       // of the tensors
+  int64_t wire_bytes = 0;  // of their messages
+};
+
+Plan plan_allreduce(const PlanFacts& facts, const PlanRules& rules);
+
+// What a route will take, in seconds: rounds of messages, and the longer of moving the bytes and working on them.
+double estimate(const Route& route, const PlanFacts& facts, const LinkCosts& costs);
+
+// How many ranks of each host carry slices to the other hosts on a hierarchical route. `hosts`: the ranks of each.
+int carriers_of(std::span<const std::vector<int>> hosts);
+
+}  // namespace hvd
