@@ -305,12 +305,7 @@ class World:
     def mpi_threads_multiple(self) -> bool: ...
 
 def open_world(
-    settings: Settings,
-    prefix: str,
-    launched_size: int,
-    evidence: str,
-    ranks: Sequence[int] = [],
-    version: str = "",
+    settings: Settings, prefix: str, launched_size: int, evidence: str, ranks: Sequence[int] = []
 ) -> World:
     """Joins the job this process was started in; ValueError when start-up fails.
 
