@@ -132,7 +132,7 @@ $(VENV)/.made:
 
 # What the build needs lies in .venv. An environment that pip makes for each build has another name each time, and ninja would
 # compile all that includes its files again. First of all, as PyTorch needs setuptools too, and two pips cannot install it at once.
-$(VENV)/.build-needs: $(VENV)/.made
+$(VENV)/.build-needs: $(VENV)/.made pyproject.toml build_support/requirements.py
 	@$(INSTALL) $$($(BIN)/python -m build_support.requirements)
 	@touch $@
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import multiprocessing
 import os
 import time
 import warnings
@@ -28,9 +29,10 @@ GLOO_THREAD = "pt_gloo_runloop"  # torch names those so that execute a process g
 
 def load() -> None:
     """Called by torch at the end of its import. A torch that has what is needed elsewhere gets a warning."""
-    if "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK") == "0":
-        _warn_of_unknown_variables()
     try:
+        is_rank_0 = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK") == "0"
+        if is_rank_0 and multiprocessing.parent_process() is None:  # no worker of a rank's
+            _warn_of_unknown_variables()
         register_backend()
         if os.environ.get(DDP_COMPRESSION, "").strip():
             compress_every_ddp()

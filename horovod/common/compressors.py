@@ -54,9 +54,12 @@ def complaint(text: str) -> tuple[str, bool]:
     if known is None:
         meant = name_meant(name)
         hint = f"; did you mean {meant}?" if meant else ""
-        return f"there is no {name!r}; there are {', '.join(COMPRESSORS)}{hint}", bool(meant)
+        # A name with one of ours as a part, as int8_ef, is more likely a script's own than a slip.
+        is_slip = bool(meant) and not set(name.lower().split("_")) & set(COMPRESSORS)
+        return f"there is no {name!r}; there are {', '.join(COMPRESSORS)}{hint}", is_slip
     for option in filter(None, (part.partition("=")[0].strip() for part in options.split(","))):
         if option not in known:
             has = ", ".join(known) or "none"
-            return f"{name} has no option {option!r}{did_you_mean(option, known)} (its options: {has})", True
+            hint = did_you_mean(option, known)
+            return f"{name} has no option {option!r}{hint} (its options: {has})", name in COMPRESSORS
     return "", True

@@ -50,7 +50,7 @@ def _without_what_is_below(error: BaseException) -> Iterator[None]:
     steps = list(_steps(error.__traceback__))
     files = [step.tb_frame.f_code.co_filename for step in steps]
     count = max((number + 1 for number, file in enumerate(files) if not _is_below(file)), default=0)
-    if not count or not _says_all(error, steps[-1]):
+    if not count or not _says_all(error, steps[-1]) or _follows_the_scripts(error):
         yield
         return
     whole, cause, is_quiet = error.__traceback__, error.__cause__, error.__suppress_context__
@@ -74,8 +74,19 @@ def _steps(trace: TracebackType | None) -> Iterator[TracebackType]:
 def _says_all(error: BaseException, last: TracebackType) -> bool:
     """Whether this package has raised it on purpose; the core raises what is in _SENTENCES."""
     code = last.tb_frame.f_code
+    if not code.co_filename.startswith(_PACKAGE):
+        return False
     is_raised = dis.opname[code.co_code[last.tb_lasti]] == "RAISE_VARARGS"
-    return code.co_filename.startswith(_PACKAGE) and (is_raised or isinstance(error, _SENTENCES))
+    return is_raised or isinstance(error, _SENTENCES)
+
+
+def _follows_the_scripts(error: BaseException) -> bool:
+    """Whether an error of the script's own came before: that one is the reason, and is shown."""
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if before is None:
+        return False
+    files = [step.tb_frame.f_code.co_filename for step in _steps(before.__traceback__)]
+    return not all(map(_is_below, files)) or _follows_the_scripts(before)
 
 
 def _is_below(file: str) -> bool:

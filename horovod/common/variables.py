@@ -7,6 +7,7 @@ options; so the names stand here once more. A test compares them.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 
 from horovod.common.names import did_you_mean
@@ -42,6 +43,8 @@ _BEGINNINGS = tuple(
 )
 KNOWN = frozenset(_PREFIX + name for name in (_OPTIONS + _OTHERS).split())
 _SETTINGS = tuple(_PREFIX + name for name in _OPTIONS.split())
+# Kubernetes gives every container such variables about a service; one may be called horovod.
+_OF_KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)|_PORT(_\d+_(TCP|UDP)(_\w+)?)?")
 _told: set[str] = set()
 
 
@@ -54,7 +57,7 @@ def unknown(environment: Mapping[str, str]) -> list[str]:
     return [
         f"{name} is no variable of horovod and does nothing{did_you_mean(name, _SETTINGS)}"
         for name in names
-        if name not in KNOWN and not name.startswith(_BEGINNINGS)
+        if name not in KNOWN and not name.startswith(_BEGINNINGS) and not _OF_KUBERNETES.search(name)
     ]
 
 

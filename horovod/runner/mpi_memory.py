@@ -11,16 +11,16 @@ import os
 _FOLDER = "/dev/shm"
 
 
-def remove_abandoned(local_rank: str, since: float) -> None:
-    """Remove the files that a rank of this number on this host made after `since` and that nobody has mapped.
+def remove_abandoned(since: float) -> None:
+    """Remove those that were made on this host after `since` and that nobody has mapped.
 
-    Open MPI names them sm_segment.HOST.USER.JOB.LOCAL_RANK. Only the rank knows its JOB, and can no longer be
-    asked; a file of another job is one that somebody has mapped.
+    Open MPI names them sm_segment.HOST.USER.JOB.LOCAL_RANK. Only ranks know their JOB, and can no longer be
+    asked; a file of another job is one that somebody has mapped. Ranks map each other's, so all wrappers try
+    all: the last finds them free.
     """
-    prefix, suffix = f"sm_segment.{os.uname().nodename}.{os.geteuid()}.", f".{local_rank}"
+    prefix = f"sm_segment.{os.uname().nodename}.{os.geteuid()}."
     with contextlib.suppress(OSError):  # not Linux
-        names = [name for name in os.listdir(_FOLDER) if name.startswith(prefix) and name.endswith(suffix)]
-        for path in [f"{_FOLDER}/{name}" for name in names]:
+        for path in [f"{_FOLDER}/{name}" for name in os.listdir(_FOLDER) if name.startswith(prefix)]:
             with contextlib.suppress(FileNotFoundError):  # removed by whoever made it
                 if os.stat(path).st_mtime >= since and not _is_mapped(path):
                     os.unlink(path)

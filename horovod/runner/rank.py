@@ -46,6 +46,7 @@ LOCAL_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 GRACE = 3.0  # seconds between telling a process to end and killing it
 PATIENCE = 5.0  # seconds that the wrapper of a rank that failed waits to be told to end
+START_SPREAD = 60.0  # seconds in which the ranks of a host all start, at most
 BEAT = 1.0  # seconds between two signs of life of a host
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # what a shell answers
 
@@ -256,8 +257,7 @@ class Rank:
     def clean_up(self) -> None:
         """What mpirun does not do when it was killed, nor its daemon when it is cut off."""
         if os.getppid() != self._parent:
-            local_rank = next((os.environ[n] for n in LOCAL_RANK_VARIABLES if n in os.environ), "")
-            remove_abandoned(local_rank, self._began)
+            remove_abandoned(self._began - START_SPREAD)
         if self.beat_at != float("inf"):
             self._link.look_from_aside()
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import torch
 from lightning.fabric.plugins import ClusterEnvironment
+from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import ParallelStrategy
 from lightning.pytorch.trainer.states import TrainerFn
@@ -75,12 +76,13 @@ class HorovodStrategy(ParallelStrategy):
 
     Args:
         compression, op and further options: those of hvd.DistributedOptimizer, except
-            ``named_parameters``, and ``backward_passes_per_step``, which is the Trainer's
+            ``named_parameters``. ``backward_passes_per_step`` is for manual optimization only, the
+            number of ``manual_backward()`` before a step; else it is the Trainer's
             ``accumulate_grad_batches``.
 
     Raises:
         TypeError: an option that is set here.
-        ValueError: op is Adasum.
+        ValueError: op is Adasum; or fewer GPUs than ranks of this host.
     """
 
     strategy_name = "horovod"
@@ -90,16 +92,15 @@ class HorovodStrategy(ParallelStrategy):
     parallel_devices: list[torch.device] | None
 
     def __init__(self, compression: Any = UNSAID, *, op: int = hvd.Average, **options: Any) -> None:
-        if taken := sorted({"named_parameters", "backward_passes_per_step"} & set(options)):
-            raise TypeError(
-                f"HorovodStrategy says {', '.join(taken)} itself; passes are the Trainer's "
-                "accumulate_grad_batches."
-            )
+        if "named_parameters" in options:
+            raise TypeError("HorovodStrategy says named_parameters itself.")
         if op == hvd.Adasum:
             raise ValueError("op=Adasum makes steps in the backward pass, where Lightning makes them itself.")
         if not hvd.is_initialized():
             hvd.init()
         super().__init__(cluster_environment=HorovodEnvironment())
+        rank_zero_only.rank = hvd.rank()  # whom Lightning's loggers and messages ask
+        self._passes: int | None = options.pop("backward_passes_per_step", None)
         self._options = {"compression": compression, "op": op, **options}
         self._made: list[torch.optim.Optimizer] = []  # what configure_optimizers() had made
 
@@ -121,6 +122,15 @@ class HorovodStrategy(ParallelStrategy):
 
     # ---- training ----
 
+    def setup_environment(self) -> None:
+        devices = self.parallel_devices or []
+        if devices and devices[0].type != "cpu" and len(devices) < hvd.local_size():
+            raise ValueError(
+                f"HorovodStrategy: {hvd.local_size()} ranks of this host share {len(devices)} device(s); "
+                f"give Trainer(devices={hvd.local_size()}), or start fewer ranks."
+            )
+        super().setup_environment()
+
     def model_to_device(self) -> None:
         self.model.to(self.root_device)
 
@@ -134,18 +144,26 @@ class HorovodStrategy(ParallelStrategy):
     def setup_optimizers(self, trainer: Any) -> None:
         super().setup_optimizers(trainer)
         self._made = list(self.optimizers)
-        passes = trainer.accumulate_grad_batches
+        if self._passes is not None and self.lightning_module.automatic_optimization:
+            raise TypeError(
+                "HorovodStrategy(backward_passes_per_step=...) is for manual optimization; else passes are "
+                "the Trainer's accumulate_grad_batches."
+            )
+        passes = self._passes or trainer.accumulate_grad_batches
         self.optimizers = [self._distributed(each, passes) for each in self.optimizers]
 
     def _distributed(self, optimizer: torch.optim.Optimizer, passes: int) -> torch.optim.Optimizer:
         own = {parameter for group in optimizer.param_groups for parameter in group["params"]}
         names = [(name, p) for name, p in self.lightning_module.named_parameters() if p in own]
+        if not names:  # what Lightning makes where configure_optimizers() returns None
+            return optimizer
         return hvd.DistributedOptimizer(optimizer, names, backward_passes_per_step=passes, **self._options)
 
     def on_train_start(self) -> None:
         """A checkpoint has been loaded by now, where there is one."""
-        for optimizer in self.optimizers:
-            hvd.broadcast_optimizer_state(optimizer, root_rank=0, model=self.lightning_module)
+        for optimizer in filter(_is_distributed, self.optimizers):
+            if not isinstance(optimizer, torch.optim.LBFGS):  # broadcasting its state is refused
+                hvd.broadcast_optimizer_state(optimizer, root_rank=0, model=self.lightning_module)
             optimizer.zero_grad()
         # Schedulers write their rates into what configure_optimizers() had made; loading has parted the two.
         for made, wrapped in zip(self._made, self.optimizers, strict=True):
@@ -153,8 +171,10 @@ class HorovodStrategy(ParallelStrategy):
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Lightning's GradientAccumulationScheduler may have changed its mind between epochs."""
+        if not self.lightning_module.automatic_optimization:
+            return
         passes = self.lightning_module.trainer.accumulate_grad_batches
-        for optimizer in self.optimizers:
+        for optimizer in filter(_is_distributed, self.optimizers):
             if optimizer.backward_passes_per_step != passes:
                 optimizer.set_backward_passes_per_step(passes)
 
@@ -164,6 +184,8 @@ class HorovodStrategy(ParallelStrategy):
         """Gradients that no hook has started, as on the last batches of an epoch, are reduced after the
         backward pass in ``closure`` and before they are unscaled and clipped, which Lightning does next.
         """
+        if not _is_distributed(optimizer):
+            return super().optimizer_step(optimizer, closure, model, **arguments)
         decides_by_loss = isinstance(optimizer, torch.optim.LBFGS)  # and reduces it with the gradients
 
         def closure_and_synchronize() -> Any:
@@ -180,7 +202,8 @@ class HorovodStrategy(ParallelStrategy):
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
         """Of all ranks, which Lightning has call this, error feedback goes to rank 0, which saves."""
         optimizer = getattr(optimizer, "optimizer", optimizer)  # inside a LightningOptimizer
-        optimizer.consolidate_residuals(to=0)
+        if _is_distributed(optimizer):
+            optimizer.consolidate_residuals(to=0)
         return dict(optimizer.state_dict())
 
     # ---- collectives ----
@@ -231,9 +254,12 @@ class CompressGradients(Callback):
         self.state: ddp.CompressionState | None = None
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        if self.state is not None:
+            self.state.close()
         self.state = ddp.compress(trainer.model, self._compression, **self._options)
-        if self._loaded is not None:
-            self.state.load_state_dict(self._loaded)
+        loaded, self._loaded = self._loaded, None  # of this fit, and of none that follows
+        if loaded is not None:
+            self.state.load_state_dict(loaded)
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """All ranks call it; rank 0's is what is written."""
@@ -243,6 +269,10 @@ class CompressGradients(Callback):
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         self._loaded = checkpoint.get("horovod")
+
+
+def _is_distributed(optimizer: Any) -> bool:
+    return hasattr(optimizer, "skip_synchronize")
 
 
 def _refuse_group(group: Any) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 from example_runs import ROOT, run
@@ -39,6 +40,7 @@ import hashlib, json, tempfile
 import lightning, torch
 import horovod.torch as hvd
 from horovod.torch.lightning import HorovodStrategy
+from lightning.pytorch.utilities import rank_zero_only
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 def data():
@@ -82,12 +84,30 @@ def by_hand(passes, most):
         scheduler.step()
     return model
 
-def trained(compression="none", epochs=2, path=None, **options):
+class Manual(Model):  # two backward passes before a step
+    automatic_optimization = False
+
+    def training_step(self, batch, number):
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        for _ in range(2):
+            self.manual_backward(super().training_step(batch, number))
+        optimizer.step()
+
+class QuasiNewton(Model):
+    def configure_optimizers(self):
+        return torch.optim.LBFGS(self.layer.parameters(), lr=0.1, max_iter=2)
+
+class Untrained(Model):
+    def configure_optimizers(self):
+        return None
+
+def trained(compression="none", epochs=2, path=None, kind=None, passes=None, **options):
     silent = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
     trainer = lightning.Trainer(
-        strategy=HorovodStrategy(compression), accelerator="cpu", devices=1, max_epochs=epochs,
-        **dict.fromkeys(silent, False), **options)
-    model = Model(seed=hvd.rank())  # rank 0's counts
+        strategy=HorovodStrategy(compression, backward_passes_per_step=passes), accelerator="cpu", devices=1,
+        max_epochs=epochs, **dict.fromkeys(silent, False), **options)
+    model = (kind or Model)(seed=hvd.rank())  # rank 0's counts
     trainer.fit(model, DataLoader(data(), 4, shuffle=True), ckpt_path=path)
     return trainer, model
 
@@ -97,12 +117,16 @@ folder = hvd.broadcast_object(tempfile.mkdtemp(), 0)
 half, _ = trained("int4:error_feedback=1", epochs=1)
 half.save_checkpoint(f"{folder}/half.ckpt")
 _, resumed = trained("int4:error_feedback=1", path=f"{folder}/half.ckpt")
+others = [trained(kind=kind, passes=passes, epochs=1)[1]
+          for kind, passes in ((Manual, 2), (QuasiNewton, None), (Untrained, None))]
 strategy, mine = half.strategy, torch.tensor([hvd.rank() + 1])
 ours = torch.tensor([1.0 + hvd.rank()], requires_grad=True)
 (strategy.all_gather(ours, sync_grads=True) * torch.tensor([[1.0], [3.0]])).sum().backward()
 print(json.dumps({
     "by hand": checksum(by_hand(2, 0.05)), "strategy": checksum(plain),
     "int4": checksum(fed_back), "resumed": checksum(resumed), "size": hvd.size(),
+    "others": list(map(checksum, others)), "beginning": checksum(Model()),
+    "is known": rank_zero_only.rank == hvd.rank(),
     "rates": whole.optimizers[0].param_groups[0]["lr"],
     "mean": strategy.reduce(mine).tolist(), "sum": strategy.reduce(mine, reduce_op="sum").tolist(),
     "all": [strategy.reduce_boolean_decision(hvd.rank() == 0, all=each) for each in (True, False)],
@@ -113,7 +137,7 @@ print(json.dumps({
 """
 
 
-def told(folder: Path, *command: str, packages: Path | None = None) -> list[dict[str, object]]:
+def told(folder: Path, *command: str, packages: Path | None = None) -> list[dict[str, Any]]:
     (folder / "script.py").write_text(SCRIPT)
     found = environment("lightning", OMP_NUM_THREADS="1")
     if packages is not None:
@@ -122,7 +146,7 @@ def told(folder: Path, *command: str, packages: Path | None = None) -> list[dict
     return [json.loads(text) for text in re.findall(r"\{.*\}", printed)]
 
 
-def check(ranks: list[dict[str, object]], size: int) -> None:
+def check(ranks: list[dict[str, Any]], size: int) -> None:
     assert len(ranks) == size and ranks[0] == ranks[-1]
     (first, *_) = ranks
     assert first["strategy"] == first["by hand"], "the same bits as one's own loop, accumulated and clipped"
@@ -131,6 +155,9 @@ def check(ranks: list[dict[str, object]], size: int) -> None:
     assert first["mean"] == [(size + 1) / 2] and first["sum"] == [sum(range(size + 1))]
     assert first["all"] == [size == 1, True] and first["broadcast"] == size - 1
     assert first["sum of gradients"] == size
+    assert first["is known"], "or every rank's loggers write"
+    manual, quasi_newton, untrained = first["others"]
+    assert len({manual, quasi_newton, first["beginning"]}) == 3 and untrained == first["beginning"]
     assert first["gathered"] == [[rank + 1] for rank in range(size)]
 
 

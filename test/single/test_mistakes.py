@@ -235,3 +235,16 @@ def test_completion_needs_shtab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 def test_a_word_of_the_command_is_no_flag() -> None:
     assert mistakes.with_hyphens("–", FLAGS) == mistakes.with_hyphens("-np", FLAGS) == ""
     assert mistakes.command_warnings(["echo", "5–6", "a–b", "—"]) == []
+
+
+@pytest.mark.parametrize("name", ["int8_ef", "my_int8", "powersgd_v2"])
+def test_a_name_of_the_scripts_own_is_no_slip(name: str) -> None:
+    """A module that the script imports may register it."""
+    said, is_certain = compressors.complaint(name)
+    assert said and not is_certain and compressors.complaint("bti8")[1]
+
+
+def test_kubernetes_variables_of_a_service_are_no_slips() -> None:
+    given = {"HOROVOD_SERVICE_HOST": "a", "HOROVOD_PORT_22_TCP_ADDR": "b", "HOROVOD_X_SERVICE_PORT_SSH": "c"}
+    assert variables.unknown(given) == []
+    assert len(variables.unknown({"HOROVOD_COMPRESION": "bit8"})) == 1

@@ -281,3 +281,10 @@ def test_between_ranks() -> None:
     for texts in run_ranks(2, work):
         for (line, said), text in zip(OF_TWO_RANKS, texts, strict=True):
             check(line, said, text)
+
+
+def test_an_error_of_the_script_before_ours_is_shown() -> None:
+    """It is the reason: a job that ran out of memory must not end with words about another rank only."""
+    script = "try:\n    raise RuntimeError('no memory')\nfinally:\n    hvd.Compression.from_text('bit9')"
+    text = printed(script)
+    assert "RuntimeError: no memory" in text and "During handling" in text and "bit9" in text

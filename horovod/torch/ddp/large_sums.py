@@ -79,6 +79,9 @@ class LargeSums:
         )
 
 
+_MOST_SUMS = 10_000  # that are remembered where no optimizer of torch's ever steps
+
+
 class FirstSums:
     """Has rank 0 of a group say how the sums travelled that were made until an optimizer's first step."""
 
@@ -99,6 +102,9 @@ class FirstSums:
         if self._hook is None:
             self._hook = register_optimizer_step_post_hook(lambda *_: self._first_step.end(*self._place))
         self._sums += 1
+        if self._sums > _MOST_SUMS:
+            self._first_step.end(*self._place)
+            return nobody_asks
         return self._first_step.note(f"sum {self._sums}", tensor, compressor)
 
     def close(self) -> None:

@@ -194,12 +194,17 @@ class Job final : public MpiJob {
     void* mine = nullptr;
     const int code = MPI_Win_allocate_shared(static_cast<MPI_Aint>(bytes), 1, info, host_, &mine, &window);
     MPI_Info_free(&info);
-    if (code != MPI_SUCCESS) throw StartupError(no_room_left(bytes, ranks));
-    const bool is_there = commit(static_cast<std::byte*>(mine), bytes);
+    std::string complaint;
+    if (code != MPI_SUCCESS) {
+      const std::string room = why_no_room(bytes, ranks);
+      complaint = room.empty() ? "MPI_Win_allocate_shared failed: " + described(code) : room;
+    } else if (!commit(static_cast<std::byte*>(mine), bytes)) {
+      complaint = no_room_left(bytes, ranks);
+    }
     try {
-      throw_if_any(is_there ? "" : no_room_left(bytes, ranks));
+      throw_if_any(complaint);
     } catch (...) {
-      MPI_Win_free(&window);
+      if (window != MPI_WIN_NULL) MPI_Win_free(&window);  // collective over this host, whose ranks all have one, or none
       throw;
     }
     return window;
