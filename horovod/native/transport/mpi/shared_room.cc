@@ -44,7 +44,7 @@ std::string complaint(size_t bytes, int ranks, const std::string& has) {
 std::string why_no_room(size_t bytes, int ranks) {
   struct statvfs space{};
   if (statvfs(folder(), &space) != 0) return "";  // then MPI has another place
-  if (space.f_blocks == 0) return "";  // it has no limit
+  if (space.f_blocks == 0) return "";             // it has no limit
   const unsigned long long unit = space.f_frsize;
   const unsigned long long free = space.f_bavail * unit;
   if (free >= with_margin(bytes * static_cast<size_t>(ranks))) return "";
