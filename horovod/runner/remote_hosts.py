@@ -45,7 +45,7 @@ class Preparation:
         """
         own = host_agent.describe()
         records = {**self._describe([host for host in hosts if host != HERE], own["software"]), HERE: own}
-        warnings = [_checked_software(records)]
+        warnings = [_checked_software(records, hosts)]
         everything = {host: preflight.description(record) for host, record in records.items()}
         here = {host: everything[host] for host in hosts}
         if wanted:
@@ -117,15 +117,17 @@ class Preparation:
         return key
 
 
-def _checked_software(records: Mapping[str, Any]) -> str:
-    """What is unwise about the versions that the hosts have; LaunchError where they cannot work together."""
+def _checked_software(records: Mapping[str, Any], hosts: Sequence[str]) -> str:
+    """What is unwise about the versions that the hosts of ranks have. LaunchError where hosts cannot work
+    together, or not with this one, from where they are started.
+    """
     facts = {host or "this host": preflight.software_of(record) for host, record in records.items()}
     if different := software.refusal(facts):
         raise LaunchError(
             f"the hosts have different builds of horovod, whose ranks would misread each other: {different}. "
             "Install the same on all, at the same path"
         )
-    return software.warning(facts)
+    return software.warning({name: facts[name] for name in (host or "this host" for host in hosts)})
 
 
 def _unreached_in(record: Any) -> dict[str, list[IPv4Address]]:

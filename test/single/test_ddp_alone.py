@@ -1,6 +1,7 @@
 """ddp.compress() and compress_fsdp() of a model that nobody wrapped, as libraries leave it in one process."""
 
 import logging
+import multiprocessing
 from collections.abc import Callable
 from typing import Any
 
@@ -82,3 +83,10 @@ def test_one_of_several_is_not_alone(
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
     with pytest.raises(error, match=r"SLURM_STEP_NUM_TASKS=4 says that this process is one of several"):
         call(layer(), "bit8")
+
+
+def test_a_process_of_multiprocessing_is_not_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.multiprocessing.spawn says rank and size in arguments, where nobody can see them."""
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: object())
+    with pytest.raises(TypeError, match=r"parent_process\(\) says that this process is one of several"):
+        ddp.compress(layer(), "bit8")

@@ -231,3 +231,12 @@ def test_where_nothing_can_be_written_nothing_is_kept(tmp_path: Path) -> None:
     cache = HostCache(tmp_path / "file" / "folder")
     cache.put({"a": 1})
     assert cache.find("a") is None
+
+
+def test_a_launcher_without_ranks_may_have_another_pytorch() -> None:
+    """A login node's results differ from nobody's; its release and core are still what the hosts have."""
+    there, here = ({"software": {"horovod": "1", "core": "a", "PyTorch": torch}} for torch in ("2.13", "2.4"))
+    records = {"n1": there, "n2": there, remote_hosts.HERE: here}
+    assert remote_hosts._checked_software(records, ["n1", "n2"]) == ""
+    told = remote_hosts._checked_software(records, ["n1", remote_hosts.HERE])
+    assert "PyTorch is 2.13 on n1, 2.4 on this host" in told

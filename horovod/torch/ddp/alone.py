@@ -6,6 +6,7 @@ Libraries that wrap models in DistributedDataParallel leave them as they are whe
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 
 import torch.distributed as dist
@@ -21,7 +22,7 @@ def is_alone() -> bool:
     """Whether there is one process, as torch.distributed knows, or before it does, as no launcher denies."""
     if dist.is_initialized():
         return dist.get_world_size() == 1
-    return not launched.of_several(os.environ)
+    return not _evidence()
 
 
 def tell_alone(call: str) -> None:
@@ -38,6 +39,12 @@ def who_else() -> str:
     if dist.is_initialized():
         return f"The process group has {dist.get_world_size()} ranks: wrap the model first."
     return (
-        f"{launched.of_several(os.environ)} says that this process is one of several: call "
+        f"{_evidence()} says that this process is one of several: call "
         "torch.distributed.init_process_group() and wrap the model first."
     )
+
+
+def _evidence() -> str:
+    """What says that there are others: a launcher's variable, or that multiprocessing started this one."""
+    spawned = "multiprocessing.parent_process()" if multiprocessing.parent_process() else ""
+    return launched.of_several(os.environ) or spawned
