@@ -95,6 +95,10 @@ class _Unit(NamedTuple):
     group: dist.ProcessGroup
 
 
+def _is_trained(unit: _Unit) -> bool:
+    return any(shard.parameter.requires_grad for shard in unit.shards)
+
+
 class _FirstStep:
     """Says how a model's gradients travel, when each unit that is compressed has been reduced once.
 
@@ -104,7 +108,7 @@ class _FirstStep:
     def __init__(self, rules: Rules, units: Sequence[_Unit], compressed: Sequence[_Unit]) -> None:
         self._first_step = FirstStep(rules)
         self._ranks = max(dist.get_world_size(unit.group) for unit in units)
-        self._left = {id(unit.shards) for unit in compressed}
+        self._left = {id(unit.shards) for unit in compressed if _is_trained(unit)}  # others never come
         for unit in units:
             self._note(unit.shards)
         self._end_if_complete()
