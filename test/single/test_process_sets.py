@@ -181,6 +181,7 @@ class TestOperations:
                 assert (counted["operations"], counted["buckets"], counted["cache_hits"]) == (5, 5, 4)
                 assert counted["tensor_bytes"] == 5 * 4 * (10 + i)
                 assert counted["wire_bytes"] > 0
+            engine.wait(engine.barrier("end"))
 
         on_ranks(4, program)
 
@@ -276,6 +277,7 @@ class TestIndependence:
                 order.shuffle(started)
                 for handle, is_right, _kept_alive in started:
                     assert is_right(engine.wait(handle))
+            engine.wait(engine.barrier("end"))
 
         on_ranks(4, program)
         on_ranks(4, program, shares_memory=False)
