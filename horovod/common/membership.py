@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from horovod import _native as native
-from horovod.common import communicators, launched, listeners, software, util, waiting
+from horovod.common import communicators, launched, listeners, software, waiting
 from horovod.common.build_info import build_info
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.jobs import OpenWorld
+from horovod.common.options import BY_VARIABLE
 from horovod.common.process_sets import ProcessSet, checked_ranks, global_process_set
 
 __all__ = ["Membership", "as_launched"]
@@ -60,7 +61,7 @@ class Membership:
         """
         ranks = communicators.launched_ranks(comm)
         settings = native.Settings.from_environment()
-        is_dynamic = util.is_on("HOROVOD_DYNAMIC_PROCESS_SETS")
+        is_dynamic = BY_VARIABLE["HOROVOD_DYNAMIC_PROCESS_SETS"].read(os.environ)
         world = open_world(settings, ranks)
         try:
             engine = native.Engine(world, settings)

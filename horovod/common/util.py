@@ -25,7 +25,7 @@ __all__ = [
     "ccl_built", "check_extension", "check_installed_version", "cuda_built", "ddl_built",
     "env", "extension_available",
     "get_average_backwards_compatibility_fun", "get_ext_suffix", "get_extension_full_path", "gloo_built",
-    "gpu_available", "is_iterable", "is_on", "is_version_greater_equal_than", "mpi_built", "nccl_built",
+    "gpu_available", "is_iterable", "is_version_greater_equal_than", "mpi_built", "nccl_built",
     "num_rank_is_power_2", "split_list",
 ]
 
@@ -117,17 +117,6 @@ def ddl_built(verbose: bool = False) -> bool:
 def ccl_built(verbose: bool = False) -> bool:
     """Always False: oneCCL is not used."""
     return False
-
-
-def is_on(variable: str) -> bool:
-    """Whether a variable of the environment switches something on. ValueError if it is neither on nor off."""
-    text = os.environ.get(variable, "").rstrip(" \t\r\n")
-    if text.lower() in ("1", "true", "yes", "on"):
-        return True
-    if text.lower() in ("", "0", "false", "no", "off"):
-        return False
-    raise ValueError(f"{variable}={text!r} is not 0 or 1; unset it or give a valid value")
-
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import horovod
-from horovod.runner.options import OPTIONS
+from horovod.common.options import OPTIONS
 
 PACKAGE = Path(horovod.__file__).parent
 NOT_OF_A_RUN = (PACKAGE / "lab" / "report", PACKAGE / "lab" / "environment", PACKAGE / "topology")

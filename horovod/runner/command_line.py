@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from horovod.common.compressors import COMPRESSORS
+from horovod.common.options import CORE, OPTIONS, PYTHON, UNSERVED, Option
 from horovod.runner.errors import LaunchError
 from horovod.runner.mistakes import USAGE, explained_flag, with_hyphens
-from horovod.runner.options import CORE, OPTIONS, PYTHON, UNSERVED, Option
 
 FLAGS = tuple(flag for option in OPTIONS for flag in (*option.flags, *option.off_flags))
 

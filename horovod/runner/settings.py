@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from horovod.common.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED
 from horovod.common.readable import refuse_what_is_no_text
 from horovod.runner.config_file import asks_for_something
 from horovod.runner.errors import LaunchError
-from horovod.runner.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED
 
 COMPRESSIONS = COMPRESSION, DDP_COMPRESSION = "HOROVOD_COMPRESSION", "HOROVOD_DDP_COMPRESSION"
 

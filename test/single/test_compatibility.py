@@ -18,9 +18,9 @@ import horovod
 import horovod.torch as hvd
 from horovod import _native as native
 from horovod.common.absent import ABSENT
+from horovod.common.options import OPTIONS, UNSERVED
 from horovod.runner import command_line, config_file, settings
 from horovod.runner.errors import LaunchError
-from horovod.runner.options import OPTIONS, UNSERVED
 
 sys.path.append(str(Path(__file__).parents[2]))  # last: a sanitized build may stand before this folder
 

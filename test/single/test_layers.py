@@ -24,9 +24,9 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
     "topology": ("horovod.common", "horovod._native", "horovod.runner", "psutil"),
     "runner": (
         *("horovod.common.build_info", "horovod.common.launched", "horovod.common.listeners"),
-        *("horovod.common.names", "horovod.common.variables", "horovod.common.compressors"),
-        *("horovod.common.readable", "horovod.common.software", "horovod.common.unbuilt"),
-        "horovod.common.notes",
+        *("horovod.common.options", "horovod.common.variables", "horovod.common.compressors"),
+        *("horovod.common.names", "horovod.common.notes", "horovod.common.readable"),
+        *("horovod.common.software", "horovod.common.unbuilt"),
         *("yaml", "psutil", "cloudpickle", "shtab"),
     ),
     "lab": (

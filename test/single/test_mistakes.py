@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from horovod.common import compressors, names, variables
+from horovod.common.options import BY_VARIABLE
 from horovod.runner import command_line, launch, mistakes
 from horovod.runner.command_line import FLAGS
-from horovod.runner.options import OPTIONS
 from horovod.runner.supervise import Ending
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_LINES = 5
+NAME = re.compile(r"\bHOROVOD_[A-Z0-9_]*[A-Z0-9]\b(?!_)")
 FILES = {
     "train.py": "print(1)\n",
     "registers.py": 'hvd.Compression.register("mybit8", Mine)\n',
@@ -169,12 +170,29 @@ def test_accepted(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert capsys.readouterr().err == ""
 
 
-def test_every_variable_that_something_reads_is_known() -> None:
-    native = pytest.importorskip("horovod._native", reason="the native core is not built")
-    read = {option.variable for option in OPTIONS if option.variable}
-    read |= {name for name, *_ in native.settings_table()}
-    assert variables.unknown(dict.fromkeys(read, "1")) == []
-    for name in read:
+def named_in_the_tree() -> dict[str, str]:
+    """Each HOROVOD_ name of the product's sources -> a file that has it; CMake has names of its own."""
+    folders = ("horovod", "build_support", "scripts", "deploy", "benchmarks", "examples", ".ci", ".github")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    files += [ROOT / name for name in ("setup.py", "Makefile", "Dockerfile")]
+    build = (ROOT / "CMakeLists.txt").read_text()
+    of_cmake = set(NAME.findall(build)) - set(re.findall(r"\$ENV\{(HOROVOD_\w+)", build))
+    found = {}
+    for path in files:
+        if path.suffix not in (".so", ".pyc", ".png"):
+            found |= dict.fromkeys(NAME.findall(path.read_text(errors="replace")), str(path))
+    assert len(found) > 80
+    return {name: path for name, path in found.items() if name not in of_cmake}
+
+
+def test_no_variable_is_named_anywhere_without_a_row() -> None:
+    """So that a setting cannot be read past the tables, and whoever sets it is not told that it is none."""
+    assert not {n: path for n, path in named_in_the_tree().items() if variables.unknown({n: "1"})}
+
+
+def test_every_variable_of_the_options_is_known() -> None:
+    assert variables.unknown(dict.fromkeys(BY_VARIABLE, "1")) == []
+    for name in BY_VARIABLE:
         assert names.closest(f"{name[:-1]}", variables.KNOWN), name
 
 

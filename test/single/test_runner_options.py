@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from horovod.common.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED
 from horovod.runner import command_line, config_file, configuration_page, settings
 from horovod.runner.errors import LaunchError
-from horovod.runner.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED
 
 ROOT = Path(__file__).resolve().parents[2]
 

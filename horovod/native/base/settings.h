@@ -1,6 +1,6 @@
 // Every HOROVOD_* variable the core reads: one row each, read once when the job is initialised.
 //
-// A setting is one row here and one row in horovod/runner/options.py (flag, YAML key, documentation); a test holds the
+// A setting is one row here and one row in horovod/common/options/ranks.py (flag, YAML key, documentation); a test holds the
 // two tables together.
 #pragma once
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from horovod.common import util
+from horovod.common.options import BY_VARIABLE
 from horovod.torch.compression.casts import NoneCompressor
 from horovod.torch.compression.names import compressor_name, short_name
 from horovod.torch.compression.registry import compressor_of_text
@@ -156,7 +156,7 @@ def _weighed(script: _Said, is_silent: bool, environment: _Said | None) -> tuple
     flag = f"{environment.where} (--compression)"
     if script.is_none:
         return environment, f"{flag} counts, and not {script.where} of the script."
-    if util.is_on(FORCE):
+    if BY_VARIABLE[FORCE].read(os.environ):
         return environment, f"{flag} counts, and not {script.where} of the script, as {FORCE} is on."
     how = f"--compression-force, or {FORCE}=1, would have the former count."
     return script, f"{flag} does not count, as the script says {script.where}; {how}"

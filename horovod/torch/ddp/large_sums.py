@@ -9,6 +9,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from horovod.common import software
+from horovod.common.options import BY_VARIABLE
 from horovod.torch.compression import UNSAID, Rules, compressor_name
 from horovod.torch.compression.casts import NoneCompressor
 from horovod.torch.compression.first_step import FirstStep, NoteSent, nobody_asks
@@ -17,8 +18,7 @@ from horovod.torch.ddp.agreement import check_agreement, terms_as_bytes, terms_f
 
 __all__ = ["FirstSums", "LargeSums", "agree"]
 
-MIN_ELEMENTS_VARIABLE = "HOROVOD_BACKEND_MIN_ELEMENTS"
-MIN_ELEMENTS = 16384
+MIN_ELEMENTS = "HOROVOD_BACKEND_MIN_ELEMENTS"
 ALGORITHM = "HOROVOD_ALLREDUCE_ALGORITHM"
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -28,8 +28,10 @@ def agree(store: Any, rank: int, size: int) -> None:
 
     ValueError on all of them, with what each has, unless all have the same.
     """
-    defaults = {COMPRESSION: "none", MIN_ELEMENTS_VARIABLE: str(MIN_ELEMENTS), ALGORITHM: "auto"}
-    terms = {name: os.environ.get(name, "").strip() or default for name, default in defaults.items()}
+    terms = {
+        name: os.environ.get(name, "").strip() or BY_VARIABLE[name].default
+        for name in (COMPRESSION, MIN_ELEMENTS, ALGORITHM)
+    }
     terms["horovod"] = software.build_name()
     number = store.add(f"made_by/{rank}", 1)  # a store may outlive groups, and see one of that name again
     store.set(f"terms/{number}/{rank}", terms_as_bytes(terms).decode())
@@ -86,7 +88,7 @@ class FirstSums:
     """Has rank 0 of a group say how the sums travelled that were made until an optimizer's first step."""
 
     def __init__(self, sums: LargeSums, rank: int, ranks: int) -> None:
-        least = f"sums of fewer than {sums.min_elements} elements ({MIN_ELEMENTS_VARIABLE})"
+        least = f"sums of fewer than {sums.min_elements} elements ({MIN_ELEMENTS})"
         self._first_step = FirstStep(sums.rules, "sums", least)
         self._place = rank, ranks
         self._sums = 0
@@ -115,9 +117,7 @@ class FirstSums:
 
 
 def _min_elements(compressor: Any) -> int:
-    text = os.environ.get(MIN_ELEMENTS_VARIABLE, "").strip()
-    if not text:
-        return max(MIN_ELEMENTS, getattr(compressor, "min_elements", None) or 0)
-    if not text.isdecimal():
-        raise ValueError(f"{MIN_ELEMENTS_VARIABLE}={text}: allowed is an integer of 0 or more.")
-    return int(text)
+    number: int = BY_VARIABLE[MIN_ELEMENTS].read(os.environ)
+    if os.environ.get(MIN_ELEMENTS, "").strip():
+        return number
+    return max(number, getattr(compressor, "min_elements", None) or 0)

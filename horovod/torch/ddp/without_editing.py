@@ -22,7 +22,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import batched_powerSGD_hook, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from horovod.common import util
+from horovod.common.options import BY_VARIABLE
 from horovod.torch.compression.first_step import tell_once
 from horovod.torch.ddp.hook import compress, compression_hook
 from horovod.torch.ddp.state import CompressionState
@@ -108,7 +108,7 @@ def _weigh(model: DistributedDataParallel, state: object, hook: Hook) -> None:
     What a hook of the script's own does besides compressing nobody knows here, so that it always counts.
     """
     place = _places.pop(model)
-    if hook is allreduce_hook or (hook in COMPRESSING and util.is_on(FORCE)):
+    if hook is allreduce_hook or (hook in COMPRESSING and BY_VARIABLE[FORCE].read(os.environ)):
         forced = "" if hook is allreduce_hook else f", as {FORCE} is on"
         if dist.get_rank() == 0:
             tell_once(f"{_said()} counts, and not the script's hook {hook.__qualname__}{forced}.")

@@ -316,11 +316,11 @@ def test_every_compressor(make: MakeGroup, rank: int, size: int, text: str) -> N
     ("name", "text", "why"),
     [
         ("HOROVOD_COMPRESSION", "bit9", "there is no 'bit9'"),
-        ("HOROVOD_BACKEND_MIN_ELEMENTS", "many", "an integer of 0 or more"),
+        ("HOROVOD_BACKEND_MIN_ELEMENTS", "many", "is not a whole number >= 0"),
     ],
 )
 def test_wrong_variables(make: MakeGroup, name: str, text: str, why: str) -> None:
-    with pytest.raises(ValueError, match=f"{name}={text}: .*{why}"):
+    with pytest.raises(ValueError, match=f"{name}='?{text}'?.*{why}"):
         make(**{name.removeprefix("HOROVOD_"): text})
 
 

@@ -1,12 +1,14 @@
-"""The rows of the table of options that ranks read: in the native core, or in Python."""
+"""The options that ranks read: in the native core, or in Python."""
 
 from __future__ import annotations
 
-from horovod.runner.option import CORE, PYTHON, Option
+from horovod.common.options.option import CORE, PYTHON, Option
+
+__all__ = ["RANK_OPTIONS"]
 
 MIB = 1024 * 1024
 
-CORE_OPTIONS: tuple[Option, ...] = (
+RANK_OPTIONS: tuple[Option, ...] = (
     Option(
         "fusion_threshold_mb",
         "MiB of ready tensors fused into one collective (the variable: bytes); 0: every tensor by itself",

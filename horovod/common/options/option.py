@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from horovod.common.names import did_you_mean
+
+__all__ = ["CORE", "LAUNCHER", "PYTHON", "UNSERVED", "Option"]
 
 LAUNCHER, CORE, PYTHON, UNSERVED = "launcher", "core", "python", "unserved"  # who reads an option
 
@@ -68,6 +71,17 @@ class Option:
             return self.form[1]
         kinds = {"int": f"a whole number >= {self.minimum}", "float": f"a number >= {self.minimum}"}
         return kinds.get(self.type, "true or false" if self.type == "bool" else "a text")
+
+    def read(self, environment: Mapping[str, str]) -> Any:
+        """What the variable says, as this option's type, or the default. ValueError names both."""
+        text = environment.get(self.variable, "").strip() or self.default
+        try:
+            return self.convert(text)
+        except ValueError:
+            wanted = "0 or 1" if self.type == "bool" else self.wanted()
+            raise ValueError(
+                f"{self.variable}={text!r} is not {wanted}; unset it or give a valid value"
+            ) from None
 
     def variable_text(self, value: Any) -> str:
         """What the variable is set to for a (converted) value of the flag."""

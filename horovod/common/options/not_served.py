@@ -1,20 +1,26 @@
-"""Options of Horovod that this package cannot honour: rows of the table in `options`, with the reason.
+"""Options of Horovod that this package cannot honour, with the reason.
 
-A row moves into that table when what it controls is built.
+A row moves to those of the launcher or of ranks when what it controls is built.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from horovod.common.options.option import UNSERVED, Option
+
+__all__ = ["NOT_SERVED"]
 
 
-def _row(reason: str, *flags: str, off: str = "", variable: str = "", key: str = "") -> dict[str, Any]:
+def _row(reason: str, *flags: str, off: str = "", variable: str = "", key: str = "") -> Option:
     """Named after its first flag, else its key, else its variable. `off` flags are accepted."""
-    name = (flags[0].lstrip("-") if flags else key or variable).replace("-", "_")
-    off_flags = (off,) if off else ()
-    switch = {"type": "bool"} if off else {}
-    return dict(
-        name=name, flags=flags, off_flags=off_flags, variable=variable, key=key, unserved=reason, **switch
+    return Option(
+        name=(flags[0].lstrip("-") if flags else key or variable).replace("-", "_"),
+        flags=flags,
+        off_flags=(off,) if off else (),
+        variable=variable,
+        key=key,
+        type="bool" if off else "string",
+        part=UNSERVED,
+        unserved=reason,
     )
 
 
@@ -26,7 +32,7 @@ _NCCL = "a process set has one NCCL communicator, on a stream of its own; leave 
 _ASYNC = "operations on a GPU complete as events anyway, and no thread waits for them; leave the variable out"
 _D2D = "nothing is copied into a fusion buffer, so there are no copies to batch; leave the variable out"
 
-UNSERVED_ROWS: tuple[dict[str, Any], ...] = (
+NOT_SERVED: tuple[Option, ...] = (
     _row(
         _ROUTES,
         "--hierarchical-allgather",

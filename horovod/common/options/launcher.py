@@ -1,22 +1,12 @@
-"""The one table of options: flag, HOROVOD_ variable, YAML key, type, default, help.
-
-The command line (`command_line`), the config file (`config_file`), the environment of the ranks (`settings`)
-and docs/configuration.md (`configuration_page`) are made from it. An option is one row here, and one more in
-horovod/native/base/settings.h when the native core reads it; a test holds the two together.
-
-A row with `unserved` is an option of Horovod that this package cannot honour. Asking for it is an error with
-that sentence; asking to switch it off is fine.
-"""
+"""The options of horovodrun itself: which ranks to start, where, and what to show."""
 
 from __future__ import annotations
 
-from horovod.runner.core_options import CORE_OPTIONS
-from horovod.runner.not_served import UNSERVED_ROWS
-from horovod.runner.option import CORE, LAUNCHER, PYTHON, UNSERVED, Option
+from horovod.common.options.option import Option
 
-__all__ = ["CORE", "LAUNCHER", "OPTIONS", "PYTHON", "UNSERVED", "Option"]
+__all__ = ["LAUNCHER_OPTIONS"]
 
-OPTIONS: tuple[Option, ...] = (
+LAUNCHER_OPTIONS: tuple[Option, ...] = (
     # What to start, and where.
     Option(
         "np",
@@ -155,6 +145,4 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "topology_file", "with --topology: also write the drawing to this file, as SVG", ("--topology-file",)
     ),
-    *CORE_OPTIONS,
-    *(Option(part=UNSERVED, **row) for row in UNSERVED_ROWS),
 )
