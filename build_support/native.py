@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -106,7 +107,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
         sanitize = os.environ.get("HOROVOD_SANITIZE", "")
         # CMake cannot change these in an existing build folder.
         nvcc = "" if self.cuda is None else self.cuda.nvcc
-        identity = " ".join([sanitize, sys.executable, nvcc, *compiler])
+        identity = " ".join([sanitize, sys.executable, nvcc, *compiler, os.environ.get("CMAKE_ARGS", "")])
         stamp = build / "identity"
         if not stamp.exists() or stamp.read_text() != identity:
             shutil.rmtree(build, ignore_errors=True)
@@ -131,6 +132,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
             "HOROVOD_CUDA_ARCHITECTURES": "" if self.cuda is None else self.cuda.cmake_architectures(),
         }
         arguments = [f"-D{name}={value}" for name, value in settings.items()]
+        arguments += shlex.split(os.environ.get("CMAKE_ARGS", ""))  # the name that other builds read too
         self._cmake("-S", str(ROOT), "-B", str(build), "-G", "Ninja", *arguments)
 
     def _cmake(self, *arguments: str) -> None:

@@ -28,6 +28,7 @@ OF_THE_BUILD = {
     "HOROVOD_DEVELOPER": "`1`: the compiler's warnings are errors",
     "CXX": "C++ compiler (C++20: g++ 11 or clang++ 14 at least)",
     "CXXFLAGS": "more flags for it",
+    "CMAKE_ARGS": "more arguments for CMake",
     **dict.fromkeys(
         ("HOROVOD_WITH_PYTORCH", "HOROVOD_WITH_MPI"), "accepted: both are there by default"
     ),
