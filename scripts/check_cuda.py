@@ -3,10 +3,10 @@
     python scripts/check_cuda.py --all     # for every GPU that nvcc knows from sm_75 up
 
 CUDA code is compiled here and nowhere else in the tests: test/setup/test_cuda_library.py looks at the result.
-The folder is kept, so an unchanged tree costs seconds. No code of ours differs between GPUs, and what the oldest
-takes the later ones take; `make test-nightly` builds for them all. Their device code is optimised for two
-architectures and assembled for the others: that finds what each of them refuses in a third of the time. Without nvcc
-there is nothing to check, which is said and is no error.
+The folder is kept, so an unchanged tree costs seconds. No code of ours differs between GPUs, and what the
+oldest takes the later ones take; `make test-nightly` builds for them all. Their device code is optimised
+for two architectures and assembled for the others: that finds what each of them refuses in a third of the
+time. Without nvcc there is nothing to check, which is said and is no error.
 """
 
 from __future__ import annotations
