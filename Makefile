@@ -26,8 +26,8 @@ endif
 endif
 
 # The package is installed in place, so a change of Python code needs no step; these make it be built again. Where they are
-# CMake's, nothing is to be installed again.
-NATIVE_INPUTS := CMakeLists.txt $(shell find horovod/native -type f)
+# CMake's, nothing is to be installed again. The core's settings are made of the table of options.
+NATIVE_INPUTS := CMakeLists.txt $(shell find horovod/native -type f) $(wildcard horovod/common/options/*.py)
 BUILD_INPUTS := setup.py pyproject.toml horovod/__init__.py $(wildcard build_support/*.py) $(NATIVE_INPUTS)
 
 # Once with HOROVOD_DEVELOPER=1, and make builds with warnings as errors from then on; 0 is what others have.
@@ -39,7 +39,7 @@ LAB ?=
 # Further options of `make gpu-report`: make gpu-report GPU_REPORT="--minutes 9 --out results"
 GPU_REPORT ?=
 
-.PHONY: help mnist lab docs image clean bench gpu-wheels gpu-report check
+.PHONY: help mnist lab docs image clean bench gpu-wheels gpu-report check generated
 .PHONY: test test-all test-rest test-nightly test-fresh test-sanitize test-sanitize-slice test-faults test-mutants
 
 help: ## this list
@@ -79,6 +79,10 @@ check: $(VENV)/.tests ## style, types, the stub, size budget, mutexes, the pages
 	@$(BIN)/python scripts/check_cpp.py
 	@$(BIN)/python scripts/check_prose.py
 	@$(BIN)/pytest -q test/single/test_layers.py
+
+generated: $(VENV)/.tests ## write again what is made of the table of options and of bindings: settings, stub, a page
+	@$(BIN)/python scripts/make_stub.py
+	@$(BIN)/python -m horovod.runner.configuration_page >docs/configuration.md
 
 bench: $(VENV)/.tests ## codecs, allreduce and the engine beside memcpy, MPI and gloo
 	@$(BIN)/python benchmarks/codec.py

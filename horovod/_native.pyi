@@ -31,16 +31,13 @@ class Settings:
     simd: str
     timeline: str
     timeline_mark_cycles: bool
+    log_level: str
+    log_hide_time: bool
     stall_check_disable: bool
     stall_check_time_seconds: float
     stall_shutdown_time_seconds: float
     thread_affinity: str
     mpi_threads_disable: bool
-    log_level: str
-    log_hide_time: bool
-
-def settings_table() -> list[tuple[str, str, str, str]]:
-    """(HOROVOD_ name, "int" | "float" | "bool" | "string", default as text, help) of every setting."""
 
 def disagreement_of_settings(ranks: Sequence[Settings]) -> str:
     """Which of the job's settings differ, and on which ranks; empty if none does."""

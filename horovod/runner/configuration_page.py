@@ -1,8 +1,8 @@
-"""`python -m horovod.runner.configuration_page` prints docs/configuration.md, from the table of options."""
+"""Prints docs/configuration.md, from the table of options: `make generated` writes it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from horovod.common.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED, Option
 from horovod.common.options.other_variables import OF_THE_BUILD, OF_THE_GPU_LIBRARY
@@ -10,10 +10,12 @@ from horovod.common.options.other_variables import OF_THE_BUILD, OF_THE_GPU_LIBR
 _INTRODUCTION = """\
 # Configuration
 
-Made from the table in `horovod/common/options` by `python -m horovod.runner.configuration_page`; a test
-holds the two together. An option may be given as a flag of `horovodrun`, as a key of the YAML file that
-`--config-file` names, or as a variable in the environment. The command line beats the file, and the file
-beats the environment. The core reads its variables in `hvd.init()`, so they hold under plain `mpirun` too.
+Made of the table in `horovod/common/options` by `make generated`; a test holds the two together. An option
+may be given as a flag of `horovodrun`, as a key of the YAML file that `--config-file` names, or as a variable
+in the environment. The command line beats the file, and the file beats the environment. The core reads its
+variables in `hvd.init()`, so they hold under plain `mpirun` too. *Of the job* are those that all ranks must
+have alike: where they do not, each of them says who has what. *New* are those that Horovod has not.
+
 A variable whose name begins with `HOROVOD_` and is none of these is warned about, with the one that may be
 meant: by `horovodrun` before ranks start, else by rank 0.
 """
@@ -42,6 +44,7 @@ logging:
 
 Unknown keys are warned about by name. A section with `enabled: false` may hold settings that are not served.
 """
+
 
 def page() -> str:
     """The whole page, Markdown."""
@@ -72,21 +75,19 @@ def page() -> str:
 
 
 def _table(options: Iterable[Option]) -> str:
-    header = ("flag", "variable", "config file", "type", "default", "meaning")
-    return _rows(
-        header,
-        [
-            (
-                _code([*option.flags, *option.off_flags]),
-                _code([option.variable]),
-                _code([option.key]),
-                " \\| ".join(option.choices) or option.type,
-                _code([option.default]),
-                option.help.replace("|", "\\|"),
-            )
-            for option in options
-        ],
-    )
+    columns: dict[str, Callable[[Option], str]] = {
+        "flag": lambda option: _code([*option.flags, *option.off_flags]),
+        "variable": lambda option: _code([option.variable]),
+        "config file": lambda option: _code([option.key]),
+        "type": lambda option: " \\| ".join(option.choices) or option.type,
+        "default": lambda option: _code([option.default]),
+        "of": lambda option: option.scope,
+        "meaning": lambda option: option.help.replace("|", "\\|") + " (*new*)" * option.is_new,
+    }
+    shown = list(options)
+    if not any(option.scope for option in shown):
+        del columns["of"]
+    return _rows([*columns], ([cell(option) for cell in columns.values()] for option in shown))
 
 
 def _variables(meanings: Mapping[str, str]) -> str:

@@ -15,6 +15,7 @@ import scratch
 from campaign import Target
 
 from horovod import _native
+from horovod.common.options import CORE, OPTIONS
 from horovod.runner import (
     cells,
     config_file,
@@ -147,7 +148,7 @@ def read_slurm(data: bytes) -> None:
 
 
 def _settings() -> Iterable[bytes]:
-    yield _lines({row[0]: row[2] for row in _native.settings_table() if row[2]})
+    yield _lines({row.variable: row.default for row in OPTIONS if row.part == CORE and row.default})
     yield b"HOROVOD_THREAD_AFFINITY=0,1\nHOROVOD_FUSION_THRESHOLD=1024\nHOROVOD_CYCLE_TIME=2.5"
     yield b"HOROVOD_ALLREDUCE_ALGORITHM=hierarchical\nHOROVOD_TORUS_ALLREDUCE=1\nHOROVOD_LOG_LEVEL=DEBUG"
     yield b"HOROVOD_CACHE_CAPACITY=0\nHOROVOD_START_TIMEOUT=30\nHOROVOD_STALL_CHECK_TIME_SECONDS=1e3"

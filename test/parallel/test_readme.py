@@ -25,7 +25,7 @@ BY_OTHERS = {  # command -> the test that runs it, or what does
     "python setup.py build": "test/setup/test_build.py",
     "HOROVOD_KEEP_SCREENSHOTS=docs/screenshots "
     "pytest test/browser/test_report.py": "test/browser/test_report.py",
-    "python scripts/make_stub.py": "test/single/test_make_stub.py",
+    "make generated": "test/single/test_make_build.py",
     "python test/faults/run_faults.py --replay 17": "test/faults/test_faults.py",  # another seed of it
     "horovodrun -np 4 -H node1:2,node2:2 python train.py": "test/cluster/test_running_on_hosts.py",
 }

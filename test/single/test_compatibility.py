@@ -16,7 +16,6 @@ import torch
 
 import horovod
 import horovod.torch as hvd
-from horovod import _native as native
 from horovod.common.absent import ABSENT
 from horovod.common.options import OPTIONS, UNSERVED
 from horovod.runner import command_line, config_file, settings
@@ -50,6 +49,7 @@ def rows() -> Iterator[Row]:
 
 ROWS = list(rows())
 TABLES = ("horovodrun", "Config file", "Variables", "Variables of the build", "horovod.run, the function")
+HOROVODS = [option for option in OPTIONS if not option.is_new]
 NAMES = [row for row in ROWS if row.section not in TABLES]
 
 
@@ -147,9 +147,9 @@ def test_every_public_name_is_on_the_page() -> None:
 
 
 def test_flags() -> None:
-    """Every flag of the table of options is on the page in its state, and no other."""
+    """Every flag that Horovod has too is on the page in its state, and no other."""
     expected = {}
-    for option in OPTIONS:
+    for option in HOROVODS:
         expected |= dict.fromkeys(option.flags, option.part != UNSERVED)
         expected |= dict.fromkeys(option.off_flags, True)
     on_page = {name: state in HERE for name, state in of("horovodrun").items()}
@@ -170,7 +170,7 @@ def test_flags_on_the_command_line(flag: str, capsys: pytest.CaptureFixture[str]
 
 
 def test_config_file_keys(tmp_path: Path) -> None:
-    expected = {option.key: option.part != UNSERVED for option in OPTIONS if option.key}
+    expected = {option.key: option.part != UNSERVED for option in HOROVODS if option.key}
     assert {name: state in HERE for name, state in of("Config file").items()} == expected
     file = tmp_path / "config.yaml"
     for key, served in expected.items():
@@ -185,10 +185,9 @@ def test_config_file_keys(tmp_path: Path) -> None:
 
 
 def test_variables() -> None:
-    expected = {option.variable: option.part != UNSERVED for option in OPTIONS if option.variable}
+    expected = {option.variable: option.part != UNSERVED for option in HOROVODS if option.variable}
     on_page = of("Variables")
     assert {name: state in HERE for name, state in on_page.items()} == expected
-    assert {name for name, *_ in native.settings_table()} <= set(on_page)
     for name, state in on_page.items():
         warnings = settings.environment_warnings({name: "1"})
         assert bool(warnings) == (state in ABSENT_STATES)

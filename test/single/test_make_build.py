@@ -68,13 +68,27 @@ def test_first_what_the_build_needs_is_installed_then_the_package_beside_it(venv
     assert second == f"0 {pip} --no-build-isolation --verbose --editable ."
 
 
-@pytest.mark.parametrize("changed", ["horovod/native/schedule/engine.cc", "CMakeLists.txt"])
+@pytest.mark.parametrize(
+    "changed", ["horovod/native/schedule/engine.cc", "horovod/common/options/ranks.py", "CMakeLists.txt"]
+)
 def test_after_a_change_of_the_core_only_it_is_built(changed: str, venv: Path) -> None:
     (venv / ".build-needs").touch()
     (venv / ".package").touch()
     assert asked(venv) == []
     command = "scripts/show_build.py VENV/bin/python setup.py build_ext --inplace"
     assert asked(venv, "-W", changed) == [f"0 {command}"]
+
+
+def test_what_is_generated(venv: Path) -> None:
+    """The stub and the page, after the build, which writes the core's settings."""
+    command = ["make", "--dry-run", f"VENV={venv}", "--old-file", f"{venv}/.tests", "generated"]
+    said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert said.replace(f"{venv}/bin/python ", "").splitlines() == [
+        "scripts/make_stub.py", "-m horovod.runner.configuration_page >docs/configuration.md"
+    ]  # fmt: skip
+    database = ["make", "--print-data-base", "--question", f"VENV={venv}", "help"]
+    rules = subprocess.run(database, cwd=ROOT, capture_output=True, text=True).stdout
+    assert re.search(rf"^generated: {venv}/\.tests$", rules, re.MULTILINE)
 
 
 @pytest.mark.parametrize("changed", ["pyproject.toml", "setup.py", "build_support/native.py"])

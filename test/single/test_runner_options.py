@@ -18,13 +18,6 @@ def core_environment(arguments: Sequence[str], file: dict | None = None) -> dict
     return settings.rank_environment(settings.merged(given, file or {}, {}))
 
 
-def test_core_rows_are_the_settings_that_the_core_reads() -> None:
-    native = pytest.importorskip("horovod._native", reason="the native core is not built")
-    in_core = {name: (kind, default) for name, kind, default, _ in native.settings_table()}
-    here = {option.variable: (option.type, option.default) for option in OPTIONS if option.part == CORE}
-    assert here == in_core
-
-
 def test_names_flags_variables_and_keys_are_unique() -> None:
     for words in (
         [option.name for option in OPTIONS],
@@ -243,7 +236,7 @@ def test_variables_that_are_not_served_are_warned_about() -> None:
 def test_the_configuration_page_is_up_to_date() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
     assert page == configuration_page.page(), (
-        "write it again: python -m horovod.runner.configuration_page > docs/configuration.md"
+        "write it again: make generated"
     )
 
 

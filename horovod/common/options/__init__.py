@@ -1,8 +1,8 @@
 """The one table of options: flag, HOROVOD_ variable, YAML key, type, default, what is allowed, help.
 
-`horovodrun` makes its command line, its config file and the environment of ranks from it, and
-docs/configuration.md is its print. It imports the standard library only, so that whoever needs a name or a
-default can read it: the launcher, the build, and ranks before they load the native core.
+`horovodrun` makes its command line, its config file and the environment of ranks from it, the build makes the
+core's settings (`build_support/settings_rows.py`), and docs/configuration.md is its print. It imports the
+standard library only, so that whoever needs a name or a default can read it, also before any core is built.
 
 A row with `unserved` is an option of Horovod that this package cannot honour. Asking for it is an error with
 that sentence; asking to switch it off is fine.
@@ -12,10 +12,21 @@ from __future__ import annotations
 
 from horovod.common.options.launcher import LAUNCHER_OPTIONS
 from horovod.common.options.not_served import NOT_SERVED
-from horovod.common.options.option import CORE, LAUNCHER, PYTHON, UNSERVED, Option
+from horovod.common.options.option import (
+    CORE,
+    FIRST_RANK,
+    JOB,
+    LAUNCHER,
+    PYTHON,
+    RANK,
+    UNSERVED,
+    Option,
+)
 from horovod.common.options.ranks import RANK_OPTIONS
 
-__all__ = ["BY_VARIABLE", "CORE", "LAUNCHER", "OPTIONS", "PYTHON", "UNSERVED", "Option"]
+__all__ = [
+    "BY_VARIABLE", "CORE", "FIRST_RANK", "JOB", "LAUNCHER", "OPTIONS", "PYTHON", "RANK", "UNSERVED", "Option",
+]  # fmt: skip
 
 OPTIONS: tuple[Option, ...] = (*LAUNCHER_OPTIONS, *RANK_OPTIONS, *NOT_SERVED)
 BY_VARIABLE = {option.variable: option for option in OPTIONS if option.variable}

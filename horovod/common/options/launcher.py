@@ -60,6 +60,7 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         ("--ddp",),
         key="ddp.enabled",
         type="bool",
+        is_new=True,
     ),
     Option(
         "master_addr",
@@ -67,6 +68,7 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         ("--master-addr",),
         key="ddp.master_addr",
         form=(r"[^\s]+", "a host name or an address"),
+        is_new=True,
     ),
     Option(
         "master_port",
@@ -75,6 +77,7 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         key="ddp.master_port",
         type="int",
         minimum=1,
+        is_new=True,
     ),
     Option("use_mpi", "accepted: MPI is what starts the ranks", ("--mpi",), type="bool"),
     Option(
@@ -133,6 +136,7 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         "shtab). bash looks for it in ~/.local/share/bash-completion/completions/horovodrun",
         ("--print-completion",),
         choices=("bash", "zsh", "tcsh"),
+        is_new=True,
     ),
     Option("version", "say the version, and end", ("-v", "--version"), type="bool"),
     Option(
@@ -141,8 +145,12 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         "between them, and end",
         ("--topology",),
         type="bool",
+        is_new=True,
     ),
     Option(
-        "topology_file", "with --topology: also write the drawing to this file, as SVG", ("--topology-file",)
+        "topology_file",
+        "with --topology: also write the drawing to this file, as SVG",
+        ("--topology-file",),
+        is_new=True,
     ),
 )

@@ -9,14 +9,22 @@ from typing import Any
 
 from horovod.common.names import did_you_mean
 
-__all__ = ["CORE", "LAUNCHER", "PYTHON", "UNSERVED", "Option"]
+__all__ = ["CORE", "FIRST_RANK", "JOB", "LAUNCHER", "PYTHON", "RANK", "UNSERVED", "Option"]
 
 LAUNCHER, CORE, PYTHON, UNSERVED = "launcher", "core", "python", "unserved"  # who reads an option
+# Whose a setting of ranks is: the same on all of them, or an error; rank 0's, as only it does what they are
+# about; each rank's own.
+JOB, FIRST_RANK, RANK = "the job", "rank 0", "each rank"
+_HIGHEST = {"int": 2**63 - 1, "float": 10**9}  # of C++; of what becomes nanoseconds there
+_NUMBERS = {"int": "a whole number", "float": "a number"}
 
 
 @dataclass(frozen=True)
 class Option:
-    """One row. `default` is the text of `variable`; a flag's own unit is `scale` of the variable's."""
+    """One row. `default` is the text of `variable`; a flag's own unit is `scale` of the variable's.
+
+    What ranks read they read once, when they join a job; `scope` says whose it is.
+    """
 
     name: str
     help: str = ""
@@ -30,8 +38,11 @@ class Option:
     scale: int = 1
     inverted: bool = False  # the flag says the opposite of the variable
     minimum: int = 0
+    maximum: int | None = None  # None: what the type holds
     form: tuple[str, str] | None = None  # of a text: regular expression, and how to say it
     part: str = LAUNCHER
+    scope: str = ""
+    is_new: bool = False  # Horovod has none like it, so docs/compatibility.md need not say what became of it
     unserved: str = field(default="", kw_only=True)
 
     def convert(self, value: Any) -> Any:
@@ -49,8 +60,10 @@ class Option:
             number = int(str(value)) if self.type == "int" else float(str(value))
         except ValueError:
             raise ValueError(f"{value!r} is not {self.wanted()}") from None
-        if not self.minimum <= number < float("inf"):  # NaN is refused too
+        if not number >= self.minimum:  # NaN is refused too
             raise ValueError(f"{value} is not {self.wanted()}")
+        if number > self.highest():
+            raise ValueError(f"{value} is not {_NUMBERS[self.type]} <= {self.highest()}")
         return number
 
     def _text(self, value: Any) -> str:
@@ -69,8 +82,18 @@ class Option:
             return "one of " + ", ".join(self.choices)
         if self.form is not None:
             return self.form[1]
-        kinds = {"int": f"a whole number >= {self.minimum}", "float": f"a number >= {self.minimum}"}
-        return kinds.get(self.type, "true or false" if self.type == "bool" else "a text")
+        if self.type in _NUMBERS:
+            return f"{_NUMBERS[self.type]} >= {self.minimum}"
+        return "true or false" if self.type == "bool" else "a text"
+
+    def highest(self) -> int:
+        """What a number may be at most."""
+        return _HIGHEST[self.type] if self.maximum is None else self.maximum
+
+    @property
+    def member(self) -> str:
+        """Of the core's Settings, which has it by this name."""
+        return self.variable.removeprefix("HOROVOD_").lower()
 
     def read(self, environment: Mapping[str, str]) -> Any:
         """What the variable says, as this option's type, or the default. ValueError names both."""

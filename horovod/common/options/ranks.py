@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horovod.common.options.option import CORE, PYTHON, Option
+from horovod.common.options.option import CORE, FIRST_RANK, JOB, PYTHON, RANK, Option
 
 __all__ = ["RANK_OPTIONS"]
 
@@ -19,6 +19,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         default=str(128 * MIB),
         scale=MIB,
         part=CORE,
+        scope=JOB,
     ),
     Option(
         "cycle_time_ms",
@@ -29,6 +30,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         type="float",
         default="1",
         part=CORE,
+        scope=RANK,
     ),
     Option(
         "cache_capacity",
@@ -39,6 +41,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         type="int",
         default="1024",
         part=CORE,
+        scope=JOB,
     ),
     Option(
         "disable_group_fusion",
@@ -47,6 +50,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         type="bool",
         default="0",
         part=CORE,
+        scope=JOB,
     ),
     Option(
         "allreduce_algorithm",
@@ -57,6 +61,8 @@ RANK_OPTIONS: tuple[Option, ...] = (
         default="auto",
         choices=("auto", "gather", "scatter", "hierarchical"),
         part=CORE,
+        scope=JOB,
+        is_new=True,
     ),
     Option(
         "hierarchical_allreduce",
@@ -68,6 +74,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         type="bool",
         default="0",
         part=CORE,
+        scope=RANK,
     ),
     Option(
         "torus_allreduce",
@@ -79,6 +86,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         type="bool",
         default="0",
         part=CORE,
+        scope=RANK,
     ),
     Option(
         "deterministic",
@@ -90,6 +98,8 @@ RANK_OPTIONS: tuple[Option, ...] = (
         type="bool",
         default="0",
         part=CORE,
+        scope=JOB,
+        is_new=True,
     ),
     Option(
         "transport",
@@ -98,6 +108,8 @@ RANK_OPTIONS: tuple[Option, ...] = (
         default="auto",
         choices=("auto", "shared_memory", "mpi"),
         part=CORE,
+        scope=JOB,
+        is_new=True,
     ),
     Option(
         "gpu_transport",
@@ -109,6 +121,8 @@ RANK_OPTIONS: tuple[Option, ...] = (
         default="auto",
         choices=("auto", "nccl", "host"),
         part=CORE,
+        scope=JOB,
+        is_new=True,
     ),
     Option(
         "simd",
@@ -117,6 +131,8 @@ RANK_OPTIONS: tuple[Option, ...] = (
         default="auto",
         choices=("auto", "baseline", "x86-64-v3", "x86-64-v4"),
         part=CORE,
+        scope=RANK,
+        is_new=True,
     ),
     Option(
         "timeline_filename",
@@ -126,6 +142,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         variable="HOROVOD_TIMELINE",
         key="timeline.filename",
         part=CORE,
+        scope=FIRST_RANK,
     ),
     Option(
         "timeline_mark_cycles",
@@ -137,6 +154,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         type="bool",
         default="0",
         part=CORE,
+        scope=FIRST_RANK,
     ),
     Option(
         "log_level",
@@ -147,6 +165,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         default="warning",
         choices=("trace", "debug", "info", "warning", "error", "fatal"),
         part=CORE,
+        scope=RANK,
     ),
     Option(
         "log_with_timestamp",
@@ -159,6 +178,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         default="0",
         inverted=True,
         part=CORE,
+        scope=RANK,
     ),
     Option(
         "stall_check",
@@ -172,6 +192,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         default="0",
         inverted=True,
         part=CORE,
+        scope=JOB,
     ),
     Option(
         "stall_check_warning_time_seconds",
@@ -182,6 +203,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         type="float",
         default="60",
         part=CORE,
+        scope=JOB,
     ),
     Option(
         "stall_check_shutdown_time_seconds",
@@ -192,6 +214,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         type="float",
         default="0",
         part=CORE,
+        scope=JOB,
     ),
     Option(
         "thread_affinity",
@@ -201,10 +224,11 @@ RANK_OPTIONS: tuple[Option, ...] = (
         key="library_options.thread_affinity",
         form=(r"\d+(,\d+)*|", "a core, or several as 0,4"),
         part=CORE,
+        scope=RANK,
     ),
     Option(
         "mpi_threads_disable",
-        "ask MPI for no support of threads",
+        "start MPI without MPI_THREAD_MULTIPLE; then only horovod may call MPI after hvd.init()",
         ("--mpi-threads-disable",),
         ("--no-mpi-threads-disable",),
         variable="HOROVOD_MPI_THREADS_DISABLE",
@@ -212,6 +236,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         type="bool",
         default="0",
         part=CORE,
+        scope=RANK,
     ),
     Option(
         "compression",
@@ -224,6 +249,8 @@ RANK_OPTIONS: tuple[Option, ...] = (
         default="none",
         form=(r"\w+(:\w+=[^,=\s]+(,\w+=[^,=\s]+)*)?", "a name, or name:option=value,option=value"),
         part=PYTHON,
+        scope=JOB,
+        is_new=True,
     ),
     Option(
         "compression_force",
@@ -235,6 +262,8 @@ RANK_OPTIONS: tuple[Option, ...] = (
         type="bool",
         default="0",
         part=PYTHON,
+        scope=JOB,
+        is_new=True,
     ),
     Option(
         "ddp_compression",
@@ -244,6 +273,8 @@ RANK_OPTIONS: tuple[Option, ...] = (
         default="none",
         form=(r"\w+(:\w+=[^,=\s]+(,\w+=[^,=\s]+)*)?", "a name, or name:option=value,option=value"),
         part=PYTHON,
+        scope=JOB,
+        is_new=True,
     ),
     Option(
         "backend_min_elements",
@@ -253,6 +284,8 @@ RANK_OPTIONS: tuple[Option, ...] = (
         type="int",
         default="16384",
         part=PYTHON,
+        scope=JOB,
+        is_new=True,
     ),
     Option(
         "dynamic_process_sets",
@@ -261,5 +294,6 @@ RANK_OPTIONS: tuple[Option, ...] = (
         type="bool",
         default="0",
         part=PYTHON,
+        scope=JOB,
     ),
 )

@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 #include <string_view>
+#include <type_traits>
 
 #include "base/by_rank.h"
 #include "base/error.h"
@@ -59,67 +60,71 @@ std::string escaped(const std::string& text) {
   return out.str();
 }
 
-void parse(const char* variable, const std::string& text, int64_t* out) {
-  errno = 0;
-  char* end = nullptr;
-  const long long value = std::strtoll(text.c_str(), &end, 10);
-  if (end == text.c_str() || *end != '\0' || errno == ERANGE || value < 0) {
-    refuse(variable, text, "a whole number >= 0");
-  }
-  *out = value;
-}
-
-void parse(const char* variable, const std::string& text, double* out) {
-  errno = 0;
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  if (end == text.c_str() || *end != '\0' || errno == ERANGE || !(value >= 0) || value > 1e9) {
-    refuse(variable, text, "a number >= 0");
-  }
-  *out = value;
-}
-
-void parse(const char* variable, std::string text, bool* out) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  if (text == "1" || text == "true" || text == "yes" || text == "on") {
-    *out = true;
-  } else if (text == "0" || text == "false" || text == "no" || text == "off") {
-    *out = false;
-  } else {
-    refuse(variable, text, "0 or 1");
-  }
-}
-
-void parse(const char*, const std::string& text, std::string* out) { *out = text; }
-
-template <typename T>
-void read(const char* variable, T* out) {
-  const char* value = std::getenv(variable);
-  if (value == nullptr) return;
-  std::string text = value;
-  text.erase(text.find_last_not_of(" \t\r\n") + 1);  // YAML files and shells leave blanks behind
-  if (!is_utf8(text)) refuse(variable, escaped(text), "UTF-8 text");
-  if (!text.empty()) parse(variable, text, out);
-}
-
-void require_one_of(const char* variable, const std::string& value, const std::set<std::string>& allowed) {
-  if (allowed.count(value)) return;
-  std::string wanted = "one of";
-  for (const auto& word : allowed) wanted += " " + word;
-  refuse(variable, value, wanted);
-}
-
-const char* type_name(int64_t) { return "int"; }
-const char* type_name(double) { return "float"; }
-const char* type_name(bool) { return "bool"; }
-const char* type_name(const std::string&) { return "string"; }
-
 std::string to_text(bool value) { return value ? "1" : "0"; }
 std::string to_text(const std::string& value) { return value; }
 template <typename T>
 std::string to_text(T value) {  // the shortest that reads back as the same number
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+long long number_in(const char* text, char** end, int64_t) { return std::strtoll(text, end, 10); }
+double number_in(const char* text, char** end, double) { return std::strtod(text, end); }
+
+// The readers that rows name: what a text means, or an InvalidArgument.
+
+template <typename T>
+auto in_range(T least, T most) {
+  return [=](const char* variable, const std::string& text, T* out) {
+    const std::string kind = std::is_integral_v<T> ? "a whole number" : "a number";
+    errno = 0;
+    char* end = nullptr;
+    const auto value = number_in(text.c_str(), &end, T{});
+    const bool is_number = end != text.c_str() && *end == '\0';
+    if (!is_number || !(value >= least)) refuse(variable, text, kind + " >= " + to_text(least));
+    if (value > most || (std::is_integral_v<T> && errno == ERANGE))
+      refuse(variable, text, kind + " <= " + to_text(static_cast<int64_t>(most)));
+    *out = value;
+  };
+}
+
+auto on_or_off() {
+  return [](const char* variable, const std::string& text, bool* out) {
+    static const std::set<std::string> on = {"1", "true", "yes", "on"}, off = {"0", "false", "no", "off"};
+    *out = on.count(lower(text)) > 0;
+    if (!*out && !off.count(lower(text))) refuse(variable, text, "0 or 1");
+  };
+}
+
+// Of words with ", " between them.
+auto one_of(std::string_view choices) {
+  return [=](const char* variable, const std::string& text, std::string* out) {
+    *out = lower(text);
+    const std::string listed = ", " + std::string(choices) + ", ";
+    const bool is_word = out->find(',') == std::string::npos;
+    if (!is_word || listed.find(", " + *out + ", ") == std::string::npos) {
+      refuse(variable, text, "one of " + std::string(choices));
+    }
+  };
+}
+
+auto any_text() {
+  return [](const char*, const std::string& text, std::string* out) { *out = text; };
+}
+
+template <typename Reader, typename T>
+void read(const char* variable, const Reader& reader, T* out) {
+  const char* value = std::getenv(variable);
+  if (value == nullptr) return;
+  std::string text = value;
+  text.erase(text.find_last_not_of(" \t\r\n") + 1);  // YAML files and shells leave blanks behind
+  if (!is_utf8(text)) refuse(variable, escaped(text), "UTF-8 text");
+  if (!text.empty()) reader(variable, text, out);
 }
 
 // Of "NAME=value" lines.
@@ -145,16 +150,9 @@ std::string difference(const std::vector<std::string>& texts, const std::string&
 
 Settings Settings::from_environment() {
   Settings settings;
-#define HVD_READ(variable, member, type, default_value, scope, help) read(#variable, &settings.member);
+#define HVD_READ(variable, member, type, default_value, reader, is_of_job) read(#variable, reader, &settings.member);
   HVD_FOR_EACH_SETTING(HVD_READ)
 #undef HVD_READ
-  std::string& level = settings.log_level;
-  std::transform(level.begin(), level.end(), level.begin(), [](unsigned char c) { return std::tolower(c); });
-  require_one_of("HOROVOD_LOG_LEVEL", level, {"trace", "debug", "info", "warning", "error", "fatal"});
-  require_one_of("HOROVOD_TRANSPORT", settings.transport, {"auto", "shared_memory", "mpi"});
-  require_one_of("HOROVOD_GPU_TRANSPORT", settings.gpu_transport, {"auto", "nccl", "host"});
-  require_one_of("HOROVOD_SIMD", settings.simd, {"auto", "baseline", "x86-64-v3", "x86-64-v4"});
-  require_one_of("HOROVOD_ALLREDUCE_ALGORITHM", settings.allreduce_algorithm, {"auto", "gather", "scatter", "hierarchical"});
   if (settings.hierarchical_allreduce || settings.torus_allreduce) {
     if (settings.allreduce_algorithm != "auto" && settings.allreduce_algorithm != "hierarchical") {
       refuse("HOROVOD_ALLREDUCE_ALGORITHM", settings.allreduce_algorithm,
@@ -167,8 +165,8 @@ Settings Settings::from_environment() {
 
 std::string Settings::of_job() const {
   std::string text;
-#define HVD_LINE(variable, member, type, default_value, scope, help) \
-  if (SettingScope::scope == SettingScope::kJob) text += #variable "=" + to_text(member) + "\n";
+#define HVD_LINE(variable, member, type, default_value, reader, is_of_job) \
+  if (is_of_job) text += #variable "=" + to_text(member) + "\n";
   HVD_FOR_EACH_SETTING(HVD_LINE)
 #undef HVD_LINE
   return text;
@@ -189,16 +187,6 @@ std::string disagreement_of_builds(const std::vector<std::string>& texts) {
   std::vector<std::string> hosts;
   for (const std::string& text : texts) hosts.push_back(" on " + value_in(text, "host"));
   return difference(texts, "core", hosts);
-}
-
-std::vector<SettingRow> settings_table() {
-  const Settings defaults;
-  std::vector<SettingRow> rows;
-#define HVD_ROW(variable, member, type, default_value, scope, help) \
-  rows.push_back({#variable, type_name(defaults.member), to_text(defaults.member), help});
-  HVD_FOR_EACH_SETTING(HVD_ROW)
-#undef HVD_ROW
-  return rows;
 }
 
 }  // namespace hvd

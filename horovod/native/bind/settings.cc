@@ -1,7 +1,6 @@
 #include "base/settings.h"
 
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "base/build_digest.h"
@@ -16,15 +15,10 @@ void register_settings(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<Settings> settings(m, "Settings");
   settings.def(nb::init<>()).def_static("from_environment", &Settings::from_environment);
-#define HVD_BIND(variable, member, type, default_value, scope, help) settings.def_rw(#member, &Settings::member, help);
+#define HVD_BIND(variable, member, type, default_value, reader, is_of_job) settings.def_rw(#member, &Settings::member);
   HVD_FOR_EACH_SETTING(HVD_BIND)
 #undef HVD_BIND
 
-  m.def("settings_table", [] {
-    std::vector<std::tuple<std::string, std::string, std::string, std::string>> rows;
-    for (SettingRow& row : settings_table()) rows.emplace_back(row.variable, row.type, row.default_text, row.help);
-    return rows;
-  });
   m.def(
       "disagreement_of_settings",
       [](const std::vector<Settings*>& ranks) {

@@ -1,0 +1,27 @@
+// Made of horovod/common/options by build_support/settings_rows.py when the core is built: change that table.
+#pragma once
+
+// X(variable, member, type, default, reader of settings.cc, whether all ranks must have the same)
+//
+// clang-format off
+#define HVD_FOR_EACH_SETTING(X) \
+  X(HOROVOD_FUSION_THRESHOLD, fusion_threshold, int64_t, 134217728, in_range<int64_t>(0, 9223372036854775807), true) \
+  X(HOROVOD_CYCLE_TIME, cycle_time, double, 1, in_range<double>(0, 1000000000), false) \
+  X(HOROVOD_CACHE_CAPACITY, cache_capacity, int64_t, 1024, in_range<int64_t>(0, 9223372036854775807), true) \
+  X(HOROVOD_DISABLE_GROUP_FUSION, disable_group_fusion, bool, false, on_or_off(), true) \
+  X(HOROVOD_ALLREDUCE_ALGORITHM, allreduce_algorithm, std::string, "auto", one_of("auto, gather, scatter, hierarchical"), true) \
+  X(HOROVOD_HIERARCHICAL_ALLREDUCE, hierarchical_allreduce, bool, false, on_or_off(), false) \
+  X(HOROVOD_TORUS_ALLREDUCE, torus_allreduce, bool, false, on_or_off(), false) \
+  X(HOROVOD_DETERMINISTIC, deterministic, bool, false, on_or_off(), true) \
+  X(HOROVOD_TRANSPORT, transport, std::string, "auto", one_of("auto, shared_memory, mpi"), true) \
+  X(HOROVOD_GPU_TRANSPORT, gpu_transport, std::string, "auto", one_of("auto, nccl, host"), true) \
+  X(HOROVOD_SIMD, simd, std::string, "auto", one_of("auto, baseline, x86-64-v3, x86-64-v4"), false) \
+  X(HOROVOD_TIMELINE, timeline, std::string, "", any_text(), false) \
+  X(HOROVOD_TIMELINE_MARK_CYCLES, timeline_mark_cycles, bool, false, on_or_off(), false) \
+  X(HOROVOD_LOG_LEVEL, log_level, std::string, "warning", one_of("trace, debug, info, warning, error, fatal"), false) \
+  X(HOROVOD_LOG_HIDE_TIME, log_hide_time, bool, false, on_or_off(), false) \
+  X(HOROVOD_STALL_CHECK_DISABLE, stall_check_disable, bool, false, on_or_off(), true) \
+  X(HOROVOD_STALL_CHECK_TIME_SECONDS, stall_check_time_seconds, double, 60, in_range<double>(0, 1000000000), true) \
+  X(HOROVOD_STALL_SHUTDOWN_TIME_SECONDS, stall_shutdown_time_seconds, double, 0, in_range<double>(0, 1000000000), true) \
+  X(HOROVOD_THREAD_AFFINITY, thread_affinity, std::string, "", any_text(), false) \
+  X(HOROVOD_MPI_THREADS_DISABLE, mpi_threads_disable, bool, false, on_or_off(), false)
