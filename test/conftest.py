@@ -1,6 +1,6 @@
 """Which Python processes the tests start, and how tests are divided where several processes run them.
 
-In the processes torch does without torch._dynamo until it is used: see lean_torch/lean_torch.py.
+In the processes torch does without what the compiler needs until it is used: see lean_torch/lean_torch.py.
 
 With `pytest --numprocesses 2 --dist loadscope`, what shares something that is dear to make (hosts, an image,
 a browser) is a group, which one process runs in order. Elsewhere a file is one.

@@ -1,9 +1,11 @@
-"""Python processes of the tests start without torch._dynamo.
+"""Python processes of the tests start without torch._dynamo and torch._meta_registrations.
 
-It is the front end of torch.compile. Optimizers only tell it to leave them alone, but for that a process
-imports it, which takes as long as the rest of torch. So where this folder is on PYTHONPATH (test/conftest.py
-sees to it) a stand-in is found under its name, which knows what optimizers ask of it. Whoever asks for more,
-as torch.compile and DDP do, gets torch's own in its place.
+The one is the front end of torch.compile. Optimizers only tell it to leave them alone, and DDP asks for
+one of its settings, but for that a process imports it, which takes twice as long as the rest of torch.
+The other says what operations do to tensors without data, in Python, which the compiler and DTensor need:
+a third of the rest. So where this folder is on PYTHONPATH (test/conftest.py sees to it) stand-ins are
+found under their names. The compiler's knows what optimizers and DDP ask of it. Whoever asks for more
+gets torch's own in their place.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-NAME = "torch._dynamo"
-# They import it, and it them: it comes first, as where an optimizer has imported it.
+COMPILER, META = "torch._dynamo", "torch._meta_registrations"
+# They import the compiler, and it them: it comes first, as where an optimizer has imported it.
 IN_A_CIRCLE = {"torch.distributed.tensor", "torch.distributed.fsdp"}
 
 
@@ -28,41 +30,58 @@ def disable(function: Callable[..., Any] | None = None, *_: Any, **__: Any) -> C
 
 
 class StandIn(ModuleType):
-    """Has what optimizers ask for; for anything else it makes way."""
+    """Has the attributes that it is given; for anything else it makes way."""
 
-    def __init__(self) -> None:
-        super().__init__(NAME)
-        self.__path__ = [os.path.join(folder, "_dynamo") for folder in sys.modules["torch"].__path__]
-        self.disable = disable
-        self.graph_break = lambda msg="": None
+    def __init__(self, name: str, **attributes: Any) -> None:
+        super().__init__(name)
+        self.__dict__.update(attributes)
 
     def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("__"):  # whoever looks through all modules, as inspect does
             raise AttributeError(attribute)
         make_way()
-        return getattr(sys.modules[NAME], attribute)
+        return getattr(importlib.import_module(self.__name__), attribute)
+
+
+def stand_in_for(name: str) -> StandIn:
+    if name == META:
+        return StandIn(META)
+    return StandIn(
+        COMPILER,
+        __path__=[os.path.join(folder, "_dynamo") for folder in sys.modules["torch"].__path__],
+        # Optimizers'.
+        disable=disable,
+        graph_break=lambda msg="": None,
+        # DDP's, and that of the end of a process group.
+        utils=StandIn(f"{COMPILER}.utils", get_optimize_ddp_mode=lambda: "ddp_optimizer"),
+        trace_rules=StandIn(f"{COMPILER}.trace_rules", clear_lru_cache=lambda: None),
+    )
 
 
 def make_way() -> None:
-    """Have torch's own imported."""
-    if finder in sys.meta_path:
-        sys.meta_path.remove(finder)
-        sys.modules.pop(NAME, None)
-    importlib.import_module(NAME)
+    """Have torch's own imported: what it stood in for, and what is asked for from now on."""
+    if finder not in sys.meta_path:
+        return
+    sys.meta_path.remove(finder)
+    stood_in = [name for name in (META, COMPILER) if isinstance(sys.modules.get(name), StandIn)]
+    for name in stood_in:
+        del sys.modules[name]
+    for name in stood_in:
+        importlib.import_module(name)
 
 
 class Finder(MetaPathFinder, Loader):
-    """Finds the stand-in; and makes way before what needs torch's own, which may import the same."""
+    """Finds the stand-ins; and makes way before what needs torch's own, which may import the same."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        needs_own = name.startswith(f"{NAME}.") or (name in IN_A_CIRCLE and NAME in sys.modules)
-        return ModuleSpec(name, self) if name == NAME or needs_own else None
+        needs_own = name.startswith(f"{COMPILER}.") or name in IN_A_CIRCLE
+        return ModuleSpec(name, self) if name in (COMPILER, META) or needs_own else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        if spec.name == NAME:
-            return StandIn()
+        if spec.name in (COMPILER, META):
+            return stand_in_for(spec.name)
         make_way()
         module = importlib.import_module(spec.name)
         spec.loader_state = module.__spec__

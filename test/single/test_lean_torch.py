@@ -1,4 +1,4 @@
-"""The stand-in for torch._dynamo in Python processes of the tests: who gets it, and who torch's own."""
+"""The stand-ins for parts of torch in Python processes of the tests: who gets them, and who torch's own."""
 
 import os
 import subprocess
@@ -16,9 +16,19 @@ model(torch.ones(2, 2)).sum().backward()
 optimizer.step()
 assert "torch._dynamo" in sys.modules and "torch._dynamo.config" not in sys.modules
 """
+IN_DDP = """
+import os, torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+ddp = torch.nn.parallel.DistributedDataParallel(model)
+ddp(torch.ones(2, 2)).sum().backward()
+optimizer.step()
+dist.destroy_process_group()
+assert "torch._dynamo.config" not in sys.modules and "torch._decomp" not in sys.modules
+"""
 OWN = """
-own = sys.modules["torch._dynamo"]
+own, meta = sys.modules["torch._dynamo"], sys.modules["torch._meta_registrations"]
 assert own.__spec__.origin.endswith("torch/_dynamo/__init__.py"), own
+assert meta.__spec__.origin.endswith("torch/_meta_registrations.py"), meta
 assert torch._dynamo is own and torch._dynamo.config is sys.modules["torch._dynamo.config"]
 """
 
@@ -30,11 +40,19 @@ assert torch._dynamo is own and torch._dynamo.config is sys.modules["torch._dyna
         "from torch.distributed.tensor import DTensor",
         "from torch.distributed.fsdp import fully_shard",
         "import torch._dynamo.utils as utils; assert utils is torch._dynamo.utils",
-        "assert torch._dynamo.utils.get_optimize_ddp_mode() == 'ddp_optimizer'",
+        "mode = torch._dynamo.utils.get_optimize_ddp_mode(); torch._dynamo.config; "
+        "assert mode == torch._dynamo.utils.get_optimize_ddp_mode()",
+        "assert torch._dynamo.utils.counters == {}",
+        "torch._dynamo.reset(); torch._dynamo.trace_rules.clear_lru_cache()",
+        "from torch._meta_registrations import meta_mm",
     ],
 )
 def test_whoever_asks_for_more_gets_torchs_own(asks: str) -> None:
     run(TRAINED + asks + OWN)
+
+
+def test_ddp_does_not() -> None:
+    run(TRAINED + IN_DDP)
 
 
 def test_whoever_looks_through_all_modules_does_not() -> None:
