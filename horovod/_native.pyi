@@ -85,6 +85,25 @@ class Codec:
     def decode_two(self, first: int, second: int, count: int, factor: float, destination: int) -> None:
         """(first + second) * factor, rounded to float32 after each operation; runs alike in length."""
 
+class CodecFormat:
+    """A row of horovod/native/codec/format_list.h: bits of a code, and bytes of a block's scale, 0 without blocks."""
+
+    @property
+    def format(self) -> str: ...
+    @property
+    def variant(self) -> str: ...
+    @property
+    def bits(self) -> int: ...
+    @property
+    def scale_bytes(self) -> int: ...
+    @property
+    def is_rotated(self) -> bool: ...
+    @property
+    def has_lloyd_levels(self) -> bool: ...
+
+def codec_formats() -> list[CodecFormat]:
+    """All of this build; the variants of a format stand together, the default first."""
+
 def get_codec(
     name: str,
     block_size: int = 0,

@@ -7,17 +7,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from horovod import _native as native
 from horovod.common.numpy_codec import MinifloatFormat, decode_minifloat
 
 BLOCK_SIZES = (32, 64, 128, 256, 1024)
 COUNTS = (0, 1, 31, 32, 33, 127, 128, 129, 1000, 4096 + 5)
 DTYPES = {"float16": 5, "float32": 6, "float64": 7, "bfloat16": 9}
+FORMATS = native.codec_formats()  # the rows of horovod/native/codec/format_list.h
+
+
+def names_of(row: Any) -> list[str]:
+    """The codecs that tests take of a row: two block sizes, both roundings, seeds or none."""
+    name = row.format
+    if not row.scale_bytes:
+        return [name]
+    if row.is_rotated:
+        options = {"rotation": "hadamard", "levels": "lloyd" if row.has_lloyd_levels else "uniform"}
+        rounding = {} if row.has_lloyd_levels else {"rounding": "stochastic"}
+        cases: list[tuple[int, dict[str, Any]]] = [(128, rounding), (64, {"seed": 2**64 - 1})]
+    else:
+        options = {"variant": row.variant}
+        cases = [(128, {}), (32, {"rounding": "stochastic", "seed": 9})]
+    return [native.get_codec(name, block, **options, **more).name for block, more in cases]
+
+
 # Every format and option; all tests of all codecs go through this list.
-NAMES = (
-    "bit16", "bit8/128", "bit8/32", "bit8/128/e5m2", "bit8/256/e3m4", "bit8/128/stochastic/seed7",
-    "bit8/64/e5m2/stochastic", "bit8/32/e3m4/stochastic", "int8/128", "int8/32/stochastic/seed9", "int4/128",
-    "int4/32/stochastic", "int4/64/hadamard/seed18446744073709551615", "int4/128/stochastic/hadamard",
-    "int4/128/hadamard/lloyd", "int4/1024/hadamard/lloyd/seed3",
+NAMES = tuple(name for row in FORMATS for name in names_of(row))
+# The rows whose blocks are not rotated, with room for a block size.
+PLAIN_NAMES = tuple(
+    native.get_codec(row.format, 32, variant=row.variant).name.replace("/32", "/{}", 1)
+    for row in FORMATS
+    if row.scale_bytes and not row.is_rotated
 )
 PRESCALES = (1.0, 0.5, 1 / 3, 3.0, 0.1, -1.0, 1e-30, 1e30)
 

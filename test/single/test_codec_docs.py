@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from horovod import _native as native
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
@@ -33,6 +35,18 @@ def test_the_pages_python_runs(name: str, blocks: int, tmp_path: Path) -> None:
     # pytest's own limit is shorter, but for sanitizers, under which torch is slow.
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_table_of_formats_is_that_of_the_core() -> None:
+    page = (DOCS / "wire_format.md").read_text()
+    rows: dict[str, str] = {}
+    for name in dict.fromkeys(row.format for row in native.codec_formats()):
+        of_format = [row for row in native.codec_formats() if row.format == name]
+        variants = ", ".join(filter(None, (row.variant for row in of_format)))
+        bits, scale_bytes = of_format[0].bits, of_format[0].scale_bytes
+        each = (name, variants, f"{bits}", f"{scale_bytes or ''}", f"{bits + scale_bytes * 8 / 128:g}")
+        rows[name] = "|" + "|".join(f" {cell} " if cell else " " for cell in each) + "|"
+    assert "\n".join(rows.values()) + "\n\n" in page
 
 
 def test_a_false_statement_fails() -> None:

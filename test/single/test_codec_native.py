@@ -12,6 +12,7 @@ from codec_cases import (
     COUNTS,
     DTYPES,
     NAMES,
+    PLAIN_NAMES,
     PRESCALES,
     all_16_bit_values,
     assert_same_bits,
@@ -76,8 +77,7 @@ def test_bit8_elements_under_scale_one(x: Float32s, block_size: int, fmt: Any, r
 
 @blocks
 @pytest.mark.parametrize("name", [
-    "bit8/{}", "bit8/{}/e5m2", "bit8/{}/e3m4", "int8/{}", "int8/{}/stochastic", "int4/{}", "int4/{}/hadamard",
-    "int4/{}/hadamard/lloyd",
+    *PLAIN_NAMES, "int8/{}/stochastic", "int4/{}/hadamard", "int4/{}/hadamard/lloyd",
 ])
 def test_scales_over_the_whole_range(block_size: int, name: str) -> None:
     """Each block lies in a binade of its own, with the sweep's edge mantissas at its largest element."""
@@ -147,14 +147,14 @@ def test_all_65536_halves_decode(level: str) -> None:
 def test_runs_of_any_length(name: str, count: int) -> None:
     codec = native.codec_named(name)
     format_name = name.split("/")[0]
-    block_size = 128 if format_name == "bit16" else codec.block_size
+    block_size = codec.block_size if "/" in name else 128
     assert codec.encoded_bytes(count) == encoded_bytes(format_name, count, block_size)
     assert_is_the_twin(name, gradient_like(count))
     assert_is_the_twin(name, with_specials(gradient_like(count)))
 
 
 @blocks
-@pytest.mark.parametrize("name", ["bit8/{}", "int8/{}", "int4/{}", "int4/{}/hadamard"])
+@pytest.mark.parametrize("name", [*PLAIN_NAMES, "int4/{}/hadamard"])
 def test_blocks_of_any_size(block_size: int, name: str) -> None:
     name = name.format(block_size)
     for count in (block_size - 1, block_size, block_size + 1, 5 * block_size + 3, 4096, 4097, 10_001):
@@ -207,7 +207,7 @@ def test_other_inputs_are_rounded_to_float32(name: str, dtype: str) -> None:
 @float_dtypes
 def test_other_outputs_are_rounded_from_float32(level: str, name: str, dtype: str) -> None:
     codec = native.codec_named(name, level=level)
-    x = all_16_bit_values(np.float16) if name == "bit16" else random_patterns(50_000)
+    x = random_patterns(50_000) if "/" in name else all_16_bit_values(np.float16)
     run, _ = encode(codec, x)
     values = named_codec(name).decode(run, x.size)
     with np.errstate(over="ignore"):

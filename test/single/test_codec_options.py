@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from codec_cases import NAMES
+from codec_cases import FORMATS, NAMES
 
 from horovod import _native as native
 from horovod.common.numpy_codec import named_codec
+from horovod.common.numpy_codec.named import FORMATS as TWINS
 
 LEVELS = native.simd_levels()
 
@@ -52,8 +53,15 @@ def test_names_lead_back_to_the_codec(name: str) -> None:
 
 def test_the_list_of_all_tests_misses_no_option() -> None:
     words = {word for name in NAMES for word in name.split("/")[1:] if not word.startswith("seed")}
-    assert words - {"32", "64", "128", "256", "1024"} == {"e5m2", "e3m4", "stochastic", "hadamard", "lloyd"}
-    assert {name.split("/")[0] for name in NAMES} == {"bit16", "bit8", "int8", "int4"}
+    assert {"stochastic", "hadamard", "lloyd"} <= words
+    assert {row.variant for row in FORMATS} - {"", "e4m3"} <= words
+    assert {name.split("/")[0] for name in NAMES} == {row.format for row in FORMATS}
+
+
+def test_the_readable_twin_has_the_same_formats() -> None:
+    sizes = {row.format: (row.scale_bytes, row.bits) for row in FORMATS}
+    assert {name: tuple(twin.layout) for name, twin in TWINS.items()} == sizes
+    assert list(TWINS) == list(sizes)
 
 
 @pytest.mark.parametrize(("name", "block_size", "level", "said"), [

@@ -25,10 +25,10 @@ from horovod.common.numpy_codec.minifloat import (
     divide_rounding_to_even,
     encode_minifloat,
 )
-from horovod.common.numpy_codec.named import NamedCodec, named_codec
+from horovod.common.numpy_codec.named import NamedCodec, encoded_bytes, named_codec
 from horovod.common.numpy_codec.random_bits import random_numbers, rotation_signs
 from horovod.common.numpy_codec.rotation import hadamard, rotated_decode, rotated_encode
-from horovod.common.numpy_codec.runs import encoded_bytes, nmse
+from horovod.common.numpy_codec.runs import nmse
 
 __all__ = [
     "E3M4", "E4M3", "E5M2", "HALF", "MinifloatFormat", "NamedCodec", "bit8_decode", "bit8_encode",

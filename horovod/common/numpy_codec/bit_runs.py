@@ -1,4 +1,4 @@
-"""Whole runs of ``bit16`` and ``bit8``: minifloat codes, for bit8 under one power-of-two scale per block.
+"""Whole runs of 16-bit floats, and of ``bit8``: minifloats under one power-of-two scale per block.
 
 Source: OCP Microscaling Formats (MX) Specification 1.0 (E8M0 scales shared by a block). Two deliberate
 departures: blocks of 128 by default, and the scale exponent is rounded up where MX takes the floor, so that
@@ -14,6 +14,7 @@ from horovod.common.numpy_codec.minifloat import (
     E3M4,
     E4M3,
     E5M2,
+    FLOAT32_INFINITY,
     FLOAT32_MANTISSA_BITS,
     HALF,
     Float32s,
@@ -26,16 +27,17 @@ from horovod.common.numpy_codec.minifloat import (
     multiplied,
 )
 from horovod.common.numpy_codec.runs import (
+    Layout,
     check_block_size,
+    check_count,
     check_run,
-    encoded_bytes,
     largest_magnitudes,
     split_run,
 )
 
 __all__ = [
-    "VARIANTS", "bit8_decode", "bit8_encode", "bit16_decode", "bit16_encode", "bit16_saturated",
-    "block_scales",
+    "VARIANTS", "bf16_decode", "bf16_encode", "bit8_decode", "bit8_encode", "bit16_decode", "bit16_encode",
+    "bit16_saturated", "block_scales", "fp16_encode",
 ]
 
 SCALE_BIAS = 127  # E8M0: a byte s stands for 2^(s - 127), and has neither sign nor zero
@@ -43,6 +45,8 @@ SCALE_NAN = 255
 SMALLEST_SCALE = 1  # below, 2^(s - 127) is no normal float32; above 254, its inverse is none
 LARGEST_SCALE = 254
 VARIANTS = {fmt.name: fmt for fmt in (E4M3, E5M2, E3M4)}
+BIT8 = Layout(scale_bytes=1, bits=8)
+SIXTEEN_BITS = Layout(scale_bytes=0, bits=16)
 
 
 def block_scales(x: Float32s, block_size: int, fmt: MinifloatFormat = E4M3) -> NDArray[np.uint8]:
@@ -83,7 +87,7 @@ def bit8_decode(
     run: NDArray[np.uint8], count: int, block_size: int = 128, fmt: MinifloatFormat = E4M3
 ) -> Float32s:
     """The ``count`` values of a bit8 run. A scale byte of 255 makes its whole block NaN, as OCP MX says."""
-    scales, codes = split_run(run, "bit8", count, block_size)
+    scales, codes = split_run(run, BIT8, count, block_size)
     scale = np.repeat(scales, block_size)[:count].astype(np.int64)
     values = decode_minifloat(codes, fmt, scale - SCALE_BIAS)
     values[scale == SCALE_NAN] = np.nan
@@ -97,8 +101,35 @@ def bit16_encode(x: ArrayLike, prescale: float = 1.0) -> NDArray[np.uint8]:
 
 def bit16_decode(run: NDArray[np.uint8], count: int) -> Float32s:
     """The ``count`` values of a bit16 run."""
-    check_run(run, encoded_bytes("bit16", count))
-    return decode_minifloat(np.ascontiguousarray(run).view("<u2"), HALF)
+    return decode_minifloat(sixteen_bit_codes(run, count), HALF)
+
+
+def fp16_encode(x: ArrayLike, prescale: float = 1.0) -> NDArray[np.uint8]:
+    """As bit16_encode, but as a cast has it: what rounds to more than 65504 becomes infinite."""
+    values = multiplied(as_float32(x).ravel(), prescale)
+    return encode_minifloat(values, HALF, saturates=False).view(np.uint8)
+
+
+def bf16_encode(x: ArrayLike, prescale: float = 1.0) -> NDArray[np.uint8]:
+    """The run of ``x * prescale``: the upper half of each float32, rounded to nearest even."""
+    bits = multiplied(as_float32(x).ravel(), prescale).view(np.uint32)
+    last = bits >> 16 & np.uint32(1)
+    rounded = (bits + np.uint32(0x7FFF) + last) >> 16
+    is_nan = (bits & np.uint32(0x7FFFFFFF)) > FLOAT32_INFINITY
+    quiet = bits >> 16 | np.uint32(0x40)
+    return np.where(is_nan, quiet, rounded).astype("<u2").view(np.uint8)
+
+
+def bf16_decode(run: NDArray[np.uint8], count: int) -> Float32s:
+    """The ``count`` values of a bf16 run."""
+    return np.asarray((sixteen_bit_codes(run, count).astype(np.uint32) << 16).view(np.float32))
+
+
+def sixteen_bit_codes(run: NDArray[np.uint8], count: int) -> NDArray[np.uint16]:
+    """The codes of a run of 16 bits per element."""
+    check_count(count)
+    check_run(run, SIXTEEN_BITS.run_bytes(count, 1))
+    return np.ascontiguousarray(run).view("<u2")
 
 
 def bit16_saturated(x: ArrayLike, prescale: float = 1.0) -> int:

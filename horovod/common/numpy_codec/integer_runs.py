@@ -13,14 +13,19 @@ from numpy.typing import ArrayLike, NDArray
 from horovod.common.numpy_codec.minifloat import FLOAT32_INFINITY, Float32s, Integers, as_float32, multiplied
 from horovod.common.numpy_codec.runs import (
     Bytes,
+    Layout,
     check_block_size,
     largest_magnitudes,
+    packed,
     per_element,
     split_run,
+    unpacked,
 )
 
 __all__ = ["int4_decode", "int4_encode", "int8_decode", "int8_encode"]
 
+INT8 = Layout(scale_bytes=4, bits=8)
+INT4 = Layout(scale_bytes=4, bits=4)
 INT8_LARGEST = 127
 INT4_LARGEST = 7
 INT8_NAN = -128
@@ -68,7 +73,7 @@ def int8_encode(
 
 def int8_decode(run: Bytes, count: int, block_size: int = 128) -> Float32s:
     """The ``count`` values of an int8 run."""
-    scales, code_bytes = split_run(run, "int8", count, block_size)
+    scales, code_bytes = split_run(run, INT8, count, block_size)
     codes = code_bytes.view(np.int8)
     scale = per_element(scales.copy().view(np.float32), block_size, count)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -82,7 +87,7 @@ def int4_encode(
     values = multiplied(as_float32(x).ravel(), prescale)
     check_block_size(block_size)
     scales, codes = int4_codes(values, block_size, random)
-    return np.concatenate([scales.view(np.uint8), packed(codes)])
+    return np.concatenate([scales.view(np.uint8), packed(codes & 15, INT4.bits)])
 
 
 def int4_codes(
@@ -101,24 +106,12 @@ def int4_codes(
 
 def int4_decode(run: Bytes, count: int, block_size: int = 128) -> Float32s:
     """The ``count`` values of an int4 run."""
-    scale_bytes, pairs = split_run(run, "int4", count, block_size)
+    scale_bytes, pairs = split_run(run, INT4, count, block_size)
     scale = per_element(scale_bytes.copy().view(np.float32), block_size, count)
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(integers_of(unpacked(pairs, count)) * scale)
+        return np.asarray(integers_of(unpacked(pairs, INT4.bits, count)) * scale)
 
 
 def integers_of(nibbles: NDArray[np.uint8]) -> Float32s:
     """What four bits mean in two's complement, as float32."""
     return np.where(nibbles < 8, nibbles, nibbles.astype(np.int64) - 16).astype(np.float32)
-
-
-def packed(codes: Integers) -> Bytes:
-    """Two codes to a byte, the first in the lower bits; an odd one at the end has zeros above it."""
-    nibbles = (codes & 15).astype(np.uint8)
-    pairs = np.append(nibbles, np.zeros(codes.size % 2, np.uint8)).reshape(-1, 2)
-    return np.asarray(pairs[:, 0] | pairs[:, 1] << 4)
-
-
-def unpacked(pairs: Bytes, count: int) -> NDArray[np.uint8]:
-    """The four bits of each of `count` codes."""
-    return np.stack([pairs & 15, pairs >> 4], axis=1).ravel()[:count]

@@ -173,17 +173,21 @@ def encode_minifloat(
     fmt: MinifloatFormat,
     scale_exponent: ArrayLike = 0,
     random: NDArray[np.uint32] | None = None,
+    *,
+    saturates: bool = True,
 ) -> NDArray[Any]:
     """Codes of ``x / 2^scale_exponent``: round to nearest even, saturate finite values, keep the sign always.
 
-    With `random`, one number of 32 bits per element, rounding is stochastic.
+    With `random`, one number of 32 bits per element, rounding is stochastic. Without `saturates` (in formats
+    with infinities), finite values that round beyond the largest become infinite.
 
     NaN becomes the format's NaN; infinity stays infinity where the format has one and becomes NaN elsewhere:
     a finite number in its place would hide an overflow from whoever looks for it (loss scalers do).
     """
     fields = float32_fields(as_float32(x))
     scale = np.asarray(scale_exponent, dtype=np.int64)
-    magnitude = np.minimum(magnitude_codes(fields, fmt, scale, random), fmt.max_code)
+    most = fmt.max_code if saturates else fmt.infinity_code
+    magnitude = np.minimum(magnitude_codes(fields, fmt, scale, random), most)
     infinity = fmt.infinity_code if fmt.has_infinity else fmt.nan_code
     magnitude = np.where(fields.is_infinite, infinity, magnitude)
     magnitude = np.where(fields.is_nan, fmt.nan_code, magnitude)

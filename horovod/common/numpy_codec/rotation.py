@@ -12,18 +12,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from horovod.common.numpy_codec.integer_runs import (
+    INT4,
     INT4_LARGEST,
     SMALLEST_SCALE,
     int4_codes,
     int4_decode,
     integers_of,
-    packed,
     rounded,
-    unpacked,
 )
 from horovod.common.numpy_codec.minifloat import Float32s, Integers, as_float32, multiplied
 from horovod.common.numpy_codec.random_bits import rotation_signs
-from horovod.common.numpy_codec.runs import Bytes, check_block_size, split_run
+from horovod.common.numpy_codec.runs import Bytes, check_block_size, packed, split_run, unpacked
 
 __all__ = ["LLOYD_LEVELS", "LLOYD_THRESHOLDS", "hadamard", "rotated_decode", "rotated_encode"]
 
@@ -86,7 +85,7 @@ def rotated_encode(
     signs = rotation_signs(seed, block_size)
     scales, codes = rotated_codes(values[:full].reshape(-1, block_size), signs, lloyd, numbers)
     tail_scales, tail_codes = int4_codes(values[full:], block_size, None if random is None else random[full:])
-    pairs = packed(np.concatenate([codes.ravel(), tail_codes]))
+    pairs = packed(np.concatenate([codes.ravel(), tail_codes]) & 15, INT4.bits)
     return np.concatenate([scales.view(np.uint8), tail_scales.view(np.uint8), pairs])
 
 
@@ -115,10 +114,10 @@ def rotated_decode(
     run: Bytes, count: int, block_size: int = 128, seed: int = 0, lloyd: bool = False
 ) -> Float32s:
     """The ``count`` values of a run of rotated blocks."""
-    scale_bytes, pairs = split_run(run, "int4", count, block_size)
+    scale_bytes, pairs = split_run(run, INT4, count, block_size)
     full = count // block_size * block_size
     split = full // block_size * 4
-    nibbles = unpacked(pairs[: full // 2], full).reshape(-1, block_size)
+    nibbles = unpacked(pairs[: full // 2], INT4.bits, full).reshape(-1, block_size)
     y = hadamard(lloyd_values(nibbles) if lloyd else integers_of(nibbles))
     with np.errstate(over="ignore", invalid="ignore"):
         x = y * scale_bytes[:split].copy().view(np.float32)[:, None]

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from horovod.common.numpy_codec.minifloat import FLOAT32_INFINITY, Float32s
 
-__all__ = ["BLOCK_SIZES", "encoded_bytes", "nmse"]
+__all__ = ["BLOCK_SIZES", "Layout", "nmse"]
 
 BLOCK_SIZES = (32, 64, 128, 256, 512, 1024)
-SCALE_BYTES = {"bit8": 1, "int8": 4, "int4": 4}
-CODES_PER_BYTE = {"bit8": 1, "int8": 1, "int4": 2}
 
 Bytes = NDArray[np.uint8]
 
 
-def encoded_bytes(name: str, count: int, block_size: int = 128) -> int:
-    """Length of a run of ``count`` elements: scales of ceil(count / block_size) blocks, then the codes."""
-    if count < 0:
-        raise ValueError(f"a run cannot hold {count} elements; give a count of 0 or more")
-    if name == "bit16":
-        return 2 * count
-    if name not in SCALE_BYTES:
-        raise ValueError(f"no codec is called {name!r}; there are 'bit16', 'bit8', 'int8' and 'int4'")
-    check_block_size(block_size)
-    return -(-count // block_size) * SCALE_BYTES[name] + -(-count // CODES_PER_BYTE[name])
+class Layout(NamedTuple):
+    """A format's sizes: bytes of each block's scale (0: it has no blocks), bits of each element's code."""
+
+    scale_bytes: int
+    bits: int
+
+    def scales_bytes(self, count: int, block_size: int) -> int:
+        """Bytes of the scales of ``count`` elements, which come before the codes."""
+        return -(-count // block_size) * self.scale_bytes
+
+    def run_bytes(self, count: int, block_size: int) -> int:
+        """Length of a run of ``count`` elements."""
+        return self.scales_bytes(count, block_size) + -(-count * self.bits // 8)
 
 
 def largest_magnitudes(x: Float32s, block_size: int, finite_only: bool) -> NDArray[np.uint32]:
@@ -47,11 +50,24 @@ def per_element(of_blocks: NDArray[np.float32], block_size: int, count: int) -> 
     return of_blocks.repeat(block_size)[:count]
 
 
-def split_run(run: Bytes, name: str, count: int, block_size: int) -> tuple[Bytes, Bytes]:
+def split_run(run: Bytes, layout: Layout, count: int, block_size: int) -> tuple[Bytes, Bytes]:
     """The bytes of a run's scales, and those of its codes; ValueError unless the run has the right length."""
-    check_run(run, encoded_bytes(name, count, block_size))
-    codes = -(-count // CODES_PER_BYTE[name])
-    return run[: run.size - codes], run[run.size - codes :]
+    check_count(count)
+    check_block_size(block_size)
+    check_run(run, layout.run_bytes(count, block_size))
+    return np.split(run, [layout.scales_bytes(count, block_size)])  # type: ignore[return-value]
+
+
+def packed(codes: NDArray[np.int64], bits: int) -> Bytes:
+    """Codes of that many bits side by side, the first in the lowest ones; zeros fill the last byte."""
+    each = np.unpackbits(codes.astype(np.uint8)[:, None], axis=1, count=bits, bitorder="little")
+    return np.packbits(each, bitorder="little")
+
+
+def unpacked(stream: Bytes, bits: int, count: int) -> Bytes:
+    """The ``count`` codes of a stream that ``packed`` made, a byte each."""
+    each = np.unpackbits(stream, count=bits * count, bitorder="little").reshape(count, bits)
+    return np.packbits(each, axis=1, bitorder="little")[:, 0]
 
 
 def nmse(decoded: ArrayLike, original: ArrayLike) -> float:
@@ -59,6 +75,12 @@ def nmse(decoded: ArrayLike, original: ArrayLike) -> float:
     reference = np.asarray(original, dtype=np.float64)
     error = float(np.sum((np.asarray(decoded, dtype=np.float64) - reference) ** 2))
     return error / float(np.sum(reference**2)) if error != 0 else 0.0
+
+
+def check_count(count: int) -> None:
+    """ValueError for a negative number of elements."""
+    if count < 0:
+        raise ValueError(f"a run cannot hold {count} elements; give a count of 0 or more")
 
 
 def check_block_size(block_size: int) -> None:

@@ -3,6 +3,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <tuple>
@@ -11,6 +12,7 @@
 #include "base/error.h"
 #include "base/settings.h"
 #include "bind/bind.h"
+#include "codec/formats.h"
 #include "codec/kernels.h"
 #include "device/device_codec.h"
 
@@ -101,13 +103,21 @@ void register_codec(nb::module_& m) {
       .def("decode", decode, "source"_a, "count"_a, "destination"_a, "dtype"_a, released())
       .def("decode_add", decode_add, "source"_a, "count"_a, "accumulator"_a, released())
       .def("decode_two", decode_two, "first"_a, "second"_a, "count"_a, "factor"_a, "destination"_a, released());
+  nb::class_<FormatRow>(m, "CodecFormat")
+      .def_prop_ro("format", [](const FormatRow& row) { return std::string(row.format); })
+      .def_prop_ro("variant", [](const FormatRow& row) { return std::string(row.variant); })
+      .def_prop_ro("bits", [](const FormatRow& row) { return row.bits; })
+      .def_prop_ro("scale_bytes", [](const FormatRow& row) { return row.scale_bytes; })
+      .def_prop_ro("is_rotated", [](const FormatRow& row) { return row.rotated; })
+      .def_prop_ro("has_lloyd_levels", [](const FormatRow& row) { return row.lloyd; });
+  m.def("codec_formats", [] { return std::vector<FormatRow>(format_rows().begin(), format_rows().end()); });
   m.def("get_codec", get_codec, "name"_a, "block_size"_a = 0, nb::kw_only(), "variant"_a = "", "rounding"_a = "nearest",
         "rotation"_a = "none", "levels"_a = "uniform", "seed"_a = 0, "level"_a = "");
   m.def(
       "device_codec",
       [](const std::string& name) {
         const DeviceCodec codec = device_codec_named(name);
-        return std::make_tuple(static_cast<int>(codec.format), codec.is_stochastic, codec.block, codec.seed);
+        return std::make_tuple(static_cast<int>(codec.coding), codec.is_stochastic, codec.block, codec.seed);
       },
       "name"_a);
   m.def("codec_named", get_codec_named, "name"_a, nb::kw_only(), "level"_a = "");

@@ -51,11 +51,11 @@ class Numbers {
 };
 
 // The largest float magnitude is also the largest integer: the maximum needs no float compare.
-template <class Format, class Elements>
+template <bool kSkipsNonFinite, class Elements>
 HVD_SCALAR uint32_t largest_magnitude(Elements x, int64_t count) {
   int32_t largest = 0;
   for (int64_t i = 0; i < count; ++i) {
-    const int32_t magnitude = static_cast<int32_t>(Format::magnitude(x[i]));
+    const auto magnitude = static_cast<int32_t>(kSkipsNonFinite ? finite_magnitude(x[i]) : bits_of(x[i]) & ~kSignBit);
     largest = magnitude > largest ? magnitude : largest;
   }
   return static_cast<uint32_t>(largest);

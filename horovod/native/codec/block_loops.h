@@ -1,13 +1,5 @@
 // The loops that all formats with blocks share: compiled once per instruction set, in a namespace of its own, and so for
-// inclusion in *_kernels.cc only. A `Format` gives
-//
-//   kScaleBytes, kCodesPerByte
-//   magnitude(element)                     what the block's maximum is taken of, as an integer
-//   put_scale(largest, at)                 writes the scale, which may stand at any address
-//   inverse(at), scale(at)                 what elements are multiplied by before rounding, and codes after it
-//   code<kStochastic>(quotient, random)
-//   value(code, scale)
-//   Minifloat                              of formats whose codes are 8-bit minifloats, and no others: halves.h
+// inclusion in *_kernels.cc only. format_list.h says what a `Format` is.
 #pragma once
 
 #include "codec/decode_two_loops.h"

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "codec/formats.h"
 #include "codec/kernels.h"
+#include "codec/run_codec.h"
 
 namespace hvd {
 namespace {
@@ -41,22 +42,45 @@ std::string chosen(const std::string& word, const char* option, std::string_view
   return word;
 }
 
-int64_t chosen_block(const Format& format, int64_t block) {
-  const std::string name(format.name);
-  if (format.default_block == 0) {
-    if (block == 0 || block == 1) return 1;
-    refuse(name + " has no blocks; block_size " + std::to_string(block) + " cannot be honoured");
+// What all rows of one format say together.
+struct Format {
+  std::string name;
+  bool has_blocks = false;  // without, no scales, and so no stochastic rounding
+  bool has_rotation = false;
+  std::string variants;  // separated by spaces, the default first
+};
+
+Format format_named(const std::string& name) {
+  Format format{name};
+  std::vector<std::string> known;
+  bool exists = false;
+  for (const FormatRow& row : format_rows()) {
+    if (std::find(known.begin(), known.end(), row.format) == known.end()) known.emplace_back(row.format);
+    if (row.format != name) continue;
+    exists = true;
+    format.has_blocks = row.has_blocks();
+    format.has_rotation |= row.rotated;
+    if (!row.variant.empty()) format.variants += (format.variants.empty() ? "" : " ") + std::string(row.variant);
   }
-  if (block == 0) return format.default_block;
+  if (exists) return format;
+  throw InvalidArgument("there is no codec '" + name + "'; choose one of: " + joined(known));
+}
+
+int64_t chosen_block(const Format& format, int64_t block) {
+  if (!format.has_blocks) {
+    if (block == 0 || block == 1) return 1;
+    refuse(format.name + " has no blocks; block_size " + std::to_string(block) + " cannot be honoured");
+  }
+  if (block == 0) return kDefaultBlock;
   if (block < kSmallestBlock || block > kLargestBlock || (block & (block - 1)) != 0) {
-    refuse(name + " cannot use blocks of " + std::to_string(block) + " elements; choose 32, 64, 128, 256, 512 or 1024");
+    refuse(format.name + " cannot use blocks of " + std::to_string(block) + " elements; choose 32, 64, 128, 256, 512 or 1024");
   }
   return block;
 }
 
 // Refuses what the format cannot honour and fills in what was left open.
 CodecOptions settled(const Format& format, const CodecOptions& asked) {
-  const std::string name(format.name);
+  const std::string& name = format.name;
   CodecOptions options;
   options.block_size = chosen_block(format, asked.block_size);
   if (!asked.variant.empty() && format.variants.empty()) {
@@ -70,7 +94,7 @@ CodecOptions settled(const Format& format, const CodecOptions& asked) {
   const bool stochastic = options.rounding == "stochastic";
   const bool rotated = options.rotation == "hadamard";
   const bool lloyd = options.levels == "lloyd";
-  if (stochastic && format.default_block == 0) {
+  if (stochastic && !format.has_blocks) {
     refuse(name + " rounds to nearest only; rounding 'stochastic' cannot be honoured");
   }
   if (rotated && !format.has_rotation) refuse(name + " has no rotation 'hadamard'; int4 has");
@@ -89,8 +113,8 @@ CodecOptions settled(const Format& format, const CodecOptions& asked) {
 }
 
 std::string name_of(const Format& format, const CodecOptions& options) {
-  std::string name(format.name);
-  if (format.default_block == 0) return name;
+  std::string name = format.name;
+  if (!format.has_blocks) return name;
   name += "/" + std::to_string(options.block_size);
   if (options.variant != split(format.variants, ' ').front()) name += "/" + options.variant;
   if (options.rounding != "nearest") name += "/" + options.rounding;
@@ -106,21 +130,12 @@ bool is_number(std::string_view text, T& number) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-const Format& format_named(const std::string& name) {
-  std::vector<std::string> known;
-  for (const Format& row : kFormats) {
-    if (name == row.name) return row;
-    known.emplace_back(row.name);
-  }
-  throw InvalidArgument("there is no codec '" + name + "'; choose one of: " + joined(known));
-}
-
 }  // namespace
 
 std::shared_ptr<const Codec> make_codec(const std::string& format, const CodecOptions& options, SimdLevel level) {
-  const Format& row = format_named(format);
-  const CodecOptions settled_options = settled(row, options);
-  return row.make({name_of(row, settled_options), settled_options, level});
+  const Format known = format_named(format);
+  const NamedCodec named = {format, settled(known, options)};
+  return make_run_codec(row_of(named), named, name_of(known, named.options), level);
 }
 
 NamedCodec parse_codec_name(const std::string& name) {
@@ -143,7 +158,7 @@ NamedCodec parse_codec_name(const std::string& name) {
   }
   if (understood) {
     // A name says one thing in one way only: what is repeated, out of order or spelled otherwise is a mistake.
-    const Format& format = format_named(words[0]);
+    const Format format = format_named(words[0]);
     options = settled(format, options);
     if (name_of(format, options) == name) return {words[0], options};
   }

@@ -51,7 +51,7 @@ struct NamedCodec {
 // Throws InvalidArgument if no codec of this build has that name.
 NamedCodec parse_codec_name(const std::string& name);
 
-// "bit16", "bit8", "int8" or "int4"; at level kScalar the codec is the defining slow twin.
+// A format of format_list.h; at level kScalar the codec is the defining slow twin.
 // Throws InvalidArgument for a format that does not exist, or an option that the format has not.
 std::shared_ptr<const Codec> make_codec(const std::string& format, const CodecOptions& options, SimdLevel level);
 // The codec whose name() another rank has sent. Throws InvalidArgument if no codec of this build has that name.

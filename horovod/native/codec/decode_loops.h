@@ -1,4 +1,4 @@
-// How blocks are decoded, whatever their format. For inclusion in *_kernels.cc only; block_loops.h says what a Format is.
+// How blocks are decoded, whatever their format. For inclusion in *_kernels.cc only; format_list.h says what a Format is.
 #pragma once
 
 #include "codec/halves.h"
@@ -41,21 +41,21 @@ HVD_SCALAR void decode_elements(const uint8_t* codes, int64_t count, Factors sca
 
 template <class Format, bool kAdd>
 void decode(const uint8_t* __restrict run, int64_t count, const BlockShape& shape, float* __restrict y) {
-  constexpr bool kPacked = Format::kCodesPerByte == 2;
+  constexpr bool kPacked = Format::kBits != 8;
   const int64_t block = shape.block;
   const uint8_t* codes = run + (count + block - 1) / block * Format::kScaleBytes;
   alignas(64) [[maybe_unused]] uint8_t unpacked[kPacked ? kStrip : 1];
   alignas(64) float factors[kStrip];
   for (int64_t first = 0; first < count; first += kStrip) {
     const int64_t here = count - first < kStrip ? count - first : kStrip;
-    if (kPacked) unpack(codes + first / 2, here, unpacked);
+    if constexpr (kPacked) unpack<Format::kBits>(codes + first * Format::kBits / 8, here, unpacked);
     const uint8_t* in = kPacked ? unpacked : codes + first;
     float* out = y + first;
     const Scales<Format, const uint8_t> scales(run, first, block);
     int64_t done = 0;
     const auto decode_pieces = [&]<int64_t kLength>() {
       for (; done + kLength <= here; done += kLength) {
-        decode_elements<Format, kAdd>(in + done, kLength, Factor{Format::scale(scales[done])}, out + done);
+        decode_elements<Format, kAdd>(in + done, kLength, Factor{factor_at<Format>(scales[done])}, out + done);
       }
     };
     if (block >= kPiece) {
@@ -64,7 +64,7 @@ void decode(const uint8_t* __restrict run, int64_t count, const BlockShape& shap
       decode_pieces.template operator()<kPiece / 2>();
     }
     if (done == here) continue;
-    spread(done, here, factors, [=](int64_t i) { return Format::scale(scales[i]); });
+    spread(done, here, factors, [=](int64_t i) { return factor_at<Format>(scales[i]); });
     decode_elements<Format, kAdd>(in + done, here - done, FactorOfEach{factors + done}, out + done);
   }
 }

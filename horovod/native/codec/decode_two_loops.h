@@ -1,5 +1,5 @@
 // How the blocks of two ranks become their scaled sum, in one pass over memory. For inclusion in *_kernels.cc only;
-// block_loops.h says what a Format is.
+// format_list.h says what a Format is.
 #pragma once
 
 #include "codec/decode_loops.h"
@@ -37,7 +37,7 @@ template <class Format>
 HVD_SCALAR void decode_two_runs(const TwoRuns& runs, int64_t count, int64_t block, float factor, float* y) {
   const int64_t scales = (count + block - 1) / block * Format::kScaleBytes;
   const auto coded = [=](const uint8_t* run, int64_t i) {
-    return CodedBlock{run + scales + i, {Format::scale(Scales<Format, const uint8_t>(run, 0, block)[i])}};
+    return CodedBlock{run + scales + i, {factor_at<Format>(Scales<Format, const uint8_t>(run, 0, block)[i])}};
   };
   int64_t i = 0;
   if (block >= kPiece) {
@@ -61,7 +61,7 @@ HVD_SCALAR void decode_one_by_one(const TwoRuns& runs, int64_t count, const Bloc
 
 template <class Format>
 void decode_two(const TwoRuns& runs, int64_t count, const BlockShape& shape, float factor, float* y) {
-  if (Format::kCodesPerByte != 1 || shape.block < kLargeBlock) {
+  if (Format::kBits != 8 || shape.block < kLargeBlock) {
     decode_one_by_one<decode<Format, false>, decode<Format, true>>(runs, count, shape, factor, y);
   } else {
     decode_two_runs<Format>(runs, count, shape.block, factor, y);

@@ -1,4 +1,4 @@
-// How blocks are encoded, whatever their format. For inclusion in *_kernels.cc only; block_loops.h says what a Format is.
+// How blocks are encoded, whatever their format. For inclusion in *_kernels.cc only; format_list.h says what a Format is.
 #pragma once
 
 #include "codec/block_elements.h"
@@ -11,7 +11,8 @@ namespace {
 template <class Format, bool kStochastic, class Elements, class Factors>
 HVD_SCALAR void encode_elements(Elements x, int64_t count, Factors inverse, const uint32_t* random, uint8_t* codes) {
   for (int64_t i = 0; i < count; ++i) {
-    codes[i] = Format::template code<kStochastic>(x[i] * inverse[i], kStochastic ? random[i] : 0u);
+    const float quotient = x[i] * inverse[i];
+    codes[i] = kStochastic ? Format::stochastic(quotient, random[i]) : Format::nearest(quotient);
   }
 }
 
@@ -24,7 +25,7 @@ template <class Format, int64_t kBlock, class Elements>
   for (int64_t i = 0; i < count; i += block) {
     const int64_t length = kBlock != 0 || count - i > block ? block : count - i;
     for (int64_t j = 0; j < length; j += 16) __builtin_prefetch(x.x + i + j + kAhead);
-    Format::put_scale(largest_magnitude<Format>(x.from(i), length), scales[i]);
+    put_scale<Format>(Format::scale(largest_magnitude<Format::kSkipsNonFinite>(x.from(i), length)), scales[i]);
   }
 }
 
@@ -45,13 +46,13 @@ template <class Format, bool kStochastic, class Elements>
   int64_t done = 0;
   if (block >= kPiece) {
     for (; done + kPiece <= count; done += kPiece) {
-      const Factor inverse{Format::inverse(scales[done])};
+      const Factor inverse{inverse_at<Format>(scales[done])};
       encode_elements<Format, kStochastic>(x.from(done), kPiece, inverse, kStochastic ? random + done : random, codes + done);
     }
   }
   if (done == count) return;
   alignas(64) float inverse[kStrip];
-  spread(done, count, inverse, [=](int64_t i) { return Format::inverse(scales[i]); });
+  spread(done, count, inverse, [=](int64_t i) { return inverse_at<Format>(scales[i]); });
   encode_elements<Format, kStochastic>(x.from(done), count - done, FactorOfEach{inverse + done},
                                        kStochastic ? random + done : random, codes + done);
 }
@@ -59,8 +60,8 @@ template <class Format, bool kStochastic, class Elements>
 // Scales of a strip of blocks first, then its codes: no block waits for its own maximum, and the elements are still in the
 // level-1 cache when they are read again.
 template <class Format, bool kStochastic>
-void encode(const float* x, int64_t count, const BlockShape& shape, float prescale, Draw draw, uint8_t* __restrict run) {
-  constexpr bool kPacked = Format::kCodesPerByte == 2;
+int64_t encode(const float* x, int64_t count, const BlockShape& shape, float prescale, Draw draw, uint8_t* __restrict run) {
+  constexpr bool kPacked = Format::kBits != 8;
   const int64_t block = shape.block;
   uint8_t* codes = run + (count + block - 1) / block * Format::kScaleBytes;
   [[maybe_unused]] Numbers numbers(shape.seed, draw);
@@ -85,8 +86,9 @@ void encode(const float* x, int64_t count, const BlockShape& shape, float presca
     } else {
       put_codes<Format, false>(scaled, here, block, scales, random, out);
     }
-    if (kPacked) pack(unpacked, here, codes + first / 2);
+    if constexpr (kPacked) pack<Format::kBits>(unpacked, here, codes + first * Format::kBits / 8);
   }
+  return 0;  // scales are chosen so that nothing saturates
 }
 
 }  // namespace

@@ -1,39 +1,29 @@
-// The formats this build knows and the options each has. A codec is one file and one row here.
+// The rows of format_list.h as data: what names and options stand for, and what a format is called with.
 #pragma once
 
+#include <span>
 #include <string_view>
 
 #include "codec/codec.h"
+#include "codec/format_list.h"
 
 namespace hvd {
 
-// What a row's function is given: checked options, with every default filled in.
-struct CodecSpec {
-  std::string name;
-  CodecOptions options;
-  SimdLevel level;
+struct FormatRow {
+  Coding coding;
+  std::string_view format;
+  std::string_view variant;
+  int bits;  // of a code
+  int scale_bytes;
+  bool rotated;
+  bool lloyd;
 
-  bool stochastic() const { return options.rounding == "stochastic"; }
+  bool has_blocks() const { return scale_bytes != 0; }
 };
 
-std::shared_ptr<const Codec> make_bit16(const CodecSpec& spec);
-std::shared_ptr<const Codec> make_bit8(const CodecSpec& spec);
-std::shared_ptr<const Codec> make_int8(const CodecSpec& spec);
-std::shared_ptr<const Codec> make_int4(const CodecSpec& spec);
+std::span<const FormatRow> format_rows();
 
-struct Format {
-  std::string_view name;
-  std::shared_ptr<const Codec> (*make)(const CodecSpec& spec);
-  int64_t default_block;      // 0: no blocks, no scales, and so no stochastic rounding
-  std::string_view variants;  // separated by spaces, the default first
-  bool has_rotation;
-};
-
-inline constexpr Format kFormats[] = {
-    {"bit16", make_bit16, 0, "", false},
-    {"bit8", make_bit8, 128, "e4m3 e5m2 e3m4", false},
-    {"int8", make_int8, 128, "", false},
-    {"int4", make_int4, 128, "", true},
-};
+// The row that a format with all its options filled in means.
+const FormatRow& row_of(const NamedCodec& named);
 
 }  // namespace hvd

@@ -4,14 +4,12 @@
 
 namespace hvd {
 
-#define HVD_DECLARE_LEVEL(level)                            \
-  namespace level {                                         \
-  extern const Bit16Kernels bit16_kernels;                  \
-  extern const RoundingKernels bit8_kernels[kBit8Variants]; \
-  extern const RoundingKernels int8_kernels;                \
-  extern const RoundingKernels int4_kernels[kInt4Kinds];    \
-  extern const BlockKernels lloyd_kernels;                  \
-  extern const ConvertKernels convert_kernels;              \
+#define HVD_DECLARE_LEVEL(level)                                        \
+  namespace level {                                                     \
+  extern const RoundingKernels sixteen_bit_kernels[kSixteenBitFormats]; \
+  extern const RoundingKernels plain_kernels[kPlainFormats];            \
+  extern const RoundingKernels rotated_kernels[kRotatedFormats];        \
+  extern const ConvertKernels convert_kernels;                          \
   }
 HVD_DECLARE_LEVEL(scalar)
 HVD_DECLARE_LEVEL(baseline)
@@ -20,10 +18,9 @@ HVD_DECLARE_LEVEL(x86_64_v4)
 #undef HVD_DECLARE_LEVEL
 
 const CodecKernels& codec_kernels(SimdLevel level) {
-#define HVD_TABLE(level)                                                                                          \
-  {                                                                                                               \
-    &level::bit16_kernels, level::bit8_kernels, &level::int8_kernels, level::int4_kernels, &level::lloyd_kernels, \
-        &level::convert_kernels                                                                                   \
+#define HVD_TABLE(level)                                                                              \
+  {                                                                                                   \
+    level::sixteen_bit_kernels, level::plain_kernels, level::rotated_kernels, &level::convert_kernels \
   }
   static constexpr CodecKernels kScalar = HVD_TABLE(scalar);
   static constexpr CodecKernels kBaseline = HVD_TABLE(baseline);
@@ -37,6 +34,13 @@ const CodecKernels& codec_kernels(SimdLevel level) {
 #endif
 #undef HVD_TABLE
   return level == SimdLevel::kScalar ? kScalar : kBaseline;
+}
+
+const RunKernels& CodecKernels::of(Coding coding, bool stochastic) const {
+  int row = static_cast<int>(coding) - 1;
+  if (row < kSixteenBitFormats) return sixteen_bit[row].of[stochastic];
+  row -= kSixteenBitFormats;
+  return (row < kPlainFormats ? plain[row] : rotated[row - kPlainFormats]).of[stochastic];
 }
 
 }  // namespace hvd

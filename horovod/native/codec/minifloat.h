@@ -32,6 +32,15 @@ inline constexpr uint32_t kSignBit = 0x80000000u;
 inline constexpr uint32_t kInfinity = 0x7F800000u;
 inline constexpr uint32_t kQuietNaN = 0x7FC00000u;
 
+// a * b, where a NaN stays the NaN it is: a GPU's own product would be one without sign.
+HVD_SCALAR float times_keeping_nan(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  return a != a ? a : a * b;
+#else
+  return a * b;
+#endif
+}
+
 // Rounds |x|, given by its float32 bits, to a format of `kMantissaBits` and the given exponent bias. The result may carry
 // into the exponent, past the format's largest value; infinities and NaN give nonsense. Callers handle both.
 template <int kMantissaBits, int kBias>

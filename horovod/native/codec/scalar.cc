@@ -1,4 +1,4 @@
-// The slow twins: one element at a time, straight from the definitions in minifloat.h; the formats with blocks are in
+// The slow twins: one element at a time, straight from the definitions that format_list.h lists; the formats with blocks are in
 // scalar_blocks.cc. Every *_kernels.cc is compared with these byte for byte (test/single/test_codec_native.py).
 #include <cstring>
 
@@ -8,36 +8,34 @@
 namespace hvd::scalar {
 namespace {
 
-int64_t encode_bit16(const float* x, int64_t count, float prescale, uint8_t* run) {
-  int64_t saturated = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const float value = x[i] * prescale;
-    const uint16_t code = saturating_half_from_float(value);
-    saturated += half_saturates(value);
-    std::memcpy(run + 2 * i, &code, sizeof code);
+template <class Format>
+struct SixteenBitRuns {
+  static int64_t encode(const float* x, int64_t count, const BlockShape&, float prescale, Draw, uint8_t* run) {
+    int64_t saturated = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const float value = x[i] * prescale;
+      const uint16_t code = Format::code(value);
+      saturated += Format::kSaturates && half_saturates(value);
+      std::memcpy(run + 2 * i, &code, sizeof code);
+    }
+    return saturated;
   }
-  return saturated;
-}
-
-float decode_bit16_element(const uint8_t* run, int64_t i) {
-  uint16_t code;
-  std::memcpy(&code, run + 2 * i, sizeof code);
-  return float_from_half(code);
-}
-
-void decode_bit16(const uint8_t* run, int64_t count, float* y) {
-  for (int64_t i = 0; i < count; ++i) y[i] = decode_bit16_element(run, i);
-}
-
-void decode_add_bit16(const uint8_t* run, int64_t count, float* y) {
-  for (int64_t i = 0; i < count; ++i) y[i] += decode_bit16_element(run, i);
-}
-
-void decode_two_bit16(const TwoRuns& runs, int64_t count, float factor, float* y) {
-  for (int64_t i = 0; i < count; ++i) {
-    y[i] = (decode_bit16_element(runs.first, i) + decode_bit16_element(runs.second, i)) * factor;
+  static float element(const uint8_t* run, int64_t i) {
+    uint16_t code;
+    std::memcpy(&code, run + 2 * i, sizeof code);
+    return Format::value(code);
   }
-}
+  static void decode(const uint8_t* run, int64_t count, const BlockShape&, float* y) {
+    for (int64_t i = 0; i < count; ++i) y[i] = element(run, i);
+  }
+  static void decode_add(const uint8_t* run, int64_t count, const BlockShape&, float* y) {
+    for (int64_t i = 0; i < count; ++i) y[i] += element(run, i);
+  }
+  static void decode_two(const TwoRuns& runs, int64_t count, const BlockShape&, float factor, float* y) {
+    for (int64_t i = 0; i < count; ++i) y[i] = (element(runs.first, i) + element(runs.second, i)) * factor;
+  }
+  static constexpr RoundingKernels kKernels = {{{encode, decode, decode_add, decode_two}}};
+};
 
 template <typename T>
 T element(const void* source, int64_t i) {
@@ -64,9 +62,11 @@ void from_float(DType dtype, const float* x, int64_t count, void* destination) {
 
 }  // namespace
 
-extern const Bit16Kernels bit16_kernels;
+extern const RoundingKernels sixteen_bit_kernels[kSixteenBitFormats];
 extern const ConvertKernels convert_kernels;
-const Bit16Kernels bit16_kernels = {encode_bit16, decode_bit16, decode_add_bit16, decode_two_bit16};
+#define HVD_KERNELS(name, format, variant, Trait) SixteenBitRuns<Trait>::kKernels,
+const RoundingKernels sixteen_bit_kernels[kSixteenBitFormats] = {HVD_FOR_EACH_SIXTEEN_BIT_FORMAT(HVD_KERNELS)};
+#undef HVD_KERNELS
 const ConvertKernels convert_kernels = {to_float, from_float};
 
 }  // namespace hvd::scalar

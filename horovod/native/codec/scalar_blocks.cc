@@ -1,11 +1,10 @@
-// The slow twins of the formats with blocks: one element at a time, straight from the definitions in minifloat.h,
-// integers.h, rotation.h and random_bits.h.
+// The slow twins of the formats with blocks: one element at a time, straight from the definitions that format_list.h lists,
+// rotation.h and random_bits.h.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
-#include "codec/integers.h"
 #include "codec/kernels.h"
 #include "codec/minifloat.h"
 #include "codec/random_bits.h"
@@ -34,14 +33,6 @@ struct CodedBlock {
   const BlockShape& shape;
 };
 
-float load_float(const uint8_t* at) {
-  float value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-
-void store_float(float value, uint8_t* at) { std::memcpy(at, &value, sizeof value); }
-
 uint32_t magnitude_of(float value) { return bits_of(value) & ~kSignBit; }
 
 uint32_t largest_magnitude(const std::vector<float>& x) {
@@ -56,96 +47,58 @@ uint32_t largest_finite_magnitude(const std::vector<float>& x) {
   return largest;
 }
 
-// ---- bit8 -----------------------------------------------------------------------------------------------------------
+// ---- plain blocks ---------------------------------------------------------------------------------------------------
 
-template <class Minifloat>
-struct Bit8 {
-  static constexpr int64_t kScaleBytes = 1;
-  static constexpr int64_t kCodesPerByte = 1;
+// Code i has bits i * kBits and on, lower bits first; it may lie in two bytes. Bits that no code has yet are 0.
+template <int kBits>
+void store_code(uint8_t* codes, size_t i, uint8_t code) {
+  const size_t byte = i * kBits / 8, shift = i * kBits % 8;
+  codes[byte] = static_cast<uint8_t>(codes[byte] | code << shift);
+  if (shift + kBits > 8) codes[byte + 1] = static_cast<uint8_t>(code >> (8 - shift));
+}
 
+template <int kBits>
+uint8_t load_code(const uint8_t* codes, size_t i) {
+  const size_t byte = i * kBits / 8, shift = i * kBits % 8;
+  int code = codes[byte] >> shift;
+  if (shift + kBits > 8) code |= codes[byte + 1] << (8 - shift);
+  return static_cast<uint8_t>(code & ((1 << kBits) - 1));
+}
+
+template <class Format>
+uint32_t load_scale(const uint8_t* at) {
+  uint32_t scale = 0;
+  std::memcpy(&scale, at, Format::kScaleBytes);
+  return scale;
+}
+
+template <class Format>
+void store_scale(uint32_t scale, uint8_t* at) {
+  std::memcpy(at, &scale, Format::kScaleBytes);
+}
+
+template <class Format>
+struct PlainBlocks : Format {
   template <bool kStochastic>
   static void encode(const Block& block) {
-    *block.scale = Minifloat::scale(largest_finite_magnitude(block.x));
+    const uint32_t largest = Format::kSkipsNonFinite ? largest_finite_magnitude(block.x) : largest_magnitude(block.x);
+    const uint32_t scale = Format::scale(largest);
+    store_scale<Format>(scale, block.scale);
     for (size_t i = 0; i < block.x.size(); ++i) {
-      const float value = block.x[i] * e8m0_inverse(*block.scale);
-      block.codes[i] = kStochastic ? Minifloat::stochastic(value, block.random(i)) : Minifloat::nearest(value);
+      const float quotient = block.x[i] * Format::inverse(scale);
+      store_code<Format::kBits>(block.codes, i,
+                                kStochastic ? Format::stochastic(quotient, block.random(i)) : Format::nearest(quotient));
     }
   }
   static std::vector<float> decode(const CodedBlock& block) {
     std::vector<float> y(block.count);
-    for (size_t i = 0; i < y.size(); ++i) y[i] = Minifloat::value(block.codes[i]) * e8m0_value(*block.scale);
+    const float factor = Format::factor(load_scale<Format>(block.scale));
+    for (size_t i = 0; i < y.size(); ++i) y[i] = Format::value(load_code<Format::kBits>(block.codes, i), factor);
     return y;
   }
 };
 
-// ---- int8 -----------------------------------------------------------------------------------------------------------
-
-struct Int8Blocks {
-  static constexpr int64_t kScaleBytes = 4;
-  static constexpr int64_t kCodesPerByte = 1;
-
-  template <bool kStochastic>
-  static void encode(const Block& block) {
-    const float scale = Int8::scale(largest_finite_magnitude(block.x));
-    const float inverse = 1.0f / scale;
-    store_float(scale, block.scale);
-    for (size_t i = 0; i < block.x.size(); ++i) {
-      const float quotient = block.x[i] * inverse;
-      block.codes[i] = int8_code(quotient, kStochastic ? Int8::stochastic(quotient, block.random(i)) : Int8::nearest(quotient));
-    }
-  }
-  static std::vector<float> decode(const CodedBlock& block) {
-    std::vector<float> y(block.count);
-    for (size_t i = 0; i < y.size(); ++i) y[i] = int8_value(block.codes[i], load_float(block.scale));
-    return y;
-  }
-};
-
-// ---- int4 -----------------------------------------------------------------------------------------------------------
-
-// An even element's code is in the lower bits of its byte, and written first.
-void store_nibble(uint8_t* pairs, size_t i, uint8_t code) {
-  pairs[i / 2] = i % 2 == 0 ? code : static_cast<uint8_t>(pairs[i / 2] | code << 4);
-}
-
-uint8_t load_nibble(const uint8_t* pairs, size_t i) {
-  return static_cast<uint8_t>(i % 2 == 0 ? pairs[i / 2] & 15 : pairs[i / 2] >> 4);
-}
-
-template <bool kStochastic>
-uint8_t code_of(const Block& block, size_t i, float quotient) {
-  return int4_code(quotient, kStochastic ? Int4::stochastic(quotient, block.random(i)) : Int4::nearest(quotient));
-}
-
-// What marks a block with a non-finite element. Returns whether there is one.
-bool is_spoilt(const Block& block) {
-  if (largest_magnitude(block.x) < kInfinity) return false;
-  store_float(float_of(kQuietNaN), block.scale);
-  std::fill_n(block.codes, (block.x.size() + 1) / 2, uint8_t{0});
-  return true;
-}
-
-struct PlainInt4 {
-  static constexpr int64_t kScaleBytes = 4;
-  static constexpr int64_t kCodesPerByte = 2;
-
-  template <bool kStochastic>
-  static void encode(const Block& block) {
-    if (is_spoilt(block)) return;
-    const float scale = Int4::scale(largest_magnitude(block.x));
-    store_float(scale, block.scale);
-    for (size_t i = 0; i < block.x.size(); ++i) {
-      store_nibble(block.codes, i, code_of<kStochastic>(block, i, block.x[i] * (1.0f / scale)));
-    }
-  }
-  static std::vector<float> decode(const CodedBlock& block) {
-    std::vector<float> y(block.count);
-    for (size_t i = 0; i < y.size(); ++i) {
-      y[i] = int4_value(load_nibble(block.codes, i)) * load_float(block.scale);
-    }
-    return y;
-  }
-};
+// ---- rotated blocks -------------------------------------------------------------------------------------------------
 
 std::vector<float> transformed(std::vector<float> x) {
   std::vector<float> next(x.size());
@@ -165,36 +118,42 @@ float lloyd_step_of(const std::vector<float>& t) {
   return std::sqrt(sum_of_lanes(lanes));
 }
 
-template <bool kLloyd>
-struct RotatedInt4 : PlainInt4 {
+template <class Format>
+struct RotatedBlocks : PlainBlocks<Int4Blocks> {
   template <bool kStochastic>
   static void encode(const Block& block) {
     const size_t n = block.x.size();
-    if (n < static_cast<size_t>(block.shape.block)) return PlainInt4::encode<kStochastic>(block);
-    if (is_spoilt(block)) return;
     const uint32_t largest = largest_magnitude(block.x);
+    // A tail is plain; so is a block with a non-finite element, of which only the scale is left.
+    if (n < static_cast<size_t>(block.shape.block) || largest >= kInfinity) {
+      return PlainBlocks<Int4Blocks>::encode<kStochastic>(block);
+    }
     const RotationScale rotation = rotation_scale(largest, static_cast<int64_t>(n));
     std::vector<float> t(n);
     for (size_t i = 0; i < n; ++i) t[i] = float_of(bits_of(block.x[i]) ^ block.shape.signs[i]) * rotation.before;
     const std::vector<float> y = transformed(t);
-    const float scale = rotated_block_scale(kLloyd ? lloyd_step_of(t) : step_of(y), rotation);
+    const float scale = rotated_block_scale(Format::kLloyd ? lloyd_step_of(t) : step_of(y), rotation);
     const float inverse = 1.0f / (scale * rotation.back);
-    store_float(largest == 0 ? 0.0f : scale, block.scale);
+    store_scale<Format>(bits_of(largest == 0 ? 0.0f : scale), block.scale);
     for (size_t i = 0; i < n; ++i) {
       const float quotient = y[i] * inverse;
-      store_nibble(block.codes, i, kLloyd ? lloyd_code(quotient) : code_of<kStochastic>(block, i, quotient));
+      store_code<kBits>(block.codes, i,
+                        Format::kLloyd ? lloyd_code(quotient)
+                        : kStochastic  ? stochastic(quotient, block.random(i))
+                                       : nearest(quotient));
     }
   }
   static std::vector<float> decode(const CodedBlock& block) {
-    if (block.count < static_cast<size_t>(block.shape.block)) return PlainInt4::decode(block);
+    if (block.count < static_cast<size_t>(block.shape.block)) return PlainBlocks<Int4Blocks>::decode(block);
     std::vector<float> y(block.count);
     for (size_t i = 0; i < y.size(); ++i) {
-      const uint8_t code = load_nibble(block.codes, i);
-      y[i] = kLloyd ? lloyd_value(code) : int4_value(code);
+      const uint8_t code = load_code<kBits>(block.codes, i);
+      y[i] = Format::kLloyd ? lloyd_value(code) : int4_value(code);
     }
     y = transformed(y);
+    const float scale = float_of(load_scale<Format>(block.scale));
     for (size_t i = 0; i < y.size(); ++i) {
-      y[i] = float_of(bits_of(clamped(y[i] * load_float(block.scale))) ^ block.shape.signs[i]);
+      y[i] = float_of(bits_of(clamped(y[i] * scale)) ^ block.shape.signs[i]);
     }
     return y;
   }
@@ -203,20 +162,18 @@ struct RotatedInt4 : PlainInt4 {
 // ---- runs -----------------------------------------------------------------------------------------------------------
 
 template <class Format, bool kStochastic>
-void encode(const float* x, int64_t count, const BlockShape& shape, float prescale, Draw draw, uint8_t* run) {
+int64_t encode(const float* x, int64_t count, const BlockShape& shape, float prescale, Draw draw, uint8_t* run) {
   const int64_t blocks = (count + shape.block - 1) / shape.block;
+  uint8_t* codes = run + blocks * Format::kScaleBytes;
+  std::fill_n(codes, (count * Format::kBits + 7) / 8, uint8_t{0});
   for (int64_t b = 0; b < blocks; ++b) {
     const int64_t begin = b * shape.block;
     const int64_t end = std::min(count, begin + shape.block);
-    Block block{{x + begin, x + end},
-                begin,
-                shape,
-                draw,
-                run + b * Format::kScaleBytes,
-                run + blocks * Format::kScaleBytes + begin / Format::kCodesPerByte};
+    Block block{{x + begin, x + end}, begin, shape, draw, run + b * Format::kScaleBytes, codes + begin * Format::kBits / 8};
     for (float& value : block.x) value *= prescale;
     Format::template encode<kStochastic>(block);
   }
+  return 0;  // scales are chosen so that nothing saturates
 }
 
 template <class Format, bool kAdd>
@@ -226,7 +183,7 @@ void decode(const uint8_t* run, int64_t count, const BlockShape& shape, float* y
     const int64_t begin = b * shape.block;
     const int64_t end = std::min(count, begin + shape.block);
     const std::vector<float> values =
-        Format::decode({run + b * Format::kScaleBytes, run + blocks * Format::kScaleBytes + begin / Format::kCodesPerByte,
+        Format::decode({run + b * Format::kScaleBytes, run + blocks * Format::kScaleBytes + begin * Format::kBits / 8,
                         static_cast<size_t>(end - begin), shape});
     for (int64_t i = begin; i < end; ++i) {
       const float value = values[static_cast<size_t>(i - begin)];
@@ -243,25 +200,24 @@ void decode_two(const TwoRuns& runs, int64_t count, const BlockShape& shape, flo
 }
 
 template <class Format, bool kStochastic>
-constexpr BlockKernels block_kernels() {
+constexpr RunKernels run_kernels() {
   return {encode<Format, kStochastic>, decode<Format, false>, decode<Format, true>, decode_two<Format>};
 }
 
 template <class Format>
 constexpr RoundingKernels kernels_of() {
-  return {{block_kernels<Format, false>(), block_kernels<Format, true>()}};
+  return {{run_kernels<Format, false>(), run_kernels<Format, true>()}};
 }
 
 }  // namespace
 
-extern const RoundingKernels bit8_kernels[kBit8Variants];
-extern const RoundingKernels int8_kernels;
-extern const RoundingKernels int4_kernels[kInt4Kinds];
-extern const BlockKernels lloyd_kernels;
-const RoundingKernels bit8_kernels[kBit8Variants] = {kernels_of<Bit8<E4M3>>(), kernels_of<Bit8<E5M2>>(),
-                                                     kernels_of<Bit8<E3M4>>()};
-const RoundingKernels int8_kernels = kernels_of<Int8Blocks>();
-const RoundingKernels int4_kernels[kInt4Kinds] = {kernels_of<PlainInt4>(), kernels_of<RotatedInt4<false>>()};
-const BlockKernels lloyd_kernels = block_kernels<RotatedInt4<true>, false>();
+extern const RoundingKernels plain_kernels[kPlainFormats];
+extern const RoundingKernels rotated_kernels[kRotatedFormats];
+#define HVD_KERNELS(name, format, variant, Trait) kernels_of<PlainBlocks<Trait>>(),
+const RoundingKernels plain_kernels[kPlainFormats] = {HVD_FOR_EACH_PLAIN_FORMAT(HVD_KERNELS)};
+#undef HVD_KERNELS
+#define HVD_KERNELS(name, format, variant, Trait) kernels_of<RotatedBlocks<Trait>>(),
+const RoundingKernels rotated_kernels[kRotatedFormats] = {HVD_FOR_EACH_ROTATED_FORMAT(HVD_KERNELS)};
+#undef HVD_KERNELS
 
 }  // namespace hvd::scalar

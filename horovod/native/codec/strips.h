@@ -3,6 +3,7 @@
 
 #include "codec/kernels.h"
 #include "codec/minifloat.h"
+#include "codec/packing.h"
 
 namespace hvd::HVD_SIMD_NAMESPACE {
 namespace {
@@ -22,6 +23,16 @@ struct Scales {
       : first(run + first_element / block * Format::kScaleBytes), shift(__builtin_ctzll(static_cast<uint64_t>(block))) {}
   HVD_SCALAR Byte* operator[](int64_t i) const { return first + (i >> shift) * Format::kScaleBytes; }
 };
+
+// What elements are multiplied by before they are rounded, and codes after it, by the scale at an address.
+template <class Format>
+HVD_SCALAR float inverse_at(const uint8_t* scale) {
+  return Format::inverse(get_scale<Format>(scale));
+}
+template <class Format>
+HVD_SCALAR float factor_at(const uint8_t* scale) {
+  return Format::factor(get_scale<Format>(scale));
+}
 
 // One factor for all elements of a loop.
 struct Factor {

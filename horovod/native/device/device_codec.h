@@ -4,11 +4,12 @@
 #include <cstdint>
 #include <string>
 
+#include "codec/format_list.h"
+
 namespace hvd {
 
 struct DeviceCodec {
-  enum class Format : uint8_t { kElements, kBit16, kE4M3, kE5M2, kE3M4, kInt8, kInt4, kHadamard, kLloyd };
-  Format format = Format::kElements;
+  Coding coding = Coding::kElements;
   bool is_stochastic = false;
   int32_t block = 1;
   uint64_t seed = 0;
@@ -16,7 +17,7 @@ struct DeviceCodec {
   bool operator==(const DeviceCodec&) const = default;
 };
 
-// The codec of that Codec::name(); the empty name is Format::kElements. Throws InvalidArgument for a name that is none.
+// The codec of that Codec::name(); the empty name is Coding::kElements. Throws InvalidArgument for a name that is none.
 DeviceCodec device_codec_named(const std::string& name);
 
 }  // namespace hvd

@@ -43,7 +43,7 @@ struct PieceTable {
 // What is summed into a piece's destination, into a message, or both.
 struct DeviceReduction {
   DType dtype = DType::kFloat32;               // of sources and destinations: float32, float16 or bfloat16
-  DeviceCodec in;                              // how the contributions are encoded; Format::kElements: as they are, in dtype
+  DeviceCodec in;                              // how the contributions are encoded; Coding::kElements: as they are, in dtype
   DeviceCodec out;                             // and how `result` is
   std::span<const std::byte* const> messages;  // by rank, the order of summation; null stands for the pieces' sources
   double prescale = 1.0;                       // of elements; codes are prescaled already

@@ -20,7 +20,7 @@ struct Codec {
   uint64_t seed;
 
   operator hvd::DeviceCodec() const {
-    return {static_cast<hvd::DeviceCodec::Format>(format), is_stochastic != 0, block, seed};
+    return {static_cast<hvd::Coding>(format), is_stochastic != 0, block, seed};
   }
 };
 

@@ -128,7 +128,7 @@ DeviceReduction NcclReduction::summing(const BucketReduction& reduction, const D
   kernel.divisor = reduction.scale.divisor;
   kernel.in = in;
   kernel.out = codec_;
-  if (in.format == DeviceCodec::Format::kElements) kernel.prescale = reduction.prescale;
+  if (in.coding == Coding::kElements) kernel.prescale = reduction.prescale;
   return kernel;
 }
 

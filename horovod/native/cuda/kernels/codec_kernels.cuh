@@ -1,7 +1,7 @@
-// The kernels of one format, and how the others reach them: each format is compiled in a file of its own.
+// The kernels of one format, and how the others reach them: each list of formats is compiled in a file of its own.
 #pragma once
 
-#include "codec/integers.h"
+#include "codec/format_list.h"
 #include "cuda/kernels/runs.cuh"
 #include "cuda/kernels/sums.cuh"
 
@@ -74,7 +74,7 @@ HVD_DEVICE void encode_tile(Elements& x, const Blocks& blocks, const Tile& tile,
   }
   typename Format::Codes codes;
   Format::encode(x, blocks, tile, codes);
-  if constexpr (Format::kBits == 16) count_saturated(codes.saturated, saturated);
+  if constexpr (requires { codes.saturated; }) count_saturated(codes.saturated, saturated);
   if (residual != nullptr) {
     KeptResiduals residuals(tile);
     Format::decode(codes, blocks, tile,
@@ -152,13 +152,9 @@ FormatKernels kernels_of() {
   return {encode_kernel<Format>, decode_kernel<Format>, reduce_kernel<Format>};
 }
 
-FormatKernels bit16_kernels();
-FormatKernels e4m3_kernels();
-FormatKernels e5m2_kernels();
-FormatKernels e3m4_kernels();
-FormatKernels int8_kernels();
-FormatKernels int4_kernels();
-FormatKernels hadamard_kernels();
-FormatKernels lloyd_kernels();
+// Of the rows of format_list.h, each list by itself.
+FormatKernels sixteen_bit_kernels(int row);
+FormatKernels plain_kernels(int row);
+FormatKernels rotated_kernels(int row);
 
 }  // namespace hvd

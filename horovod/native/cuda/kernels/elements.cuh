@@ -22,9 +22,6 @@ HVD_DEVICE void narrow(float x, double& to) { to = x; }
 HVD_DEVICE void narrow(float x, Float16& to) { to.bits = half_from_float(x); }
 HVD_DEVICE void narrow(float x, BFloat16& to) { to.bits = bfloat16_from_float(x); }
 
-// a * b, where a NaN stays the NaN it is: a GPU's own product would be one without sign.
-HVD_DEVICE float times_keeping_nan(float a, float b) { return a != a ? a : a * b; }
-
 // Bits of an element of that size.
 template <int kBytes>
 using BitsOf =

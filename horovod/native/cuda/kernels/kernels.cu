@@ -10,36 +10,19 @@
 namespace hvd {
 namespace {
 
-using Format = DeviceCodec::Format;
-
-FormatKernels kernels_for(Format format) {
-  switch (format) {
-    case Format::kBit16:
-      return bit16_kernels();
-    case Format::kE4M3:
-      return e4m3_kernels();
-    case Format::kE5M2:
-      return e5m2_kernels();
-    case Format::kE3M4:
-      return e3m4_kernels();
-    case Format::kInt8:
-      return int8_kernels();
-    case Format::kInt4:
-      return int4_kernels();
-    case Format::kHadamard:
-      return hadamard_kernels();
-    case Format::kLloyd:
-      return lloyd_kernels();
-    case Format::kElements:
-      break;
-  }
-  throw InternalError("elements as they are have no kernels of a codec");
+FormatKernels kernels_for(Coding coding) {
+  int row = static_cast<int>(coding) - 1;
+  if (row < 0) throw InternalError("elements as they are have no kernels of a codec");
+  if (row < kSixteenBitFormats) return sixteen_bit_kernels(row);
+  row -= kSixteenBitFormats;
+  return row < kPlainFormats ? plain_kernels(row) : rotated_kernels(row - kPlainFormats);
 }
 
 Blocks blocks_of(const DeviceCodec& codec) {
   int log = 0;
   while ((1 << log) < codec.block) ++log;
-  if ((1 << log) != codec.block || codec.block > 1024 || (codec.format != Format::kBit16 && codec.block < 32)) {
+  if ((1 << log) != codec.block || codec.block > 1024 ||
+      (static_cast<int>(codec.coding) > kSixteenBitFormats && codec.block < 32)) {
     throw InvalidArgument("a GPU's codec cannot have blocks of " + std::to_string(codec.block) +
                           " elements; choose 32, 64, 128, 256, 512 or 1024");
   }
@@ -84,17 +67,17 @@ class Kernels final : public DeviceKernels {
   void encode(Stream stream, const DeviceCodec& codec, DType dtype, PieceTable table, double prescale,
               std::byte* message) override {
     check_float(dtype, true);
-    if (codec.format == Format::kElements) return pack(stream, dtype, table, prescale, message);
+    if (codec.coding == Coding::kElements) return pack(stream, dtype, table, prescale, message);
     if (table.runs == 0) return;
-    launch(kernels_for(codec.format).encode, grid_of(table), kThreads, 0, stream, blocks_of(codec), dtype, table,
+    launch(kernels_for(codec.coding).encode, grid_of(table), kThreads, 0, stream, blocks_of(codec), dtype, table,
            static_cast<float>(prescale), bytes_at(message), saturated_.address());
   }
 
   void decode(Stream stream, const DeviceCodec& codec, DType dtype, PieceTable table, const std::byte* message) override {
     check_float(dtype, true);
-    if (codec.format == Format::kElements) return unpack(stream, dtype, table, 1.0, 1.0, message);
+    if (codec.coding == Coding::kElements) return unpack(stream, dtype, table, 1.0, 1.0, message);
     if (table.runs == 0) return;
-    launch(kernels_for(codec.format).decode, grid_of(table), kThreads, 0, stream, blocks_of(codec), dtype, table,
+    launch(kernels_for(codec.coding).decode, grid_of(table), kThreads, 0, stream, blocks_of(codec), dtype, table,
            bytes_at(message));
   }
 
@@ -107,7 +90,7 @@ class Kernels final : public DeviceKernels {
       return;
     }
     const DeviceCodec& codec = reduction.result_is_codes ? asked.out : asked.in;
-    launch(kernels_for(codec.format).reduce, grid_of(table), kThreads, 0, stream, blocks_of(codec), table, reduction,
+    launch(kernels_for(codec.coding).reduce, grid_of(table), kThreads, 0, stream, blocks_of(codec), table, reduction,
            saturated_.address());
   }
 
@@ -131,8 +114,8 @@ class Kernels final : public DeviceKernels {
   static Reduction checked(const DeviceReduction& asked) {
     Reduction reduction;
     reduction.dtype = asked.dtype;
-    reduction.sums_codes = asked.in.format != Format::kElements;
-    reduction.result_is_codes = asked.result != nullptr && asked.out.format != Format::kElements;
+    reduction.sums_codes = asked.in.coding != Coding::kElements;
+    reduction.result_is_codes = asked.result != nullptr && asked.out.coding != Coding::kElements;
     reduction.to_destination = asked.to_destination;
     reduction.prescale = static_cast<float>(asked.prescale);
     reduction.factor = static_cast<float>(asked.factor / asked.divisor);

@@ -1,11 +1,11 @@
-// bit8, int8 and int4: blocks whose codes are elements times a factor, rounded.
+// Blocks whose codes are elements times a factor, rounded.
 //
-// Values are coded by the definitions in codec/minifloat.h and integers.h where they are special or rounded stochastically.
+// Values are coded by the definitions that codec/format_list.h lists where they are special or rounded stochastically.
 // The bulk, finite numbers rounded to nearest, has shorter forms here, because a GPU has fewer integer operations to spare
 // than memory delivers elements: at 4.8 TB/s a multiprocessor gets 14 of them for each element that it encodes to 8 bits.
 #pragma once
 
-#include "codec/integers.h"
+#include "codec/format_list.h"
 #include "cuda/kernels/blocks.cuh"
 #include "cuda/kernels/elements.cuh"
 
@@ -23,27 +23,29 @@ HVD_DEVICE uint32_t highest_bytes(const uint32_t (&word)[kLaneElements]) {
   return __byte_perm(low, high, 0x5410);
 }
 
-template <class Minifloat, int kMantissaBits>
-struct Bit8 {
-  static constexpr int kBits = 8;
-  static constexpr int kScaleBytes = 1;
-  static constexpr bool kSkipsNonFinite = true;  // the scale is that of the finite elements
-
-  HVD_DEVICE static uint32_t scale(uint32_t largest) { return Minifloat::scale(largest); }
-  HVD_DEVICE static float inverse(uint32_t scale) { return e8m0_inverse(static_cast<uint8_t>(scale)); }
-  HVD_DEVICE static float factor(uint32_t scale) { return e8m0_value(static_cast<uint8_t>(scale)); }
-
-  HVD_DEVICE static uint32_t nearest(float quotient) { return Minifloat::nearest(quotient); }
-  HVD_DEVICE static uint32_t stochastic(float quotient, uint32_t random) { return Minifloat::stochastic(quotient, random); }
-  HVD_DEVICE static float value(uint32_t code, float factor) {
-    return times_keeping_nan(Minifloat::value(static_cast<uint8_t>(code)), factor);
+// The shorter forms of a format, for four elements that a lane has side by side, or their codes, the first in the lowest bits.
+// A format without any is coded by its definition alone.
+template <class Format>
+struct BulkForms {
+  HVD_DEVICE static uint32_t codes_of_finite(const float (&q)[kLaneElements]) {
+    uint32_t codes = 0;
+    HVD_UNROLLED
+    for (int j = 0; j < kLaneElements; ++j) codes |= static_cast<uint32_t>(Format::nearest(q[j])) << (Format::kBits * j);
+    return codes;
   }
 
+  // Whether values_of_finite() must not be believed.
+  HVD_DEVICE static bool has_special(uint32_t, float) { return true; }
+  HVD_DEVICE static void values_of_finite(uint32_t, float, float (&)[kLaneElements]) {}
+};
+
+template <class Minifloat>
+struct BulkForms<Bit8<Minifloat>> {
   // With e the exponent, no less than that of the smallest normal, |q| is rounded by adding 2^(e + 23 - mantissa bits),
   // whose unit is what the format's is there. The sum's lower bits then count these units, subnormal or not; the leading
   // one carries into the exponent that is added to them. What lies above the lowest byte is left to be cut off.
   HVD_DEVICE static uint32_t codes_of_finite(const float (&q)[kLaneElements]) {
-    constexpr int kDropped = 23 - kMantissaBits;
+    constexpr int kDropped = 23 - Minifloat::kMantissaBits;
     constexpr uint32_t kLeast = static_cast<uint32_t>(127 - Minifloat::kBias + 1) << 23;
     uint32_t codes[kLaneElements], bits[kLaneElements];
     HVD_UNROLLED
@@ -57,37 +59,24 @@ struct Bit8 {
   }
 
   HVD_DEVICE static bool has_special(uint32_t word, float) {
-    constexpr uint32_t kFirst = kMantissaBits == 2 ? 0x7C : 0x7F;  // e5m2 has infinities
+    constexpr uint32_t kFirst = Minifloat::kHasInfinity ? 0x7C : 0x7F;
     return (((word & 0x7F7F7F7Fu) + (0x80 - kFirst) * 0x01010101u) & 0x80808080u) != 0;
   }
   // Sign and bits of the code, put where a float has them, are the value times 2^(bias - 127), subnormal or not.
   HVD_DEVICE static void values_of_finite(uint32_t word, float factor, float (&y)[kLaneElements]) {
-    constexpr uint32_t kMask = kSignBit | 0x7Fu << (23 - kMantissaBits);
+    constexpr uint32_t kMask = kSignBit | 0x7Fu << (23 - Minifloat::kMantissaBits);
     const float rebias = float_of(static_cast<uint32_t>(127 + 127 - Minifloat::kBias) << 23);
     HVD_UNROLLED
     for (int j = 0; j < kLaneElements; ++j) {
       const auto top = static_cast<int32_t>(word << (24 - 8 * j));
-      const uint32_t bits = static_cast<uint32_t>(top >> (kMantissaBits + 1)) & kMask;
+      const uint32_t bits = static_cast<uint32_t>(top >> (Minifloat::kMantissaBits + 1)) & kMask;
       y[j] = float_of(bits) * rebias * factor;
     }
   }
 };
 
-struct Int8Blocks {
-  static constexpr int kBits = 8;
-  static constexpr int kScaleBytes = 4;
-  static constexpr bool kSkipsNonFinite = true;
-
-  HVD_DEVICE static uint32_t scale(uint32_t largest) { return bits_of(Int8::scale(largest)); }
-  HVD_DEVICE static float inverse(uint32_t scale) { return 1.0f / float_of(scale); }
-  HVD_DEVICE static float factor(uint32_t scale) { return float_of(scale); }
-
-  HVD_DEVICE static uint32_t nearest(float quotient) { return int8_code(quotient, Int8::nearest(quotient)); }
-  HVD_DEVICE static uint32_t stochastic(float quotient, uint32_t random) {
-    return int8_code(quotient, Int8::stochastic(quotient, random));
-  }
-  HVD_DEVICE static float value(uint32_t code, float factor) { return int8_value(static_cast<uint8_t>(code), factor); }
-
+template <>
+struct BulkForms<Int8Blocks> {
   // Int8::nearest, whose lowest byte needs no subtraction.
   HVD_DEVICE static uint32_t codes_of_finite(const float (&q)[kLaneElements]) {
     uint32_t codes[kLaneElements];
@@ -111,23 +100,8 @@ struct Int8Blocks {
   }
 };
 
-struct Int4Blocks {
-  static constexpr int kBits = 4;
-  static constexpr int kScaleBytes = 4;
-  static constexpr bool kSkipsNonFinite = false;  // they make the scale NaN
-
-  HVD_DEVICE static uint32_t scale(uint32_t largest) { return largest < kInfinity ? bits_of(Int4::scale(largest)) : kQuietNaN; }
-  HVD_DEVICE static float inverse(uint32_t scale) { return is_finite(float_of(scale)) ? 1.0f / float_of(scale) : 0.0f; }
-  HVD_DEVICE static float factor(uint32_t scale) { return float_of(scale); }
-
-  HVD_DEVICE static uint32_t nearest(float quotient) { return int4_code(quotient, Int4::nearest(quotient)); }
-  HVD_DEVICE static uint32_t stochastic(float quotient, uint32_t random) {
-    return int4_code(quotient, Int4::stochastic(quotient, random));
-  }
-  HVD_DEVICE static float value(uint32_t code, float factor) {
-    return times_keeping_nan(factor, int4_value(static_cast<uint8_t>(code)));
-  }
-
+template <>
+struct BulkForms<Int4Blocks> {
   HVD_DEVICE static uint32_t codes_of_finite(const float (&q)[kLaneElements]) {
     uint32_t codes = 0;
     HVD_UNROLLED
@@ -160,7 +134,7 @@ HVD_DEVICE void encode_by_definition(const Elements& x, const Blocks& blocks, co
     HVD_UNROLLED
     for (int j = 0; j < kLaneElements; ++j) {
       const uint32_t random = blocks.is_stochastic ? numbers.at(place_of(c, j)) : 0;
-      word |= code(c, quad.element[j], factor, random) << (kBits * j);
+      word |= static_cast<uint32_t>(code(c, quad.element[j], factor, random)) << (kBits * j);
     }
     words[place_of(c, 0)] = word;
   }
@@ -207,7 +181,7 @@ struct PlainBlocks : Format {
     for (int c = 0; c < kChunks; ++c) {
       const float factor = from_block(blocks, inverse, c);
       const float quotients[] = {x[c][0] * factor, x[c][1] * factor, x[c][2] * factor, x[c][3] * factor};
-      codes.word[c][0] = Format::codes_of_finite(quotients);
+      codes.word[c][0] = BulkForms<Format>::codes_of_finite(quotients);
     }
   }
 
@@ -220,11 +194,11 @@ struct PlainBlocks : Format {
       const float factor = from_block(blocks, own_factor, c);
       const uint32_t word = codes.word[c][0];
       float y[kLaneElements];
-      Format::values_of_finite(word, factor, y);
-      if (Format::has_special(word, factor)) {
+      BulkForms<Format>::values_of_finite(word, factor, y);
+      if (BulkForms<Format>::has_special(word, factor)) {
         HVD_UNROLLED
         for (int j = 0; j < kLaneElements; ++j) {
-          y[j] = Format::value(word >> (Format::kBits * j) & ((1u << Format::kBits) - 1), factor);
+          y[j] = Format::value(static_cast<uint8_t>(word >> (Format::kBits * j) & ((1u << Format::kBits) - 1)), factor);
         }
       }
       HVD_UNROLLED

@@ -3,7 +3,11 @@
 
 namespace hvd {
 
-FormatKernels hadamard_kernels() { return kernels_of<RotatedBlocks<false>>(); }
-FormatKernels lloyd_kernels() { return kernels_of<RotatedBlocks<true>>(); }
+FormatKernels rotated_kernels(int row) {
+#define HVD_KERNELS(name, format, variant, Trait) kernels_of<RotatedBlocks<Trait>>(),
+  const FormatKernels kernels[] = {HVD_FOR_EACH_ROTATED_FORMAT(HVD_KERNELS)};
+#undef HVD_KERNELS
+  return kernels[row];
+}
 
 }  // namespace hvd

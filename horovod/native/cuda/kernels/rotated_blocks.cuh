@@ -100,12 +100,13 @@ HVD_DEVICE float root_of_squares(const Blocks& blocks, const Elements& t) {
   return sqrtf(own);
 }
 
-template <bool kLloyd>
+template <class Format>
 struct RotatedBlocks {
   using Codes = hvd::Codes<1>;
-  static constexpr int kBits = 4;
-  static constexpr int kScaleBytes = 4;
+  static constexpr int kBits = Format::kBits;
+  static constexpr int kScaleBytes = Format::kScaleBytes;
   static constexpr bool kRotates = true;
+  static constexpr bool kLloyd = Format::kLloyd;
 
   struct Factors {
     uint32_t scale;
@@ -145,20 +146,20 @@ struct RotatedBlocks {
       HVD_UNROLLED
       for (int j = 0; j < kLaneElements; ++j) y[c][j] = x[c][j];
     }
-    const auto code = [&](int c, float value, float inverse, uint32_t random) {
+    const auto code = [&](int c, float value, float inverse, uint32_t random) -> uint32_t {
       const float quotient = value * inverse;
       const bool has_levels = kLloyd && is_full(blocks, tile, blocks.number_of(c));
       if (inverse == 0.0f) return 0u;
-      if (has_levels) return static_cast<uint32_t>(lloyd_code(quotient));
-      return blocks.is_stochastic ? Int4Blocks::stochastic(quotient, random) : Int4Blocks::nearest(quotient);
+      if (has_levels) return lloyd_code(quotient);
+      return blocks.is_stochastic ? Format::stochastic(quotient, random) : Format::nearest(quotient);
     };
     encode_by_definition<kBits>(y, blocks, tile, own.inverse, code, codes);
   }
 
   HVD_DEVICE static Factors factors_of(uint32_t largest, bool is_full, float step, const RotationScale& rotation) {
     if (!is_full || largest >= kInfinity) {
-      const uint32_t scale = Int4Blocks::scale(largest);
-      return {scale, Int4Blocks::inverse(scale)};
+      const uint32_t scale = Format::scale(largest);
+      return {scale, Format::inverse(scale)};
     }
     const float scale = rotated_block_scale(step, rotation);
     return {bits_of(largest == 0 ? 0.0f : scale), 1.0f / (scale * rotation.back)};
@@ -182,17 +183,15 @@ struct RotatedBlocks {
       for (int j = 0; j < kLaneElements; ++j) {
         const uint32_t sign = (signs >> (kLaneElements * c + j)) << 31;
         const float rotated = float_of(bits_of(clamped(times_keeping_nan(scale, y[c][j]))) ^ sign);
-        use(c, j, is_rotated ? rotated : Int4Blocks::value(code_of(codes, c, j), scale));
+        use(c, j, is_rotated ? rotated : Format::value(code_of(codes, c, j), scale));
       }
     }
   }
 
-  HVD_DEVICE static uint32_t code_of(const Codes& codes, int chunk, int element) {
-    return codes.word[chunk][0] >> (kBits * element) & 15u;
+  HVD_DEVICE static uint8_t code_of(const Codes& codes, int chunk, int element) {
+    return static_cast<uint8_t>(codes.word[chunk][0] >> (kBits * element) & 15u);
   }
-  HVD_DEVICE static float level(uint32_t code) {
-    return kLloyd ? lloyd_value(static_cast<uint8_t>(code)) : int4_value(static_cast<uint8_t>(code));
-  }
+  HVD_DEVICE static float level(uint8_t code) { return kLloyd ? lloyd_value(code) : int4_value(code); }
 };
 
 }  // namespace hvd

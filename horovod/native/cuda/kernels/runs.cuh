@@ -1,4 +1,4 @@
-// Codes of a tile, to and from their places in a message: in each run all scales, then all codes (codec/block_codec.cc).
+// Codes of a tile, to and from their places in a message: in each run all scales, then all codes (codec/run_codec.cc).
 #pragma once
 
 #include "cuda/kernels/blocks.cuh"
@@ -70,12 +70,56 @@ HVD_DEVICE void load_nibbles(const uint8_t* at, int bytes, uint32_t (&word)[kChu
   }
 }
 
+// kBits of codes for each element, of any number: by way of the scratch, where each lane's codes lie in a word of their own, and
+// a row's word takes the bits from all it overlaps.
+template <int kBits>
+HVD_DEVICE void store_packed(uint8_t* at, int bytes, const uint32_t (&word)[kChunks][1]) {
+  constexpr int kLaneBits = kBits * kLaneElements;
+  uint32_t* words = scratch();
+  HVD_UNROLLED
+  for (int c = 0; c < kChunks; ++c) words[c * kLanes + lane_number()] = word[c][0];
+  __syncwarp();
+  uint32_t rows[kBits][1];  // of 32 words: a tile has kTile * kBits bits
+  HVD_UNROLLED
+  for (int r = 0; r < kBits; ++r) {
+    const int begin = (r * kLanes + lane_number()) * 32;
+    uint32_t bits = words[begin / kLaneBits] >> begin % kLaneBits;
+    HVD_ROLLED
+    for (int i = begin / kLaneBits + 1; i * kLaneBits < begin + 32; ++i) bits |= words[i] << (i * kLaneBits - begin);
+    rows[r][0] = bits;
+  }
+  __syncwarp();
+  store_rows(at, bytes, rows);
+}
+
+template <int kBits>
+HVD_DEVICE void load_packed(const uint8_t* at, int bytes, uint32_t (&word)[kChunks][1]) {
+  constexpr int kLaneBits = kBits * kLaneElements;
+  uint32_t rows[kBits][1];
+  load_rows(at, bytes, rows);
+  uint32_t* words = scratch();
+  HVD_UNROLLED
+  for (int r = 0; r < kBits; ++r) words[r * kLanes + lane_number()] = rows[r][0];
+  __syncwarp();
+  HVD_UNROLLED
+  for (int c = 0; c < kChunks; ++c) {
+    const int begin = (c * kLanes + lane_number()) * kLaneBits;
+    const int end = begin + kLaneBits - 1;
+    const uint32_t low = words[begin / 32] >> begin % 32;
+    const uint32_t high = begin / 32 == end / 32 ? 0 : words[end / 32] << (32 - begin % 32);
+    word[c][0] = (low | high) & ((1u << kLaneBits) - 1);
+  }
+  __syncwarp();
+}
+
 template <class Format>
 HVD_DEVICE void store_codes(uint8_t* message, const Tile& tile, const Blocks& blocks, const typename Format::Codes& codes) {
   const PlaceInMessage<Format> place(tile, blocks);
   store_scales<Format>(message + place.scales, place.scale_count, codes.scale);
   if constexpr (Format::kBits == 4) {
     store_nibbles(message + place.codes, place.code_bytes, codes.word);
+  } else if constexpr (Format::kBits < 8) {
+    store_packed<Format::kBits>(message + place.codes, place.code_bytes, codes.word);
   } else {
     store_rows(message + place.codes, place.code_bytes, codes.word);
   }
@@ -87,6 +131,8 @@ HVD_DEVICE void load_codes(const uint8_t* message, const Tile& tile, const Block
   codes.scale = load_scale<Format>(message + place.scales, place.scale_count);
   if constexpr (Format::kBits == 4) {
     load_nibbles(message + place.codes, place.code_bytes, codes.word);
+  } else if constexpr (Format::kBits < 8) {
+    load_packed<Format::kBits>(message + place.codes, place.code_bytes, codes.word);
   } else {
     load_rows(message + place.codes, place.code_bytes, codes.word);
   }

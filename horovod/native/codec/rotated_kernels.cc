@@ -1,31 +1,9 @@
-// Blocks of 4-bit codes, plain and rotated, vectorised by the compiler: compiled once per instruction set.
+// Rotated blocks of 4-bit codes, vectorised by the compiler: compiled once per instruction set.
 #include "codec/block_loops.h"
-#include "codec/integers.h"
 #include "codec/rotation.h"
 
 namespace hvd::HVD_SIMD_NAMESPACE {
 namespace {
-
-struct PlainInt4 {
-  static constexpr int64_t kScaleBytes = 4;
-  static constexpr int64_t kCodesPerByte = 2;
-
-  // With infinities and NaN: they are to spoil the scale.
-  static HVD_SCALAR uint32_t magnitude(float value) { return bits_of(value) & ~kSignBit; }
-  static HVD_SCALAR void put_scale(uint32_t largest, uint8_t* at) {
-    put_float(largest < kInfinity ? Int4::scale(largest) : float_of(kQuietNaN), at);
-  }
-  static HVD_SCALAR float inverse(const uint8_t* at) { return is_finite(get_float(at)) ? 1.0f / get_float(at) : 0.0f; }
-  static HVD_SCALAR float scale(const uint8_t* at) { return get_float(at); }
-
-  template <bool kStochastic>
-  static HVD_SCALAR uint8_t code(float quotient, uint32_t random) {
-    return int4_code(quotient, kStochastic ? Int4::stochastic(quotient, random) : Int4::nearest(quotient));
-  }
-  static HVD_SCALAR float value(uint8_t code, float scale) { return int4_value(code) * scale; }
-};
-
-// ---- rotated blocks -------------------------------------------------------------------------------------------------
 
 struct Workspace {
   alignas(64) float a[kLargestBlock];
@@ -94,7 +72,7 @@ HVD_SCALAR float largest_of(const float* y, int64_t n) {
 template <bool kStochastic, bool kLloyd, int64_t kBlock>
 HVD_SCALAR void encode_rotated_block(Scaled<true> x, const BlockShape& shape, Workspace& w, uint8_t* scale_at, uint8_t* pairs) {
   const int64_t n = kBlock != 0 ? kBlock : shape.block;
-  const uint32_t largest = largest_magnitude<PlainInt4>(x, n);
+  const uint32_t largest = largest_magnitude<false>(x, n);
   if (largest >= kInfinity) {
     put_float(float_of(kQuietNaN), scale_at);
     for (int64_t k = 0; k < n / 2; ++k) pairs[k] = 0;
@@ -110,9 +88,11 @@ HVD_SCALAR void encode_rotated_block(Scaled<true> x, const BlockShape& shape, Wo
   put_float(largest == 0 ? 0.0f : scale, scale_at);
   for (int64_t i = 0; i < n; ++i) {
     const float quotient = y[i] * inverse;
-    w.codes[i] = kLloyd ? lloyd_code(quotient) : PlainInt4::code<kStochastic>(quotient, kStochastic ? w.random[i] : 0u);
+    w.codes[i] = kLloyd        ? lloyd_code(quotient)
+                 : kStochastic ? Int4Blocks::stochastic(quotient, w.random[i])
+                               : Int4Blocks::nearest(quotient);
   }
-  pack(w.codes, n, pairs);
+  pack_nibbles(w.codes, n, pairs);
 }
 
 // A tail shorter than a block is written as plain int4, by way of a run of its own.
@@ -134,7 +114,7 @@ void encode_rotated_run(const float* x, int64_t count, const BlockShape& shape, 
   }
   if (rest > 0) {
     Tail tail;
-    encode<PlainInt4, kStochastic>(x + full * n, rest, shape, prescale, {draw.key, draw.first + full * n}, tail);
+    encode<Int4Blocks, kStochastic>(x + full * n, rest, shape, prescale, {draw.key, draw.first + full * n}, tail);
     __builtin_memcpy(scales + 4 * full, tail, 4);
     __builtin_memcpy(pairs + full * n / 2, tail + 4, static_cast<size_t>((rest + 1) / 2));
   }
@@ -151,7 +131,7 @@ void decode_rotated_run(const uint8_t* __restrict run, int64_t count, const Bloc
   Workspace w;
   for (int64_t b = 0; b < full; ++b) {
     const float scale = get_float(scales + 4 * b);
-    unpack(pairs + b * n / 2, n, w.codes);
+    unpack_nibbles(pairs + b * n / 2, n, w.codes);
     for (int64_t i = 0; i < n; ++i) w.a[i] = kLloyd ? lloyd_value(w.codes[i]) : int4_value(w.codes[i]);
     const float* x = transformed<kBlock>(w, n);
     float* to = y + b * n;
@@ -164,14 +144,18 @@ void decode_rotated_run(const uint8_t* __restrict run, int64_t count, const Bloc
     Tail tail;
     __builtin_memcpy(tail, scales + 4 * full, 4);
     __builtin_memcpy(tail + 4, pairs + full * n / 2, static_cast<size_t>((rest + 1) / 2));
-    decode<PlainInt4, kAdd>(tail, rest, shape, y + full * n);
+    decode<Int4Blocks, kAdd>(tail, rest, shape, y + full * n);
   }
 }
 
 template <bool kStochastic, bool kLloyd>
-void encode_rotated(const float* x, int64_t count, const BlockShape& shape, float prescale, Draw draw, uint8_t* run) {
-  if (shape.block == 128) return encode_rotated_run<kStochastic, kLloyd, 128>(x, count, shape, prescale, draw, run);
-  encode_rotated_run<kStochastic, kLloyd, 0>(x, count, shape, prescale, draw, run);
+int64_t encode_rotated(const float* x, int64_t count, const BlockShape& shape, float prescale, Draw draw, uint8_t* run) {
+  if (shape.block == 128) {
+    encode_rotated_run<kStochastic, kLloyd, 128>(x, count, shape, prescale, draw, run);
+  } else {
+    encode_rotated_run<kStochastic, kLloyd, 0>(x, count, shape, prescale, draw, run);
+  }
+  return 0;  // scales are chosen so that nothing saturates
 }
 
 template <bool kAdd, bool kLloyd>
@@ -185,16 +169,21 @@ void decode_two_rotated(const TwoRuns& runs, int64_t count, const BlockShape& sh
   decode_one_by_one<decode_rotated<false, kLloyd>, decode_rotated<true, kLloyd>>(runs, count, shape, factor, y);
 }
 
+// Lloyd-Max levels are rounded to nearest only.
+template <class Format>
+constexpr RoundingKernels rotated_kernels_of() {
+  constexpr bool kLloyd = Format::kLloyd;
+  constexpr RunKernels kNearest = {encode_rotated<false, kLloyd>, decode_rotated<false, kLloyd>, decode_rotated<true, kLloyd>,
+                                   decode_two_rotated<kLloyd>};
+  if constexpr (kLloyd) return {{kNearest}};
+  return {{kNearest, {encode_rotated<true, kLloyd>, kNearest.decode, kNearest.decode_add, kNearest.decode_two}}};
+}
+
 }  // namespace
 
-extern const RoundingKernels int4_kernels[kInt4Kinds];
-const RoundingKernels int4_kernels[kInt4Kinds] = {
-    kernels_of<PlainInt4>(),
-    {{{encode_rotated<false, false>, decode_rotated<false, false>, decode_rotated<true, false>, decode_two_rotated<false>},
-      {encode_rotated<true, false>, decode_rotated<false, false>, decode_rotated<true, false>, decode_two_rotated<false>}}}};
-
-extern const BlockKernels lloyd_kernels;
-const BlockKernels lloyd_kernels = {encode_rotated<false, true>, decode_rotated<false, true>, decode_rotated<true, true>,
-                                    decode_two_rotated<true>};
+extern const RoundingKernels rotated_kernels[kRotatedFormats];
+#define HVD_KERNELS(name, format, variant, Trait) rotated_kernels_of<Trait>(),
+const RoundingKernels rotated_kernels[kRotatedFormats] = {HVD_FOR_EACH_ROTATED_FORMAT(HVD_KERNELS)};
+#undef HVD_KERNELS
 
 }  // namespace hvd::HVD_SIMD_NAMESPACE
