@@ -86,7 +86,7 @@ class Codec:
         """(first + second) * factor, rounded to float32 after each operation; runs alike in length."""
 
 class CodecFormat:
-    """A row of horovod/native/codec/format_list.h: bits of a code, and bytes of a block's scale, 0 without blocks."""
+    """A row of horovod/native/codec/format_list.h; scale_bytes are of a block, 0 where there are none."""
 
     @property
     def format(self) -> str: ...

@@ -1,6 +1,6 @@
 """Error feedback of one optimizer: what compression has lost of each parameter's gradients on this rank.
 
-Of parameters whose compressor names a native codec the core keeps it (``native.Feedback``), of others a
+Of parameters that the core's codecs compress the core keeps it (``native.Feedback``), of others a
 TensorFeedback; both hold float32 and are used alike here. Both keep it where the gradients are, and give it
 out, for checkpoints, in host memory. Names are the parameters', never a bucket's.
 """
@@ -17,6 +17,7 @@ from torch.utils.dlpack import from_dlpack
 
 from horovod import _native as native
 from horovod.torch import devices
+from horovod.torch.compression import codec_for
 
 __all__ = ["Feedback", "Residuals", "TensorFeedback", "compressed_with"]
 
@@ -139,7 +140,7 @@ class Residuals:
             return None
         feedback = self._feedback.get(name)
         if feedback is None or feedback.count != tensor.numel():
-            has_codec = getattr(compressor, "codec", None) is not None
+            has_codec = codec_for(compressor, tensor) is not None
             made = native.Feedback(tensor.numel()) if has_codec else TensorFeedback(tensor.numel())
             feedback = self._feedback[name] = made
             self._restore(name, feedback)

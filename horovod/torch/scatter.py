@@ -13,7 +13,7 @@ import torch
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.autograd import HorovodAlltoall, HorovodGroupedReducescatter, HorovodReducescatter, applied
 from horovod.torch.compiling import breaks_graphs
-from horovod.torch.compression import Compression, CompressorLike, around_autograd
+from horovod.torch.compression import Compression, CompressorLike, around_autograd, codec_for
 from horovod.torch.reduce_ops import Average, reduce_arguments
 from horovod.torch.requests import start_alltoall, start_reducescatter
 
@@ -84,7 +84,7 @@ def reducescatter(
 
     Rows are split along dimension 0; the first ``rows % size`` ranks get one more than the others.
     """
-    codec, around = _codec_and_around(compression)
+    codec, around = _codec_and_around(compression, [tensor])
     compressed, ctx = around.compress(tensor)
     reduced = applied(
         HorovodReducescatter, compressed, name, op, process_set, prescale_factor, postscale_factor, codec
@@ -119,20 +119,24 @@ def grouped_reducescatter(
     """``reducescatter`` of several tensors, reduced together, all or nothing; differentiable."""
     if not tensors:
         return []
-    codec, around = _codec_and_around(compression)
+    codec, around = _codec_and_around(compression, tensors)
     compressed, contexts = zip(*(around.compress(tensor) for tensor in tensors), strict=True)
     factors = (prescale_factor, postscale_factor)
     reduced = applied(HorovodGroupedReducescatter, name, op, process_set, *factors, codec, *compressed)
     return [around.decompress(tensor, ctx) for tensor, ctx in zip(reduced, contexts, strict=True)]
 
 
-def _codec_and_around(compression: CompressorLike) -> tuple[Any, Any]:
+def _codec_and_around(compression: CompressorLike, tensors: Sequence[torch.Tensor]) -> tuple[Any, Any]:
     """The core's codec to work with, if any, and the compressor to work around the operation.
+
+    Of a group the core casts all tensors or none.
 
     ValueError for a compressor whose output may not be added, and that the core does not know.
     """
     compressor, around = around_autograd(compression)
     codec = getattr(compressor, "codec", None)
+    if codec is not None and not all(codec_for(compressor, tensor) for tensor in tensors):
+        return None, compressor
     if codec is None and compressor is not Compression.none:
         raise ValueError(
             f"reducescatter: the output of {compressor!r} may not be added on the way; use a compressor of "

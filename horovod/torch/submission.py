@@ -18,7 +18,7 @@ from horovod.common.basics import basics
 from horovod.common.process_sets import GLOBAL_ID, ProcessSet
 from horovod.common.util import num_rank_is_power_2
 from horovod.torch import devices, gathered, handles
-from horovod.torch.compression import NoneCompressor, State, compressor_name
+from horovod.torch.compression import NoneCompressor, State, codec_for, compressor_name
 from horovod.torch.compression.first_step import NoteSent, nobody_asks
 from horovod.torch.compression.memory import Memory
 from horovod.torch.handles import Operation, Output
@@ -146,9 +146,9 @@ def _route(
     if compressor is NoneCompressor:
         check_served(tensor, label)
         return _start_exact
-    codec = getattr(compressor, "codec", None)
+    codec = codec_for(compressor, tensor)
     combine = getattr(compressor, "combine", "sum")
-    if codec is None and combine == "sum":
+    if combine == "sum" and (codec is None or arguments.op not in (Average, Sum)):
         return _start_summed
     check_served(tensor, label)
     if not tensor.is_floating_point():

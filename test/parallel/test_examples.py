@@ -134,7 +134,7 @@ def test_compress(compression: str, mnist_of_stripes: Path, tmp_path: Path) -> N
     check_log(Path(log), ranks=2, compression=compression)
     final = records(Path(log))[-1]
     assert final["bytes_sent"] == pytest.approx(6 * BYTES_SENT[compression], rel=0.01)
-    assert final["tensor_bytes"] == 6 * 46_730 * (2 if compression == "fp16" else 4)
+    assert final["tensor_bytes"] == 6 * 46_730 * 4
     waits = [record["wait_seconds"] for record in records(Path(log)) if record["event"] == "step"]
     assert all(waits)  # no step can do without the other rank
 

@@ -12,6 +12,7 @@ from mirrored_job import DTYPES, MirroredEngine, mirrored_job
 
 import horovod.torch as hvd
 from horovod.torch import compression as module
+from horovod.torch import devices
 from horovod.torch.compression import Bit8Compressor, Bit16Compressor, Compression, Compressor, resolved
 
 CODECS = [
@@ -246,10 +247,43 @@ def test_routes_to_the_engine(engine: MirroredEngine) -> None:
         hvd.allreduce(torch.ones(4), name=str(i), compression=getattr(Compression, compression))
     hvd.allreduce(torch.ones(4), name="5", compression=Gathered)
     dtypes = [DTYPES[request.tensors[0].dtype] for request in engine.requests]
-    assert dtypes == [torch.float32, torch.float16, torch.bfloat16, torch.float32, torch.float32, torch.uint8]
-    assert [request.codec for request in engine.requests] == [None, None, None, "bit16", "bit8/128", None]
+    assert dtypes == [torch.float32] * 5 + [torch.uint8]
+    codecs = [request.codec for request in engine.requests]
+    assert codecs == [None, "fp16", "bf16", "bit16", "bit8/128", None]
     assert [request.operation for request in engine.requests] == ["allreduce"] * 5 + ["allgather"]
     assert engine.names() == [f"allreduce.{i}" for i in range(6)]
+
+
+def test_casts_are_the_cores_where_they_make_a_tensor_smaller(
+    engine: MirroredEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In place, out of the tensor itself and into it; all else is cast in torch, or is not cast at all."""
+
+    class Halved(Compression.fp16):  # type: ignore[name-defined]
+        @staticmethod
+        def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+            return Compression.fp16.compress(tensor / 2)
+
+    def codecs_of(*tensors: torch.Tensor, compression: Any = Compression.fp16, op: int = hvd.Sum) -> Any:
+        begin = len(engine.requests)
+        hvd.grouped_allreduce_(list(tensors), op=op, compression=compression)
+        return [(request.codec, *map(dtype_of, request.tensors)) for request in engine.requests[begin:]]
+
+    def dtype_of(tensor: Any) -> torch.dtype:
+        return DTYPES[tensor.dtype]
+
+    wide, narrow = torch.ones(4), torch.ones(4, dtype=torch.bfloat16)
+    assert codecs_of(wide, wide.double()) == [("fp16", torch.float32, torch.float64)]
+    tensor = engine.requests[-1].tensors[0]
+    assert tensor.source == tensor.destination == wide.data_ptr()
+    assert codecs_of(wide, compression=Compression.bf16) == [("bf16", torch.float32)]
+    assert codecs_of(narrow, narrow.half()) == [(None, torch.float16, torch.float16)]
+    assert codecs_of(torch.arange(4)) == [(None, torch.int64)]
+    assert codecs_of(wide, op=hvd.Max) == [(None, torch.float16)]
+    assert codecs_of(wide, compression=Halved) == [(None, torch.float16)]
+    monkeypatch.setattr(devices, "device_of", lambda tensor: 0)
+    assert module.codec_for(Compression.fp16, wide) is None
+    assert module.codec_for(Compression.bit16, wide).name == "bit16"
 
 
 def test_gathered_sums_are_made_in_float32_and_float64(engine: MirroredEngine) -> None:

@@ -117,7 +117,7 @@ def bf16_encode(x: ArrayLike, prescale: float = 1.0) -> NDArray[np.uint8]:
     rounded = (bits + np.uint32(0x7FFF) + last) >> 16
     is_nan = (bits & np.uint32(0x7FFFFFFF)) > FLOAT32_INFINITY
     quiet = bits >> 16 | np.uint32(0x40)
-    return np.where(is_nan, quiet, rounded).astype("<u2").view(np.uint8)
+    return np.asarray(np.where(is_nan, quiet, rounded).astype("<u2").view(np.uint8))
 
 
 def bf16_decode(run: NDArray[np.uint8], count: int) -> Float32s:

@@ -15,7 +15,7 @@ from horovod.torch.compression.contract import Compressor, CompressorLike, Round
 from horovod.torch.compression.names import compressor_name, short_name
 from horovod.torch.compression.powersgd import PowerSGDCompressor
 from horovod.torch.compression.registry import Compression
-from horovod.torch.compression.resolve import around_autograd, of_one_call, resolved
+from horovod.torch.compression.resolve import around_autograd, codec_for, of_one_call, resolved
 from horovod.torch.compression.rules import UNSAID, Rules
 from horovod.torch.compression.topk import TopKCompressor
 
@@ -23,5 +23,5 @@ __all__ = [
     "UNSAID", "BF16Compressor", "Bit8Compressor", "Bit16Compressor", "CodecCompressor", "Compression",
     "Compressor", "CompressorLike", "ConfiguredCompressor", "FP16Compressor", "Int4Compressor",
     "Int8Compressor", "NoneCompressor", "PowerSGDCompressor", "Rounds", "Rules", "State", "TopKCompressor",
-    "around_autograd", "compressor_name", "of_one_call", "resolved", "short_name",
+    "around_autograd", "codec_for", "compressor_name", "of_one_call", "resolved", "short_name",
 ]

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from horovod import _native as native
 from horovod.torch.compression.contract import Compressor
 
 __all__ = ["BF16Compressor", "FP16Compressor", "NoneCompressor"]
@@ -23,6 +24,16 @@ class NoneCompressor(Compressor):
         return tensor
 
 
+class _CodecOfClass:
+    """The native codec of that name, as an attribute of a class; made when it is asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> native.Codec:
+        return native.codec_named(self._name)
+
+
 class _CastCompressor(Compressor):
     """What the compressors that only change the dtype share: the way back."""
 
@@ -32,10 +43,13 @@ class _CastCompressor(Compressor):
 
 
 class FP16Compressor(_CastCompressor):
-    """Sends and sums floating-point tensors as float16; values beyond 65504 become infinite.
+    """Sends floating-point tensors as float16, where values beyond 65504 become infinite; others as they are.
 
-    Others are untouched.
+    Where the core casts, which it does with float32 and float64 in host memory, it sums in float32, and an
+    average is made before its result is cast. Elsewhere the casts themselves are added.
     """
+
+    codec = _CodecOfClass("fp16")
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -43,10 +57,12 @@ class FP16Compressor(_CastCompressor):
 
 
 class BF16Compressor(_CastCompressor):
-    """Sends and sums floating-point tensors as bfloat16: float32's range, 8 significant bits.
+    """Sends floating-point tensors as bfloat16: float32's range, 8 significant bits; others as they are.
 
-    Others are untouched.
+    Sums are made as FP16Compressor says.
     """
+
+    codec = _CodecOfClass("bf16")
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:

@@ -13,6 +13,7 @@ import torch
 from horovod.common import jobs
 from horovod.torch.compression.casts import NoneCompressor
 from horovod.torch.compression.names import short_name
+from horovod.torch.compression.resolve import codec_for
 from horovod.torch.compression.rules import Rules
 
 __all__ = ["FirstStep", "NoteSent", "nobody_asks", "tell_once"]
@@ -70,7 +71,7 @@ class FirstStep:
         """A tensor is about to be reduced. Whoever compresses it in Python says what came of it."""
         if self.is_over:
             return nobody_asks
-        codec = getattr(compressor, "codec", None) if tensor.is_floating_point() else None
+        codec = codec_for(compressor, tensor) if tensor.is_floating_point() else None
         sent = tensor.nbytes if codec is None else codec.encoded_bytes(tensor.numel())
         noted = self._noted[name] = _Noted(tensor.shape, compressor, tensor.nbytes, sent)
 

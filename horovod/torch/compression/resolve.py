@@ -6,11 +6,15 @@ import functools
 import inspect
 from typing import Any
 
+import torch
+
+from horovod import _native as native
+from horovod.torch import devices
 from horovod.torch.compression.casts import NoneCompressor
 from horovod.torch.compression.configured import ConfiguredCompressor
 from horovod.torch.compression.contract import COMBINES, CompressorLike
 
-__all__ = ["around_autograd", "of_one_call", "resolved"]
+__all__ = ["around_autograd", "codec_for", "of_one_call", "resolved"]
 
 
 def resolved(compression: Any, said: str = "") -> Any:
@@ -73,6 +77,19 @@ def of_one_call(compression: Any) -> Any:
             "which keeps for each what was lost of its last gradient. Leave it out of a single operation."
         )
     return compressor
+
+
+def codec_for(compressor: Any, tensor: torch.Tensor) -> native.Codec | None:
+    """The codec with which the core itself compresses a tensor that is summed; None where Python does.
+
+    A cast is the core's where it makes a tensor smaller, in host memory. On a GPU NCCL adds 16-bit floats by
+    itself; all else that is cast is as it was, or as large.
+    """
+    codec: native.Codec | None = getattr(compressor, "codec", None)
+    if codec is None or getattr(compressor, "combine", "sum") != "sum":
+        return codec
+    is_wide = tensor.dtype in (torch.float32, torch.float64)
+    return codec if is_wide and devices.device_of(tensor) == devices.CPU else None
 
 
 def around_autograd(compression: CompressorLike) -> tuple[Any, Any]:

@@ -47,8 +47,8 @@ def compress_fsdp(model: torch.nn.Module, compression: Any = UNSAID) -> None:
 
     Args:
         model: with fully_shard() applied to it, to parts of it, or both.
-        compression: as in DistributedOptimizer: a compressor with a native codec (bit16, bit8, int8, int4) or
-            none, its text, or rules by the parameter's name in ``model``, weighed against what
+        compression: as in DistributedOptimizer: a compressor with a native codec (fp16, bf16, bit16, bit8,
+            int8, int4) or none, its text, or rules by the parameter's name in ``model``, weighed against what
             HOROVOD_DDP_COMPRESSION says, or else HOROVOD_COMPRESSION. Vectors and small parameters travel
             exactly, as everywhere.
 
@@ -284,8 +284,8 @@ def _check_compressors(rules: Rules) -> None:
     for compressor in rules.compressors:
         if compressor is not Compression.none and _codec(compressor) is None:
             raise ValueError(
-                f"{rules.said}: FSDP's gradients are compressed by a codec of the core (bit16, bit8, int8, "
-                "int4) or not at all. For float16 or bfloat16 pass fully_shard() a MixedPrecisionPolicy."
+                f"{rules.said}: FSDP's gradients are compressed by a codec of the core (fp16, bf16, bit16, "
+                "bit8, int8, int4) or not at all."
             )
         if getattr(compressor, "error_feedback", False):
             raise ValueError(

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from horovod import _native as native
 from horovod.common import software
 from horovod.torch import devices
-from horovod.torch.compression import NoneCompressor, compressor_name
+from horovod.torch.compression import NoneCompressor, codec_for, compressor_name
 from horovod.torch.compression.first_step import NoteSent, nobody_asks
 from horovod.torch.compression.memory import Memory
 from horovod.torch.ddp.agreement import (
@@ -206,7 +206,7 @@ class GroupReducer:
         for gradient in gradients:
             name, tensor, compressor, source, note_sent = gradient
             own = tensor if source is None else source
-            codec = getattr(compressor, "codec", None)
+            codec = codec_for(compressor, tensor)
             combine = getattr(compressor, "combine", "sum")
             feedback: Any = self.residuals.of(name, tensor, compressor) if self.residuals.is_kept else None
             if compressor is NoneCompressor or (combine != "sum" and not tensor.is_floating_point()):

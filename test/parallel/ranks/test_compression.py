@@ -132,6 +132,19 @@ def test_values_that_survive_compression_are_summed_exactly(
     assert torch.equal(group[0], want) and torch.equal(group[1], want * 2)
 
 
+@pytest.mark.parametrize("count", [33, 100_000])
+def test_what_is_cast_overflows_and_averages_do_not(count: int, rank: int) -> None:
+    large = torch.full((count,), 60_000.0)
+    for compression in (hvd.Compression.fp16, hvd.Compression.bf16):
+        average = hvd.allreduce(large, compression=compression)
+        assert torch.allclose(average, large, rtol=2.0**-8)
+        assert_same_bits_everywhere(average)
+    large[-1] = 70_000.0 if rank == 0 else 0.0  # infinite as a half, and a number in bfloat16
+    for op in (hvd.Sum, hvd.Average):
+        assert hvd.allreduce(large, op=op, compression=hvd.Compression.fp16)[-1] == float("inf")
+        assert hvd.allreduce(large, op=op, compression=hvd.Compression.bf16)[-1].isfinite()
+
+
 @pytest.mark.parametrize("compression", EVERY, ids=name_of)
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")], ids=str)
 def test_a_nan_of_one_rank_reaches_every_rank(
