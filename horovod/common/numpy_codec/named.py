@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from horovod.common.numpy_codec import bit_runs, integer_runs, rotation
+from horovod.common.numpy_codec import bit_runs, float6, integer_runs, rotation
 from horovod.common.numpy_codec.minifloat import Float32s
 from horovod.common.numpy_codec.random_bits import random_numbers
 from horovod.common.numpy_codec.runs import Bytes, Layout, check_block_size, check_count
@@ -87,6 +87,11 @@ FORMATS = {
         integer_runs.INT8,
         lambda c, x, scale, random: integer_runs.int8_encode(x, c.block_size, scale, random),
         lambda c, run, count: integer_runs.int8_decode(run, count, c.block_size),
+    ),
+    "float6": _Format(
+        float6.FLOAT6,
+        lambda c, x, scale, random: float6.float6_encode(x, c.block_size, scale, random),
+        lambda c, run, count: float6.float6_decode(run, count, c.block_size),
     ),
     "int4": _Format(integer_runs.INT4, _int4_encode, _int4_decode),
 }

@@ -21,6 +21,7 @@
 #include <cstdint>
 
 #include "codec/bit8.h"
+#include "codec/float6.h"
 #include "codec/int4.h"
 #include "codec/int8.h"
 #include "codec/sixteen_bits.h"
@@ -31,14 +32,15 @@
   X(kFP16, "fp16", "", FP16)               \
   X(kBF16, "bf16", "", BF16)
 
-#define HVD_FOR_EACH_PLAIN_FORMAT(X)   \
-  X(kE4M3, "bit8", "e4m3", Bit8<E4M3>) \
-  X(kE5M2, "bit8", "e5m2", Bit8<E5M2>) \
-  X(kE3M4, "bit8", "e3m4", Bit8<E3M4>) \
-  X(kInt8, "int8", "", Int8Blocks)     \
+#define HVD_FOR_EACH_PLAIN_FORMAT(X)     \
+  X(kE4M3, "bit8", "e4m3", Bit8<E4M3>)   \
+  X(kE5M2, "bit8", "e5m2", Bit8<E5M2>)   \
+  X(kE3M4, "bit8", "e3m4", Bit8<E3M4>)   \
+  X(kInt8, "int8", "", Int8Blocks)       \
+  X(kFloat6, "float6", "", Float6Blocks) \
   X(kInt4, "int4", "", Int4Blocks)
 
-// What a block goes through before it is coded is code of its own: int4_kernels.cc, cuda/kernels/rotated_blocks.cuh.
+// What a block goes through before it is coded is code of its own: rotated_kernels.cc, cuda/kernels/rotated_blocks.cuh.
 #define HVD_FOR_EACH_ROTATED_FORMAT(X)         \
   X(kHadamard, "int4", "", RotatedInt4<false>) \
   X(kLloyd, "int4", "", RotatedInt4<true>)
