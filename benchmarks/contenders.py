@@ -113,7 +113,7 @@ class TorchContender:
 class HorovodContender:
     """hvd.allreduce_ and hvd.allreduce under one compression, by the same name each time, as in training.
 
-    Out of place allocates its output on every call, because that is what the public function does.
+    Out of place returns a new tensor on every call, because that is what the public function does.
     """
 
     def __init__(self, compression: str) -> None:

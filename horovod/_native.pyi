@@ -417,6 +417,16 @@ class Engine:
         """When it has been told of what the GPU is still doing."""
 
     def shutdown(self) -> None: ...
+    def memory(self, nbytes: int) -> Any:
+        """For a result, as bytes that DLPack gives to others; used again when nobody has them any more.
+
+        None where they are so few that any other memory will do.
+        """
+
+    @property
+    def idle_bytes(self) -> int:
+        """What is kept of such memory for the next result."""
+
     def allreduce(
         self, name: str, tensors: Sequence[Tensor], reduction: Reduction, process_set: int = 0
     ) -> int: ...

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from on_hosts.ranks import Ranks, bytes_sent
+from on_hosts.ranks import Call, Ranks, bytes_sent
 
 RIVALS = {"MPI": "mpirun", "MPI, 2 links": "mpirun, 2 links", "gloo": "torch", "gloo half": "torch"}
 OURS = ("none", "bit16", "bit8", "int8", "int4")
@@ -39,34 +39,53 @@ def bytes_needed(contender: str, count: int, hosts: int) -> float:
     return encoded_bytes(contender, count) * 2 * (hosts - 1) / hosts
 
 
+class NotTheSame(Exception):
+    """A call out of place has returned another sum than the one in place."""
+
+
 def run(ranks: Ranks, task: dict[str, Any]) -> list[dict[str, Any]]:
     """One rank's part: `repeats` timed calls of every contender at every size, in turn.
 
-    Returns a record per contender and size: seconds and bytes sent of each call, a digest of the sum, and the
-    NMSE of its beginning.
+    Returns a record per contender and size: seconds and bytes sent of each call, a digest of the sum, the
+    NMSE of its beginning, and the seconds of as many calls out of place, each made after one in place.
     """
     records = []
     for size in task["sizes"]:
         count = size // 4
         source = torch.from_numpy(normal(ranks.rank, count))
         work = torch.empty(count).fill_(0.0)
-        calls = {name: ranks.sum_in_place(name, work) for name in task["contenders"]}
-        found = {name: {"contender": name, "bytes": size, "seconds": [], "sent": []} for name in calls}
+        calls = {name: ranks.sums(name, work, source) for name in task["contenders"]}
+        kinds = ("seconds", "sent", "seconds_out_of_place")
+        found = {name: {"contender": name, "bytes": size} | {kind: [] for kind in kinds} for name in calls}
         for number in range(task["warm_up"] + task["repeats"]):
-            for name, call in calls.items():
+            for name, (in_place, out_of_place) in calls.items():
                 work.copy_(source)
-                ranks.barrier()
-                before, begin = bytes_sent(), time.perf_counter()
-                call()
-                elapsed = time.perf_counter() - begin
-                ranks.barrier()  # nothing of this call is under way any more
+                elapsed, sent, _ = timed(ranks, in_place)
+                if number == 0:
+                    found[name] |= judged(work, ranks.size)
                 if number >= task["warm_up"]:
                     found[name]["seconds"].append(elapsed)
-                    found[name]["sent"].append(bytes_sent() - before)
-                elif number == 0:
-                    found[name] |= judged(work, ranks.size)
+                    found[name]["sent"].append(sent)
+                if out_of_place is None:
+                    continue
+                elapsed, _, total = timed(ranks, out_of_place)
+                if number == 0 and not torch.equal(total, work):
+                    raise NotTheSame(f"rank {ranks.rank}: {name}, {size} bytes")
+                del total  # whose memory the next call may use
+                if number >= task["warm_up"]:
+                    found[name]["seconds_out_of_place"].append(elapsed)
         records += found.values()
     return records
+
+
+def timed(ranks: Ranks, call: Call) -> tuple[float, int, Any]:
+    """Seconds and bytes sent of a call that all ranks make at the same moment, and what it returns."""
+    ranks.barrier()
+    before, begin = bytes_sent(), time.perf_counter()
+    result = call()
+    elapsed = time.perf_counter() - begin
+    ranks.barrier()  # nothing of this call is under way any more
+    return elapsed, bytes_sent() - before, result
 
 
 def judged(total: torch.Tensor, ranks: int) -> dict[str, Any]:

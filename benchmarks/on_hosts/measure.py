@@ -101,15 +101,17 @@ def add_samples(found: dict[tuple[int, str], Record], records: tuple[Record, ...
         raise WrongResult(f"{what}: the sum has an NMSE of {first['nmse']:.2g}")
     row = found.setdefault(
         (first["bytes"], first["contender"]),
-        {name: first[name] for name in ("bytes", "contender", "nmse")} | {"samples": [], "sent": []},
+        {name: first[name] for name in ("bytes", "contender", "nmse")}
+        | {"samples": [], "sent": [], "out_of_place_samples": []},
     )
     row["samples"] += slowest([record["seconds"] for record in records])
     row["sent"] += slowest([record["sent"] for record in records])
+    row["out_of_place_samples"] += slowest([record["seconds_out_of_place"] for record in records])
 
 
 def finished(bench: Bench, count: int, row: Record) -> Record:
     needed = allreduce.bytes_needed(row["contender"], row["bytes"] // 4, count)
-    seconds = median(row["samples"])
+    seconds, apart = median(row["samples"]), row["out_of_place_samples"]
     return row | {
         "rate": bench.hosts.rate_limit,
         "hosts": count,
@@ -119,6 +121,7 @@ def finished(bench: Bench, count: int, row: Record) -> Record:
         "sent": median(row["sent"]),
         "limit": needed / bench.link(count),
         "times_limit": seconds * bench.link(count) / needed,
+        "out_of_place": median(apart) / seconds if apart else None,
     }
 
 

@@ -1,14 +1,20 @@
-"""What every rank of a job can do, whoever started it: meet the others, and sum tensors with them."""
+"""What every rank of a job can do, whoever started it: meet the others, and sum tensors with them.
+
+A contender's sums are two calls, in place and out of place; None where it has no such call.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from on_hosts.jobs import DEVICE
+
+Call = Callable[[], Any]
 
 
 def bytes_sent(device: str = DEVICE) -> int:
@@ -29,12 +35,12 @@ class HorovodRanks:
     def barrier(self) -> None:
         self._hvd.barrier()
 
-    def sum_in_place(self, contender: str, tensor: torch.Tensor) -> Callable[[], object]:
-        """The call that replaces `tensor`, float32, by its sum over ranks."""
-        compression = getattr(self._hvd.Compression, contender)
-        call, operation = self._hvd.allreduce_, self._hvd.Sum
-        name = f"{contender}.{tensor.numel()}"
-        return lambda: call(tensor, name=name, op=operation, compression=compression)
+    def sums(self, contender: str, work: torch.Tensor, source: torch.Tensor) -> tuple[Call, Call]:
+        """The calls that replace `work`, float32, by its sum over ranks, and that return that of `source`."""
+        hvd = self._hvd
+        compression = getattr(hvd.Compression, contender)
+        options = {"name": f"{contender}.{work.numel()}", "op": hvd.Sum, "compression": compression}
+        return lambda: hvd.allreduce_(work, **options), lambda: hvd.allreduce(source, **options)
 
     def close(self) -> None:
         self._hvd.shutdown()
@@ -52,9 +58,9 @@ class MpiRanks:
     def barrier(self) -> None:
         self._world.Barrier()
 
-    def sum_in_place(self, contender: str, tensor: torch.Tensor) -> Callable[[], object]:
-        place, buffer = self._mpi.IN_PLACE, [tensor.numpy(), self._mpi.FLOAT]
-        return lambda: self._world.Allreduce(place, buffer, self._mpi.SUM)
+    def sums(self, contender: str, work: torch.Tensor, source: torch.Tensor) -> tuple[Call, None]:
+        place, buffer = self._mpi.IN_PLACE, [work.numpy(), self._mpi.FLOAT]
+        return lambda: self._world.Allreduce(place, buffer, self._mpi.SUM), None
 
     def close(self) -> None:
         """mpi4py ends MPI at exit."""
@@ -73,17 +79,17 @@ class GlooRanks:
     def barrier(self) -> None:
         self._dist.barrier()
 
-    def sum_in_place(self, contender: str, tensor: torch.Tensor) -> Callable[[], object]:
+    def sums(self, contender: str, work: torch.Tensor, source: torch.Tensor) -> tuple[Call, None]:
         if contender == "gloo":
-            return lambda: self._dist.all_reduce(tensor)
-        half = torch.empty(tensor.numel(), dtype=torch.float16)
+            return lambda: self._dist.all_reduce(work), None
+        half = torch.empty(work.numel(), dtype=torch.float16)
 
         def through_half() -> None:
-            half.copy_(tensor)
+            half.copy_(work)
             self._dist.all_reduce(half)
-            tensor.copy_(half)
+            work.copy_(half)
 
-        return through_half
+        return through_half, None
 
     def close(self) -> None:
         self._dist.destroy_process_group()

@@ -27,7 +27,8 @@ def links_table(rows: list[Record]) -> str:
 
 def allreduce_table(rows: list[Record]) -> str:
     """One line per size and contender."""
-    headings = ["cables", "size", "contender", "time", "spread", "limit", "x limit", "sent / needed", "NMSE"]
+    headings = ["cables", "size", "contender", "time", "spread", "limit", "x limit", "out / in place"]
+    headings += ["sent / needed", "NMSE"]
     lines = [
         [
             where(row),
@@ -37,6 +38,7 @@ def allreduce_table(rows: list[Record]) -> str:
             f"{row['spread']:.0%}",
             report.time_text(row["limit"]),
             f"{row['times_limit']:.2f}",
+            "" if row.get("out_of_place") is None else f"{row['out_of_place']:.2f}",
             f"{row['sent'] / row['needed']:.2f}",
             f"{row['nmse']:.1e}",
         ]

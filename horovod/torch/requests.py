@@ -28,6 +28,7 @@ from horovod.torch.tensors import (
     from_core,
     grouped_from_core,
     is_addressable,
+    new_result,
 )
 
 __all__ = [
@@ -103,7 +104,7 @@ def start_broadcast(
     origin = devices.Origin.here(devices.device_of(tensor))
     source = addressable(tensor)
     direct = in_place and is_addressable(tensor)
-    output = source if in_place or not is_addressable(tensor) else torch.empty_like(source)
+    output = source if in_place or not is_addressable(tensor) else new_result(member.engine, source)
     wire = wire_name("broadcast", name, process_set)
     request = member.engine.broadcast(wire, described(source, output), root_rank, process_set_id)
 
@@ -189,7 +190,8 @@ def start_reducescatter(
     sources = [addressable(tensor) for tensor in tensors]
     rows = [_own_rows(len(source), process_set) for source in sources]
     outputs = [
-        source.new_empty((own, *source.shape[1:])) for own, source in zip(rows, sources, strict=True)
+        new_result(member.engine, source, torch.Size((own, *source.shape[1:])))
+        for own, source in zip(rows, sources, strict=True)
     ]
     wire = wire_name("reducescatter", name, process_set)
     requested = [described(source, output) for source, output in zip(sources, outputs, strict=True)]

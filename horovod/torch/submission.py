@@ -26,7 +26,14 @@ from horovod.torch.naming import wire_name
 from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, ReduceArguments, Sum
 from horovod.torch.residuals import compressed_with
 from horovod.torch.rounds import RoundsOperation
-from horovod.torch.tensors import addressable, check_served, described, grouped_from_core, is_addressable
+from horovod.torch.tensors import (
+    addressable,
+    check_served,
+    described,
+    grouped_from_core,
+    is_addressable,
+    new_result,
+)
 
 __all__ = ["Kept", "delivered", "reduction_of", "start_allreduce"]
 
@@ -179,7 +186,7 @@ def _start_native(request: _Request, tensors: list[torch.Tensor], codec: native.
         # A copy may be overwritten. `source` aliases the tensor otherwise, and must not be, unless that was
         # asked for.
         overwrite = request.in_place or not is_addressable(tensor)
-        output = source if overwrite else torch.empty_like(source)
+        output = source if overwrite else new_result(operation.engine, source)
         members.append(described(source, output, kept.feedback if codec else None))
         operation.tensors += [tensor, source, output]
         is_direct = request.in_place and is_addressable(tensor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.utils.dlpack
@@ -12,7 +13,7 @@ from horovod.torch import devices, storage
 
 __all__ = [
     "NATIVE_DTYPES", "addressable", "check_served", "described", "from_core", "grouped_from_core",
-    "is_addressable",
+    "is_addressable", "new_result",
 ]
 
 ALIGNMENT = 16  # bytes: where the core begins each tensor that it lays out after another
@@ -95,11 +96,12 @@ def from_core(result: native.Result, like: torch.Tensor) -> torch.Tensor:
 def grouped_from_core(result: native.Result, likes: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """What the core received for several tensors: as many rows from each rank for each of them.
 
-    In host memory the outputs are the core's own memory. On a GPU they are torch's, and this copies.
+    In host memory the outputs are the core's own memory, as those of ``new_result`` are. On a GPU they are
+    torch's, and this copies.
     """
     ranks = len(result.sizes) // len(likes)
     on_gpu = any(devices.device_of(like) != devices.CPU for like in likes)
-    received = None if on_gpu or not result.nbytes else torch.utils.dlpack.from_dlpack(result.buffer())
+    received = None if on_gpu or not result.nbytes else _storage_of(result.buffer())
     outputs, start = [], 0
     for i, like in enumerate(likes):
         shape = torch.Size((sum(result.sizes[i * ranks : (i + 1) * ranks]), *like.shape[1:]))
@@ -109,6 +111,35 @@ def grouped_from_core(result: native.Result, likes: Sequence[torch.Tensor]) -> l
             if length:
                 devices.copy_out(result, start, outputs[-1])
         else:
-            outputs.append(received[start : start + length].view(like.dtype).reshape(shape))
+            outputs.append(_laid_out(received, start, shape, like))
         start += -(-length // ALIGNMENT) * ALIGNMENT
     return outputs
+
+
+def new_result(engine: native.Engine, like: torch.Tensor, shape: torch.Size | None = None) -> torch.Tensor:
+    """An uninitialised tensor for a result: contiguous, of the device, dtype and type of ``like``, and by
+    default its shape.
+
+    Large ones in host memory have memory of the core's, which is used again once nothing refers to it any
+    more: no tensor, storage or array. As with ``torch.from_numpy``, such a storage cannot be resized.
+    """
+    nbytes = like.nbytes if shape is None else shape.numel() * like.itemsize
+    is_plain = type(like) is torch.Tensor and devices.device_of(like) == devices.CPU
+    memory = engine.memory(nbytes) if is_plain else None
+    if memory is not None:
+        return _laid_out(_storage_of(memory), 0, like.shape if shape is None else shape, like)
+    return torch.empty_like(like) if shape is None else like.new_empty(shape)
+
+
+def _storage_of(memory: Any) -> torch.UntypedStorage:
+    return torch.utils.dlpack.from_dlpack(memory).untyped_storage()
+
+
+def _laid_out(
+    storage: torch.UntypedStorage, start: int, shape: torch.Size, like: torch.Tensor
+) -> torch.Tensor:
+    """A tensor that begins at a byte of a storage, and is no view: those autograd lets nobody change."""
+    result = torch.empty(0, dtype=like.dtype, device=like.device)
+    # torch's stub lacks the default of the strides
+    result.set_(storage, start // like.dtype.itemsize, shape)  # type: ignore[call-overload]
+    return result

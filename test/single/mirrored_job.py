@@ -164,6 +164,9 @@ class MirroredEngine:
     def has_failed(self) -> bool:
         return self._own.has_failed
 
+    def memory(self, nbytes: int) -> Any:
+        return self._own.memory(nbytes)
+
     def cpu_microseconds(self) -> int:
         return self._own.cpu_microseconds()
 

@@ -46,12 +46,16 @@ Reduction make_reduction(int op, double prescale, double postscale, std::shared_
 }
 
 // The core's bytes as an array that keeps them alive.
+nb::object array_of(const std::shared_ptr<std::byte[]>& data, size_t bytes) {
+  auto* owner = new std::shared_ptr<std::byte[]>(data);
+  nb::capsule keep(owner, [](void* p) noexcept { delete static_cast<std::shared_ptr<std::byte[]>*>(p); });
+  const size_t shape[] = {bytes};
+  return nb::cast(nb::ndarray<nb::array_api, uint8_t, nb::ndim<1>, nb::device::cpu>(data.get(), 1, shape, keep));
+}
+
 nb::object buffer_of(const Result& result) {
   if (result.device != nullptr) throw InvalidArgument("the result is on a GPU; copy it out with copy_to()");
-  auto* owner = new std::shared_ptr<std::byte[]>(result.data);
-  nb::capsule keep(owner, [](void* p) noexcept { delete static_cast<std::shared_ptr<std::byte[]>*>(p); });
-  const size_t shape[] = {result.bytes};
-  return nb::cast(nb::ndarray<nb::array_api, uint8_t, nb::ndim<1>, nb::device::cpu>(result.data.get(), 1, shape, keep));
+  return array_of(result.data, result.bytes);
 }
 
 nb::dict counters_of(const ProcessSet& set) {
@@ -114,9 +118,14 @@ class BoundEngine {
   std::unique_ptr<Engine> engine_;
 };
 
+nb::object memory_for_result(BoundEngine& self, size_t bytes) {
+  return bytes < ResultMemory::kSmallest ? nb::none() : array_of(self.engine().results().take(bytes), bytes);
+}
+
 void bind_collectives(nb::class_<BoundEngine>& engine) {
   using namespace nb::literals;
-  engine
+  engine.def("memory", memory_for_result, "nbytes"_a, nb::sig("def memory(self, nbytes: int) -> typing.Any"))
+      .def_prop_ro("idle_bytes", [](const BoundEngine& self) { return self.engine().results().idle_bytes(); })
       .def(
           "allreduce",
           [](BoundEngine& self, std::string name, std::vector<TensorRef> tensors, const Reduction& reduction, int set) {

@@ -36,7 +36,8 @@ Engine::Engine(Transport& transport, const Settings& settings, Drive drive)
              if (const std::string failure = in_flight_.failure(); !failure.empty()) throw InternalError(failure);
            }),
       in_flight_(transport.rank()),
-      sets_({transport_, settings_, log_, observers_.listeners(), resolve_simd_level(settings.simd), gpu_, in_flight_}),
+      sets_({transport_, settings_, log_, observers_.listeners(), resolve_simd_level(settings.simd), gpu_, in_flight_,
+             *results_}),
       vigil_(transport, sets_, in_flight_, observers_.stall_limits(), log_),
       gathered_(settings_) {
   HVD_LOG(log_, kInfo, "rank " << transport.rank() << " of " << transport.size() << " over " << transport.name());

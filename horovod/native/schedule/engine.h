@@ -6,6 +6,7 @@
 #include <atomic>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -20,6 +21,7 @@
 #include "schedule/handles.h"
 #include "schedule/in_flight.h"
 #include "schedule/rank_gpu.h"
+#include "schedule/result_memory.h"
 #include "schedule/vigil.h"
 
 namespace hvd {
@@ -44,6 +46,7 @@ class Engine {
 
   const ProcessSets& process_sets() const { return sets_; }
   Observers& observers() { return observers_; }
+  ResultMemory& results() { return *results_; }
   void stop_timeline();  // when it has been told of what a GPU is still doing
   // Tells the other ranks, waits until all have stopped, and fails what is pending. May be repeated.
   void shutdown() EXCLUDES(mutex_);
@@ -89,6 +92,7 @@ class Engine {
   Observers observers_;
   RankGpu gpu_;
   InFlight in_flight_;  // the engine's thread only
+  const std::shared_ptr<ResultMemory> results_ = std::make_shared<ResultMemory>();
   ProcessSets sets_;
   Vigil vigil_;  // the engine's thread only
   HandleTable handles_;

@@ -12,6 +12,7 @@
 #include "collective/broadcast.h"
 #include "collective/reducescatter.h"
 #include "schedule/observed.h"
+#include "schedule/result_memory.h"
 
 namespace hvd {
 namespace {
@@ -111,9 +112,7 @@ void CpuOperations::alltoall(const void* source, std::span<const size_t> sent, s
   hvd::alltoall(bench_.context, source, sent, received, destination);
 }
 
-std::shared_ptr<std::byte[]> CpuOperations::allocate(size_t bytes) {
-  return std::shared_ptr<std::byte[]>(new std::byte[bytes]);  // uninitialised, unlike make_shared
-}
+std::shared_ptr<std::byte[]> CpuOperations::allocate(size_t bytes) { return bench_.surroundings.results.take(bytes); }
 
 void CpuOperations::copy(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
 

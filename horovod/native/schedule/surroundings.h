@@ -13,6 +13,7 @@ namespace hvd {
 
 class InFlight;
 class RankGpu;
+class ResultMemory;
 
 struct Surroundings {
   Transport& transport;
@@ -22,6 +23,7 @@ struct Surroundings {
   SimdLevel simd;
   RankGpu& gpu;
   InFlight& in_flight;
+  ResultMemory& results;
 };
 
 }  // namespace hvd
