@@ -47,7 +47,7 @@ struct Format {
   std::string name;
   bool has_blocks = false;  // without, no scales, and so no stochastic rounding
   bool has_rotation = false;
-  std::string variants;  // separated by spaces, the default first
+  std::string variants = {};  // separated by spaces, the default first
 };
 
 Format format_named(const std::string& name) {
