@@ -45,6 +45,9 @@ class StandIn(ModuleType):
 
 def stand_in_for(name: str) -> StandIn:
     if name == META:
+        # One thing that is done where that is imported: random generators need it.
+        opaque = importlib.import_module("torch._opaque_base").OpaqueBaseMeta
+        sys.modules["torch._C"]._set_generator_metaclass(opaque)
         return StandIn(META)
     return StandIn(
         COMPILER,

@@ -14,6 +14,7 @@ model = torch.nn.Linear(2, 2)
 optimizer = torch.optim.Adam(model.parameters())
 model(torch.ones(2, 2)).sum().backward()
 optimizer.step()
+assert torch.rand(2, generator=torch.Generator().manual_seed(1)).shape == (2,)
 assert "torch._dynamo" in sys.modules and "torch._dynamo.config" not in sys.modules
 """
 IN_DDP = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -25,13 +26,17 @@ class NoneCompressor(Compressor):
 
 
 class _CodecOfClass:
-    """The native codec of that name, as an attribute of a class; made when it is asked for."""
+    """The native codec of that name, as an attribute of a class; made once, when it is first asked for."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __get__(self, instance: Any, owner: type) -> native.Codec:
+    @functools.cached_property
+    def _codec(self) -> native.Codec:
         return native.codec_named(self._name)
+
+    def __get__(self, instance: Any, owner: type) -> native.Codec:
+        return self._codec
 
 
 class _CastCompressor(Compressor):
