@@ -170,7 +170,7 @@ def test_a_callback_may_wait_for_another_sum(make: MakeGroup, rank: int, size: i
 def test_callbacks_run_in_one_order_on_all_ranks(make: MakeGroup, rank: int, size: int) -> None:
     """What they start themselves must meet the same of other ranks."""
     if size == 1:
-        pytest.skip("one rank's sums are gloo's, whose two threads run callbacks: they may wait for each other")
+        pytest.skip("one rank's sums are gloo's: callbacks on its two threads may wait for each other")
     group = make()
     firsts = [values(rank) for _ in range(8)]
     seconds = [torch.full((LARGE,), float(n)) for n in range(8)]
