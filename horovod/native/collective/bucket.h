@@ -1,14 +1,5 @@
-// A bucket: tensors of one dtype and one reduction, reduced together as if they were one.
-//
-// It is a virtual concatenation: positions 0..count() run through the tensors in order, and no fusion buffer is ever
-// filled. A range of positions travels as a message:
-//
-//   message := piece*      the part of the range in each tensor, in order
-//   piece   := run*        at most kRun elements each; cut at multiples of kRun from the piece's first element
-//   run     := elements as they lie in memory, or, with a codec, what its encode() makes of them
-//
-// Ranges begin and end where cut() allows it, so that blocks of a codec neither straddle tensors nor depend on how a
-// bucket was cut. Used by one thread; the tensors' memory and feedback belong to the caller.
+// A bucket: tensors that are reduced together, in memory of the CPU. What its layout (layout.h) calls messages is read and
+// written here, by the thread that has it; the tensors' memory and feedback belong to the caller.
 #pragma once
 
 #include <cstddef>
@@ -18,27 +9,14 @@
 
 #include "base/dtype.h"
 #include "codec/kernels.h"
-#include "collective/bucket_tensor.h"
+#include "collective/layout.h"
 
 namespace hvd {
 
-class Bucket {
+class Bucket : public Layout {
  public:
-  static constexpr int64_t kRun = Tiles::kRun;
-
   // The tiles may be shared by buckets of one thread, and outlive them.
   Bucket(std::vector<BucketTensor> tensors, const BucketReduction& reduction, SimdLevel level, Tiles& tiles);
-
-  int64_t count() const { return starts_.back(); }
-  const BucketReduction& reduction() const { return reduction_; }
-
-  // The largest allowed boundary at or before `position`.
-  int64_t cut(int64_t position) const;
-  // Bytes of a range's message.
-  int64_t message_bytes(Range range) const;
-
-  // The parts of a range in each tensor that has some, in the order of the message.
-  std::vector<BucketPiece> pieces(Range range) const;
 
   // Writes this rank's contribution.
   void pack(Range range, std::byte* message);
@@ -62,24 +40,20 @@ class Bucket {
  private:
   template <typename F>
   void for_each_run(Range range, F f) const;
-  int64_t run_bytes(int64_t count) const;
-  const std::byte* source_at(size_t tensor, int64_t offset) const;
-  std::byte* destination_at(size_t tensor, int64_t offset) const;
+  const std::byte* source_at(const BucketTensor& tensor, int64_t offset) const;
+  std::byte* destination_at(const BucketTensor& tensor, int64_t offset) const;
   void accumulate(std::span<const std::byte* const> runs, const std::byte* own, int64_t count, void* sum) const;
   void encode(const float* x, int64_t count, double prescale, Draw draw, const ClaimedResiduals& residual, std::byte* run);
-  void encode_source(size_t tensor, int64_t offset, int64_t count, std::byte* run);
-  void encode_sum(size_t tensor, int64_t offset, std::span<const std::byte* const> runs, int64_t count, std::byte* run);
-  void encode_result(size_t tensor, int64_t offset, int64_t count, std::byte* run);
+  void encode_source(const BucketTensor& tensor, int64_t offset, int64_t count, std::byte* run);
+  void encode_sum(const BucketTensor& tensor, int64_t offset, std::span<const std::byte* const> runs, int64_t count,
+                  std::byte* run);
+  void encode_result(const BucketTensor& tensor, int64_t offset, int64_t count, std::byte* run);
   void reduce_exact(std::span<const std::byte* const> runs, const std::byte* own, int64_t count, std::byte* out) const;
   void reduce_encoded(std::span<const std::byte* const> runs, int64_t count, std::byte* destination, bool to_tiles);
 
   // Constant after construction.
-  const std::vector<BucketTensor> tensors_;
-  const BucketReduction reduction_;
   const ReduceKernels& reduce_;
   const ConvertKernels& convert_;
-  const int64_t granule_;        // boundaries lie at multiples of this from a tensor's start
-  std::vector<int64_t> starts_;  // position of each tensor, then of the end
 
   Tiles& tiles_;
   int64_t saturated_ = 0;

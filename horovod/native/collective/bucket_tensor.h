@@ -41,14 +41,6 @@ struct Range {
   int64_t count() const { return end - begin; }
 };
 
-// What a range of a bucket has of one tensor.
-struct BucketPiece {
-  const BucketTensor* tensor;
-  int64_t begin;  // in the tensor
-  int64_t count;
-  int64_t message_offset;  // of the piece in the range's message
-};
-
 // Memory that buckets compute in, small enough for the L1 cache. Nothing in it outlives a call.
 struct Tiles {
   static constexpr int64_t kRun = 4096;  // elements whose float32 sums stay in the L1 cache; a multiple of every block
@@ -68,6 +60,12 @@ struct BucketReduction {
 inline int64_t granule_of(const BucketReduction& reduction) {
   constexpr int64_t kCacheLine = 64;
   return reduction.codec ? reduction.codec->block() : kCacheLine / static_cast<int64_t>(size_of(reduction.dtype));
+}
+
+// Of Tiles::kRun elements in a message.
+inline int64_t run_bytes(const BucketReduction& reduction) {
+  return reduction.codec ? reduction.codec->encoded_bytes(Tiles::kRun)
+                         : Tiles::kRun * static_cast<int64_t>(size_of(reduction.dtype));
 }
 
 }  // namespace hvd

@@ -7,9 +7,9 @@
 // receive, and collectives of equal blocks can move them. A world of one has none.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -58,27 +58,9 @@ struct CarriedPlan {
   CarriedLayout layout;
 };
 
-// Of the buckets that bucket_of(part, slice) returns.
-template <typename BucketOf>
-CarriedPlan carried_plan(const CarriedPlace& place, size_t parts, int64_t step_elements, BucketOf bucket_of) {
-  std::vector<int64_t> longest(parts);
-  for (size_t part = 0; part < parts; ++part) {
-    for (size_t slice = 0; slice < place.slices(); ++slice) {
-      longest[part] = std::max(longest[part], bucket_of(part, slice).count());
-    }
-  }
-  const size_t slices = place.size == 1 ? 0 : place.slices();
-  const CarriedSteps steps(longest, place.size == 1 ? 0 : step_elements);
-  std::vector<CarriedSizes> bytes(steps.count(), CarriedSizes(slices));
-  for (size_t step = 0; step < steps.count(); ++step) {
-    for (size_t slice = 0; slice < slices; ++slice) {
-      for (size_t part = 0; part < parts; ++part) {
-        const auto& bucket = bucket_of(part, slice);
-        bytes[step][slice].push_back(static_cast<size_t>(bucket.message_bytes(steps.range(step, part, bucket))));
-      }
-    }
-  }
-  return {steps, CarriedLayout(std::move(bytes))};
-}
+// Of a part's bucket of a slice.
+using BucketOf = std::function<const Layout&(size_t part, size_t slice)>;
+
+CarriedPlan carried_plan(const CarriedPlace& place, size_t parts, int64_t step_elements, const BucketOf& bucket_of);
 
 }  // namespace hvd

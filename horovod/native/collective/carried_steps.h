@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "collective/bucket_tensor.h"
+#include "collective/layout.h"
 
 namespace hvd {
 
@@ -16,9 +16,8 @@ class CarriedSteps {
   CarriedSteps(const std::vector<int64_t>& longest_slices, int64_t step_elements);
 
   size_t count() const { return count_; }
-  // Of a bucket (Bucket, DeviceBucket) of the part: empty where it has ended before.
-  template <typename Sliced>
-  Range range(size_t step, size_t part, const Sliced& bucket) const {
+  // Of a bucket of the part: empty where it has ended before.
+  Range range(size_t step, size_t part, const Layout& bucket) const {
     const auto begin = static_cast<int64_t>(step) * elements_[part];
     return {bucket.cut(begin), bucket.cut(begin + elements_[part])};
   }

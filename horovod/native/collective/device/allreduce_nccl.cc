@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "collective/device/device_bucket.h"
+#include "collective/device/device_pieces.h"
 #include "collective/device/device_plan.h"
 #include "collective/device/nccl_routes.h"
 #include "collective/steps.h"
@@ -70,9 +70,9 @@ void scale_on(DeviceWorkspace& workspace, std::span<const BucketTensor> tensors,
   PieceTables tables;
   BucketReduction elements;
   elements.dtype = dtype;
-  const DeviceBucket bucket({tensors.begin(), tensors.end()}, elements);
+  const Layout bucket({tensors.begin(), tensors.end()}, elements);
   const size_t table = tables.begin();
-  bucket.add_pieces({0, bucket.count()}, {}, tables);
+  add_pieces(bucket, {0, bucket.count()}, {}, tables);
   tables.upload(workspace.uploads());
   if (tables[table].count == 0) return;
   const std::byte* const own[] = {nullptr};
@@ -113,14 +113,14 @@ void reduce_packed(const NcclContext& nccl, const DeviceSteps& steps, size_t fir
   std::vector<Step> all(steps.count());
   PieceTables tables;
   int64_t largest = 0;
-  for (size_t step = 0; step < all.size(); ++step) {
+  for (uint32_t step = 0; step < steps.count(); ++step) {
     auto add = [&](bool is_result) {
       const size_t table = tables.begin();
       int64_t begin = 0;
       for (size_t i = 0; i < steps.buckets(); ++i) {
         const Range range = steps.range(step, i);
         const bool is_wanted = !is_result || (i >= first_result && i < first_result + results);
-        if (is_wanted) steps.bucket(i).add_pieces(range, {.message = begin}, tables);
+        if (is_wanted) add_pieces(steps.bucket(i), range, {.message = begin}, tables);
         begin += range.count() * static_cast<int64_t>(size_of(dtype));
       }
       return table;
@@ -175,12 +175,12 @@ void allreduce_alone(DeviceWorkspace& workspace, std::span<const BucketTensor> t
     return scale_on(workspace, tensors, reduction.dtype, reduction.prescale, reduction.scale);
   }
   PieceTables tables;
-  const DeviceBucket bucket({tensors.begin(), tensors.end()}, without_codec(reduction));
+  const Layout bucket({tensors.begin(), tensors.end()}, without_codec(reduction));
   const int64_t elements = elements_of(kNcclStepBytes, without_codec(reduction));
   std::vector<size_t> steps;
   for (int64_t begin = 0; begin < bucket.count(); begin += elements) {
     steps.push_back(tables.begin());
-    bucket.add_pieces({bucket.cut(begin), bucket.cut(begin + elements)}, {}, tables);
+    add_pieces(bucket, {bucket.cut(begin), bucket.cut(begin + elements)}, {}, tables);
   }
   tables.upload(workspace.uploads());
   const int64_t largest = std::min(bucket.count(), elements + granule_of(without_codec(reduction)));
@@ -200,18 +200,18 @@ void allreduce_by_nccl(const NcclContext& nccl, std::span<const BucketTensor> te
     return reduce_in_place(nccl, tensors.front(), reduction.dtype, terms);
   }
   const BucketReduction elements = without_codec(reduction);
-  std::vector<DeviceBucket> buckets;
-  buckets.emplace_back(std::vector<BucketTensor>(tensors.begin(), tensors.end()), elements);
-  const DeviceSteps steps(std::move(buckets), 1, elements_of(kNcclStepBytes, elements));
+  std::vector<std::unique_ptr<Layout>> buckets;
+  buckets.push_back(std::make_unique<Layout>(std::vector<BucketTensor>(tensors.begin(), tensors.end()), elements));
+  const DeviceSteps steps(std::move(buckets), 1, false, elements_of(kNcclStepBytes, elements));
   reduce_packed(nccl, steps, 0, 1, reduction.dtype, terms);
 }
 
 void reducescatter_by_sums_of_all(const NcclContext& nccl, std::vector<std::vector<BucketTensor>> by_rank,
                                   const BucketReduction& reduction) {
   const BucketReduction elements = without_codec(reduction);
-  std::vector<DeviceBucket> buckets;
-  for (std::vector<BucketTensor>& parts : by_rank) buckets.emplace_back(std::move(parts), elements);
-  const DeviceSteps steps(std::move(buckets), nccl.size(), elements_of(kNcclStepBytes / nccl.size(), elements));
+  std::vector<std::unique_ptr<Layout>> buckets;
+  for (std::vector<BucketTensor>& parts : by_rank) buckets.push_back(std::make_unique<Layout>(std::move(parts), elements));
+  const DeviceSteps steps(std::move(buckets), nccl.size(), false, elements_of(kNcclStepBytes / nccl.size(), elements));
   reduce_packed(nccl, steps, static_cast<size_t>(nccl.rank()), 1, reduction.dtype, terms_of(reduction));
 }
 

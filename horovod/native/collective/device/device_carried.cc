@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/mutex.h"
-#include "collective/device/device_bucket.h"
+#include "collective/device/device_pieces.h"
 #include "collective/device/device_plan.h"
 #include "collective/device/uploads.h"
 #include "collective/slices.h"
@@ -16,7 +16,7 @@ namespace {
 struct DevicePart {
   BucketReduction reduction;
   DeviceCodec codec;
-  std::vector<DeviceBucket> slices;
+  std::vector<std::unique_ptr<Layout>> slices;
 };
 
 // While it waits for a GPU: the other ranks are the business of whoever carries messages.
@@ -40,7 +40,7 @@ StreamTables& tables_of(Device& device, Stream stream) {
 int64_t address_of(const std::byte* memory) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory)); }
 
 CarriedPlan plan_of(const std::vector<DevicePart>& parts, const CarriedPlace& place, int64_t step_elements) {
-  auto bucket_of = [&](size_t part, size_t slice) -> const DeviceBucket& { return parts[part].slices[slice]; };
+  auto bucket_of = [&](size_t part, size_t slice) -> const Layout& { return *parts[part].slices[slice]; };
   return carried_plan(place, parts.size(), step_elements, bucket_of);
 }
 
@@ -107,10 +107,10 @@ class CarriedOnGpu final : public Carried {
     for (size_t part = 0; part < parts_.size(); ++part) {
       tables.begin();
       for (size_t slice = 0; slice < place_.slices(); ++slice) {
-        const DeviceBucket& bucket = parts_[part].slices[slice];
+        const Layout& bucket = *parts_[part].slices[slice];
         const int64_t message = address_of(messages[slice]) - address_of(messages.front());
         const auto offset = static_cast<int64_t>(layout_.offset(step, slice, part));
-        bucket.add_pieces(steps_.range(step, part, bucket), {.message = message + offset}, tables);
+        add_pieces(bucket, steps_.range(step, part, bucket), {.message = message + offset}, tables);
       }
     }
     return tables;
@@ -121,8 +121,8 @@ class CarriedOnGpu final : public Carried {
     PieceTables tables;
     for (size_t part = 0; part < parts_.size(); ++part) {
       tables.begin();
-      const DeviceBucket& bucket = parts_[part].slices[place_.own()];
-      bucket.add_pieces(steps_.range(step, part, bucket), {.stage = Stage::kResult}, tables);
+      const Layout& bucket = *parts_[part].slices[place_.own()];
+      add_pieces(bucket, steps_.range(step, part, bucket), {.stage = Stage::kResult}, tables);
     }
     return tables;
   }
@@ -166,9 +166,9 @@ std::unique_ptr<Carried> device_carried_allreduce(const std::vector<CarriedPart>
   for (const auto& [reduction, tensors] : parts) {
     DevicePart& part = made.emplace_back(DevicePart{reduction, codec_of(reduction), {}});
     if (place.size == 1) {
-      part.slices.emplace_back(tensors, reduction);
+      part.slices.push_back(std::make_unique<Layout>(tensors, reduction));
     } else {
-      part.slices = device_slices_of(tensors, reduction, slices, owned, device, stream, kNothingElse);
+      part.slices = slices_of(tensors, reduction, slices, owned, device, stream, kNothingElse);
     }
   }
   return std::make_unique<CarriedOnGpu>(place, std::move(made), step_elements, device, stream);
@@ -176,9 +176,10 @@ std::unique_ptr<Carried> device_carried_allreduce(const std::vector<CarriedPart>
 
 std::unique_ptr<Carried> device_carried_reducescatter(const BucketReduction& reduction, const BucketTensor& tensor,
                                                       const CarriedPlace& place, Device& device, Stream stream) {
-  std::vector<DevicePart> made{{reduction, codec_of(reduction), {}}};
+  std::vector<DevicePart> made;
+  DevicePart& part = made.emplace_back(DevicePart{reduction, codec_of(reduction), {}});
   for (std::vector<BucketTensor>& chunk : chunks_of(tensor, reduction.dtype, place)) {
-    made[0].slices.emplace_back(std::move(chunk), reduction);
+    part.slices.push_back(std::make_unique<Layout>(std::move(chunk), reduction));
   }
   return std::make_unique<CarriedOnGpu>(place, std::move(made), 0, device, stream);
 }

@@ -14,7 +14,7 @@ namespace hvd {
 // Whether kernels sum so many ranks' contributions in rank order; the rest the two functions below do not serve.
 bool gpu_can_carry(const BucketReduction& reduction, int size);
 
-// Claims feedback, as device_slices_of() does.
+// Claims feedback, as slices_of() does.
 std::unique_ptr<Carried> device_carried_allreduce(const std::vector<CarriedPart>& parts, const CarriedPlace& place,
                                                   int64_t step_elements, Device& device, Stream stream);
 std::unique_ptr<Carried> device_carried_reducescatter(const BucketReduction& reduction, const BucketTensor& tensor,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/alignment.h"
+#include "collective/device/device_pieces.h"
 
 namespace hvd {
 namespace {
@@ -21,7 +22,7 @@ HostLanes::HostLanes(HostWorkspace& workspace, std::vector<const Steps*> groups,
       prescale_(prescale),
       dtype_(groups_.front()->bucket(0).reduction().dtype),
       is_encoded_(groups_.front()->bucket(0).reduction().codec != nullptr),
-      codec_(is_encoded_ ? device_codec_named(groups_.front()->bucket(0).reduction().codec->name()) : DeviceCodec{}) {
+      codec_(codec_of(groups_.front()->bucket(0).reduction())) {
   Device& device = workspace_.device;
   begin_ = device.record(workspace_.stream);
   make_tables();
@@ -46,7 +47,6 @@ size_t HostLanes::offset(uint32_t step, size_t group) const {
 }
 
 void HostLanes::make_tables() {
-  const auto element = static_cast<int64_t>(size_of(dtype_));
   for (uint32_t step = 0; step < steps_of(groups_); ++step) {
     tables_.begin();
     for (size_t group = 0; group < groups_.size(); ++group) {
@@ -54,21 +54,7 @@ void HostLanes::make_tables() {
       const size_t base = offset(step, group);
       for (size_t i = 0; i < steps.buckets(); ++i) {
         const size_t message = base + steps.offset(step, static_cast<int>(i));
-        for (const BucketPiece& piece : steps.bucket(i).pieces(steps.range(step, i))) {
-          const BucketTensor& of = *piece.tensor;
-          DevicePiece entry;
-          entry.source = static_cast<const std::byte*>(of.source) + piece.begin * element;
-          entry.destination = static_cast<std::byte*>(of.destination) + piece.begin * element;
-          const ClaimedResiduals residual = of.sent.from(piece.begin);
-          entry.residual = residual.values;
-          entry.bounds = residual.bound;
-          entry.turn = residual.turn;
-          entry.count = piece.count;
-          entry.message_offset = static_cast<int64_t>(message) + piece.message_offset;
-          entry.key = of.sent_key;
-          entry.first_number = of.offset + piece.begin;
-          tables_.add(entry);
-        }
+        add_pieces(steps.bucket(i), steps.range(step, i), {.message = static_cast<int64_t>(message)}, tables_);
       }
     }
   }

@@ -2,21 +2,20 @@
 
 #include <algorithm>
 
-#include "collective/steps.h"
 
 namespace hvd {
 NcclReduction::NcclReduction(const NcclContext& nccl, NcclPlace place, Options options, std::vector<DeviceSteps> slices)
     : nccl_(nccl), place_(std::move(place)), options_(options), slices_(std::move(slices)), codec_(codec_of(options_.across)) {
-  size_t steps = 0;
+  uint32_t steps = 0;
   for (const DeviceSteps& slice : slices_) steps = std::max(steps, slice.count());
-  for (size_t step = 0; step < steps; ++step) {
+  for (uint32_t step = 0; step < steps; ++step) {
     plans_.push_back(planned(step));
     make_tables(step, plans_.back());
     slot_bytes_ = std::max(slot_bytes_, plans_.back().end);
   }
   stages_ = stages().size();
   arrived_.resize(stages_);
-  slots_ = nccl_.workspace.scratch(std::min(stages_, steps) * slot_bytes_);
+  slots_ = nccl_.workspace.scratch(std::min<size_t>(stages_, steps) * slot_bytes_);
   tables_.upload(nccl_.workspace.uploads());
 }
 
@@ -24,7 +23,7 @@ size_t NcclReduction::own_padded(const Plan& plan) const {
   return padded_for_gpu(plan.message_bytes[at(place_.local_rank, place_.party)]);
 }
 
-NcclReduction::Plan NcclReduction::planned(size_t step) const {
+NcclReduction::Plan NcclReduction::planned(uint32_t step) const {
   Plan plan;
   size_t at_element = 0;
   const size_t element = size_of(options_.across.dtype);
@@ -72,7 +71,7 @@ void NcclReduction::place_landings(Plan& plan) const {
   plan.end = options_.gather ? plan.end + static_cast<size_t>(place_.party_count) * plan.gather_stride : next;
 }
 
-void NcclReduction::make_tables(size_t step, Plan& plan) {
+void NcclReduction::make_tables(uint32_t step, Plan& plan) {
   auto offset = [](size_t bytes) { return static_cast<int64_t>(bytes); };
   plan.deposit_table = tables_.begin();
   for (int carrier = 0; options_.is_hierarchical && carrier < place_.carriers; ++carrier) {
@@ -81,7 +80,7 @@ void NcclReduction::make_tables(size_t step, Plan& plan) {
     int64_t at_element = offset(plan.deposit[c]);
     for (size_t i = 0; i < slices_[c].buckets(); ++i) {
       const Range range = slices_[c].range(step, i);
-      slices_[c].bucket(i).add_pieces(range, {.message = at_element, .is_of_elements = true}, tables_);
+      add_pieces(slices_[c].bucket(i), range, {.message = at_element, .is_of_elements = true}, tables_);
       at_element += range.count() * offset(size_of(options_.across.dtype));
     }
   }
@@ -90,7 +89,7 @@ void NcclReduction::make_tables(size_t step, Plan& plan) {
   plan.reduce_table = tables_.begin();
   if (!options_.gather && place_.carries()) {
     const auto i = static_cast<size_t>(place_.party);
-    own().bucket(i).add_pieces(own().range(step, i), {.stage = Stage::kResult}, tables_);
+    add_pieces(own().bucket(i), own().range(step, i), {.stage = Stage::kResult}, tables_);
   }
   plan.collect_table = tables_.begin();
   for (int carrier = 0; options_.delivers_results && carrier < place_.carriers; ++carrier) {
@@ -98,22 +97,22 @@ void NcclReduction::make_tables(size_t step, Plan& plan) {
     for (size_t i = 0; i < slice.buckets(); ++i) {
       // What is not encoded has its result in place already.
       if (!options_.gather && !is_encoded() && static_cast<int>(i) == place_.party) continue;
-      slice.bucket(i).add_pieces(slice.range(step, i), {.message = offset(plan.landing[at(carrier, static_cast<int>(i))])},
-                                 tables_);
+      add_pieces(slice.bucket(i), slice.range(step, i), {.message = offset(plan.landing[at(carrier, static_cast<int>(i))])},
+                 tables_);
     }
   }
 }
 
-void NcclReduction::add_contribution(size_t step, const Plan& plan) {
+void NcclReduction::add_contribution(uint32_t step, const Plan& plan) {
   int64_t at_element = 0;
   for (size_t i = 0; i < own().buckets(); ++i) {
     const Range range = own().range(step, i);
     const auto to = static_cast<int64_t>(options_.gather ? plan.landing[at(place_.local_rank, place_.party)] : plan.sent[i]);
     if (options_.is_hierarchical) {
-      own().bucket(i).add_pieces(range, {.message = to, .elements = at_element}, tables_);
+      add_pieces(own().bucket(i), range, {.message = to, .elements = at_element}, tables_);
       at_element += range.count() * static_cast<int64_t>(size_of(options_.across.dtype));
     } else if (options_.gather || is_encoded() || static_cast<int>(i) != place_.party) {  // or it is read in place
-      own().bucket(i).add_pieces(range, {.message = to}, tables_);
+      add_pieces(own().bucket(i), range, {.message = to}, tables_);
     }
   }
 }

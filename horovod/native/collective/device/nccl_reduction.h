@@ -15,8 +15,9 @@
 #include <cstddef>
 #include <vector>
 
-#include "collective/device/device_bucket.h"
+#include "collective/device/device_pieces.h"
 #include "collective/device/nccl_routes.h"
+#include "collective/steps.h"
 
 namespace hvd {
 
@@ -66,10 +67,10 @@ class NcclReduction {
   std::byte* slot(size_t step) const { return slots_ + step % stages_ * slot_bytes_; }
 
   std::vector<Work> stages() const;
-  Plan planned(size_t step) const;
+  Plan planned(uint32_t step) const;
   void place_landings(Plan& plan) const;
-  void make_tables(size_t step, Plan& plan);
-  void add_contribution(size_t step, const Plan& plan);
+  void make_tables(uint32_t step, Plan& plan);
+  void add_contribution(uint32_t step, const Plan& plan);
   DeviceReduction summing(const BucketReduction& reduction, const DeviceCodec& in,
                           std::span<const std::byte* const> messages) const;
 

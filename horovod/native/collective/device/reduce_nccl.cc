@@ -56,9 +56,9 @@ void allreduce_by_nccl_exchange(const NcclContext& nccl, std::span<const BucketT
   const int size = nccl.size();
   const DeviceWorkspace& workspace = nccl.workspace;
   std::vector<DeviceSteps> slices;
-  slices.emplace_back(device_slices_of(tensors, reduction, gather ? 1 : size, gather ? kNoPart : nccl.rank(),
-                                       workspace.device(), workspace.stream(), workspace.attention()),
-                      size, elements_of(kOwnStepBytes / size, reduction));
+  slices.emplace_back(slices_of(tensors, reduction, gather ? 1 : size, gather ? kNoPart : nccl.rank(), workspace.device(),
+                                workspace.stream(), workspace.attention()),
+                      size, gather, elements_of(kOwnStepBytes / size, reduction));
   NcclReduction(nccl, flat_place(nccl), {.gather = gather, .inside = {}, .across = reduction}, std::move(slices)).run();
 }
 
@@ -80,9 +80,9 @@ void allreduce_by_nccl_hierarchy(const NcclContext& nccl, std::span<const Bucket
     if (carrier != place.local_rank) {
       for (BucketTensor& tensor : part) tensor.feedback = nullptr;  // its carrier's concern
     }
-    slices.emplace_back(device_slices_of(part, across, gather ? 1 : hosts, gather ? kNoPart : place.party,
-                                         nccl.workspace.device(), nccl.workspace.stream(), nccl.workspace.attention()),
-                        hosts, elements);
+    slices.emplace_back(slices_of(part, across, gather ? 1 : hosts, gather ? kNoPart : place.party, nccl.workspace.device(),
+                                  nccl.workspace.stream(), nccl.workspace.attention()),
+                        hosts, gather, elements);
   }
   NcclReduction(nccl, place, {.gather = gather, .is_hierarchical = true, .inside = inside, .across = across}, std::move(slices))
       .run();
@@ -93,13 +93,13 @@ void reducescatter_by_nccl(const NcclContext& nccl, std::vector<std::vector<Buck
   const bool kernels_can =
       kernels_reduce(reduction.dtype, reduction.op) && nccl.size() <= static_cast<int>(DeviceKernels::kMostContributions);
   if (!kernels_can) return reducescatter_by_sums_of_all(nccl, std::move(by_rank), reduction);
-  std::vector<DeviceBucket> buckets;
+  std::vector<std::unique_ptr<Layout>> buckets;
   for (std::vector<BucketTensor>& parts : by_rank) {
     std::erase_if(parts, [](const BucketTensor& part) { return part.count == 0; });
-    buckets.emplace_back(std::move(parts), reduction);
+    buckets.push_back(std::make_unique<Layout>(std::move(parts), reduction));
   }
   std::vector<DeviceSteps> slices;
-  slices.emplace_back(std::move(buckets), nccl.size(), elements_of(kOwnStepBytes / nccl.size(), reduction));
+  slices.emplace_back(std::move(buckets), nccl.size(), false, elements_of(kOwnStepBytes / nccl.size(), reduction));
   NcclReduction(nccl, flat_place(nccl), {.delivers_results = false, .inside = {}, .across = reduction}, std::move(slices))
       .run();
 }

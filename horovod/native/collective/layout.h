@@ -1,0 +1,60 @@
+// Which element of which tensor is where in a message: tensors of one dtype and one reduction, reduced together as if they
+// were one. The same for the memory of any device.
+//
+// It is a virtual concatenation: positions 0..count() run through the tensors in order, and no fusion buffer is ever
+// filled. A range of positions travels as a message:
+//
+//   message := piece*      the part of the range in each tensor, in order
+//   piece   := run*        at most kRun elements each; cut at multiples of kRun from the piece's first element
+//   run     := elements as they lie in memory, or, with a codec, what its encode() makes of them
+//
+// Ranges begin and end where cut() allows it, so that blocks of a codec neither straddle tensors nor depend on how the
+// concatenation was cut.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "collective/bucket_tensor.h"
+
+namespace hvd {
+
+class Layout {
+ public:
+  static constexpr int64_t kRun = Tiles::kRun;
+
+  Layout(std::vector<BucketTensor> tensors, const BucketReduction& reduction);
+
+  int64_t count() const { return starts_.back(); }
+  const BucketReduction& reduction() const { return reduction_; }
+
+  // The largest allowed boundary at or before `position`.
+  int64_t cut(int64_t position) const;
+  // Bytes of a range's message, and of a run or whole piece of so many elements.
+  int64_t message_bytes(Range range) const;
+  int64_t piece_bytes(int64_t count) const;
+
+  // Calls f(tensor, offset in the tensor, count) for the part of a range in each tensor that has some, in message order.
+  template <typename F>
+  void for_each_piece(Range range, F f) const {
+    if (range.count() <= 0) return;
+    const auto after = std::upper_bound(starts_.begin(), starts_.end(), range.begin);
+    for (auto i = static_cast<size_t>(after - starts_.begin()) - 1; i < tensors_.size() && starts_[i] < range.end; ++i) {
+      const int64_t begin = std::max(range.begin, starts_[i]) - starts_[i];
+      const int64_t end = std::min(range.end, starts_[i + 1]) - starts_[i];
+      if (begin < end) f(tensors_[i], begin, end - begin);
+    }
+  }
+
+ private:
+  // Constant after construction.
+  std::vector<BucketTensor> tensors_;
+  BucketReduction reduction_;
+  int64_t granule_;              // boundaries lie at multiples of this from a tensor's start
+  int64_t run_bytes_;            // of a whole run
+  std::vector<int64_t> starts_;  // position of each tensor, then of the end
+};
+
+}  // namespace hvd
