@@ -44,7 +44,9 @@ class JobInput:
             return False
 
     def go_on(self, descriptor: int) -> None:
-        """Do what a descriptor that was polled is ready for."""
+        """Do what a descriptor that was polled is ready for, unless rank 0 has been heard to read no more."""
+        if self._target < 0:
+            return
         if descriptor == self._source and not self._waiting:
             try:
                 data = os.read(self._source, self._frame_size)
