@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-
 namespace hvd {
 NcclReduction::NcclReduction(const NcclContext& nccl, NcclPlace place, Options options, std::vector<DeviceSteps> slices)
     : nccl_(nccl), place_(std::move(place)), options_(options), slices_(std::move(slices)), codec_(codec_of(options_.across)) {
