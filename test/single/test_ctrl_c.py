@@ -25,6 +25,7 @@ def interrupted(command: list[str], begun: Path, **variables: str) -> subprocess
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # so that all of it, and nothing else, gets the signal
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whoever runs tests may ignore it
     )
     limit = time.monotonic() + 60
     while not begun.exists() and process.poll() is None and time.monotonic() < limit:

@@ -31,15 +31,19 @@ def venv(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def by_hand() -> dict[str, str]:
+    """The environment of a make that no make has started: tests are, by `make test`."""
+    return {name: text for name, text in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
+
+
 def asked(venv: Path, *options: str) -> list[str]:
     """What the package's target asks Python to do; `-W FILE` is make's way to say that FILE has changed."""
     notes = venv / "asked"
     notes.unlink(missing_ok=True)
-    kept = {name: text for name, text in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
     subprocess.run(
         ["make", f"VENV={venv}", "HOROVOD_DEVELOPER=0", *options, f"{venv}/.package"],
         cwd=ROOT,
-        env=kept | {"ASKED": str(notes)},
+        env=by_hand() | {"ASKED": str(notes)},
         check=True,
         capture_output=True,
     )
@@ -82,7 +86,9 @@ def test_after_a_change_of_the_core_only_it_is_built(changed: str, venv: Path) -
 def test_what_is_generated(venv: Path) -> None:
     """The stub and the page, after the build, which writes the core's settings."""
     command = ["make", "--dry-run", f"VENV={venv}", "--old-file", f"{venv}/.tests", "generated"]
-    said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    said = subprocess.run(
+        command, cwd=ROOT, env=by_hand(), check=True, capture_output=True, text=True
+    ).stdout
     assert said.replace(f"{venv}/bin/python ", "").splitlines() == [
         "scripts/make_stub.py", "-m horovod.runner.configuration_page >docs/configuration.md"
     ]  # fmt: skip
