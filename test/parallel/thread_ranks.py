@@ -12,6 +12,7 @@ By hand: HOROVOD_TEST_THREADS=2 python -m pytest test/parallel/ranks/test_collec
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import os
 import sys
@@ -49,6 +50,8 @@ class ThreadRanks:
 
     def __init__(self, size: int) -> None:
         self.size = size
+        if size:  # or threads that need them at once would wait for each other: they import each other
+            importlib.import_module("torch._dynamo.config")
         self._jobs: list[jobs.Job] = []
         self._worlds: list[native.World] = []
         self._meeting = threading.Barrier(max(size, 1), self._make_worlds, timeout=20)
