@@ -13,8 +13,8 @@ _INTRODUCTION = """\
 Made of the table in `horovod/common/options` by `make generated`; a test holds the two together. An option
 may be given as a flag of `horovodrun`, as a key of the YAML file that `--config-file` names, or as a variable
 in the environment. The command line beats the file, and the file beats the environment. The core reads its
-variables in `hvd.init()`, so they hold under plain `mpirun` too. *Of the job* are those that all ranks must
-have alike: where they do not, each of them says who has what. *New* are those that Horovod has not.
+variables in `hvd.init()`, so they hold under plain `mpirun` too. Those of *the job* all ranks must have
+alike: where they do not, each of them says who has what. *New* are those that Horovod has not.
 
 A variable whose name begins with `HOROVOD_` and is none of these is warned about, with the one that may be
 meant: by `horovodrun` before ranks start, else by rank 0.
@@ -81,13 +81,15 @@ def _table(options: Iterable[Option]) -> str:
         "config file": lambda option: _code([option.key]),
         "type": lambda option: " \\| ".join(option.choices) or option.type,
         "default": lambda option: _code([option.default]),
-        "of": lambda option: option.scope,
-        "meaning": lambda option: option.help.replace("|", "\\|") + " (*new*)" * option.is_new,
+        "meaning": lambda option: option.help.replace("|", "\\|") + _marks(option),
     }
-    shown = list(options)
-    if not any(option.scope for option in shown):
-        del columns["of"]
-    return _rows([*columns], ([cell(option) for cell in columns.values()] for option in shown))
+    return _rows([*columns], ([cell(option) for cell in columns.values()] for option in options))
+
+
+def _marks(option: Option) -> str:
+    """Whose it is, and whether Horovod has it, behind its meaning: a column more is wider than a screen."""
+    marks = [option.scope, "new" if option.is_new else ""]
+    return "".join(f" (*{mark}*)" for mark in marks if mark)
 
 
 def _variables(meanings: Mapping[str, str]) -> str:

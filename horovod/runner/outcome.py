@@ -5,7 +5,7 @@ from what ranks say, not from clocks. A rank whose operation failed because of o
 ended when a connection broke, is a follower; a rank that was told to end is a victim. To blame is the first
 of these that there is:
 
-    1. a rank that was stopped (SIGSTOP and the like) before any failed
+    1. a rank that was stopped (SIGSTOP and the like) before any failed, or was missed in hvd.init()
     2. a rank whose wrapper was killed, so that it cannot report: mpirun then ends the others
     3. the rank that failed first, and neither followed nor was told
     4. a host that fell silent
@@ -90,7 +90,7 @@ class Outcome:
         elif kind == "note":
             self._take_note(rank, first, second)
         elif kind == "stopped":
-            if not self.has_failure():
+            if not (self.has_failure() or self._some_wait_for_who_left()):
                 self._stopped[rank] = int(first)
         elif kind == "continued":
             if not (self.is_over or self.has_failure()):  # mpirun has ranks go on before it ends them
@@ -213,11 +213,15 @@ class Outcome:
         """The ranks that are in hvd.init()."""
         return sorted(rank for rank, words in self.notes.items() if words & _JOINING == {"joining"})
 
+    def _some_wait_for_who_left(self) -> bool:
+        """Whether ranks are in hvd.init(), and another ended without it."""
+        return bool(self._waiting_for_start()) and any(not self.has_joined(rank) for rank in self._left)
+
     def waits_in_vain(self) -> float:
         """Seconds to give the ranks in hvd.init(), as another has ended without it, or is stopped; or 0."""
-        waiting = self._waiting_for_start()
-        if waiting and any(not self.has_joined(rank) for rank in self._left):
+        if self._some_wait_for_who_left():
             return VAIN_WAIT
+        waiting = self._waiting_for_start()
         is_stopped = any("joined" not in self.notes.get(rank, ()) for rank in self._stopped)
         return STOPPED_WAIT if is_stopped and set(waiting) - set(self._stopped) else 0.0
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -27,6 +28,15 @@ IN_A_CIRCLE = {"torch.distributed.tensor", "torch.distributed.fsdp"}
 def disable(function: Callable[..., Any] | None = None, *_: Any, **__: Any) -> Callable[..., Any]:
     """A decorator, with arguments or without."""
     return function if function is not None else disable
+
+
+def let_go() -> None:
+    """What the compiler does at the end of a process group takes a while; and that is needed.
+
+    Meanwhile gloo's threads let go of the last collective's tensors, for which they need the GIL. The group's
+    destructor, which often comes next, waits for these threads with the GIL held: for ever, without the while.
+    """
+    time.sleep(0.2)
 
 
 class StandIn(ModuleType):
@@ -57,7 +67,7 @@ def stand_in_for(name: str) -> StandIn:
         graph_break=lambda msg="": None,
         # DDP's, and that of the end of a process group.
         utils=StandIn(f"{COMPILER}.utils", get_optimize_ddp_mode=lambda: "ddp_optimizer"),
-        trace_rules=StandIn(f"{COMPILER}.trace_rules", clear_lru_cache=lambda: None),
+        trace_rules=StandIn(f"{COMPILER}.trace_rules", clear_lru_cache=let_go),
     )
 
 

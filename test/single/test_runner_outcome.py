@@ -74,6 +74,8 @@ def test_a_rank_that_ended_without_init() -> None:
     assert job.waits_in_vain()
     said = "ended with code 0 before hvd.init(), and ranks 0, 2 cannot begin without it"
     assert job.verdict(0) == (1, f"rank 1 on host host1 {said}; the other ranks were ended")
+    job.take(0, "stopped 19")  # while they wait, and have been told nothing yet
+    assert job.culprit() == 1
     job.take(0, "note joined")
     job.take(2, "note joined")
     assert not job.waits_in_vain()
