@@ -30,13 +30,28 @@ def disable(function: Callable[..., Any] | None = None, *_: Any, **__: Any) -> C
     return function if function is not None else disable
 
 
-def let_go() -> None:
-    """What the compiler does at the end of a process group takes a while; and that is needed.
+class Unhurried:
+    """A function, and a while after it in which other threads get the GIL."""
 
-    Meanwhile gloo's threads let go of the last collective's tensors, for which they need the GIL. The group's
-    destructor, which often comes next, waits for these threads with the GIL held: for ever, without the while.
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.function = function
+
+    def __call__(self) -> None:
+        self.function()
+        time.sleep(0.2)
+
+
+def unhurry_the_end_of_groups() -> None:
+    """Has the end of process groups take a while.
+
+    gloo's threads need the GIL to let go of the last collective's tensors. A group's destructor, which often
+    runs right after destroy_process_group(), waits for these threads with the GIL held: for ever, without the
+    while. That is torch's own (2.13), and happens in one of ten jobs on busy cores.
     """
-    time.sleep(0.2)
+    groups: Any = sys.modules.get("torch.distributed.distributed_c10d")
+    last_of_destroying = getattr(groups, "_unregister_all_process_groups", None)
+    if last_of_destroying and not isinstance(last_of_destroying, Unhurried):
+        groups._unregister_all_process_groups = Unhurried(last_of_destroying)
 
 
 class StandIn(ModuleType):
@@ -59,15 +74,16 @@ def stand_in_for(name: str) -> StandIn:
         opaque = importlib.import_module("torch._opaque_base").OpaqueBaseMeta
         sys.modules["torch._C"]._set_generator_metaclass(opaque)
         return StandIn(META)
+    unhurry_the_end_of_groups()  # DDP imports the compiler, after init_process_group() or before: see below
     return StandIn(
         COMPILER,
         __path__=[os.path.join(folder, "_dynamo") for folder in sys.modules["torch"].__path__],
         # Optimizers'.
         disable=disable,
         graph_break=lambda msg="": None,
-        # DDP's, and that of the end of a process group.
+        # DDP's, and that of the beginning of a process group.
         utils=StandIn(f"{COMPILER}.utils", get_optimize_ddp_mode=lambda: "ddp_optimizer"),
-        trace_rules=StandIn(f"{COMPILER}.trace_rules", clear_lru_cache=let_go),
+        trace_rules=StandIn(f"{COMPILER}.trace_rules", clear_lru_cache=unhurry_the_end_of_groups),
     )
 
 
