@@ -5,7 +5,8 @@ DistributedDataParallel compressed, in processes that the script starts too. Wha
 it is first used, and that is when it speaks of a wrong setting: ``import torch`` stays as fast as it was, and
 never fails because of this package. TORCH_DEVICE_BACKEND_AUTOLOAD=0 switches all of it off.
 
-At its exit the process also waits for gloo's threads (`wait_for_gloo`), which torch leaves running.
+At its exit the process also waits for gloo's threads (`wait_for_gloo`), which torch leaves running; and in
+destroy_process_group(), where DDP is compressed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 __all__ = [
     "COMPRESSION_FORCE", "DDP_COMPRESSION", "compress_every_ddp", "load", "register_backend", "wait_for_gloo",
+    "wait_for_gloo_in_destroy_process_group",
 ]  # fmt: skip
 
 DDP_COMPRESSION, COMPRESSION_FORCE = "HOROVOD_DDP_COMPRESSION", "HOROVOD_COMPRESSION_FORCE"
@@ -103,6 +105,29 @@ def wait_for_gloo(most_seconds: float = 2.0) -> None:
             return
         looks_at_rest = looks_at_rest + 1 if states == {"S"} else 0
         time.sleep(0.001)
+
+
+def wait_for_gloo_in_destroy_process_group() -> None:
+    """Have ``destroy_process_group()`` wait for gloo's threads; nothing when it does already.
+
+    What it has let go of is freed with the last DistributedDataParallel: by a destructor that waits for the
+    threads, with the interpreter locked (torch 2.13). A thread that still has a tensor of Python in its hands
+    waits for that lock, and the process hangs after its last line. On busy cores one job of ten did.
+    """
+    import torch.distributed.distributed_c10d as c10d
+
+    # The last of what destroy_process_group() does; scripts may have imported that itself by its name.
+    forget: Any = getattr(c10d, "_unregister_all_process_groups", None)
+    if forget is None or getattr(forget, "waits_for_gloo", False):
+        return
+
+    @functools.wraps(forget)
+    def wait_and_forget() -> None:
+        wait_for_gloo()
+        forget()
+
+    wait_and_forget.waits_for_gloo = True  # type: ignore[attr-defined]
+    setattr(c10d, forget.__name__, wait_and_forget)
 
 
 def _states_of_threads(name: str) -> set[str]:

@@ -4,6 +4,7 @@
 
 A mutant is caught when a test fails that passes without it, or takes much longer. Which test files reach
 its line was seen before, in a survey with coverage.py and gcov; the others cannot notice it and are not run.
+The tests that are most about the source come first; after --seconds of them a mutant counts as survived.
 Each mutant is a line of JSON: a run that was ended goes on where it was. It draws from Python and from what
 the ordinary build compiles of the core, in proportion to the lines that can be changed. The exit code is 1
 below --enough.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import math
 import sys
 import threading
 import time
@@ -36,7 +38,9 @@ def sources_of(tree: Path, survey: Survey) -> dict[str, str]:
     }
 
 
-def tried(mutation: Mutation, source: str, workshop: Workshop, survey: Survey) -> dict[str, Any]:
+def tried(
+    mutation: Mutation, source: str, workshop: Workshop, survey: Survey, seconds: float
+) -> dict[str, Any]:
     """What became of the mutant; the workshop is as it was before."""
     began = time.monotonic()
     changed = mutated(mutation, source)
@@ -51,8 +55,11 @@ def tried(mutation: Mutation, source: str, workshop: Workshop, survey: Survey) -
     try:
         if is_built and (why := workshop.build()):
             return {**record, "end": NONE, "said": why[-300:]}
-        record |= {"end": SURVIVED, "tests": len(tests)}
-        for test in tests:
+        record |= {"end": SURVIVED, "tests": len(tests), "untried": 0}
+        until = time.monotonic() + seconds
+        for number, test in enumerate(tests):
+            if time.monotonic() > until:
+                return {**record, "untried": len(tests) - number}
             code, said = workshop.test(test, 60 + 3 * survey.seconds[test])
             if code not in PASSED:
                 return {**record, "end": CAUGHT, "by": test, "code": code, "said": said[-300:]}
@@ -89,7 +96,8 @@ def run(arguments: argparse.Namespace) -> dict[int, dict[str, Any]]:
                 number, mutation = next(left, (-1, None))
             if mutation is None:
                 return
-            record = {"number": number, **tried(mutation, sources[mutation.path], shop, survey)}
+            end = tried(mutation, sources[mutation.path], shop, survey, arguments.seconds)
+            record = {"number": number, **end}
             with lock, arguments.resume.open("a") as file:
                 known[number] = record
                 print(json.dumps(record), file=file, flush=True)
@@ -116,6 +124,7 @@ def main() -> int:
     parser.add_argument(
         "--resume", type=Path, required=True, metavar="FILE", help="a line of JSON for each mutant"
     )
+    parser.add_argument("--seconds", type=float, default=math.inf, help="of tests for each mutant")
     parser.add_argument("--enough", type=float, default=0.9, help="the share to be caught")
     arguments = parser.parse_args()
     records = [record for record in run(arguments).values() if record["end"] != NONE]

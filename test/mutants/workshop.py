@@ -173,16 +173,16 @@ def _add(lines: dict[str, set[int]], report: Mapping[str, Any], tree: Path) -> N
 
 
 def survey_of(build: Path, at_once: int) -> Survey:
-    """What every test file of `make test` reaches, read from build/survey.json where it is there."""
+    """What every test file of `make test` reaches; build/survey.json has those that were seen before."""
     from concurrent.futures import ThreadPoolExecutor
 
     stored = build / "survey.json"
-    if stored.exists():
-        return Survey.load(stored)
-    workshop = Workshop(build / "survey", CXXFLAGS="--coverage", LDFLAGS="--coverage")
+    survey = Survey.load(stored) if stored.exists() else Survey()
     shop = Workshop(build / "tree0")
-    survey = Survey()
-    files = files_of_make_test(workshop.tree)
+    files = [file for file in files_of_make_test(shop.tree) if file not in survey.seconds]
+    if not files:
+        return survey
+    workshop = Workshop(build / "survey", CXXFLAGS="--coverage", LDFLAGS="--coverage")
     with ThreadPoolExecutor(at_once) as pool:
         folders = [build / "reached" / Path(file).stem for file in files]
         results = pool.map(lambda file, folder: surveyed(workshop, file, folder), files, folders)
@@ -195,5 +195,5 @@ def survey_of(build: Path, at_once: int) -> Survey:
             for source, lines in reached.items():
                 for line in lines:
                     survey.reached.setdefault(source, {}).setdefault(line, []).append(file)
-    survey.save(stored)
+            survey.save(stored)
     return survey

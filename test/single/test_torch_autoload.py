@@ -1,4 +1,4 @@
-"""What a process of torch does at its exit: it waits for gloo's threads, and for nothing else."""
+"""At its exit, and in destroy_process_group(), a process of torch waits for gloo's threads only."""
 
 import hashlib
 import subprocess
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from horovod.torch_autoload import GLOO_THREAD, wait_for_gloo
+from horovod.torch_autoload import GLOO_THREAD, wait_for_gloo, wait_for_gloo_in_destroy_process_group
 
 WORK = bytes(50_000_000)  # a thread that hashes it is running, and does not hold the interpreter's lock
 
@@ -75,3 +75,18 @@ print(torch_autoload._states_of_threads({GLOO_THREAD!r}))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "{'S'}\n"
+
+
+def test_the_end_of_process_groups_waits_for_them() -> None:
+    dist = pytest.importorskip("torch.distributed")
+    wait_for_gloo_in_destroy_process_group()
+    wait_for_gloo_in_destroy_process_group()  # once is enough
+    try:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        with thread_that_works(hashes=3) as at_rest:
+            dist.destroy_process_group()
+            assert at_rest.is_set() and not dist.is_initialized()
+    finally:
+        c10d = dist.distributed_c10d
+        c10d._unregister_all_process_groups = c10d._unregister_all_process_groups.__wrapped__
+    assert not hasattr(c10d._unregister_all_process_groups, "__wrapped__")

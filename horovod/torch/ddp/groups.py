@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
 from horovod.torch.ddp.scheduling import behind_training
+from horovod.torch_autoload import wait_for_gloo_in_destroy_process_group
 
 __all__ = ["OwnGroups"]
 
@@ -43,6 +44,7 @@ class OwnGroups:
 
         self._by_device: dict[str, list[Any]] = {}  # contributions', results'
         if self._names.get("cpu") == "gloo":
+            wait_for_gloo_in_destroy_process_group()
             with behind_training():
                 self._by_device["cpu"] = [
                     dist.ProcessGroupGloo(place(purpose), self.rank, self.size, timeout)
