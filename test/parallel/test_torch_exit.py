@@ -158,7 +158,6 @@ def test_a_rank_that_gives_up_in_the_middle_of_an_allreduce(transport: str) -> N
             engine.step(1.0)
             time.sleep(0.5)
             world.abandon()
-            time.sleep(2.0)  # its end would make mpirun end the others
         else:
             try:
                 engine.wait(handle)
@@ -166,6 +165,7 @@ def test_a_rank_that_gives_up_in_the_middle_of_an_allreduce(transport: str) -> N
                 print(f"<rank {rank}: {error}>", flush=True)
                 del x, view
                 gc.collect()
+        time.sleep(2.5)  # the end of one makes mpirun end the others
         os._exit(3)  # MPI cannot end in order without rank 1
         """,
         HOROVOD_TRANSPORT=transport,
