@@ -147,6 +147,7 @@ class PlanFacts:
     shares_memory: bool
     has_host_windows: bool
     is_encoded: bool
+    sums_can_travel: bool
     bytes: int
     wire_bytes: int
 
@@ -174,6 +175,7 @@ def plan_allreduce(
 ) -> Plan:
     """The plan that all ranks of these facts come to; ValueError for an unknown algorithm."""
 
+def allreduce_patterns() -> dict[str, str]: ...
 def carriers_of(hosts: Sequence[Sequence[int]]) -> int:
     """How many ranks of each host exchange with other hosts on a hierarchy. `hosts`: the ranks of each."""
 

@@ -13,21 +13,6 @@ from horovod.topology.facts import Links, Ranks
 
 SIZES = (1_000, 1_000_000, 100_000_000)  # bytes of float32
 COMPRESSIONS = ("none", "bit8")
-_MEANING = {
-    "alone": "There is one rank: nothing is sent.",
-    "window gather": "All ranks share memory: each reads what all the others have put there and adds it up. "
-    "One round, so it suits few ranks and small sizes.",
-    "window scatter": "All ranks share memory: each adds up one slice for all, and then reads the other "
-    "slices. Two rounds, but no number is added up twice.",
-    "exchange gather": "Every rank sends its numbers to every other. One round, so it suits small sizes, for "
-    "which waiting costs most, and two ranks, which send as much either way.",
-    "exchange scatter": "Every rank gets one slice from all others, adds it up, and sends the sum back. Two "
-    "rounds, but with more than two ranks fewer bytes cross the network.",
-    "hierarchical gather": "The ranks of each host add up in their memory first; then hosts send their sums "
-    "to all other hosts. What crosses the network does not grow with the ranks of a host.",
-    "hierarchical scatter": "The ranks of each host add up in their memory first; then each host gets a "
-    "slice from all others, adds it up, and sends the sum back. It sends least over the network.",
-}
 
 
 @dataclass(frozen=True)
@@ -58,7 +43,7 @@ def routes(ranks: Ranks) -> tuple[Route, ...]:
 
 def meaning(name: str) -> str:
     """What a route is, in one or two plain sentences."""
-    return _MEANING[name]
+    return "There is one rank: nothing is sent." if name == "alone" else native.allreduce_patterns()[name]
 
 
 def assumed_links() -> Links:
@@ -99,6 +84,7 @@ def _facts(ranks: Ranks, size: int, compression: str) -> native.PlanFacts:
     facts.most_on_a_host, facts.carriers = max(map(len, on_hosts)), native.carriers_of(on_hosts)
     facts.shares_memory, facts.has_host_windows = ranks.transport == "shared_memory", ranks.has_host_windows
     facts.bytes = facts.wire_bytes = size
+    facts.sums_can_travel = compression == "none"
     if compression != "none":
         facts.is_encoded, facts.wire_bytes = True, native.get_codec(compression).encoded_bytes(size // 4)
     return facts

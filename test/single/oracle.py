@@ -10,6 +10,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Sequence
 from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -127,6 +128,24 @@ def compressed_allreduce(
     if len(xs) > 2:
         total = requantised(total, codec, block)
     return total.astype(xs[0].dtype).reshape(xs[0].shape)
+
+
+@computed_once
+def ring_allreduce(xs: list[Array], hosts: Sequence[int], op: int = SUM, postscale: float = 1.0) -> Array:
+    """Each rank has a slice, whose sum begins with the rank behind it and ends with its own.
+
+    Ranks stand host after host. Slices end at multiples of 64 bytes.
+    """
+    ring = sorted(range(len(xs)), key=lambda rank: hosts[rank])
+    flat = [xs[rank].ravel() for rank in ring]
+    size, count, line = len(ring), flat[0].size, 64 // flat[0].itemsize
+    ends = [count * place // size // line * line for place in range(size)] + [count]
+    divisor = size if op == AVERAGE else 1.0
+    parts = []
+    for place, (begin, end) in enumerate(pairwise(ends)):
+        terms = [flat[(place + 1 + hop) % size][begin:end] for hop in range(size)]
+        parts.append(scaled(reduce(lambda a, b: combine(a, b, op), terms), postscale, divisor))
+    return np.concatenate(parts).reshape(xs[0].shape)
 
 
 @computed_once

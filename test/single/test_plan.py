@@ -101,6 +101,18 @@ def test_a_slow_network_sends_fewer_bytes() -> None:
     assert _native.plan_allreduce(facts, costs=costs).route == "exchange scatter"
 
 
+def test_a_ring_is_for_large_sums_of_hosts_that_share_nothing_inside() -> None:
+    """Its hosts send each byte to one other, and its rounds are many."""
+    among = {"ranks": 8, "hosts": 2, "has_host_windows": False, "sums_can_travel": True}
+    assert route(bytes=100 * MB, **among)[0] == "exchange ring"
+    assert route(bytes=1000, **among)[0] == "exchange gather"
+    for other in ({"sums_can_travel": False}, {"has_host_windows": True}, {"ranks": 2}, {"hosts": 8}):
+        assert route(bytes=100 * MB, **{**among, **other})[0] != "exchange ring"
+    for deterministic in (False, True):
+        assert route("ring", deterministic, bytes=1000, **among)[0] == "exchange ring"
+    assert route(deterministic=True, bytes=100 * MB, **among)[0] == "exchange scatter"
+
+
 def test_an_unknown_algorithm_is_refused() -> None:
-    with pytest.raises(ValueError, match="no allreduce algorithm 'ring'"):
-        _native.plan_allreduce(_native.PlanFacts(), "ring")
+    with pytest.raises(ValueError, match="no allreduce algorithm 'tree'"):
+        _native.plan_allreduce(_native.PlanFacts(), "tree")

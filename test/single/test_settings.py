@@ -96,7 +96,7 @@ def test_an_empty_variable_means_the_default(monkeypatch: pytest.MonkeyPatch) ->
         ("HOROVOD_DISABLE_GROUP_FUSION", "maybe"),
         ("HOROVOD_LOG_LEVEL", "loud"),
         ("HOROVOD_TRANSPORT", "pigeon"),
-        ("HOROVOD_ALLREDUCE_ALGORITHM", "ring"),
+        ("HOROVOD_ALLREDUCE_ALGORITHM", "tree"),
         ("HOROVOD_SIMD", "sse2"),
         ("HOROVOD_SIMD", "auto, baseline"),
         ("HOROVOD_GPU_TRANSPORT", "nccl,"),

@@ -65,7 +65,8 @@ def test_known_choices() -> None:
     assert chosen(made.ranks_on(0, 1, 2, 3), 100_000_000).name == "exchange scatter"
     assert chosen(made.ranks_on(0, 0, 1, 1), 100_000_000).name.startswith("hierarchical")
     without_windows = replace(made.ranks_on(0, 0, 1, 1), has_host_windows=False)
-    assert chosen(without_windows, 100_000_000).name == "exchange scatter"
+    assert chosen(without_windows, 100_000_000).name == "exchange ring"
+    assert chosen(without_windows, 100_000_000, "bit8").name == "exchange scatter"
 
 
 def test_a_network_that_is_four_times_as_fast_takes_a_quarter_of_the_time() -> None:
@@ -96,10 +97,11 @@ def test_every_route_of_the_core_has_a_meaning() -> None:
     """Those that choices among many places and settings come to, which are all."""
     names = {route.name for route in routes.routes(routes.one_host(1))}
     for hosts in PLACES.values():
-        for algorithm in ("auto", "gather", "scatter", "hierarchical"):
+        for algorithm in ("auto", "gather", "scatter", "ring", "hierarchical"):
             ranks = replace(made.ranks_on(*hosts), algorithm=algorithm)
             names |= {name for route in routes.routes(ranks) for name in (route.name, *route.estimates)}
-    assert names == set(routes._MEANING)
+    assert names == {"alone", *native.allreduce_patterns()}
+    assert all(routes.meaning(name).endswith(".") for name in names)
 
 
 def test_the_explanation() -> None:

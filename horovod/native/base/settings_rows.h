@@ -9,7 +9,7 @@
   X(HOROVOD_CYCLE_TIME, cycle_time, double, 1, in_range<double>(0, 1000000000), false) \
   X(HOROVOD_CACHE_CAPACITY, cache_capacity, int64_t, 1024, in_range<int64_t>(0, 9223372036854775807), true) \
   X(HOROVOD_DISABLE_GROUP_FUSION, disable_group_fusion, bool, false, on_or_off(), true) \
-  X(HOROVOD_ALLREDUCE_ALGORITHM, allreduce_algorithm, std::string, "auto", one_of("auto, gather, scatter, hierarchical"), true) \
+  X(HOROVOD_ALLREDUCE_ALGORITHM, allreduce_algorithm, std::string, "auto", one_of("auto, gather, scatter, ring, hierarchical"), true) \
   X(HOROVOD_HIERARCHICAL_ALLREDUCE, hierarchical_allreduce, bool, false, on_or_off(), false) \
   X(HOROVOD_TORUS_ALLREDUCE, torus_allreduce, bool, false, on_or_off(), false) \
   X(HOROVOD_DETERMINISTIC, deterministic, bool, false, on_or_off(), true) \

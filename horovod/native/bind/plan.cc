@@ -1,11 +1,13 @@
 #include "collective/plan.h"
 
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "base/error.h"
 #include "bind/bind.h"
+#include "collective/allreduce_patterns.h"
 
 namespace nb = nanobind;
 
@@ -20,6 +22,12 @@ std::vector<std::pair<std::string, double>> estimates_of(const Plan& plan) {
   std::vector<std::pair<std::string, double>> estimates;
   for (const Estimate& each : plan.estimates) estimates.emplace_back(name_of(each.route), each.seconds);
   return estimates;
+}
+
+std::map<std::string, std::string> meanings() {
+  std::map<std::string, std::string> by_name;
+  for (const AllreducePattern& pattern : allreduce_patterns()) by_name.emplace(name_of(pattern.route), pattern.meaning);
+  return by_name;
 }
 
 }  // namespace
@@ -42,6 +50,7 @@ void register_plan(nb::module_& m) {
       .def_rw("shares_memory", &PlanFacts::shares_memory)
       .def_rw("has_host_windows", &PlanFacts::has_host_windows)
       .def_rw("is_encoded", &PlanFacts::is_encoded)
+      .def_rw("sums_can_travel", &PlanFacts::sums_can_travel)
       .def_rw("bytes", &PlanFacts::bytes)
       .def_rw("wire_bytes", &PlanFacts::wire_bytes);
   nb::class_<Plan>(m, "Plan")
@@ -54,6 +63,7 @@ void register_plan(nb::module_& m) {
       .def_prop_ro("reason", explain)
       .def("__repr__", [](const Plan& plan) { return "<Plan: " + name_of(plan.route) + "; " + explain(plan) + ">"; });
   m.def("plan_allreduce", planned, "facts"_a, "algorithm"_a = "auto", "deterministic"_a = false, "costs"_a = LinkCosts());
+  m.def("allreduce_patterns", meanings);
   m.def("carriers_of", [](const std::vector<std::vector<int>>& hosts) { return carriers_of(hosts); }, "hosts"_a);
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "collective/allreduce_patterns.h"
+
 namespace hvd {
 
 PlanFacts facts_of(const RankGroup& group, std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
@@ -10,7 +12,9 @@ PlanFacts facts_of(const RankGroup& group, std::span<const BucketTensor> tensors
                      .carriers = carriers_of(group.hosts()),
                      .shares_memory = group.window() != nullptr,
                      .has_host_windows = group.host_window() != nullptr,
-                     .is_encoded = reduction.codec != nullptr};
+                     .is_encoded = reduction.codec != nullptr,
+                     .sums_can_travel = reduction.codec == nullptr && reduction.prescale == 1.0 &&
+                                        accumulator_size(reduction.dtype) == size_of(reduction.dtype)};
   for (const std::vector<int>& host : group.hosts()) {
     facts.most_on_a_host = std::max(facts.most_on_a_host, static_cast<int>(host.size()));
   }
@@ -28,9 +32,9 @@ int64_t allreduce(CollectiveContext& context, std::span<const BucketTensor> tens
     Bucket({tensors.begin(), tensors.end()}, reduction, context.simd, *context.tiles).reduce_alone();
     return 0;
   }
-  if (route.is_hierarchical()) return allreduce_by_hierarchy(context, tensors, reduction, route.gathers());
-  const auto by = route.carrier == Carrier::kWindow ? allreduce_through_window : allreduce_by_exchange;
-  return by(context, tensors, reduction, route.gathers());
+  const auto patterns = allreduce_patterns();
+  const auto is_it = [&](const AllreducePattern& pattern) { return pattern.route == route; };
+  return std::find_if(patterns.begin(), patterns.end(), is_it)->run(context, tensors, reduction);
 }
 
 }  // namespace hvd

@@ -15,12 +15,14 @@ int64_t allreduce(CollectiveContext& context, std::span<const BucketTensor> tens
 // What its plan depends on.
 PlanFacts facts_of(const RankGroup& group, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
 
-// The three families of routes.
+// The families of routes.
 int64_t allreduce_through_window(CollectiveContext& context, std::span<const BucketTensor> tensors,
                                  const BucketReduction& reduction, bool gather);
 int64_t allreduce_by_exchange(CollectiveContext& context, std::span<const BucketTensor> tensors,
                               const BucketReduction& reduction, bool gather);
 int64_t allreduce_by_hierarchy(CollectiveContext& context, std::span<const BucketTensor> tensors,
                                const BucketReduction& reduction, bool gather);
+int64_t allreduce_around_ring(CollectiveContext& context, std::span<const BucketTensor> tensors,
+                              const BucketReduction& reduction);
 
 }  // namespace hvd

@@ -16,8 +16,10 @@ enum class Pattern {
   kAlone,    // one rank: nothing crosses a wire
   kGather,   // contributions go to all: one round, one quantisation
   kScatter,  // contributions go to the slice's owner, results to all: two rounds, two quantisations
+  kRing,     // sums go round the ranks, and then the results: 2 n - 2 rounds
   kLibrary,  // the carrier's own allreduce
 };
+constexpr std::string_view kPatternNames[] = {"alone", "gather", "scatter", "ring", "allreduce"};
 
 enum class Levels {
   kFlat,          // all ranks alike
@@ -37,7 +39,7 @@ struct Route {
   bool is_hierarchical() const { return levels == Levels::kHierarchical; }
 };
 
-// For people: "window gather", "exchange scatter", "hierarchical gather", "nccl allreduce", "host". Nothing else reads it.
+// For people: "window gather", "exchange scatter", "exchange ring", "hierarchical gather", "nccl allreduce", "host". Nothing else reads it.
 std::string name_of(const Route& route);
 std::string_view name_of(Pattern pattern);
 std::string_view name_of(Levels levels);
@@ -59,8 +61,9 @@ struct Plan {
 std::string explain(const Plan& plan);
 
 // HOROVOD_ALLREDUCE_ALGORITHM.
-enum class Algorithm { kAuto, kGather, kScatter, kHierarchical };
-// Throws InvalidArgument for a name that is none of "auto", "gather", "scatter", "hierarchical".
+enum class Algorithm { kAuto, kGather, kScatter, kRing, kHierarchical };
+constexpr std::string_view kAlgorithmNames[] = {"auto", "gather", "scatter", "ring", "hierarchical"};
+// Throws InvalidArgument for a name that is none of these.
 Algorithm algorithm_named(const std::string& name);
 
 struct PlanRules {
@@ -77,14 +80,12 @@ struct PlanFacts {
   bool shares_memory = false;     // all of them, by one window
   bool has_host_windows = false;  // those of each host, with more than one rank on some
   bool is_encoded = false;
-  int64_t bytes = 0;       // of the tensors
-  int64_t wire_bytes = 0;  // of their messages
+  bool sums_can_travel = false;  // of some ranks, as the tensors do: neither encoded nor rounded, nor scaled before
+  int64_t bytes = 0;             // of the tensors
+  int64_t wire_bytes = 0;        // of their messages
 };
 
 Plan plan_allreduce(const PlanFacts& facts, const PlanRules& rules);
-
-// What a route will take, in seconds: rounds of messages, and the longer of moving the bytes and working on them.
-double estimate(const Route& route, const PlanFacts& facts, const LinkCosts& costs);
 
 // How many ranks of each host carry slices to the other hosts on a hierarchical route. `hosts`: the ranks of each.
 int carriers_of(std::span<const std::vector<int>> hosts);

@@ -79,8 +79,10 @@ Plan plan_encoded(const DevicePlanFacts& facts, const PlanRules& rules) {
 
 }  // namespace
 
-Plan plan_device_allreduce(const DevicePlanFacts& facts, const PlanRules& rules) {
+Plan plan_device_allreduce(const DevicePlanFacts& facts, const PlanRules& asked) {
   if (facts.ranks == 1) return {{}, false, {}, "one rank"};
+  PlanRules rules = asked;
+  if (rules.algorithm == Algorithm::kRing) rules.algorithm = Algorithm::kAuto;  // NCCL makes rings of its own
   const bool is_inner = rules.algorithm == Algorithm::kHierarchical && facts.hosts == 1;
   DevicePlanFacts used = facts;
   used.is_encoded = facts.is_encoded && !is_inner;
