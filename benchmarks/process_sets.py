@@ -2,9 +2,9 @@
 
     python benchmarks/process_sets.py --hosts 2 --ranks 2 --rate 1gbit --bytes 104857600
 
-The set has all ranks of the hosts but one that belongs to no set: such ranks share no window, so each way is by
-messages. Makes the hosts itself (horovod.made_hosts, as root). Jobs of all algorithms take turns; printed are
-medians over all jobs, in ms, and the bytes that left the first host, per call.
+The set has all ranks but one, so that those of a host share no window and every way is by messages. Makes the
+hosts itself (horovod.made_hosts, as root). Jobs of all algorithms take turns; printed are medians over all
+calls, the range, and the bytes that left the first host for each call.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def rank(count: int, in_set: int) -> None:
     hvd.shutdown()
 
 
-def job(hosts: MadeHosts, algorithm: str, places: str, ranks: int, count: int, in_set: int) -> tuple[list[float], float]:
+def job(
+    hosts: MadeHosts, algorithm: str, places: str, ranks: int, count: int, in_set: int
+) -> tuple[list[float], float]:
     """Seconds of each call, and bytes that the first host has sent, for each."""
     words = ["horovodrun", "-np", str(ranks), "-H", places, "--allreduce-algorithm", algorithm]
     words += [sys.executable, str(Path(__file__).resolve()), "--rank", str(count), str(in_set)]
@@ -59,7 +61,9 @@ def job(hosts: MadeHosts, algorithm: str, places: str, ranks: int, count: int, i
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     option = parser.add_argument
     option("--hosts", type=int, default=2)
     option("--ranks", type=int, default=2, help="of the set, on each host")

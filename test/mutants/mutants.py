@@ -7,6 +7,7 @@ and what stands there for the type checker only.
 
 from __future__ import annotations
 
+import ast
 import random
 import re
 from bisect import bisect_right
@@ -129,6 +130,44 @@ def _annotations(tree: Any) -> list[tuple[Any, Any]]:
         elif node.type == "annassign":
             places.append((node.children[1].start_pos, node.children[1].end_pos))
     return places
+
+
+def lines_of_statement(path: str, source: str, line: int) -> range:
+    """The lines of the statement, or of its head, that a line is of: coverage counts some of them only."""
+    lines = source.splitlines()
+    if path.endswith(".py"):
+        return _lines_of_python(ast.parse(source), line)
+    first = last = line
+    while first > 1 and not _ENDS_CPP.search(lines[first - 2]):
+        first -= 1
+    while last < len(lines) and not _ENDS_CPP.search(lines[last - 1]):
+        last += 1
+    return range(first, last + 1)
+
+
+_ENDS_CPP = re.compile(r"([;{}:>]|^\s*|^\s*#.*)\s*(//.*)?$")
+
+
+def _lines_of_python(tree: ast.AST, line: int) -> range:
+    found = range(line, line + 1)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.stmt):
+            continue
+        body = getattr(node, "body", None)
+        end = body[0].lineno if body else (node.end_lineno or node.lineno) + 1
+        if node.lineno <= line < end and end - node.lineno >= len(found):
+            found = range(node.lineno, end)
+    return found
+
+
+def is_valid(mutation: Mutation, changed: str) -> bool:
+    """Whether Python can read it; a compiler says it of C++."""
+    try:
+        if mutation.path.endswith(".py"):
+            compile(changed, mutation.path, "exec")
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 def mutations_of(path: str, source: str) -> list[Mutation]:

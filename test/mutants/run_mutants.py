@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mutants import Mutation, drawn, mutated
+from mutants import Mutation, drawn, is_valid, lines_of_statement, mutated
 from workshop import PASSED, ROOT, Survey, Workshop, survey_of
 
 CAUGHT, SURVIVED, UNREACHED, NONE = "caught", "survived", "unreached", "does not build"
@@ -46,7 +46,9 @@ def tried(
     changed = mutated(mutation, source)
     difference = list(difflib.unified_diff(source.splitlines(), changed.splitlines(), n=0, lineterm=""))[3:]
     record: dict[str, Any] = {**mutation.as_record(), "difference": difference, "end": UNREACHED}
-    tests = survey.tests_of(mutation.path, mutation.line)
+    if not is_valid(mutation, changed):
+        return {**record, "end": NONE, "said": "no Python"}
+    tests = survey.tests_of(mutation.path, lines_of_statement(mutation.path, source, mutation.line))
     if not tests:
         return record
     path = workshop.tree / mutation.path
