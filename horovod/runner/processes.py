@@ -47,18 +47,22 @@ def children() -> list[int]:
 
 
 def end_descendants(patience: float = 0.5, spare: frozenset[int] = frozenset()) -> None:
-    """Wait for our children's end (but not `spare`), then SIGTERM, then SIGKILL. Needs adopt_orphans()."""
+    """Wait for our children's end (but not `spare`), then SIGTERM, then SIGKILL. Needs adopt_orphans().
+
+    Whom we adopt meanwhile gets the signal too: a child that is killed leaves us its own.
+    """
     for signal_number in (None, signal.SIGTERM, signal.SIGKILL):
-        deadline = time.monotonic() + patience
-        left = set(children()) - spare
-        for pid in left:
-            if signal_number is not None:
-                send(pid, signal_number)
-        while left and time.monotonic() < deadline:
+        deadline, told = time.monotonic() + patience, set[int]()
+        while left := set(children()) - spare:
+            for pid in left - told:
+                if signal_number is not None:
+                    send(pid, signal_number)
+            told |= left
+            if time.monotonic() >= deadline:
+                break
             reap()
             time.sleep(0.01)
-            left = set(children()) - spare
-        if not left:
+        else:
             return
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import platform
 import subprocess
 import sys
@@ -45,6 +46,10 @@ def test_this_host() -> None:
     assert environment.value("software", "numpy") == importlib.metadata.version("numpy")
     torch = environment.value("software", "pytorch")
     assert torch is not None and torch.startswith(importlib.metadata.version("torch").partition("+")[0])
+    spec = importlib.util.find_spec("torch")
+    assert spec is not None and spec.origin is not None
+    file = (Path(spec.origin).parent / "version.py").read_text()
+    assert torch == software.torch_version(importlib.metadata.version("torch"), file)
     assert environment.value("software", "kernel") == f"Linux {platform.release()}"
 
 

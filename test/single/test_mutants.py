@@ -9,7 +9,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "mutants"))
 
-from mutants import drawn, mutated, mutations_of
+from mutants import Mutation, drawn, is_valid, lines_of_statement, mutated, mutations_of
 from workshop import Survey, files_of_make_test
 
 SOURCE = """\
@@ -59,11 +59,27 @@ def test_a_seed_draws_the_same_mutants_one_of_each_line() -> None:
 def test_tests_that_are_about_a_source_come_first() -> None:
     reached = {"a.py": {1: ["all", "own"], 2: ["own"], 3: ["all"]}, "b.py": {1: ["all"]}}
     survey = Survey(reached, {"all": 30.0, "own": 1.0}, failed=["flaky"])
-    assert survey.tests_of("a.py", 1) == ["own", "all"]
-    assert survey.tests_of("a.py", 9) == survey.tests_of("c.py", 1) == []
+    assert survey.tests_of("a.py", [1]) == ["own", "all"]
+    assert survey.tests_of("a.py", [9]) == survey.tests_of("c.py", [1]) == []
+    assert survey.tests_of("a.py", range(3, 10)) == ["all"]
 
 
 def test_what_make_test_runs_is_surveyed() -> None:
     files = files_of_make_test(Path(__file__).resolve().parents[2])
     assert "test/single/test_mutants.py" in files and "test/parallel/test_pages.py" in files
     assert not any(file.startswith("test/faults/") for file in files)
+
+
+def test_statements_are_found_by_any_of_their_lines() -> None:
+    python = "@d\ndef f(\n    a,\n    b=(1,\n       2),\n):\n    return (a +\n            b)\n"
+    assert lines_of_statement("a.py", python, 4) == range(2, 7)
+    assert lines_of_statement("a.py", python, 8) == lines_of_statement("a.py", python, 7) == range(7, 9)
+    cpp = "int f() {\n  g(1,\n    2);\n\n  return 3 +\n         4;  // four\n}\n"
+    assert lines_of_statement("a.cc", cpp, 2) == lines_of_statement("a.cc", cpp, 3) == range(2, 4)
+    assert lines_of_statement("a.cc", cpp, 5) == range(5, 7)
+
+
+def test_what_python_cannot_read_is_no_mutant() -> None:
+    mutation = Mutation("a.py", 1, "an operator", 0)
+    assert is_valid(mutation, "a = 1\n") and not is_valid(mutation, "def f(<<, a): pass\n")
+    assert is_valid(Mutation("a.cc", 1, "an operator", 0), "int a = ;")

@@ -276,7 +276,7 @@ def test_hosts_that_are_asked_by_ssh() -> None:
         place.place_of({"hosts": "b:2"}, environment)
 
 
-def test_where_ranks_and_daemons_may_listen(tmp_path: Path) -> None:
+def test_where_ranks_and_daemons_may_listen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     choice = Choice(("10.0.0.0/8", "11.0.0.0/8"), ("10.0.0.0/8",))
     ranks, daemons = "HOROVOD_RUN_NETWORKS", "HOROVOD_RUN_DAEMON_NETWORKS"
     here, there = Host("localhost", 2), Host("192.0.2.1", 2)
@@ -289,3 +289,6 @@ def test_where_ranks_and_daemons_may_listen(tmp_path: Path) -> None:
     assert "HOROVOD_RUN_VERBOSE" in told(place.Place(2, (here,)), choice, verbose=True)
     assert place.has_memory_for(1, str(tmp_path)) and not place.has_memory_for(1 << 40, str(tmp_path))
     assert not place.has_memory_for(1, str(tmp_path / "none"))
+    room = os.statvfs_result((4096, 4096, 0, 0, 3 * (32 << 20) // 4096, 0, 0, 0, 0, 255))  # of three ranks
+    monkeypatch.setattr(os, "statvfs", lambda folder: room)
+    assert place.has_memory_for(3) and not place.has_memory_for(4)

@@ -67,6 +67,16 @@ def test_a_rank_that_ended_while_others_waited() -> None:
     assert (code, message) == (14, early.replace(" with code 0", ""))
 
 
+def test_ranks_that_have_not_started_are_known() -> None:
+    seen = Outcome(3)
+    for rank in (2, 0):
+        assert not seen.have_all_started()
+        seen.take(rank, f"started host{rank} 100")
+    assert not seen.have_all_started() and "1" in seen.missing_start()
+    seen.take(1, "started host1 100")
+    assert seen.have_all_started()
+
+
 def test_a_rank_that_ended_without_init() -> None:
     job = outcome((0, "note joining"), (2, "note joining"), without=(0, 1, 2))
     assert not job.waits_in_vain()
