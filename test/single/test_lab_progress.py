@@ -45,11 +45,11 @@ def test_a_log_is_read_as_it_grows(tmp_path: Path) -> None:
 
 
 def test_lines_now_and_then(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    clock = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     total = 100 * PLAN.epochs
     with progress.Lines().run("bit8", PLAN) as run:
-        for step, now in ((10, 101.0), (20, 109.9), (30, 110.0), (40, 119.9), (60, 121.0)):
+        for step, clock[0] in ((10, 101.0), (20, 109.9), (30, 110.0), (40, 119.9), (60, 121.0)):
             run.stepped(record(step))
     # 20 steps in 9 s; 50 in 20.
     first = f"  epoch 1/{PLAN.epochs}  step 30/100  about {0.45 * (total - 30):.0f} s left"
