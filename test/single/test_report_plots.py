@@ -12,7 +12,7 @@ from lab_samples import MADE_HOSTS, sample_environment, sample_runs
 from report_pages import TableReader
 
 from horovod.common.numpy_codec import named_codec, nmse
-from horovod.lab.report import curves, write
+from horovod.lab.report import curves, svg, write
 from horovod.lab.report.codec_errors import codec_errors, codec_of
 from horovod.lab.results import table
 
@@ -133,3 +133,12 @@ def test_what_is_no_codec_has_no_histogram(tmp_path: Path) -> None:
     runs = sample_runs(tmp_path, compressions=("none",))
     write(tmp_path, runs, table(runs), sample_environment(), "en")
     assert "codecs" not in plots(tmp_path)
+
+
+def test_figures_of_a_page_share_no_id_and_no_font() -> None:
+    drawn = '<g id="a"><use xlink:href="#a" clip-path="url(#b)"/><text>id="a"</text></g>'
+    wanted = '<g id="x-a"><use xlink:href="#x-a" clip-path="url(#x-b)"/><text>id="a"</text></g>'
+    assert svg.with_prefix(drawn, "x") == wanted
+    fonts = '<text style="font: bold 10.5px \'A\', \'B\'; fill: red"/><text style="font: 9px A"/>'
+    plain = '<text style="font-size: 10.5px; font-weight: bold; fill: red"/><text style="font-size: 9px"/>'
+    assert svg.with_reader_fonts(fonts) == plain

@@ -1,0 +1,134 @@
+"""What making hosts says and refuses before there is any: neither root nor a network is needed for that."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horovod.made_hosts import __main__ as by_hand
+from horovod.made_hosts import cluster, system
+from horovod.made_hosts.cluster import MadeHosts
+from horovod.made_hosts.system import HostsError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"name": "a b"}, "letters and digits, not 'a b'"),
+        ({"prefix": "h-"}, "letters and digits, not 'h-'"),
+        ({"count": 0}, "1 to 250 hosts, not 0"),
+        ({"count": 251}, "1 to 250 hosts, not 251"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(HostsError, match=words):
+        MadeHosts(**{"count": 2, **arguments})
+
+
+def test_names_and_addresses() -> None:
+    made = MadeHosts(250, name="lab", prefix="node")
+    assert (made.names[0], made.names[-1], len(made.names)) == ("node1", "node250", 250)
+    assert made.addresses["node250"] == "10.77.0.250"
+    assert MadeHosts(1).cluster != MadeHosts(1).cluster
+
+
+def test_commands_that_fail_say_what_they_said() -> None:
+    assert system.run("sh", "-c", "echo done") == "done\n"
+    with pytest.raises(HostsError, match=r"^`sh -c echo why >&2; exit 3` failed with exit code 3: why$"):
+        system.run("sh", "-c", "echo why >&2; exit 3")
+    with pytest.raises(HostsError, match="exit code 1: no message"):
+        system.run("sh", "-c", "exit 1")
+
+
+def test_commands_that_hang_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "LIMIT", 0.2)
+    with pytest.raises(HostsError, match=r"took more than 0\.2 s"):
+        system.run("sleep", "60")
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "path_of", lambda program: None if program in ("tc", "sshd") else "/bin/true")
+    with pytest.raises(HostsError, match=r"^tc is not installed \(apt-get install iproute2\)$"):
+        system.run("tc", "qdisc")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert system.why_not() == "not installed: tc, sshd (apt-get install iproute2 openssh-server)"
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert system.why_not() == "making hosts needs root"
+
+
+def test_clusters_that_nobody_has_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "FOLDER", tmp_path)
+    with pytest.raises(HostsError, match="there is no cluster named lab"):
+        MadeHosts.open("lab")
+    folder = tmp_path / "lab"
+    folder.mkdir()
+    assert cluster._is_left_over(folder)
+    mine = [os.getpid(), system_start(os.getpid())]
+    for owner, is_left in ((None, False), (mine, False), ([os.getpid(), "1"], True)):
+        record = {"count": 3, "rate": "1gbit", "prefix": "n", "owner": owner}
+        (folder / "cluster.json").write_text(json.dumps(record))
+        assert cluster._is_left_over(folder) == is_left
+    opened = MadeHosts.open("lab")
+    assert (opened.names, opened.rate_limit) == (["n1", "n2", "n3"], "1gbit")
+    (folder / "cluster.json").write_text("{")
+    assert cluster._is_left_over(folder)
+
+
+def system_start(process: int) -> str:
+    return str(cluster.start_time(process))
+
+
+class Hosts:
+    """In place of a cluster: what was asked of it."""
+
+    asked: list[Any]
+
+    def __init__(self, count: int, **options: Any) -> None:
+        self.asked.append((count, options))
+
+    @classmethod
+    def open(cls, name: str) -> Hosts:
+        return cls(0, name=name)
+
+    def status(self) -> dict[str, str]:
+        return {"h1": "10.77.0.1 up"}
+
+    def bytes(self, host: str) -> tuple[int, int]:
+        return (3, 4) if host == "h1" else (0, 0)
+
+    def __getattr__(self, action: str) -> Any:
+        def done(*words: str) -> None:
+            self.asked.append((action, *words))
+
+        return done
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ("up 2 --rate 1gbit", [(2, {"rate": "1gbit", "name": "hosts", "keep": True}), ("up",)]),
+        ("--name lab down", [(1, {"name": "lab"}), ("down",)]),
+        ("rate 10mbit", [(0, {"name": "hosts"}), ("rate", "10mbit")]),
+        ("cut h2", [(0, {"name": "hosts"}), ("cut", "h2")]),
+        ("boot h2", [(0, {"name": "hosts"}), ("boot", "h2")]),
+    ],
+)
+def test_words_by_hand(words: str, asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_hand, "MadeHosts", Hosts)
+    monkeypatch.setattr(Hosts, "asked", [], raising=False)
+    assert by_hand.main(words.split()) == 0
+    assert Hosts.asked == asked
+
+
+def test_answers_by_hand(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Hosts, "asked", [], raising=False)
+    monkeypatch.setattr(by_hand, "MadeHosts", Hosts)
+    assert by_hand.main(["status"]) == by_hand.main(["bytes", "h1"]) == 0
+    assert capsys.readouterr().out == "h1 10.77.0.1 up\n3 4\n"
+    monkeypatch.setattr(by_hand, "MadeHosts", MadeHosts)
+    assert by_hand.main(["--name", "nobodys", "status"]) == 1
+    assert capsys.readouterr().err == "made_hosts: there is no cluster named nobodys\n"
