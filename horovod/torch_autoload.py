@@ -117,7 +117,8 @@ def wait_for_gloo_in_destroy_process_group() -> None:
     import torch.distributed.distributed_c10d as c10d
 
     # The last of what destroy_process_group() does; scripts may have imported that itself by its name.
-    forget: Any = getattr(c10d, "_unregister_all_process_groups", None)
+    name = "_unregister_all_process_groups"
+    forget: Any = getattr(c10d, name, None)
     if forget is None or getattr(forget, "waits_for_gloo", False):
         return
 
@@ -127,7 +128,7 @@ def wait_for_gloo_in_destroy_process_group() -> None:
         forget()
 
     wait_and_forget.waits_for_gloo = True  # type: ignore[attr-defined]
-    setattr(c10d, forget.__name__, wait_and_forget)
+    setattr(c10d, name, wait_and_forget)
 
 
 def _states_of_threads(name: str) -> set[str]:
