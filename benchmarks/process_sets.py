@@ -10,7 +10,6 @@ calls, the range, and the bytes that left the first host for each call.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 import time
@@ -94,5 +93,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     main()

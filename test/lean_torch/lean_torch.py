@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -30,28 +29,10 @@ def disable(function: Callable[..., Any] | None = None, *_: Any, **__: Any) -> C
     return function if function is not None else disable
 
 
-class Unhurried:
-    """A function, and a while after it in which other threads get the GIL."""
-
-    def __init__(self, function: Callable[[], None]) -> None:
-        self.function = function
-
-    def __call__(self) -> None:
-        self.function()
-        time.sleep(0.2)
-
-
-def unhurry_the_end_of_groups() -> None:
-    """Has the end of process groups take a while.
-
-    gloo's threads need the GIL to let go of the last collective's tensors. A group's destructor, which often
-    runs right after destroy_process_group(), waits for these threads with the GIL held: for ever, without the
-    while. That is torch's own (2.13), and happens in one of ten jobs on busy cores.
-    """
-    groups: Any = sys.modules.get("torch.distributed.distributed_c10d")
-    last_of_destroying = getattr(groups, "_unregister_all_process_groups", None)
-    if last_of_destroying and not isinstance(last_of_destroying, Unhurried):
-        groups._unregister_all_process_groups = Unhurried(last_of_destroying)
+def end_groups_when_gloo_rests() -> None:
+    """Without that one of ten DDP jobs hung on busy cores, compressed or not: torch's own, see there."""
+    if "torch.distributed.distributed_c10d" in sys.modules:
+        importlib.import_module("horovod.torch_autoload").wait_for_gloo_in_destroy_process_group()
 
 
 class StandIn(ModuleType):
@@ -74,7 +55,7 @@ def stand_in_for(name: str) -> StandIn:
         opaque = importlib.import_module("torch._opaque_base").OpaqueBaseMeta
         sys.modules["torch._C"]._set_generator_metaclass(opaque)
         return StandIn(META)
-    unhurry_the_end_of_groups()  # DDP imports the compiler, after init_process_group() or before: see below
+    end_groups_when_gloo_rests()  # DDP imports the compiler; or it was there, and init_process_group() asks
     return StandIn(
         COMPILER,
         __path__=[os.path.join(folder, "_dynamo") for folder in sys.modules["torch"].__path__],
@@ -83,7 +64,7 @@ def stand_in_for(name: str) -> StandIn:
         graph_break=lambda msg="": None,
         # DDP's, and that of the beginning of a process group.
         utils=StandIn(f"{COMPILER}.utils", get_optimize_ddp_mode=lambda: "ddp_optimizer"),
-        trace_rules=StandIn(f"{COMPILER}.trace_rules", clear_lru_cache=unhurry_the_end_of_groups),
+        trace_rules=StandIn(f"{COMPILER}.trace_rules", clear_lru_cache=end_groups_when_gloo_rests),
     )
 
 

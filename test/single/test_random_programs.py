@@ -13,8 +13,6 @@ from ranks import on_ranks, predictable
 from horovod import _native
 
 CASES = int(os.environ.get("HOROVOD_TEST_CASES", "150"))  # for each number of ranks
-
-
 LAYOUTS = ["one host", "messages only", "two hosts", "a ring"]
 
 

@@ -127,7 +127,7 @@ def test_cores_of_hosts_that_nobody_asked_are_not_guessed() -> None:
     [
         (0.021, 0.001, 4, "Neither adds a tenth"),
         (0.060, 0.039, 4, "waiting is what keeps it from the ideal"),
-        (0.065, 0.010, 4, "There is a core for each rank"),
+        (0.075, 0.020, 4, "There is a core for each rank"),
         (0.060, 0.005, 2, "more ranks than cores, and they take turns"),
         (0.060, 0.005, 4, "There is a core for each rank"),
     ],

@@ -34,7 +34,7 @@ int64_t allreduce(CollectiveContext& context, std::span<const BucketTensor> tens
   }
   const auto patterns = allreduce_patterns();
   const auto is_it = [&](const AllreducePattern& pattern) { return pattern.route == route; };
-  return std::find_if(patterns.begin(), patterns.end(), is_it)->run(context, tensors, reduction);
+  return std::find_if(patterns.begin(), patterns.end(), is_it)->run(context, tensors, reduction, route.gathers());
 }
 
 }  // namespace hvd

@@ -23,6 +23,6 @@ int64_t allreduce_by_exchange(CollectiveContext& context, std::span<const Bucket
 int64_t allreduce_by_hierarchy(CollectiveContext& context, std::span<const BucketTensor> tensors,
                                const BucketReduction& reduction, bool gather);
 int64_t allreduce_around_ring(CollectiveContext& context, std::span<const BucketTensor> tensors,
-                              const BucketReduction& reduction);
+                              const BucketReduction& reduction, bool gather);
 
 }  // namespace hvd

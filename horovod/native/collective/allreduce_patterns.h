@@ -17,12 +17,13 @@ struct AllreducePattern {
   // Whether it is for ranks in these places, and for these tensors.
   bool (*serves)(const PlanFacts& facts);
   // What it will take: rounds of messages, and the longer of moving the bytes and working on them.
-  double (*seconds)(const PlanFacts& facts, const LinkCosts& costs);
+  double (*seconds)(bool gathers, const PlanFacts& facts, const LinkCosts& costs);
   // Returns how many finite values a codec's range cut off.
-  int64_t (*run)(CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
+  int64_t (*run)(CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                 bool gathers);
 };
 
-// Of those that differ in nothing else, what gathers stands before what scatters.
+// Of two that share a function, which is told whether the route gathers, the one that does stands first.
 std::span<const AllreducePattern> allreduce_patterns();
 
 }  // namespace hvd

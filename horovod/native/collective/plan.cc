@@ -73,7 +73,8 @@ Plan plan_allreduce(const PlanFacts& facts, const PlanRules& rules) {
     asked.wire_bytes = facts.bytes;
   }
   const std::vector<const AllreducePattern*> among = candidates(facts, rules.algorithm);
-  for (const AllreducePattern* each : among) plan.estimates.push_back({each->route, each->seconds(asked, rules.costs)});
+  for (const AllreducePattern* each : among)
+    plan.estimates.push_back({each->route, each->seconds(each->route.gathers(), asked, rules.costs)});
   if (among.size() == 1) {
     plan.route = among.front()->route;
     plan.reason = "HOROVOD_ALLREDUCE_ALGORITHM asks for it";

@@ -39,7 +39,7 @@ struct Route {
   bool is_hierarchical() const { return levels == Levels::kHierarchical; }
 };
 
-// For people: "window gather", "exchange scatter", "exchange ring", "hierarchical gather", "nccl allreduce", "host". Nothing else reads it.
+// For people: "window gather", "exchange ring", "hierarchical scatter", "nccl allreduce", "host". Nothing else reads it.
 std::string name_of(const Route& route);
 std::string_view name_of(Pattern pattern);
 std::string_view name_of(Levels levels);
