@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "base/dtype.h"
@@ -33,6 +34,12 @@ struct BucketTensor {
 // Throws MemoryGone unless the memory is still there.
 inline void require_memory(const BucketTensor& tensor) {
   if (!tensor.witness.holds()) throw MemoryGone("a tensor of " + std::to_string(tensor.count) + " elements");
+}
+
+inline int64_t count_of(std::span<const BucketTensor> tensors) {
+  int64_t count = 0;
+  for (const BucketTensor& tensor : tensors) count += tensor.count;
+  return count;
 }
 
 struct Range {

@@ -6,27 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "schedule/device_executor.h"
+#include "collective/cpu_backend.h"
+#include "schedule/gpu_executor.h"
 #include "schedule/operations.h"
 #include "schedule/workbench.h"
 
 namespace hvd {
-
-// Operations on tensors in CPU memory.
-class CpuOperations final : public Operations {
- public:
-  using Operations::Operations;
-
- private:
-  void allreduce(std::span<const Agreed> together, DType dtype) override;
-  void reducescatter(std::span<const Agreed> together, DType dtype) override;
-  void allgather(const void* own, std::span<const size_t> bytes, std::byte* all) override;
-  void broadcast(int root, void* data, size_t bytes) override;
-  void alltoall(const void* source, std::span<const size_t> sent, std::span<const size_t> received,
-                std::byte* destination) override;
-  std::shared_ptr<std::byte[]> allocate(size_t bytes) override;
-  void copy(void* to, const void* from, size_t bytes) override;
-};
 
 class Executor {
  public:
@@ -37,14 +22,15 @@ class Executor {
   Result run(std::span<Agreed> together);
 
   void abort_gpu();
-  void close_gpu() { device_ = nullptr; }
+  void close_gpu() { gpu_ = nullptr; }
 
  private:
   Result run_on_cpu(std::span<const Agreed> together);
 
   Workbench bench_;
-  CpuOperations on_cpu_;
-  std::unique_ptr<DeviceExecutor> device_;  // made with the first operation on a GPU
+  CpuBackend cpu_;
+  Operations on_cpu_;
+  std::unique_ptr<GpuExecutor> gpu_;  // made with the first operation on a GPU
 };
 
 }  // namespace hvd

@@ -34,11 +34,11 @@ InFlight::TimePoint InFlight::time_of(Device& device, const Event& event) const 
 }
 
 void InFlight::end(DeviceWork& work) {
-  Device& device = work.collectives->device();
+  Device& device = work.backend->device();
   const double milliseconds = device.milliseconds_between(work.begun, work.done);
   work.counters->gpu_microseconds += static_cast<int64_t>(milliseconds * 1000);
-  work.counters->saturated += work.collectives->take_saturated();
-  const HostTimes stages = work.collectives->take_host_times();
+  work.counters->saturated += work.backend->take_saturated();
+  const HostTimes stages = work.backend->take_host_times();
   work.counters->gpu_encode_microseconds += stages.encode;
   work.counters->gpu_copy_to_host_microseconds += stages.copy_to_host;
   work.counters->gpu_reduce_microseconds += stages.reduce;
@@ -64,7 +64,7 @@ void InFlight::end(DeviceWork& work) {
 std::string InFlight::failure() const {
   if (work_.empty()) return "";
   const DeviceWork& first = work_.front();
-  const std::string failure = first.collectives->failure();
+  const std::string failure = first.backend->failure();
   return failure.empty() ? "" : failure_text(first.description, rank_, InternalError(failure));
 }
 
@@ -73,7 +73,7 @@ std::string InFlight::look() {
   while (!work_.empty()) {
     DeviceWork& first = work_.front();
     if (std::string failed = failure(); !failed.empty()) return failed;
-    if (!first.collectives->device().is_done(first.done)) break;
+    if (!first.backend->device().is_done(first.done)) break;
     end(first);
     work_.pop_front();
     ended_ += 1;

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "collective/device/device_collectives.h"
+#include "collective/device/gpu_backend.h"
 #include "device/attention.h"
 #include "observe/counters.h"
 #include "observe/listener.h"
@@ -19,7 +19,7 @@ namespace hvd {
 
 struct DeviceWork {
   std::string description;  // "'allreduce.x' and 3 others, 1200 bytes"
-  DeviceCollectives* collectives = nullptr;
+  GpuBackend* backend = nullptr;
   Counters* counters = nullptr;
   Event begun, done;                          // its tensors are ready, and the work before it is done; and it is
   std::vector<std::shared_ptr<void>> memory;  // of stand-ins and results

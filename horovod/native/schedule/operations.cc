@@ -6,11 +6,11 @@
 
 namespace hvd {
 
-Result Operations::carry_out(std::span<const Agreed> together) {
+Result Operations::carry_out(std::span<const Agreed> together, const OnPlan& on_plan) {
   const Agreed& first = together.front();
   switch (first.submission.request.operation) {
     case Operation::kAllreduce:
-      for (const DType dtype : dtypes_in(together)) allreduce(together, dtype);
+      for (const DType dtype : dtypes_in(together)) allreduce(together, dtype, on_plan);
       break;
     case Operation::kReducescatter:
       for (const DType dtype : dtypes_in(together)) reducescatter(together, dtype);
@@ -29,14 +29,37 @@ Result Operations::carry_out(std::span<const Agreed> together) {
   return result;
 }
 
+void Operations::allreduce(std::span<const Agreed> together, DType dtype, const OnPlan& on_plan) {
+  const std::vector<BucketTensor> tensors = bench_.tensors_of(together, dtype);
+  BucketReduction reduction = reduction_of(together.front().submission, dtype, bench_.context.group.size());
+  bench_.counters.buckets += 1;
+  if (reduction.op == ReduceOp::kAdasum) return backend_.adasum(tensors, reduction);
+  const Plan plan = backend_.plan(tensors, reduction);
+  if (!plan.is_encoded) reduction.codec = nullptr;
+  HVD_LOG(bench_.surroundings.log, kDebug,
+          "allreduce of " << tensors.size() << " tensors, " << count_of(tensors) * static_cast<int64_t>(size_of(dtype))
+                          << " bytes on " << backend_.name() << ", codec "
+                          << (reduction.codec ? reduction.codec->name() : "none") << ", route " << name_of(plan.route) << " ("
+                          << explain(plan) << ")");
+  on_plan(plan);
+  backend_.allreduce(tensors, reduction, plan.route);
+  bench_.count_dropped(together);
+}
+
+void Operations::reducescatter(std::span<const Agreed> together, DType dtype) {
+  const BucketReduction reduction = reduction_of(together.front().submission, dtype, bench_.context.group.size());
+  backend_.reducescatter(bench_.parts_of(together, dtype), reduction);
+  bench_.counters.buckets += 1;
+}
+
 Result Operations::allgather(const Agreed& agreed) {
   const GatherLayout layout = gather_layout(agreed, bench_.ranks.size());
   Result result;
   result.rows = agreed.rows;
   result.bytes = layout.total;
-  result.data = allocate(layout.total);
+  result.data = allocate_(layout.total);
   for (size_t t = 0; t < layout.bytes.size(); ++t) {
-    allgather(agreed.submission.tensors[t].source, layout.bytes[t], result.data.get() + layout.offsets[t]);
+    backend_.allgather(agreed.submission.tensors[t].source, layout.bytes[t], result.data.get() + layout.offsets[t]);
   }
   return result;
 }
@@ -46,9 +69,9 @@ Result Operations::broadcast(const Agreed& agreed) {
   const auto bytes = static_cast<size_t>(agreed.submission.request.bytes());
   const int root = bench_.root_of(agreed);
   if (bench_.context.group.rank() == root && tensor.destination != tensor.source && bytes != 0) {
-    copy(tensor.destination, tensor.source, bytes);
+    backend_.copy(tensor.destination, tensor.source, bytes);
   }
-  broadcast(root, tensor.destination, bytes);
+  backend_.broadcast(root, tensor.destination, bytes);
   Result result;
   result.rows = agreed.rows;
   return result;
@@ -61,8 +84,8 @@ Result Operations::alltoall(const Agreed& agreed) {
   result.rows = exchange_splits(bench_.context, submission.splits);
   const std::vector<size_t> received = bytes_of(result.rows, bytes);
   result.bytes = sum(received);
-  result.data = allocate(result.bytes);
-  alltoall(submission.tensors.front().source, bytes_of(submission.splits, bytes), received, result.data.get());
+  result.data = allocate_(result.bytes);
+  backend_.alltoall(submission.tensors.front().source, bytes_of(submission.splits, bytes), received, result.data.get());
   return result;
 }
 

@@ -1,11 +1,14 @@
-// What an operation is made of, be its tensors in CPU memory or on a GPU: which of the tensors take part in what, where results
-// go, what the caller gets. How bytes are moved and reduced is the executor's. Engine thread only.
+// What an operation is made of, whatever memory its tensors are in: which of them take part in what, where results go, what the
+// caller gets. How bytes are moved and reduced is the backend's. Engine thread only.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 
+#include "collective/backend.h"
 #include "schedule/result.h"
 #include "schedule/workbench.h"
 
@@ -13,31 +16,28 @@ namespace hvd {
 
 class Operations {
  public:
-  explicit Operations(Workbench& bench) : bench_(bench) {}
-  virtual ~Operations() = default;
+  // Memory for a result, of the kind that the backend works in.
+  using Allocate = std::function<std::shared_ptr<std::byte[]>(size_t bytes)>;
+  using OnPlan = std::function<void(const Plan& plan)>;
 
-  // Several are one bucket.
-  Result carry_out(std::span<const Agreed> together);
+  // Both outlive it.
+  Operations(Workbench& bench, Backend& backend, Allocate allocate)
+      : bench_(bench), backend_(backend), allocate_(std::move(allocate)) {}
 
- protected:
-  // Of the tensors of one dtype.
-  virtual void allreduce(std::span<const Agreed> together, DType dtype) = 0;
-  virtual void reducescatter(std::span<const Agreed> together, DType dtype) = 0;
-  // The collectives of collective/*.h: bytes are by rank, and what is received by rank lies in a row.
-  virtual void allgather(const void* own, std::span<const size_t> bytes, std::byte* all) = 0;
-  virtual void broadcast(int root, void* data, size_t bytes) = 0;
-  virtual void alltoall(const void* source, std::span<const size_t> sent, std::span<const size_t> received,
-                        std::byte* destination) = 0;
-  // Memory for a result, and a copy into memory of the same kind.
-  virtual std::shared_ptr<std::byte[]> allocate(size_t bytes) = 0;
-  virtual void copy(void* to, const void* from, size_t bytes) = 0;
-
-  Workbench& bench_;
+  // Several are one bucket. `on_plan` hears how each allreduce is about to be done.
+  Result carry_out(std::span<const Agreed> together, const OnPlan& on_plan);
 
  private:
+  // Of the tensors of one dtype.
+  void allreduce(std::span<const Agreed> together, DType dtype, const OnPlan& on_plan);
+  void reducescatter(std::span<const Agreed> together, DType dtype);
   Result allgather(const Agreed& agreed);
   Result broadcast(const Agreed& agreed);
   Result alltoall(const Agreed& agreed);
+
+  Workbench& bench_;
+  Backend& backend_;
+  const Allocate allocate_;
 };
 
 }  // namespace hvd

@@ -130,9 +130,7 @@ class EndsOnGpu final : public HierarchyEnds {
 
 int64_t host_allreduce_by_hierarchy(HostWorkspace& workspace, const PinnedWindow& window, std::span<const BucketTensor> tensors,
                                     const BucketReduction& reduction) {
-  int64_t count = 0;
-  for (const BucketTensor& tensor : tensors) count += tensor.count;
-  if (count == 0) return 0;
+  if (count_of(tensors) == 0) return 0;
   EndsOnGpu ends(workspace, window, reduction.prescale);
   const std::optional<int64_t> saturated = allreduce_by_hierarchy(workspace.context, tensors, reduction, false, ends);
   if (!saturated) return host_allreduce_by_exchange(workspace, tensors, reduction);

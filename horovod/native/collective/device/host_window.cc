@@ -120,8 +120,7 @@ int64_t host_allreduce_through_window(HostWorkspace& workspace, const PinnedWind
                                       std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
   CollectiveContext& context = workspace.context;
   const int size = context.group.size();
-  int64_t count = 0;
-  for (const BucketTensor& tensor : tensors) count += tensor.count;
+  const int64_t count = count_of(tensors);
   const auto slot = static_cast<int64_t>(HostWindowAllreduce::slot_bytes(window));
   int64_t elements = std::min(elements_of(slot / (size + 1) * 7 / 8, reduction),
                               std::max(elements_of(kLeastMessage, reduction), count / size / kFewSteps));

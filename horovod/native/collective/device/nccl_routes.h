@@ -36,15 +36,10 @@ void allreduce_by_nccl_exchange(const NcclContext& nccl, std::span<const BucketT
 // Summed inside each host first; codes cross between hosts, to all of them or to the slice's owner.
 void allreduce_by_nccl_hierarchy(const NcclContext& nccl, std::span<const BucketTensor> tensors,
                                  const BucketReduction& reduction, bool gather);
-// As collective/reducescatter.h, encoded or not: in the order of ranks, and what kernels do not sum by NCCL's allreduce.
-void reducescatter_by_nccl(const NcclContext& nccl, std::vector<std::vector<BucketTensor>> by_rank,
-                           const BucketReduction& reduction);
+// As collective/reducescatter.h: encoded or not, in the order of ranks; or by NCCL's allreduce of everything.
+void reducescatter_by_nccl_exchange(const NcclContext& nccl, std::vector<std::vector<BucketTensor>> by_rank,
+                                    const BucketReduction& reduction);
 void reducescatter_by_sums_of_all(const NcclContext& nccl, std::vector<std::vector<BucketTensor>> by_rank,
                                   const BucketReduction& reduction);
-
-void broadcast_by_nccl(const NcclContext& nccl, int root, void* data, size_t bytes);
-void allgather_by_nccl(const NcclContext& nccl, const void* own, std::span<const size_t> bytes, std::byte* all);
-void alltoall_by_nccl(const NcclContext& nccl, const void* source, std::span<const size_t> sent,
-                      std::span<const size_t> received, std::byte* destination);
 
 }  // namespace hvd

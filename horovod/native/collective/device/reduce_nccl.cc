@@ -88,11 +88,8 @@ void allreduce_by_nccl_hierarchy(const NcclContext& nccl, std::span<const Bucket
       .run();
 }
 
-void reducescatter_by_nccl(const NcclContext& nccl, std::vector<std::vector<BucketTensor>> by_rank,
-                           const BucketReduction& reduction) {
-  const bool kernels_can =
-      kernels_reduce(reduction.dtype, reduction.op) && nccl.size() <= static_cast<int>(DeviceKernels::kMostContributions);
-  if (!kernels_can) return reducescatter_by_sums_of_all(nccl, std::move(by_rank), reduction);
+void reducescatter_by_nccl_exchange(const NcclContext& nccl, std::vector<std::vector<BucketTensor>> by_rank,
+                                    const BucketReduction& reduction) {
   std::vector<std::unique_ptr<Layout>> buckets;
   for (std::vector<BucketTensor>& parts : by_rank) {
     std::erase_if(parts, [](const BucketTensor& part) { return part.count == 0; });

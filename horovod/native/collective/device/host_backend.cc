@@ -1,4 +1,4 @@
-#include "collective/device/host_collectives.h"
+#include "collective/device/host_backend.h"
 
 #include <algorithm>
 #include <numeric>
@@ -21,31 +21,26 @@ size_t sum(std::span<const size_t> values) { return std::accumulate(values.begin
 
 }  // namespace
 
-HostRoute::HostRoute(const DeviceWorkspace& workspace, CollectiveContext& context)
-    : context_(context), workspace_(workspace, context) {}
+HostBackend::HostBackend(Common common) : GpuBackend(std::move(common)), host_(*workspace_, context_) {}
 
-HostRoute::~HostRoute() { workspace_.quiesce(); }
+HostBackend::~HostBackend() { host_.quiesce(); }
 
-void HostRoute::operate(const std::function<void()>& operation) {
+void HostBackend::operate(const std::function<void()>& operation) {
   try {
     operation();
-    workspace_.end_operation();
+    host_.end_operation();
   } catch (...) {
     // Callers will free their tensors when they hear of it, and the window may go.
-    workspace_.quiesce();
+    host_.quiesce();
     throw;
   }
 }
 
-void HostRoute::copy(void* to, const void* from, size_t bytes) {
-  if (bytes != 0) workspace_.device.copy(workspace_.stream, to, from, bytes);
-}
-
 // The source is copied to where the result is made: host collectives work in place.
-std::vector<BucketTensor> HostRoute::staged(std::span<const BucketTensor> tensors, DType dtype) {
+std::vector<BucketTensor> HostBackend::staged(std::span<const BucketTensor> tensors, DType dtype) {
   size_t bytes = 0;
   for (const BucketTensor& tensor : tensors) bytes += aligned(static_cast<size_t>(tensor.count) * size_of(dtype));
-  std::byte* memory = workspace_.pinned.take(bytes).get();
+  std::byte* memory = host_.pinned.take(bytes).get();
   std::vector<BucketTensor> all(tensors.begin(), tensors.end());
   for (BucketTensor& tensor : all) {
     const size_t length = static_cast<size_t>(tensor.count) * size_of(dtype);
@@ -57,43 +52,43 @@ std::vector<BucketTensor> HostRoute::staged(std::span<const BucketTensor> tensor
   return all;
 }
 
-void HostRoute::bring_back(std::span<const BucketTensor> tensors, std::span<const BucketTensor> staged, DType dtype) {
+void HostBackend::bring_back(std::span<const BucketTensor> tensors, std::span<const BucketTensor> staged, DType dtype) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const size_t length = static_cast<size_t>(tensors[i].count) * size_of(dtype);
     if (tensors[i].destination) copy(tensors[i].destination, staged[i].destination, length);
   }
 }
 
-const PinnedWindow& HostRoute::pinned(Window& window, int ranks) {
-  if (window_ == nullptr) window_ = std::make_unique<PinnedWindow>(workspace_.device, window, ranks);
+const PinnedWindow& HostBackend::pinned(Window& window, int ranks) {
+  if (window_ == nullptr) window_ = std::make_unique<PinnedWindow>(host_.device, window, ranks);
   return *window_;
 }
 
-void HostRoute::allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) {
+void HostBackend::allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) {
   const RankGroup& group = context_.group;
   operate([&] {
     std::vector<BucketTensor> claimed(tensors.begin(), tensors.end());
     for (BucketTensor& tensor : claimed) {
       if (tensor.feedback == nullptr || reduction.codec == nullptr) continue;
-      tensor.sent = tensor.feedback->claim_on(workspace_.device, workspace_.stream, Stage::kSent, tensor.offset, tensor.count,
-                                              workspace_.attend);
+      tensor.sent =
+          tensor.feedback->claim_on(host_.device, host_.stream, Stage::kSent, tensor.offset, tensor.count, host_.attend);
     }
     if (Window* window = group.window()) {
-      saturated_ += host_allreduce_through_window(workspace_, pinned(*window, group.size()), claimed, reduction);
+      saturated_ += host_allreduce_through_window(host_, pinned(*window, group.size()), claimed, reduction);
     } else if (route.is_hierarchical()) {
       const auto& hosts = group.hosts();
       const auto own = std::find_if(hosts.begin(), hosts.end(), [&](const std::vector<int>& ranks) {
         return std::find(ranks.begin(), ranks.end(), group.rank()) != ranks.end();
       });
-      saturated_ += host_allreduce_by_hierarchy(workspace_, pinned(*group.host_window(), static_cast<int>(own->size())),
-                                                claimed, reduction);
+      saturated_ +=
+          host_allreduce_by_hierarchy(host_, pinned(*group.host_window(), static_cast<int>(own->size())), claimed, reduction);
     } else {
-      saturated_ += host_allreduce_by_exchange(workspace_, claimed, reduction);
+      saturated_ += host_allreduce_by_exchange(host_, claimed, reduction);
     }
   });
 }
 
-void HostRoute::adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
+void HostBackend::adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
   operate([&] {
     const std::vector<BucketTensor> here = staged(tensors, reduction.dtype);
     await_stream();
@@ -102,7 +97,7 @@ void HostRoute::adasum(std::span<const BucketTensor> tensors, const BucketReduct
   });
 }
 
-void HostRoute::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction) {
+void HostBackend::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction) {
   operate([&] {
     std::vector<std::vector<BucketTensor>> here;
     for (const std::vector<BucketTensor>& parts : by_rank) here.push_back(staged(parts, reduction.dtype));
@@ -118,12 +113,12 @@ void HostRoute::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, co
 }
 
 // The root's GPU copies the next chunk while one travels, the others' the one before.
-void HostRoute::broadcast(int root, void* data, size_t bytes) {
+void HostBackend::broadcast(int root, void* data, size_t bytes) {
   operate([&] {
     constexpr uint32_t kSlots = 3;
-    Device& device = workspace_.device;
+    Device& device = host_.device;
     const bool is_root = context_.group.rank() == root;
-    const DeviceMemory memory = workspace_.pinned.take(std::min(bytes, kSlots * kBroadcastBytes));
+    const DeviceMemory memory = host_.pinned.take(std::min(bytes, kSlots * kBroadcastBytes));
     Event copied[kSlots];
     auto slot = [&](uint32_t chunk) { return memory.get() + chunk % kSlots * kBroadcastBytes; };
     auto there = [&](uint32_t chunk) { return static_cast<std::byte*>(data) + chunk * kBroadcastBytes; };
@@ -131,26 +126,26 @@ void HostRoute::broadcast(int root, void* data, size_t bytes) {
     auto fetch = [&](uint32_t chunk) {
       if (!is_root) return;
       copy(slot(chunk), there(chunk), length(chunk));
-      copied[chunk % kSlots] = device.record(workspace_.stream);
+      copied[chunk % kSlots] = device.record(host_.stream);
     };
     auto send = [&](uint32_t chunk) {
       // The root's copy has filled the slot; another's has left what it had before.
-      if (copied[chunk % kSlots]) workspace_.await(copied[chunk % kSlots]);
+      if (copied[chunk % kSlots]) host_.await(copied[chunk % kSlots]);
       hvd::broadcast(context_, root, slot(chunk), length(chunk));
       if (is_root) return;
       copy(there(chunk), slot(chunk), length(chunk));
-      copied[chunk % kSlots] = device.record(workspace_.stream);
+      copied[chunk % kSlots] = device.record(host_.stream);
     };
     const auto chunks = static_cast<uint32_t>((bytes + kBroadcastBytes - 1) / kBroadcastBytes);
     run_pipeline(chunks, {{0, fetch}, {1, send}});
   });
 }
 
-void HostRoute::allgather(const void* own, std::span<const size_t> bytes, void* all) {
+void HostBackend::allgather(const void* own, std::span<const size_t> bytes, std::byte* all) {
   operate([&] {
     const size_t own_bytes = bytes[static_cast<size_t>(context_.group.rank())], total = sum(bytes);
-    std::byte* sent = workspace_.pinned.take(own_bytes).get();
-    std::byte* received = workspace_.pinned.take(total).get();
+    std::byte* sent = host_.pinned.take(own_bytes).get();
+    std::byte* received = host_.pinned.take(total).get();
     copy(sent, own, own_bytes);
     await_stream();
     hvd::allgather(context_, sent, bytes, received);
@@ -158,12 +153,12 @@ void HostRoute::allgather(const void* own, std::span<const size_t> bytes, void* 
   });
 }
 
-void HostRoute::alltoall(const void* source, std::span<const size_t> sent, std::span<const size_t> received,
-                         void* destination) {
+void HostBackend::alltoall(const void* source, std::span<const size_t> sent, std::span<const size_t> received,
+                           std::byte* destination) {
   operate([&] {
     const size_t out = sum(sent), in = sum(received);
-    std::byte* from = workspace_.pinned.take(out).get();
-    std::byte* to = workspace_.pinned.take(in).get();
+    std::byte* from = host_.pinned.take(out).get();
+    std::byte* to = host_.pinned.take(in).get();
     copy(from, source, out);
     await_stream();
     hvd::alltoall(context_, from, sent, received, to);
@@ -171,6 +166,6 @@ void HostRoute::alltoall(const void* source, std::span<const size_t> sent, std::
   });
 }
 
-int64_t HostRoute::take_saturated() { return std::exchange(saturated_, 0); }
+int64_t HostBackend::take_saturated() { return GpuBackend::take_saturated() + std::exchange(saturated_, 0); }
 
 }  // namespace hvd

@@ -1,0 +1,46 @@
+// What carries out the collectives of a process set, for tensors in one kind of memory: the CPU's (cpu_backend.h), or a GPU's,
+// by NCCL or by way of the host (device/gpu_backend.h). An operation that one of them does not serve is a line there, which
+// hands it to another. Belongs to its engine's thread.
+//
+// Calls throw InternalError when a transport or NCCL fails. `tensors` and what else is pointed to are in the backend's memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collective/bucket_tensor.h"
+#include "collective/plan.h"
+
+namespace hvd {
+
+class Backend {
+ public:
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  virtual ~Backend() = default;
+
+  // For logs: "the CPU", "GPU 1".
+  virtual std::string name() const = 0;
+
+  // How an allreduce is to be carried out: the same on every rank.
+  virtual Plan plan(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const = 0;
+  // The route is a plan's, and the reduction has a codec only if the plan uses it.
+  virtual void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) = 0;
+  virtual void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) = 0;
+  // One list of parts for each rank, as in reducescatter.h.
+  virtual void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction) = 0;
+  virtual void broadcast(int root, void* data, size_t bytes) = 0;
+  // `bytes` are by rank; what is received by rank lies in a row.
+  virtual void allgather(const void* own, std::span<const size_t> bytes, std::byte* all) = 0;
+  virtual void alltoall(const void* source, std::span<const size_t> sent, std::span<const size_t> received,
+                        std::byte* destination) = 0;
+  virtual void copy(void* to, const void* from, size_t bytes) = 0;
+
+  // Finite values that a codec's range cut off since the last call.
+  virtual int64_t take_saturated() = 0;
+};
+
+}  // namespace hvd

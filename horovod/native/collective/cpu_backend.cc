@@ -1,0 +1,50 @@
+#include "collective/cpu_backend.h"
+
+#include <cstring>
+#include <utility>
+
+#include "collective/adasum.h"
+#include "collective/allgather.h"
+#include "collective/allreduce.h"
+#include "collective/alltoall.h"
+#include "collective/broadcast.h"
+#include "collective/reducescatter.h"
+
+namespace hvd {
+
+Plan CpuBackend::plan(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const {
+  return plan_allreduce(facts_of(context_.group, tensors, reduction), rules_);
+}
+
+void CpuBackend::allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) {
+  saturated_ += hvd::allreduce(context_, tensors, reduction, route);
+}
+
+void CpuBackend::adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
+  hvd::adasum(context_, tensors, reduction);
+}
+
+void CpuBackend::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction) {
+  std::vector<std::unique_ptr<Bucket>> slices;
+  for (std::vector<BucketTensor>& parts : by_rank) {
+    slices.push_back(std::make_unique<Bucket>(std::move(parts), reduction, context_.simd, *context_.tiles));
+  }
+  saturated_ += hvd::reducescatter(context_, std::move(slices));
+}
+
+void CpuBackend::broadcast(int root, void* data, size_t bytes) { hvd::broadcast(context_, root, data, bytes); }
+
+void CpuBackend::allgather(const void* own, std::span<const size_t> bytes, std::byte* all) {
+  hvd::allgather(context_, own, bytes, all);
+}
+
+void CpuBackend::alltoall(const void* source, std::span<const size_t> sent, std::span<const size_t> received,
+                          std::byte* destination) {
+  hvd::alltoall(context_, source, sent, received, destination);
+}
+
+void CpuBackend::copy(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
+
+int64_t CpuBackend::take_saturated() { return std::exchange(saturated_, 0); }
+
+}  // namespace hvd

@@ -1,0 +1,67 @@
+// The collectives of GPU tensors. An executor opens one of these for its process set with the first of them. The routes are
+// drawn in docs/architecture.md.
+//
+// Calls return when everything is enqueued on stream(); on the host's route, when the last result is on its way back.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "collective/backend.h"
+#include "collective/context.h"
+#include "collective/device/device_agreement.h"
+#include "collective/device/device_workspace.h"
+#include "collective/device/host_times.h"
+#include "device/device_library.h"
+
+namespace hvd {
+
+class GpuBackend : public Backend {
+ public:
+  // All but the workspace and the agreement outlive it.
+  struct Common {
+    std::shared_ptr<DeviceWorkspace> workspace;
+    CollectiveContext& context;
+    const PlanRules& rules;
+    DeviceAgreement agreement;
+  };
+  explicit GpuBackend(Common common)
+      : workspace_(std::move(common.workspace)),
+        context_(common.context),
+        rules_(common.rules),
+        agreement_(std::move(common.agreement)) {}
+
+  Device& device() const { return workspace_->device(); }
+  // Where everything happens: callers' events are awaited by it, and it is what completion is recorded on.
+  Stream stream() const { return workspace_->stream(); }
+
+  Plan plan(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const override;
+  std::string name() const override { return "GPU " + std::to_string(device().index()); }
+  void copy(void* to, const void* from, size_t bytes) override {
+    if (bytes != 0) device().copy(stream(), to, from, bytes);
+  }
+  int64_t take_saturated() override { return workspace_->kernels().take_saturated(); }
+
+  // Of allreduces on the host's route since the last call.
+  virtual HostTimes take_host_times() { return {}; }
+  // What has failed on the GPU or between GPUs since; empty while all is well.
+  virtual std::string failure() { return ""; }
+  // Ends what is under way; for nothing but destruction afterwards.
+  virtual void abort() {}
+
+ protected:
+  // Constant after construction.
+  const std::shared_ptr<DeviceWorkspace> workspace_;
+  CollectiveContext& context_;
+  const PlanRules& rules_;
+  const DeviceAgreement agreement_;
+};
+
+// Collective over the context's group: the ranks tell each other what GPUs they have, and agree on what carries their bytes.
+// `gpu_transport` is HOROVOD_GPU_TRANSPORT: "auto", "nccl" or "host"; what cannot be is an InternalError on every rank. The
+// workspace is that of all process sets of an engine. Context and rules outlive the result.
+std::unique_ptr<GpuBackend> open_gpu_backend(DeviceLibrary& library, std::shared_ptr<DeviceWorkspace> workspace,
+                                             CollectiveContext& context, const PlanRules& rules,
+                                             const std::string& gpu_transport);
+
+}  // namespace hvd

@@ -1,0 +1,144 @@
+#include "collective/device/nccl_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "collective/device/device_plan.h"
+
+namespace hvd {
+
+void NcclContext::exchange(std::vector<DeviceTransfer> outgoing, std::vector<DeviceTransfer> incoming) const {
+  auto is_nothing = [](const DeviceTransfer& transfer) { return transfer.bytes == 0; };
+  std::erase_if(outgoing, is_nothing);
+  std::erase_if(incoming, is_nothing);
+  for (const DeviceTransfer& out : outgoing) context.wire_bytes += static_cast<int64_t>(out.bytes);
+  if (!outgoing.empty() || !incoming.empty()) communicator.exchange(outgoing, incoming);
+}
+
+void NcclBackend::allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) {
+  if (route.carrier == Carrier::kHost) return host().allreduce(tensors, reduction, route);
+  if (route.pattern == Pattern::kLibrary) return allreduce_by_nccl(nccl(), tensors, reduction);
+  const auto by = route.is_hierarchical() ? allreduce_by_nccl_hierarchy : allreduce_by_nccl_exchange;
+  by(nccl(), tensors, reduction, route.gathers());
+}
+
+void NcclBackend::adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
+  host().adasum(tensors, reduction);
+}
+
+void NcclBackend::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction) {
+  const bool kernels_can = kernels_reduce(reduction.dtype, reduction.op) &&
+                           context_.group.size() <= static_cast<int>(DeviceKernels::kMostContributions);
+  const bool nccl_can = reduction.codec == nullptr && nccl_reduces(reduction.dtype, reduction.op) && !rules_.is_deterministic;
+  if (kernels_can) return reducescatter_by_nccl_exchange(nccl(), std::move(by_rank), reduction);
+  if (nccl_can) return reducescatter_by_sums_of_all(nccl(), std::move(by_rank), reduction);
+  host().reducescatter(std::move(by_rank), reduction);
+}
+
+void NcclBackend::broadcast(int root, void* data, size_t bytes) {
+  if (bytes == 0) return;
+  const NcclContext by = nccl();
+  workspace_->to_wire();
+  by.communicator.broadcast(data, bytes, root);
+  workspace_->from_wire(workspace_->on_wire());
+  // As a ring passes it on; the last rank of it sends nothing.
+  const int place = (by.rank() - root + by.size()) % by.size();
+  if (place != by.size() - 1) context_.wire_bytes += static_cast<int64_t>(bytes);
+}
+
+void NcclBackend::allgather(const void* own, std::span<const size_t> bytes, std::byte* all) {
+  const size_t own_bytes = bytes[static_cast<size_t>(context_.group.rank())];
+  std::vector<DeviceTransfer> sent, received;
+  for (size_t r = 0; r < bytes.size(); ++r) {
+    sent.push_back({static_cast<int>(r), const_cast<void*>(own), own_bytes});
+    received.push_back({static_cast<int>(r), all, bytes[r]});
+    all += bytes[r];
+  }
+  exchange(sent, received);
+}
+
+void NcclBackend::alltoall(const void* source, std::span<const size_t> sent, std::span<const size_t> received,
+                           std::byte* destination) {
+  auto* from = static_cast<std::byte*>(const_cast<void*>(source));
+  std::vector<DeviceTransfer> out, in;
+  for (size_t r = 0; r < sent.size(); ++r) {
+    out.push_back({static_cast<int>(r), from, sent[r]});
+    in.push_back({static_cast<int>(r), destination, received[r]});
+    from += sent[r];
+    destination += received[r];
+  }
+  exchange(out, in);
+}
+
+void NcclBackend::exchange(std::span<const DeviceTransfer> sent, std::span<const DeviceTransfer> received) {
+  const auto own = static_cast<size_t>(context_.group.rank());
+  const NcclContext by = nccl();
+  if (sent[own].data != received[own].data) copy(received[own].data, sent[own].data, sent[own].bytes);
+  std::vector<DeviceTransfer> outgoing, incoming;
+  for (size_t r = 0; r < sent.size(); ++r) {
+    if (r == own) continue;
+    outgoing.push_back(sent[r]);
+    incoming.push_back(received[r]);
+  }
+  workspace_->to_wire();
+  by.exchange(std::move(outgoing), std::move(incoming));
+  workspace_->from_wire(workspace_->on_wire());
+}
+
+HostBackend& NcclBackend::host() {
+  if (host_ == nullptr) host_ = std::make_unique<HostBackend>(Common{workspace_, context_, rules_, agreement_});
+  return *host_;
+}
+
+NcclContext NcclBackend::nccl() {
+  if (communicator_ == nullptr) make_communicator();
+  return {context_, *workspace_, *communicator_};
+}
+
+// Rank 0 makes the id, and sends the reason if it cannot. After that each rank speaks for itself: one that fails gives up, of
+// which the others hear while they wait for it in NCCL.
+void NcclBackend::make_communicator() {
+  const RankGroup& group = context_.group;
+  const auto fail = [&](int rank, const std::string& why) {
+    throw InternalError("NCCL cannot join the GPUs: rank " + std::to_string(group.ranks()[static_cast<size_t>(rank)]) + ": " +
+                        why + ". HOROVOD_GPU_TRANSPORT=host goes without it");
+  };
+  CommunicatorId id{};
+  std::string failed;
+  if (group.rank() == 0) {
+    try {
+      id = library_.make_communicator_id();
+    } catch (const InternalError& error) {
+      failed = error.what();
+    }
+  }
+  if (const std::string why = exchange_texts(context_, failed).front(); !why.empty()) fail(0, why);
+  const std::string id_text = exchange_texts(context_, {reinterpret_cast<const char*>(id.data()), id.size()}).front();
+  std::memcpy(id.data(), id_text.data(), id.size());
+  try {
+    communicator_ =
+        library_.make_communicator(device(), workspace_->wire(), id, group.rank(), group.size(), workspace_->attention());
+  } catch (const InternalError& error) {
+    fail(group.rank(), error.what());
+  }
+  made_ = communicator_.get();
+}
+
+int64_t NcclBackend::take_saturated() {
+  return host_ ? host_->take_saturated() : GpuBackend::take_saturated();  // the host's has the kernels' in it
+}
+
+HostTimes NcclBackend::take_host_times() { return host_ ? host_->take_host_times() : HostTimes(); }
+
+std::string NcclBackend::failure() {
+  Communicator* communicator = made_;
+  return communicator ? communicator->failure() : "";
+}
+
+void NcclBackend::abort() {
+  if (Communicator* communicator = made_) communicator->abort();
+}
+
+}  // namespace hvd
