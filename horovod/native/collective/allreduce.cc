@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "collective/allreduce_patterns.h"
+#include "collective/cpu_tensors.h"
 
 namespace hvd {
 
@@ -34,7 +35,8 @@ int64_t allreduce(CollectiveContext& context, std::span<const BucketTensor> tens
   }
   const auto patterns = allreduce_patterns();
   const auto is_it = [&](const AllreducePattern& pattern) { return pattern.route == route; };
-  return std::find_if(patterns.begin(), patterns.end(), is_it)->run(context, tensors, reduction, route.gathers());
+  CpuTensors memory(context);
+  return std::find_if(patterns.begin(), patterns.end(), is_it)->run(context, tensors, reduction, route.gathers(), memory);
 }
 
 }  // namespace hvd

@@ -9,26 +9,35 @@
 namespace hvd {
 
 int64_t allreduce_by_exchange(CollectiveContext& context, std::span<const BucketTensor> tensors,
-                              const BucketReduction& reduction, bool gather) {
+                              const BucketReduction& reduction, bool gather, TensorMemory& memory) {
   const int size = context.group.size(), rank = context.group.rank();
   const Steps steps(slices_of(tensors, reduction, gather ? 1 : size, gather ? kNoPart : rank, context.simd, *context.tiles),
                     size, gather, elements_of(message_bytes_among(size), reduction));
+  if (steps.count() == 0) return 0;
+  memory.begin({&steps, 1});
   std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  Crossing crossing(context, steps, std::move(ranks), rank, {});
-  auto contribute = [&](uint32_t step) { crossing.contribute(step); };
+  Crossing crossing(context, memory, steps, std::move(ranks), rank, {});
+  auto send = [&](uint32_t step) { crossing.send(step); };
+  auto contribute = [&](uint32_t step) {
+    memory.await_sent(step);
+    crossing.contribute(step);
+  };
   auto reduce = [&](uint32_t step) { crossing.reduce(step); };
   auto collect = [&](uint32_t step) {
     crossing.arrive(step);
     context.enter(gather ? Phase::kReduce : Phase::kUnpack);
-    steps.collect(step, crossing.landing(step), crossing.done());
+    memory.receive(step, 0, 0, size - 1, crossing.landing(step), crossing.done());
   };
-  constexpr uint32_t kLag = Crossing::kLag;
-  if (gather) {
-    run_pipeline(steps.count(), {{0, contribute}, {kLag, collect}});
-  } else {
-    run_pipeline(steps.count(), {{0, contribute}, {kLag, reduce}, {2 * kLag, collect}});
-  }
+  auto leave = [&](uint32_t step) { memory.await_received(step); };
+  std::vector<PipelineStage> stages;
+  uint32_t turn = memory.lag();
+  if (memory.is_elsewhere()) stages.push_back({0, send});
+  stages.push_back({turn, contribute});
+  if (!gather) stages.push_back({turn += Crossing::kLag, reduce});
+  stages.push_back({turn += Crossing::kLag, collect});
+  stages.push_back({turn + memory.lag(), leave});
+  run_pipeline(steps.count(), stages);
   return steps.saturated();
 }
 

@@ -22,7 +22,6 @@
 #include "base/alignment.h"
 #include "collective/allreduce.h"
 #include "collective/crossing.h"
-#include "collective/hierarchy.h"
 #include "collective/slices.h"
 
 namespace hvd {
@@ -59,20 +58,20 @@ struct Place {
 class HierarchicalAllreduce {
  public:
   HierarchicalAllreduce(CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                        bool gather, HierarchyEnds& ends)
+                        bool gather, TensorMemory& memory)
       : context_(context),
-        ends_(ends),
+        memory_(memory),
         place_(context.group),
         window_(*context.group.host_window()),
-        deposit_bytes_(ends.area_bytes() / 2 / kDeposits / kAlign * kAlign),
-        landing_bytes_(ends.area_bytes() / 2 / kLandings / kAlign * kAlign),
+        deposit_bytes_(window_.area_bytes() / 2 / kDeposits / kAlign * kAlign),
+        landing_bytes_(window_.area_bytes() / 2 / kLandings / kAlign * kAlign),
         base_(window_.steps),
-        gather_(gather) {
+        gather_(gather),
+        over_ranks_(reduction) {
     const int64_t elements = elements_per_bucket(reduction);
     BucketReduction over_hosts = reduction;  // of what a host has summed
     over_hosts.prescale = 1.0;
-    const bool scales_first = scales_sums_of_hosts(tensors, reduction);
-    if (scales_first) over_hosts.scale = {};
+    (scales_sums_of_hosts(tensors, reduction) ? over_hosts : over_ranks_).scale = {};
     for (int slice = 0; slice < place_.carriers; ++slice) {
       std::vector<BucketTensor> part = slice_of(tensors, reduction, slice, place_.carriers);
       const bool is_own = slice == place_.local_rank;
@@ -81,10 +80,7 @@ class HierarchicalAllreduce {
       }
       slices_.emplace_back(buckets_of(part, over_hosts), place_.hosts, gather, elements);
       steps_ = std::max(steps_, slices_.back().count());
-      if (!is_own) continue;
-      BucketReduction over_ranks = reduction;
-      if (!scales_first) over_ranks.scale = {};
-      sums_ = buckets_of(ends_.sums_of(std::move(part)), over_ranks);
+      if (is_own) own_part_ = std::move(part);
     }
   }
 
@@ -100,18 +96,19 @@ class HierarchicalAllreduce {
   }
 
   int64_t run() {
-    ends_.begin(slices_);
-    const uint32_t lag = ends_.lag(), deposited = lag;
+    memory_.open(window_, place_.local_size);
+    memory_.begin(slices_);
+    if (place_.carries()) sums_ = buckets_of(memory_.sums_of(std::move(own_part_)), over_ranks_);
+    const uint32_t lag = memory_.lag(), deposited = lag;
     std::vector<PipelineStage> stages = {{0, [this](uint32_t step) { deposit(step); }},
                                          {deposited, [this](uint32_t step) { end_deposit(step); }}};
     constexpr uint32_t kLag = Crossing::kLag;
     uint32_t arrived = deposited + 1 + kLag;
     if (place_.carries()) {
       crossing_ = std::make_unique<Crossing>(
-          context_, own(), place_.parties, place_.host,
+          context_, memory_, own(), place_.parties, place_.host,
           Crossing::Options{.pack = [this](size_t bucket, Range range, std::byte* message) { pack(bucket, range, message); },
-                            .landing = [this](uint32_t step) { return landing(place_.local_rank, step); },
-                            .has_destinations = !ends_.is_elsewhere()});
+                            .landing = [this](uint32_t step) { return landing(place_.local_rank, step); }});
       stages.push_back({deposited + 1, [this](uint32_t step) { contribute(step); }});
       if (!gather_) stages.push_back({deposited + 1 + kLag, [this](uint32_t step) { reduce(step); }});
     }
@@ -138,7 +135,8 @@ class HierarchicalAllreduce {
   // Of a step: as many as fit the slots, but no larger messages than are good for the network.
   int64_t elements_per_bucket(const BucketReduction& reduction) const {
     const int64_t buckets = gather_ ? 1 : place_.hosts;
-    const int64_t by_deposit = ends_.elements_in(static_cast<int64_t>(deposit_bytes_) / (place_.carriers * buckets), reduction);
+    const int64_t by_deposit =
+        memory_.elements_in_deposit(static_cast<int64_t>(deposit_bytes_) / (place_.carriers * buckets), reduction);
     const int64_t by_landing = elements_of(static_cast<int64_t>(landing_bytes_) / place_.hosts, reduction);
     const int64_t by_network = elements_of(message_bytes_among(place_.hosts), reduction);
     // Of the slots an eighth is left for the alignment of messages and for what blocks add to a range.
@@ -156,22 +154,22 @@ class HierarchicalAllreduce {
   }
 
   std::byte* landing(int carrier, uint32_t step) const {
-    return ends_.area(carrier) + kDeposits * deposit_bytes_ + (base_ + step) % kLandings * landing_bytes_;
+    return window_.area(carrier) + kDeposits * deposit_bytes_ + (base_ + step) % kLandings * landing_bytes_;
   }
 
   // Whether a rank deposits its data of a slice.
-  bool is_deposited(int slice, int rank) const { return slice != rank || ends_.is_elsewhere(); }
+  bool is_deposited(int slice, int rank) const { return slice != rank || memory_.is_elsewhere(); }
   // Where the data of a slice is in the deposits of a rank.
   size_t deposit_offset(uint32_t step, int slice, int rank) const {
     size_t offset = 0;
     for (int before = 0; before < slice; ++before) {
       const Steps& of = slices_[static_cast<size_t>(before)];
-      if (is_deposited(before, rank)) offset += aligned(ends_.offset(of, step, of.buckets()));
+      if (is_deposited(before, rank)) offset += aligned(memory_.deposit_offset(of, step, of.buckets()));
     }
     return offset;
   }
   std::byte* deposit(int rank, uint32_t step, int slice) const {
-    return ends_.area(rank) + (base_ + step) % kDeposits * deposit_bytes_ + deposit_offset(step, slice, rank);
+    return window_.area(rank) + (base_ + step) % kDeposits * deposit_bytes_ + deposit_offset(step, slice, rank);
   }
 
   void deposit(uint32_t step) {
@@ -181,11 +179,11 @@ class HierarchicalAllreduce {
     for (int slice = 0; slice < place_.carriers; ++slice) {
       data.push_back(is_deposited(slice, place_.local_rank) ? deposit(place_.local_rank, step, slice) : nullptr);
     }
-    ends_.deposit(step, data);
+    memory_.deposit(step, data);
   }
 
   void end_deposit(uint32_t step) {
-    ends_.await_deposited(step);
+    memory_.await_sent(step);
     window_.advance(kDeposited);
   }
 
@@ -198,13 +196,13 @@ class HierarchicalAllreduce {
   }
 
   void pack(size_t bucket, Range range, std::byte* message) {
-    const size_t offset = ends_.offset(own(), contributed_, bucket);
+    const size_t offset = memory_.deposit_offset(own(), contributed_, bucket);
     std::vector<const std::byte*> data;
     for (int r = 0; r < place_.local_size; ++r) {
       const bool is_there = is_deposited(place_.local_rank, r);
       data.push_back(is_there ? deposit(r, contributed_, place_.local_rank) + offset : nullptr);
     }
-    ends_.sum(*sums_[bucket], range, data, message);
+    memory_.sum(*sums_[bucket], range, data, message);
   }
 
   // Everybody has left the slot's previous step.
@@ -212,7 +210,7 @@ class HierarchicalAllreduce {
 
   void reduce(uint32_t step) {
     await_landing(step);
-    ends_.reduce(*crossing_, step);
+    crossing_->reduce(step);
   }
 
   void deliver(uint32_t step) {
@@ -226,23 +224,26 @@ class HierarchicalAllreduce {
       context_.enter(Phase::kCommunicate);
       if (!is_own) window_.await(slice, kDelivered, target(step));
       context_.enter(gather_ ? Phase::kReduce : Phase::kUnpack);
-      ends_.collect(step, static_cast<size_t>(slice), landing(slice, step), is_own ? crossing_->done() : Steps::kNobody);
+      memory_.receive(step, static_cast<size_t>(slice), 0, place_.hosts - 1, landing(slice, step),
+                      is_own ? crossing_->done() : Steps::kNobody);
       context_.group.progress();
     }
   }
 
   void end_collect(uint32_t step) {
-    ends_.await_collected(step);
+    memory_.await_received(step);
     window_.advance(kCollected);
   }
 
   CollectiveContext& context_;
-  HierarchyEnds& ends_;
+  TensorMemory& memory_;
   const Place place_;
   Window& window_;
   const size_t deposit_bytes_, landing_bytes_;  // of a slot
   const uint32_t base_;
   const bool gather_;
+  BucketReduction over_ranks_;                 // of what the ranks of a host sum
+  std::vector<BucketTensor> own_part_;         // of the tensors: the slice that this rank carries
   std::vector<Steps> slices_;                  // by carrier: buckets over the hosts
   uint32_t steps_ = 0;                         // of the longest slice
   std::vector<std::unique_ptr<Bucket>> sums_;  // of the own slice, over the ranks of the host
@@ -250,55 +251,7 @@ class HierarchicalAllreduce {
   uint32_t contributed_ = 0;                   // the step whose buckets are packed
 };
 
-// Tensors in this memory: they are copied to the window as they are, and every rank reads its own in place.
-class EndsInMemory final : public HierarchyEnds {
- public:
-  explicit EndsInMemory(Window& window) : window_(window) {}
-
-  std::byte* area(int local_rank) const override { return window_.area(local_rank); }
-  size_t area_bytes() const override { return window_.area_bytes(); }
-  uint32_t lag() const override { return 0; }
-  bool is_elsewhere() const override { return false; }
-  int64_t elements_in(int64_t bytes, const BucketReduction& reduction) const override {
-    return bytes / static_cast<int64_t>(size_of(reduction.dtype));
-  }
-  size_t offset(const Steps& slice, uint32_t step, size_t bucket) const override {
-    int64_t elements = 0;
-    for (size_t before = 0; before < bucket; ++before) elements += slice.range(step, before).count();
-    return static_cast<size_t>(elements) * size_of(slice.bucket(0).reduction().dtype);
-  }
-  std::vector<BucketTensor> sums_of(std::vector<BucketTensor> slice) override { return slice; }
-
-  void begin(const std::vector<Steps>& slices) override { slices_ = &slices; }
-  void deposit(uint32_t step, std::span<std::byte* const> slices) override {
-    for (size_t slice = 0; slice < slices.size(); ++slice) {
-      const Steps& of = (*slices_)[slice];
-      for (size_t i = 0; slices[slice] != nullptr && i < of.buckets(); ++i) {
-        of.bucket(i).copy(of.range(step, i), slices[slice] + offset(of, step, i));
-      }
-    }
-  }
-  void await_deposited(uint32_t) override {}
-  void sum(Bucket& bucket, Range range, Data data, std::byte* message) override { bucket.pack_sum(range, data, message); }
-  void reduce(Crossing& crossing, uint32_t step) override { crossing.reduce(step); }
-  void collect(uint32_t step, size_t slice, const std::byte* messages, int done) override {
-    (*slices_)[slice].collect(step, messages, done);
-  }
-  void await_collected(uint32_t) override {}
-
- private:
-  Window& window_;
-  const std::vector<Steps>* slices_ = nullptr;
-};
-
 }  // namespace
-
-int64_t allreduce_by_hierarchy(CollectiveContext& context, std::span<const BucketTensor> tensors,
-                               const BucketReduction& reduction, bool gather) {
-  EndsInMemory ends(*context.group.host_window());
-  const std::optional<int64_t> saturated = allreduce_by_hierarchy(context, tensors, reduction, gather, ends);
-  return saturated ? *saturated : allreduce_by_exchange(context, tensors, reduction, gather);
-}
 
 bool scales_sums_of_hosts(std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
   if (reduction.op != ReduceOp::kSum) return false;
@@ -308,10 +261,12 @@ bool scales_sums_of_hosts(std::span<const BucketTensor> tensors, const BucketRed
          std::all_of(tensors.begin(), tensors.end(), [](const BucketTensor& t) { return t.feedback == nullptr; });
 }
 
-std::optional<int64_t> allreduce_by_hierarchy(CollectiveContext& context, std::span<const BucketTensor> tensors,
-                                              const BucketReduction& reduction, bool gather, HierarchyEnds& ends) {
-  HierarchicalAllreduce allreduce(context, tensors, reduction, gather, ends);
-  if (!allreduce.fits()) return std::nullopt;
+int64_t allreduce_by_hierarchy(CollectiveContext& context, std::span<const BucketTensor> tensors,
+                               const BucketReduction& reduction, bool gather, TensorMemory& memory) {
+  if (count_of(tensors) == 0) return 0;
+  HierarchicalAllreduce allreduce(context, tensors, reduction, gather, memory);
+  // With very many hosts a step is too large whatever is done.
+  if (!allreduce.fits()) return allreduce_by_exchange(context, tensors, reduction, gather, memory);
   return allreduce.run();
 }
 

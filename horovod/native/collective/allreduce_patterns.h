@@ -7,6 +7,7 @@
 
 #include "collective/context.h"
 #include "collective/plan.h"
+#include "collective/tensor_memory.h"
 
 namespace hvd {
 
@@ -20,7 +21,7 @@ struct AllreducePattern {
   double (*seconds)(bool gathers, const PlanFacts& facts, const LinkCosts& costs);
   // Returns how many finite values a codec's range cut off.
   int64_t (*run)(CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                 bool gathers);
+                 bool gathers, TensorMemory& memory);
 };
 
 // Of two that share a function, which is told whether the route gathers, the one that does stands first.

@@ -110,7 +110,7 @@ class RingAllreduce {
 }  // namespace
 
 int64_t allreduce_around_ring(CollectiveContext& context, std::span<const BucketTensor> tensors,
-                              const BucketReduction& reduction, bool) {
+                              const BucketReduction& reduction, bool, TensorMemory&) {
   std::vector<int> ring;
   for (const std::vector<int>& host : context.group.hosts()) ring.insert(ring.end(), host.begin(), host.end());
   const int size = context.group.size();

@@ -6,8 +6,8 @@
 //
 // A rank packs its contributions to step s, then reduces its slice of step s-1 from everybody's slots, then copies the
 // results of step s-2 out of theirs. A counter for each of the three tells the others how far it is; since a slot comes up
-// again only kSlots steps later, ranks may drift apart that far before anyone waits. All data moves in pieces that stay in
-// the caches.
+// again only kSlots steps later, ranks may drift apart that far before anyone waits. All data of the CPU moves in pieces that
+// stay in the caches. GPUs write into their rank's slots and read out of everybody's: the CPU reduces codes to codes.
 #include <algorithm>
 #include <vector>
 
@@ -20,34 +20,43 @@ namespace hvd {
 namespace {
 
 constexpr int64_t kWindowStepBytes = 512 << 10;  // of the tensors: half a core's level-2 cache
+// A GPU's steps are as large as slots allow, but a small bucket is cut into a few, so that its stages overlap too.
+constexpr int64_t kFewSteps = 8;
+constexpr int64_t kLeastMessage = int64_t{64} << 10;
 
 class WindowAllreduce {
  public:
-  WindowAllreduce(CollectiveContext& context, const Steps& steps)
+  WindowAllreduce(CollectiveContext& context, const Steps& steps, TensorMemory& memory)
       : context_(context),
         steps_(steps),
+        memory_(memory),
         window_(*context.group.window()),
         rank_(context.group.rank()),
         size_(context.group.size()),
         gather_(steps.gather()),
-        reads_own_in_place_(steps.bucket(0).reduction().codec == nullptr),
+        reads_own_in_place_(steps.bucket(0).reduction().codec == nullptr && !memory.is_elsewhere()),
         base_(window_.steps) {}
 
+  static size_t slot_bytes(const Window& window) { return window.area_bytes() / kSlots / kAlign * kAlign; }
   bool fits() const {
     const size_t contributions = gather_ ? 0 : steps_.most_bytes();
-    return contributions + steps_.largest_message() + kAlign <= slot_bytes();
+    return contributions + aligned(steps_.largest_message()) <= slot_bytes(window_);
   }
 
   void run() {
+    memory_.begin({&steps_, 1});
+    const uint32_t lag = memory_.lag();
     run_pipeline(steps_.count(), {{0, [this](uint32_t step) { pack(step); }},
+                                  {lag, [this](uint32_t step) { end_packing(step); }},
                                   {1, [this](uint32_t step) { reduce(step); }},
-                                  {2, [this](uint32_t step) { collect(step); }}});
+                                  {2, [this](uint32_t step) { collect(step); }},
+                                  {2 + lag, [this](uint32_t step) { leave(step); }}});
     window_.steps += steps_.count();
   }
 
  private:
   static constexpr int kPacked = 0, kReduced = 1, kDone = 2;  // counters of the window
-  static constexpr uint32_t kSlots = 4;
+  static constexpr uint32_t kSlots = 4;                       // a power of two; more than the last stage lags behind the first
 
   uint32_t target(uint32_t step) const { return base_ + step + 1; }  // a counter's value once the step is behind it
 
@@ -57,8 +66,7 @@ class WindowAllreduce {
     }
   }
 
-  size_t slot_bytes() const { return window_.area_bytes() / kSlots / kAlign * kAlign; }
-  std::byte* slot(int rank, uint32_t step) const { return window_.area(rank) + (base_ + step) % kSlots * slot_bytes(); }
+  std::byte* slot(int rank, uint32_t step) const { return window_.area(rank) + (base_ + step) % kSlots * slot_bytes(window_); }
 
   // Where `rank`'s contribution to a slice lies; of its own slice, behind the others.
   std::byte* contribution(int rank, uint32_t step, int slice) const {
@@ -69,13 +77,14 @@ class WindowAllreduce {
 
   void pack(uint32_t step) {
     await_all(kDone, target(step) - kSlots);  // everyone has left the slot's previous step
-    for (size_t i = 0; i < steps_.buckets(); ++i) {
-      const int slice = static_cast<int>(i);
-      const bool is_own = !gather_ && slice == rank_;
-      if (is_own && reads_own_in_place_) continue;
-      steps_.bucket(i).pack(steps_.range(step, i), contribution(rank_, step, slice));
-      if (!is_own) context_.wire_bytes += static_cast<int64_t>(steps_.bytes(step, slice));
+    memory_.send(step, contribution(rank_, step, 0), !gather_ && reads_own_in_place_ ? rank_ : Steps::kNobody);
+    for (int slice = 0; slice < static_cast<int>(steps_.buckets()); ++slice) {
+      if (gather_ || slice != rank_) context_.wire_bytes += static_cast<int64_t>(steps_.bytes(step, slice));
     }
+  }
+
+  void end_packing(uint32_t step) {
+    memory_.await_sent(step);
     window_.advance(kPacked);
   }
 
@@ -92,27 +101,29 @@ class WindowAllreduce {
     if (gather_) {
       bucket.reduce(range, messages, true, nullptr);
     } else {
-      // With a codec the owner, like everyone else, takes what the encoded result decodes to.
-      std::byte* result = slot(rank_, step);
-      bucket.reduce(range, messages, reads_own_in_place_, result);
-      if (!reads_own_in_place_) bucket.unpack(range, result);
+      memory_.compute([&] { bucket.reduce(range, messages, reads_own_in_place_, slot(rank_, step)); });
       context_.wire_bytes += static_cast<int64_t>(steps_.bytes(step, rank_));
     }
     window_.advance(kReduced);
   }
 
+  // With a codec the owner, like everyone else, takes what the encoded result decodes to.
   void collect(uint32_t step) {
+    const int done = reads_own_in_place_ ? rank_ : Steps::kNobody;
     for (int r = 0; r < size_ && !gather_; ++r) {
-      if (r == rank_) continue;
-      window_.await(r, kReduced, target(step));
-      const auto slice = static_cast<size_t>(r);
-      steps_.bucket(slice).unpack(steps_.range(step, slice), slot(r, step));
+      if (r != rank_) window_.await(r, kReduced, target(step));
+      memory_.receive(step, 0, r, r, slot(r, step), done);
     }
+  }
+
+  void leave(uint32_t step) {
+    memory_.await_received(step);
     window_.advance(kDone);
   }
 
   CollectiveContext& context_;
   const Steps& steps_;
+  TensorMemory& memory_;
   Window& window_;
   const int rank_, size_;
   const bool gather_;
@@ -120,21 +131,39 @@ class WindowAllreduce {
   const uint32_t base_;
 };
 
+int64_t elements_in_step(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Window& window,
+                         int size, int slices, bool is_elsewhere) {
+  if (!is_elsewhere) {
+    return std::max<int64_t>(1, kWindowStepBytes / static_cast<int64_t>(size_of(reduction.dtype)) / slices);
+  }
+  const auto slot = static_cast<int64_t>(WindowAllreduce::slot_bytes(window));
+  return std::min(elements_of(slot / (size + 1) * 7 / 8, reduction),
+                  std::max(elements_of(kLeastMessage, reduction), count_of(tensors) / size / kFewSteps));
+}
+
 }  // namespace
 
 int64_t allreduce_through_window(CollectiveContext& context, std::span<const BucketTensor> tensors,
-                                 const BucketReduction& reduction, bool gather) {
+                                 const BucketReduction& reduction, bool gather, TensorMemory& memory) {
+  Window& window = *context.group.window();
   const int size = context.group.size(), slices = gather ? 1 : size;
-  const int64_t elements = kWindowStepBytes / static_cast<int64_t>(size_of(reduction.dtype)) / slices;
-  const Steps steps(
-      slices_of(tensors, reduction, slices, gather ? kNoPart : context.group.rank(), context.simd, *context.tiles), size,
-      gather, std::max<int64_t>(elements, 1));
-  context.enter(Phase::kCommunicate);  // its steps overlap: packing, reducing and unpacking are one phase
-  WindowAllreduce allreduce(context, steps);
-  // With very many ranks a step is too large whatever is done.
-  if (!allreduce.fits()) return allreduce_by_exchange(context, tensors, reduction, gather);
-  allreduce.run();
-  return steps.saturated();
+  memory.open(window, size);
+  int64_t elements = elements_in_step(tensors, reduction, window, size, slices, memory.is_elsewhere());
+  // Codes of very small tensors take more room than those of large ones: shorter steps have it.
+  for (;; elements /= 2) {
+    const Steps steps(
+        slices_of(tensors, reduction, slices, gather ? kNoPart : context.group.rank(), context.simd, *context.tiles), size,
+        gather, elements);
+    if (steps.count() == 0) return 0;
+    context.enter(Phase::kCommunicate);  // its steps overlap: packing, reducing and unpacking are one phase
+    WindowAllreduce allreduce(context, steps, memory);
+    if (allreduce.fits()) {
+      allreduce.run();
+      return steps.saturated();
+    }
+    // Very many ranks.
+    if (elements < Bucket::kRun / 2) return allreduce_by_exchange(context, tensors, reduction, gather, memory);
+  }
 }
 
 }  // namespace hvd

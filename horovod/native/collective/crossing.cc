@@ -1,8 +1,9 @@
 #include "collective/crossing.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
+
+#include "base/alignment.h"
 
 namespace hvd {
 
@@ -11,24 +12,23 @@ int64_t message_bytes_among(int parties) {
   return std::clamp(kAll / parties, kLeast, int64_t{kPromptBytes});
 }
 
-Crossing::Crossing(CollectiveContext& context, const Steps& steps, std::vector<int> parties, int self, Options options)
+Crossing::Crossing(CollectiveContext& context, TensorMemory& tensors, const Steps& steps, std::vector<int> parties, int self,
+                   Options options)
     : context_(context),
+      tensors_(tensors),
       steps_(steps),
       parties_(std::move(parties)),
       self_(self),
       options_(std::move(options)),
-      sums_in_place_(!steps.gather() && steps.bucket(0).reduction().codec == nullptr && options_.has_destinations),
-      reads_in_place_(sums_in_place_ && !options_.pack && !options_.packed) {
+      sums_in_place_(!steps.gather() && steps.bucket(0).reduction().codec == nullptr && !tensors.is_elsewhere()),
+      reads_in_place_(sums_in_place_ && !options_.pack),
+      slot_count_(kUnderWay + tensors.lag()) {
   if (!steps_.gather()) {
-    received_offset_ = options_.packed ? 0 : steps_.most_bytes();
+    received_offset_ = steps_.most_bytes();
     landing_offset_ = received_offset_ + parties_.size() * steps_.largest_message();
   }
-  slot_bytes_ = landing_offset_ + (options_.landing || !options_.delivers_results ? 0 : steps_.most_bytes());
-  slot_bytes_ = (slot_bytes_ + 63) / 64 * 64;
-  slots_ = context_.send.at_least(kSlots * slot_bytes_);
-  memory_ = context_.send.memory();
-  if (options_.keep_alive)
-    memory_ = std::make_shared<std::array<std::shared_ptr<void>, 2>>(std::array{memory_, options_.keep_alive});
+  slot_bytes_ = aligned(landing_offset_ + (options_.landing || !options_.delivers_results ? 0 : steps_.most_bytes()));
+  memory_ = tensors_.memory(slot_count_ * slot_bytes_);
 }
 
 std::byte* Crossing::received(uint32_t step, int party) const {
@@ -59,14 +59,17 @@ void Crossing::finish(std::optional<Ticket>& ticket) {
   if (ticket) context_.group.finish(*std::exchange(ticket, std::nullopt));
 }
 
+void Crossing::send(uint32_t step) { tensors_.send(step, slot(step), Steps::kNobody); }
+
 void Crossing::contribute(uint32_t step) {
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
-  std::byte* to = steps_.gather() ? landing(step) : sent(step);
+  std::byte* to = steps_.gather() ? landing(step) : slot(step);
+  const bool is_packed = tensors_.is_elsewhere() && !options_.pack;
   if (steps_.gather()) pack(0, steps_.range(step, 0), to + steps_.offset(step, self_));
   for (int party = 0; party < steps_.parties(); ++party) {
     const auto i = static_cast<size_t>(party);
-    if (!steps_.gather() && !options_.packed && !(party == self_ && reads_in_place_)) {
+    if (!steps_.gather() && !is_packed && !(party == self_ && reads_in_place_)) {
       pack(i, steps_.range(step, i), to + steps_.offset(step, party));
     }
     if (party == self_) continue;
@@ -79,26 +82,24 @@ void Crossing::contribute(uint32_t step) {
       incoming.push_back({parties_[i], received(step, party), own_bytes});
     }
   }
-  contributed_[step % kSlots] = start(outgoing, incoming);
+  contributed_[step % kUnderWay] = start(outgoing, incoming);
 }
 
-void Crossing::await_contributions(uint32_t step) { finish(contributed_[step % kSlots]); }
-
 void Crossing::reduce(uint32_t step) {
-  await_contributions(step);
+  finish(contributed_[step % kUnderWay]);
   context_.enter(Phase::kReduce);
   const auto own = static_cast<size_t>(self_);
   std::vector<const std::byte*> contributions;
   for (int party = 0; party < steps_.parties(); ++party) {
     contributions.push_back(party != self_    ? received(step, party)
                             : reads_in_place_ ? nullptr
-                                              : sent(step) + steps_.offset(step, self_));
+                                              : slot(step) + steps_.offset(step, self_));
   }
   Bucket& bucket = steps_.bucket(own);
   if (!options_.delivers_results) return bucket.reduce(steps_.range(step, own), contributions, true, nullptr);
   std::byte* results = landing(step);
   std::byte* result = results + steps_.offset(step, self_);
-  bucket.reduce(steps_.range(step, own), contributions, sums_in_place_, result);
+  tensors_.compute([&] { bucket.reduce(steps_.range(step, own), contributions, sums_in_place_, result); });
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
   for (int party = 0; party < steps_.parties(); ++party) {
@@ -107,9 +108,11 @@ void Crossing::reduce(uint32_t step) {
     outgoing.push_back({rank, result, steps_.bytes(step, self_)});
     incoming.push_back({rank, results + steps_.offset(step, party), steps_.bytes(step, party)});
   }
-  delivered_[step % kSlots] = start(outgoing, incoming);
+  delivered_[step % kUnderWay] = start(outgoing, incoming);
 }
 
-void Crossing::arrive(uint32_t step) { finish(steps_.gather() ? contributed_[step % kSlots] : delivered_[step % kSlots]); }
+void Crossing::arrive(uint32_t step) {
+  finish(steps_.gather() ? contributed_[step % kUnderWay] : delivered_[step % kUnderWay]);
+}
 
 }  // namespace hvd

@@ -15,6 +15,7 @@
 
 #include "collective/context.h"
 #include "collective/steps.h"
+#include "collective/tensor_memory.h"
 
 namespace hvd {
 
@@ -31,20 +32,18 @@ class Crossing {
   using Landing = std::function<std::byte*(uint32_t step)>;
 
   struct Options {
-    Pack pack = {};        // empty: the data itself, the own bucket's read in place where there is no codec
-    Landing landing = {};  // empty: memory of its own
-    Landing packed = {};   // empty: contributions are packed here; otherwise they lie there, packed (scatter only)
-    std::shared_ptr<void> keep_alive = {};  // what the two of them are part of
-    bool delivers_results = true;           // false: only the own bucket's owner gets a result
-    bool has_destinations = true;           // false: tensors are not of this memory, and what arrives is nobody's yet
+    Pack pack = {};                // empty: of the tensors themselves
+    Landing landing = {};          // empty: memory of its own
+    bool delivers_results = true;  // false: only the own bucket's owner gets a result
   };
 
   // `parties`: their ranks in the order of summation; `self` is the place of this rank among them.
-  Crossing(CollectiveContext& context, const Steps& steps, std::vector<int> parties, int self, Options options);
+  Crossing(CollectiveContext& context, TensorMemory& tensors, const Steps& steps, std::vector<int> parties, int self,
+           Options options);
 
+  // Of tensors that are elsewhere: contribute() is for what has been sent.
+  void send(uint32_t step);
   void contribute(uint32_t step);
-  // What reduce() begins with, for whoever measures only the rest of it.
-  void await_contributions(uint32_t step);
   void reduce(uint32_t step);
   void arrive(uint32_t step);
   // Where the messages are that have arrived, and whose result is in the destinations already.
@@ -52,27 +51,28 @@ class Crossing {
   int done() const { return sums_in_place_ ? self_ : Steps::kNobody; }
 
  private:
-  static constexpr uint32_t kSlots = kLag + 1;
+  static constexpr uint32_t kUnderWay = kLag + 1;  // steps between two stages
 
-  std::byte* slot(uint32_t step) const { return slots_ + step % kSlots * slot_bytes_; }
-  std::byte* sent(uint32_t step) const { return options_.packed ? options_.packed(step) : slot(step); }
+  std::byte* slot(uint32_t step) const { return memory_.get() + step % slot_count_ * slot_bytes_; }
   std::byte* received(uint32_t step, int party) const;
   void pack(size_t bucket, Range range, std::byte* message) const;
   void finish(std::optional<Ticket>& ticket);
   Ticket start(const std::vector<Outgoing>& outgoing, const std::vector<Incoming>& incoming);
 
   CollectiveContext& context_;
+  TensorMemory& tensors_;
   const Steps& steps_;
   const std::vector<int> parties_;
   const int self_;
   const Options options_;
   const bool sums_in_place_;   // the own bucket's result is made in its destination
   const bool reads_in_place_;  // the own bucket's contribution is read where it is
-  // A slot: what is sent, what is received, and where that is nobody else's business, what arrives.
+  // A slot: what is sent, what is received, and where that is nobody else's business, what arrives. Each of these is used
+  // from one stage to the next, and copied before or after that.
+  const uint32_t slot_count_;
   size_t received_offset_ = 0, landing_offset_ = 0, slot_bytes_ = 0;
-  std::byte* slots_ = nullptr;
-  std::shared_ptr<void> memory_;                                   // all that transfers read and write
-  std::optional<Ticket> contributed_[kSlots], delivered_[kSlots];  // nothing: nothing to wait for
+  std::shared_ptr<std::byte[]> memory_;
+  std::optional<Ticket> contributed_[kUnderWay], delivered_[kUnderWay];  // nothing: nothing to wait for
 };
 
 }  // namespace hvd

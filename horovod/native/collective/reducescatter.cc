@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "collective/cpu_tensors.h"
 #include "collective/crossing.h"
 
 namespace hvd {
@@ -16,7 +17,8 @@ int64_t reducescatter(CollectiveContext& context, std::vector<std::unique_ptr<Bu
   const Steps steps(std::move(slices), size, false, elements);
   std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  Crossing crossing(context, steps, std::move(ranks), context.group.rank(), {.delivers_results = false});
+  CpuTensors tensors(context);
+  Crossing crossing(context, tensors, steps, std::move(ranks), context.group.rank(), {.delivers_results = false});
   run_pipeline(steps.count(), {{0, [&](uint32_t step) { crossing.contribute(step); }},
                                {Crossing::kLag, [&](uint32_t step) { crossing.reduce(step); }}});
   return steps.saturated();

@@ -25,17 +25,10 @@ size_t Steps::offset(uint32_t step, int party) const {
   return offset;
 }
 
-void Steps::collect(uint32_t step, const std::byte* messages, int done) const {
-  if (gather()) {
-    std::vector<const std::byte*> contributions;
-    for (int party = 0; party < parties(); ++party) contributions.push_back(messages + offset(step, party));
-    return bucket(0).reduce(range(step, 0), contributions, true, nullptr);
-  }
-  for (int party = 0; party < parties(); ++party) {
-    if (party == done) continue;
-    const auto i = static_cast<size_t>(party);
-    bucket(i).unpack(range(step, i), messages + offset(step, party));
-  }
+void Steps::reduce(uint32_t step, const std::byte* messages) const {
+  std::vector<const std::byte*> contributions;
+  for (int party = 0; party < parties(); ++party) contributions.push_back(messages + offset(step, party));
+  bucket(0).reduce(range(step, 0), contributions, true, nullptr);
 }
 
 int64_t Steps::saturated() const {

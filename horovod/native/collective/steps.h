@@ -81,8 +81,8 @@ class Steps : public StepsOf<Bucket> {
   size_t most_bytes() const { return most_bytes_; }
   size_t largest_message() const { return largest_message_; }
 
-  // Takes what has arrived to the destinations: sums contributions, or unpacks results, but for those of party `done`.
-  void collect(uint32_t step, const std::byte* messages, int done) const;
+  // Gather: sums the contributions that have arrived, into the destinations.
+  void reduce(uint32_t step, const std::byte* messages) const;
 
   int64_t saturated() const;
 

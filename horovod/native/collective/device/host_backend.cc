@@ -7,8 +7,10 @@
 #include "base/alignment.h"
 #include "collective/adasum.h"
 #include "collective/allgather.h"
+#include "collective/allreduce.h"
 #include "collective/alltoall.h"
 #include "collective/broadcast.h"
+#include "collective/device/gpu_tensors.h"
 #include "collective/reducescatter.h"
 #include "collective/steps.h"
 
@@ -59,11 +61,6 @@ void HostBackend::bring_back(std::span<const BucketTensor> tensors, std::span<co
   }
 }
 
-const PinnedWindow& HostBackend::pinned(Window& window, int ranks) {
-  if (window_ == nullptr) window_ = std::make_unique<PinnedWindow>(host_.device, window, ranks);
-  return *window_;
-}
-
 void HostBackend::allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) {
   const RankGroup& group = context_.group;
   operate([&] {
@@ -73,18 +70,12 @@ void HostBackend::allreduce(std::span<const BucketTensor> tensors, const BucketR
       tensor.sent =
           tensor.feedback->claim_on(host_.device, host_.stream, Stage::kSent, tensor.offset, tensor.count, host_.attend);
     }
-    if (Window* window = group.window()) {
-      saturated_ += host_allreduce_through_window(host_, pinned(*window, group.size()), claimed, reduction);
-    } else if (route.is_hierarchical()) {
-      const auto& hosts = group.hosts();
-      const auto own = std::find_if(hosts.begin(), hosts.end(), [&](const std::vector<int>& ranks) {
-        return std::find(ranks.begin(), ranks.end(), group.rank()) != ranks.end();
-      });
-      saturated_ +=
-          host_allreduce_by_hierarchy(host_, pinned(*group.host_window(), static_cast<int>(own->size())), claimed, reduction);
-    } else {
-      saturated_ += host_allreduce_by_exchange(host_, claimed, reduction);
-    }
+    const auto by = group.window()            ? allreduce_through_window
+                    : route.is_hierarchical() ? allreduce_by_hierarchy
+                                              : allreduce_by_exchange;
+    GpuTensors memory(host_, reduction.prescale);
+    saturated_ += by(context_, claimed, reduction, false, memory);
+    memory.finish();
   });
 }
 

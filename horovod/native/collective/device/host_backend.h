@@ -7,12 +7,10 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "collective/device/gpu_backend.h"
-#include "collective/device/host_allreduce.h"
 #include "collective/device/host_workspace.h"
 
 namespace hvd {
@@ -22,7 +20,7 @@ class HostBackend final : public GpuBackend {
   explicit HostBackend(Common common);
   ~HostBackend() override;
 
-  // CPU-reduce, see host_allreduce.h and host_lanes.h: contributions are quantised, sums once more, and where they cross to
+  // CPU-reduce, see gpu_tensors.h: contributions are quantised, sums once more, and where they cross to
   // other hosts by way of carriers, those of hosts too.
   void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) override;
   // The others stage whole tensors.
@@ -44,10 +42,8 @@ class HostBackend final : public GpuBackend {
   std::vector<BucketTensor> staged(std::span<const BucketTensor> tensors, DType dtype);
   void bring_back(std::span<const BucketTensor> tensors, std::span<const BucketTensor> staged, DType dtype);
   void await_stream() { host_.await(device().record(stream())); }
-  const PinnedWindow& pinned(Window& window, int ranks);
 
   HostWorkspace host_;
-  std::unique_ptr<PinnedWindow> window_;  // of this host's ranks, with the first allreduce
   int64_t saturated_ = 0;
 };
 

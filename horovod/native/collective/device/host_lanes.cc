@@ -8,21 +8,21 @@
 namespace hvd {
 namespace {
 
-uint32_t steps_of(const std::vector<const Steps*>& groups) {
+uint32_t steps_of(std::span<const Steps> groups) {
   uint32_t steps = 0;
-  for (const Steps* group : groups) steps = std::max(steps, group->count());
+  for (const Steps& group : groups) steps = std::max(steps, group.count());
   return steps;
 }
 
 }  // namespace
 
-HostLanes::HostLanes(HostWorkspace& workspace, std::vector<const Steps*> groups, double prescale)
+HostLanes::HostLanes(HostWorkspace& workspace, std::span<const Steps> groups, double prescale)
     : workspace_(workspace),
-      groups_(std::move(groups)),
+      groups_(groups),
       prescale_(prescale),
-      dtype_(groups_.front()->bucket(0).reduction().dtype),
-      is_encoded_(groups_.front()->bucket(0).reduction().codec != nullptr),
-      codec_(codec_of(groups_.front()->bucket(0).reduction())) {
+      dtype_(groups_.front().bucket(0).reduction().dtype),
+      is_encoded_(groups_.front().bucket(0).reduction().codec != nullptr),
+      codec_(codec_of(groups_.front().bucket(0).reduction())) {
   Device& device = workspace_.device;
   begin_ = device.record(workspace_.stream);
   make_tables();
@@ -41,8 +41,7 @@ HostLanes::HostLanes(HostWorkspace& workspace, std::vector<const Steps*> groups,
 
 size_t HostLanes::offset(uint32_t step, size_t group) const {
   size_t offset = 0;
-  for (size_t before = 0; before < group; ++before)
-    offset += aligned(groups_[before]->offset(step, groups_[before]->parties()));
+  for (size_t before = 0; before < group; ++before) offset += aligned(groups_[before].offset(step, groups_[before].parties()));
   return offset;
 }
 
@@ -50,7 +49,7 @@ void HostLanes::make_tables() {
   for (uint32_t step = 0; step < steps_of(groups_); ++step) {
     tables_.begin();
     for (size_t group = 0; group < groups_.size(); ++group) {
-      const Steps& steps = *groups_[group];
+      const Steps& steps = groups_[group];
       const size_t base = offset(step, group);
       for (size_t i = 0; i < steps.buckets(); ++i) {
         const size_t message = base + steps.offset(step, static_cast<int>(i));

@@ -10,7 +10,7 @@
 
 #include <array>
 #include <cstdint>
-#include <vector>
+#include <span>
 
 #include "collective/device/host_workspace.h"
 #include "collective/device/uploads.h"
@@ -25,7 +25,7 @@ class HostLanes {
 
   // The groups have one codec and dtype, and outlive the lanes; steps of each are done together. What is encoded is prescaled,
   // and only that: elements travel as they are.
-  HostLanes(HostWorkspace& workspace, std::vector<const Steps*> groups, double prescale);
+  HostLanes(HostWorkspace& workspace, std::span<const Steps> groups, double prescale);
 
   size_t bytes(uint32_t step) const { return offset(step, groups_.size()); }
   size_t offset(uint32_t step, size_t group) const;
@@ -55,7 +55,7 @@ class HostLanes {
 
   // Constant after construction.
   HostWorkspace& workspace_;
-  const std::vector<const Steps*> groups_;
+  const std::span<const Steps> groups_;
   const double prescale_;
   const DType dtype_;
   const bool is_encoded_;

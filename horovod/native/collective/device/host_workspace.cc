@@ -40,6 +40,11 @@ void HostWorkspace::quiesce() {
   }
 }
 
+void HostWorkspace::pin(Window& window, int ranks) {
+  if (!window_pins.empty()) return;
+  for (int rank = 0; rank < ranks; ++rank) window_pins.push_back(device.pin(window.area(rank), window.area_bytes()));
+}
+
 void HostWorkspace::end_operation() {
   const Event end = device.record(stream);
   pinned.release(end);

@@ -62,6 +62,8 @@ struct HostWorkspace {
   // Returns when the GPU has done all it was given by the host's route, or does not come to it: after a failure, before
   // memory goes.
   void quiesce();
+  // Has the GPU copy to and from a window's areas, from the first time on: there is one in a process set.
+  void pin(Window& window, int ranks);
   // Ends the operation on the stream: its memory is free when the stream has come here.
   void end_operation();
 
@@ -75,6 +77,7 @@ struct HostWorkspace {
   BufferPool pinned, on_gpu;
   Uploads uploads;
   HostStopwatch stopwatch;
+  std::vector<std::shared_ptr<void>> window_pins;  // by rank
 };
 
 }  // namespace hvd

@@ -5,7 +5,6 @@
 #include "collective/allreduce.h"
 #include "collective/device/device_plan.h"
 #include "collective/device/nccl_reduction.h"
-#include "collective/hierarchy.h"
 #include "collective/slices.h"
 #include "collective/steps.h"
 
