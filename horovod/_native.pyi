@@ -136,6 +136,16 @@ class LinkCosts:
 
     def __repr__(self) -> str: ...
 
+class GpuCosts:
+    def __init__(self) -> None: ...
+    kernel_byte: float
+    local_latency: float
+    local_byte: float
+    network_latency: float
+    network_byte: float
+
+    def __repr__(self) -> str: ...
+
 class PlanFacts:
     """What the plan of an allreduce depends on; the default is one rank."""
 
@@ -150,6 +160,11 @@ class PlanFacts:
     sums_can_travel: bool
     bytes: int
     wire_bytes: int
+    dtype: int
+    op: int
+    on_gpu: bool
+    has_nccl: bool
+    why_no_nccl: str
 
 class Plan:
     """How an allreduce is carried out. `estimates`: (route, seconds) of those that were to choose from."""
@@ -171,27 +186,17 @@ class Plan:
     def __repr__(self) -> str: ...
 
 def plan_allreduce(
-    facts: PlanFacts, algorithm: str = "auto", deterministic: bool = False, costs: LinkCosts = ...
+    facts: PlanFacts,
+    algorithm: str = "auto",
+    deterministic: bool = False,
+    costs: LinkCosts = ...,
+    gpu_costs: GpuCosts = ...,
 ) -> Plan:
     """The plan that all ranks of these facts come to; ValueError for an unknown algorithm."""
 
 def allreduce_patterns() -> dict[str, str]: ...
 def carriers_of(hosts: Sequence[Sequence[int]]) -> int:
     """How many ranks of each host exchange with other hosts on a hierarchy. `hosts`: the ranks of each."""
-
-class DevicePlanFacts(PlanFacts):
-    """What the plan of an allreduce of GPU tensors depends on; the default is one rank."""
-
-    def __init__(self) -> None: ...
-    has_nccl: bool
-    why_no_nccl: str
-    dtype: int
-    op: int
-
-def plan_device_allreduce(
-    facts: DevicePlanFacts, algorithm: str = "auto", deterministic: bool = False
-) -> Plan:
-    """The plan that all ranks of these facts come to; ValueError for an unknown algorithm."""
 
 class DevicePeer:
     """What a rank tells the others about its GPU."""

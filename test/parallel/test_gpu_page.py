@@ -75,10 +75,11 @@ def test_the_routes_are_those_that_there_are() -> None:
     for has_nccl, is_encoded, hosts, algorithm in product(
         (True, False), (True, False), (1, 2), ("auto", "gather", "scatter")
     ):
-        facts = native.DevicePlanFacts()
+        facts = native.PlanFacts()
         facts.ranks, facts.hosts, facts.most_on_a_host = 4, hosts, 4 // hosts
-        facts.has_nccl, facts.is_encoded = has_nccl, is_encoded
-        routes.add(native.plan_device_allreduce(facts, algorithm).route)
+        facts.on_gpu, facts.has_nccl, facts.is_encoded = True, has_nccl, is_encoded
+        facts.bytes, facts.wire_bytes = 4_000_000, 1_000_000 if is_encoded else 4_000_000
+        routes.add(native.plan_allreduce(facts, algorithm).route)
     table = TEXT.partition("| route | when | what |")[2].partition("\n\n")[0]
     assert set(re.findall(r"^\| `([a-z ]+)` \|", table, re.MULTILINE)) == routes
 

@@ -17,12 +17,14 @@ IN_FLOAT32 = ("float16", "bfloat16", "float32")
 
 def route(algorithm: str = "auto", deterministic: bool = False, **given: Any) -> tuple[str, bool, str]:
     """Of two ranks whose GPUs NCCL joins, unless the facts say otherwise."""
-    facts = _native.DevicePlanFacts()
+    facts = _native.PlanFacts()
     given = {"ranks": 2, "has_nccl": True, "dtype": FLOAT32, "op": SUM, "wire_bytes": MB, **given}
+    given["on_gpu"], given["bytes"] = True, given["wire_bytes"] * (4 if given.get("is_encoded") else 1)
+    given.setdefault("carriers", -(-given["ranks"] // given.get("hosts", 1)))
     given.setdefault("most_on_a_host", -(-given["ranks"] // given.get("hosts", 1)))
     for name, value in given.items():
         setattr(facts, name, value)
-    plan = _native.plan_device_allreduce(facts, algorithm, deterministic)
+    plan = _native.plan_allreduce(facts, algorithm, deterministic)
     return plan.route, plan.is_encoded, plan.reason
 
 
@@ -60,6 +62,35 @@ def test_codes_of_two_are_gathered_and_of_more_scattered() -> None:
     assert route(is_encoded=True, ranks=4, wire_bytes=1000)[:2] == ("nccl gather", True)
     assert route(is_encoded=True, ranks=4, hosts=4, wire_bytes=MB)[:2] == ("nccl scatter", True)
     assert route(is_encoded=True, ranks=4, hosts=2, wire_bytes=MB)[:2] == ("nccl hierarchical", True)
+
+
+def test_rounds_and_bytes_are_weighed_by_what_was_measured() -> None:
+    """A second round saves bytes: the slower they are, the sooner it pays."""
+
+    def smallest_scattered(**costs: float) -> int:
+        measured = _native.GpuCosts()
+        for name, value in costs.items():
+            setattr(measured, name, value)
+        for power in range(30):
+            facts = _native.PlanFacts()
+            facts.ranks = facts.most_on_a_host = 4
+            facts.on_gpu = facts.has_nccl = facts.is_encoded = True
+            facts.bytes, facts.wire_bytes = 4 << power, 1 << power
+            plan = _native.plan_allreduce(facts, gpu_costs=measured)
+            gather, scatter = dict(plan.estimates)["nccl gather"], dict(plan.estimates)["nccl scatter"]
+            assert plan.route == ("nccl gather" if gather <= scatter else "nccl scatter")
+            if scatter < gather:
+                return power
+        raise AssertionError("never")
+
+    fast = smallest_scattered(local_byte=1e-11)
+    assert fast - smallest_scattered(local_byte=1e-10) in (3, 4)  # a factor of 10
+    assert fast - smallest_scattered(local_byte=1e-11, local_latency=15e-7) in (3, 4)
+
+
+def test_costs_in_words() -> None:
+    text = "<kernels 500 GB/s, NCCL 15 us + 10.0 GB/s, between hosts 50 us + 9.41 Gbit/s>"
+    assert f"<{_native.GpuCosts()!r}>" == text
 
 
 @pytest.mark.parametrize("encoded", [True, False])
@@ -115,8 +146,8 @@ def test_deterministic_sums_have_one_order() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="no allreduce algorithm 'tree'"):
-        _native.plan_device_allreduce(_native.DevicePlanFacts(), "tree")
-    facts = _native.DevicePlanFacts()
+        _native.plan_allreduce(_native.PlanFacts(), "tree")
+    facts = _native.PlanFacts()
     with pytest.raises(ValueError, match="no dtype number 99"):
         facts.dtype = 99
     with pytest.raises(ValueError, match="no reduce op number 9"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -74,6 +75,24 @@ except ValueError as error:
 engine.shutdown()
 assert "cuda" not in open("/proc/self/maps").read()
 """
+
+
+def test_what_gpus_take_is_measured_once_and_known_alike(capfd: pytest.CaptureFixture[str]) -> None:
+    def measured(deterministic: bool) -> list[str]:
+        settings = predictable()
+        settings.gpu_transport, settings.log_level, settings.deterministic = "nccl", "info", deterministic
+
+        def program(rank: int, engine: _native.Engine) -> None:
+            for step in range(2):
+                gpu_allreduce(engine, f"x{step}", np.ones(3, np.float32), rank)
+
+        on_ranks(2, program, settings=settings)
+        return re.findall(r"GPU \d+: (kernels .*)", capfd.readouterr().out)
+
+    first, second = measured(deterministic=False)
+    assert first == second != repr(_native.GpuCosts())
+    assert first.split(", ")[2] == repr(_native.GpuCosts()).split(", ")[2]  # there is one host
+    assert measured(deterministic=True) == [repr(_native.GpuCosts())] * 2
 
 
 def test_cpu_tensors_open_no_cuda() -> None:

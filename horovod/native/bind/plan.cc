@@ -14,8 +14,21 @@ namespace nb = nanobind;
 namespace hvd {
 namespace {
 
-Plan planned(const PlanFacts& facts, const std::string& algorithm, bool is_deterministic, const LinkCosts& costs) {
-  return plan_allreduce(facts, {algorithm_named(algorithm), is_deterministic, costs});
+Plan planned(const PlanFacts& facts, const std::string& algorithm, bool is_deterministic, const LinkCosts& costs,
+             const GpuCosts& gpu_costs) {
+  return plan_allreduce(facts, {algorithm_named(algorithm), is_deterministic, {costs, gpu_costs}});
+}
+
+void set_dtype(PlanFacts& facts, int number) {
+  if (number < 0 || number >= kDTypeCount) throw InvalidArgument("there is no dtype number " + std::to_string(number));
+  facts.dtype = static_cast<DType>(number);
+}
+
+void set_op(PlanFacts& facts, int number) {
+  if (number < 0 || number > static_cast<int>(ReduceOp::kProduct)) {
+    throw InvalidArgument("there is no reduce op number " + std::to_string(number));
+  }
+  facts.op = static_cast<ReduceOp>(number);
 }
 
 std::vector<std::pair<std::string, double>> estimates_of(const Plan& plan) {
@@ -41,6 +54,14 @@ void register_plan(nb::module_& m) {
       .def_rw("network_latency", &LinkCosts::network_latency)
       .def_rw("network_byte", &LinkCosts::network_byte)
       .def("__repr__", [](const LinkCosts& costs) { return to_text(costs); });
+  nb::class_<GpuCosts>(m, "GpuCosts")
+      .def(nb::init<>())
+      .def_rw("kernel_byte", &GpuCosts::kernel_byte)
+      .def_rw("local_latency", &GpuCosts::local_latency)
+      .def_rw("local_byte", &GpuCosts::local_byte)
+      .def_rw("network_latency", &GpuCosts::network_latency)
+      .def_rw("network_byte", &GpuCosts::network_byte)
+      .def("__repr__", [](const GpuCosts& costs) { return to_text(costs); });
   nb::class_<PlanFacts>(m, "PlanFacts")
       .def(nb::init<>())
       .def_rw("ranks", &PlanFacts::ranks)
@@ -52,7 +73,14 @@ void register_plan(nb::module_& m) {
       .def_rw("is_encoded", &PlanFacts::is_encoded)
       .def_rw("sums_can_travel", &PlanFacts::sums_can_travel)
       .def_rw("bytes", &PlanFacts::bytes)
-      .def_rw("wire_bytes", &PlanFacts::wire_bytes);
+      .def_rw("wire_bytes", &PlanFacts::wire_bytes)
+      .def_prop_rw(
+          "dtype", [](const PlanFacts& facts) { return static_cast<int>(facts.dtype); }, set_dtype)
+      .def_prop_rw(
+          "op", [](const PlanFacts& facts) { return static_cast<int>(facts.op); }, set_op)
+      .def_rw("on_gpu", &PlanFacts::on_gpu)
+      .def_rw("has_nccl", &PlanFacts::has_nccl)
+      .def_rw("why_no_nccl", &PlanFacts::why_no_nccl);
   nb::class_<Plan>(m, "Plan")
       .def_prop_ro("route", [](const Plan& plan) { return name_of(plan.route); })
       .def_prop_ro("pattern", [](const Plan& plan) { return std::string(name_of(plan.route.pattern)); })
@@ -62,7 +90,8 @@ void register_plan(nb::module_& m) {
       .def_prop_ro("estimates", estimates_of)
       .def_prop_ro("reason", explain)
       .def("__repr__", [](const Plan& plan) { return "<Plan: " + name_of(plan.route) + "; " + explain(plan) + ">"; });
-  m.def("plan_allreduce", planned, "facts"_a, "algorithm"_a = "auto", "deterministic"_a = false, "costs"_a = LinkCosts());
+  m.def("plan_allreduce", planned, "facts"_a, "algorithm"_a = "auto", "deterministic"_a = false, "costs"_a = LinkCosts(),
+        "gpu_costs"_a = GpuCosts());
   m.def("allreduce_patterns", meanings);
   m.def("carriers_of", [](const std::vector<std::vector<int>>& hosts) { return carriers_of(hosts); }, "hosts"_a);
 }

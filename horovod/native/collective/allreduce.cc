@@ -15,7 +15,9 @@ PlanFacts facts_of(const RankGroup& group, std::span<const BucketTensor> tensors
                      .has_host_windows = group.host_window() != nullptr,
                      .is_encoded = reduction.codec != nullptr,
                      .sums_can_travel = reduction.codec == nullptr && reduction.prescale == 1.0 &&
-                                        accumulator_size(reduction.dtype) == size_of(reduction.dtype)};
+                                        accumulator_size(reduction.dtype) == size_of(reduction.dtype),
+                     .dtype = reduction.dtype,
+                     .op = reduction.op};
   for (const std::vector<int>& host : group.hosts()) {
     facts.most_on_a_host = std::max(facts.most_on_a_host, static_cast<int>(host.size()));
   }
@@ -33,10 +35,8 @@ int64_t allreduce(CollectiveContext& context, std::span<const BucketTensor> tens
     Bucket({tensors.begin(), tensors.end()}, reduction, context.simd, *context.tiles).reduce_alone();
     return 0;
   }
-  const auto patterns = allreduce_patterns();
-  const auto is_it = [&](const AllreducePattern& pattern) { return pattern.route == route; };
   CpuTensors memory(context);
-  return std::find_if(patterns.begin(), patterns.end(), is_it)->run(context, tensors, reduction, route.gathers(), memory);
+  return pattern_of(route).run(context, tensors, reduction, route.gathers(), memory);
 }
 
 }  // namespace hvd

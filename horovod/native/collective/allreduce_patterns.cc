@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "collective/allreduce.h"
+#include "collective/device/nccl_routes.h"
+#include "collective/summing.h"
 
 namespace hvd {
 namespace {
@@ -18,27 +20,27 @@ double passes(bool gathers, double parties, bool is_encoded) {
 
 double rounds(bool gathers) { return gathers ? 1 : 2; }
 
-double work(double passes, const PlanFacts& facts, const LinkCosts& costs) {
-  return passes * static_cast<double>(facts.bytes) * costs.memory_byte;
+double work(double passes, const PlanFacts& facts, const PlanCosts& costs) {
+  return passes * static_cast<double>(facts.bytes) * costs.links.memory_byte;
 }
 
 // Of messages that a party sends, counted in those of all tensors.
 double messages(bool gathers, double parties) { return gathers ? parties - 1 : 2 * (parties - 1) / parties; }
 
-double in_window(bool gathers, const PlanFacts& facts, const LinkCosts& costs) {
-  return rounds(gathers) * costs.memory_latency + work(passes(gathers, facts.ranks, facts.is_encoded), facts, costs);
+double in_window(bool gathers, const PlanFacts& facts, const PlanCosts& costs) {
+  return rounds(gathers) * costs.links.memory_latency + work(passes(gathers, facts.ranks, facts.is_encoded), facts, costs);
 }
 
 // Ranks whose messages leave hosts by `sent` of the tensors' messages on the busiest cable, or are copied twice inside of one.
 double by_messages(double latencies, double passes, double sent, double copied, const PlanFacts& facts,
-                   const LinkCosts& costs) {
+                   const PlanCosts& costs) {
   const auto wire = static_cast<double>(facts.wire_bytes);
   const double working = work(passes, facts, costs);
-  if (facts.hosts == 1) return latencies * costs.memory_latency + working + 2 * copied * wire * costs.memory_byte;
-  return latencies * costs.network_latency + std::max(working, sent * wire * costs.network_byte);
+  if (facts.hosts == 1) return latencies * costs.links.memory_latency + working + 2 * copied * wire * costs.links.memory_byte;
+  return latencies * costs.links.network_latency + std::max(working, sent * wire * costs.links.network_byte);
 }
 
-double by_exchange(bool gathers, const PlanFacts& facts, const LinkCosts& costs) {
+double by_exchange(bool gathers, const PlanFacts& facts, const PlanCosts& costs) {
   // A rank sends to all ranks that are not on its host.
   const double parties = facts.ranks, own = facts.most_on_a_host;
   const double sent = own * (parties - own) * (gathers ? 1 : 2 / parties);
@@ -46,79 +48,187 @@ double by_exchange(bool gathers, const PlanFacts& facts, const LinkCosts& costs)
                      costs);
 }
 
-double around_ring(bool, const PlanFacts& facts, const LinkCosts& costs) {
+double around_ring(bool, const PlanFacts& facts, const PlanCosts& costs) {
   // One rank of each host sends to another host.
   const double others = facts.ranks - 1, sent = messages(false, facts.ranks);
   return by_messages(2 * others, sent + 1.0 / facts.ranks, sent, sent, facts, costs);
 }
 
-double by_hierarchy(bool gathers, const PlanFacts& facts, const LinkCosts& costs) {
+double by_hierarchy(bool gathers, const PlanFacts& facts, const PlanCosts& costs) {
   // Inside: packing, reducing and collecting; across: a slice for each rank of a host that carries one.
   const double parties = facts.hosts;
   const double working = work(3 + passes(gathers, parties, facts.is_encoded) / facts.carriers, facts, costs);
-  const double moving = messages(gathers, parties) * static_cast<double>(facts.wire_bytes) * costs.network_byte;
-  return 2 * costs.memory_latency + rounds(gathers) * costs.network_latency + std::max(working, moving);
+  const double moving = messages(gathers, parties) * static_cast<double>(facts.wire_bytes) * costs.links.network_byte;
+  return 2 * costs.links.memory_latency + rounds(gathers) * costs.links.network_latency + std::max(working, moving);
 }
 
-bool is_hierarchical(const PlanFacts& facts) { return facts.hosts > 1 && facts.has_host_windows; }
-bool shares_memory(const PlanFacts& facts) { return facts.shares_memory; }
-bool sends_messages(const PlanFacts& facts) { return !facts.shares_memory; }
-bool passes_sums_on(const PlanFacts& facts) { return !facts.shares_memory && facts.sums_can_travel && facts.ranks > 2; }
+// The same between GPUs. NCCL's transfers and kernels of other steps run side by side.
+double kernels(double passes, const PlanFacts& facts, const PlanCosts& costs) {
+  return passes * static_cast<double>(facts.bytes) * costs.gpu.kernel_byte;
+}
+
+double between_gpus(bool gathers, const PlanFacts& facts, const PlanCosts& costs) {
+  const double parties = facts.ranks, own = facts.most_on_a_host;
+  const auto wire = static_cast<double>(facts.wire_bytes);
+  const double working = kernels(passes(gathers, parties, facts.is_encoded), facts, costs);
+  const double inside = messages(gathers, parties) * wire * costs.gpu.local_byte;
+  if (facts.hosts == 1) return rounds(gathers) * costs.gpu.local_latency + std::max(working, inside);
+  const double across = own * (parties - own) * (gathers ? 1 : 2 / parties) * wire * costs.gpu.network_byte;
+  return rounds(gathers) * costs.gpu.network_latency + std::max(working, across);
+}
+
+double between_hosts_gpus(bool gathers, const PlanFacts& facts, const PlanCosts& costs) {
+  const double parties = facts.hosts, others = 1 - 1.0 / facts.carriers;
+  const auto wire = static_cast<double>(facts.wire_bytes);
+  const double working = kernels(3 + passes(gathers, parties, facts.is_encoded) / facts.carriers, facts, costs);
+  // Elements to the carriers, and what has arrived from them.
+  const double delivered = (gathers ? parties : 1) * wire;
+  const double inside = others * (static_cast<double>(facts.bytes) + delivered) * costs.gpu.local_byte;
+  const double across = messages(gathers, parties) * wire * costs.gpu.network_byte;
+  return 2 * costs.gpu.local_latency + rounds(gathers) * costs.gpu.network_latency + std::max({working, inside, across});
+}
+
+double by_nccl_itself(bool, const PlanFacts& facts, const PlanCosts& costs) {
+  const bool is_inside = facts.hosts == 1;
+  const double moved = messages(false, facts.ranks) * static_cast<double>(facts.bytes);
+  return 2 * (is_inside ? costs.gpu.local_latency : costs.gpu.network_latency) +
+         moved * (is_inside ? costs.gpu.local_byte : costs.gpu.network_byte);
+}
+
+// Of GPU tensors, messages that the host sums are scattered: two-way transfers between GPU and host hide in each other.
+Fit in_host_memory(bool is_possible, const Route& route, const PlanFacts& facts) {
+  if (!is_possible) return Fit::kNone;
+  if (!facts.on_gpu) return Fit::kGood;
+  return route.pattern == Pattern::kScatter ? Fit::kLastResort : Fit::kNone;
+}
+
+Fit with_host_windows(const Route& route, const PlanFacts& facts, bool) {
+  return in_host_memory(facts.hosts > 1 && facts.has_host_windows, route, facts);
+}
+Fit with_window(const Route& route, const PlanFacts& facts, bool) { return in_host_memory(facts.shares_memory, route, facts); }
+Fit with_messages(const Route& route, const PlanFacts& facts, bool) {
+  return in_host_memory(!facts.shares_memory, route, facts);
+}
+Fit on_a_ring(const Route& route, const PlanFacts& facts, bool) {
+  return in_host_memory(!facts.shares_memory && facts.sums_can_travel && facts.ranks > 2, route, facts);
+}
+
+bool has_gpus_joined(const PlanFacts& facts) { return facts.on_gpu && facts.has_nccl; }
+
+Fit with_nccl(const Route&, const PlanFacts& facts, bool needs_order) {
+  if (!has_gpus_joined(facts) || !kernels_sum(facts.dtype, facts.op, facts.ranks)) return Fit::kNone;
+  return facts.is_encoded || needs_order ? Fit::kGood : Fit::kIfAsked;
+}
+
+Fit with_nccl_on_hosts(const Route&, const PlanFacts& facts, bool) {
+  const bool is_possible = has_gpus_joined(facts) && facts.hosts > 1 && facts.most_on_a_host > 1 && facts.is_encoded &&
+                           kernels_sum(facts.dtype, facts.op, std::max(facts.hosts, facts.most_on_a_host));
+  return is_possible ? Fit::kGood : Fit::kNone;
+}
+
+Fit of_nccl_itself(const Route&, const PlanFacts& facts, bool needs_order) {
+  const bool is_possible = has_gpus_joined(facts) && !facts.is_encoded && !needs_order && nccl_sums(facts.dtype, facts.op);
+  return is_possible ? Fit::kGood : Fit::kNone;
+}
 
 constexpr AllreducePattern kPatterns[] = {
     {{Pattern::kGather, Levels::kHierarchical, Carrier::kMessages},
      "The ranks of each host add up in their memory first; then hosts send their sums to all other hosts. What "
      "crosses the network does not grow with the ranks of a host.",
      Algorithm::kHierarchical,
-     is_hierarchical,
+     with_host_windows,
      by_hierarchy,
      allreduce_by_hierarchy},
     {{Pattern::kScatter, Levels::kHierarchical, Carrier::kMessages},
      "The ranks of each host add up in their memory first; then each host gets a slice from all others, adds it up, "
      "and sends the sum back. It sends least over the network.",
      Algorithm::kHierarchical,
-     is_hierarchical,
+     with_host_windows,
      by_hierarchy,
      allreduce_by_hierarchy},
     {{Pattern::kGather, Levels::kFlat, Carrier::kWindow},
      "All ranks share memory: each reads what all the others have put there and adds it up. One round, so it suits "
      "few ranks and small sizes.",
      Algorithm::kGather,
-     shares_memory,
+     with_window,
      in_window,
      allreduce_through_window},
     {{Pattern::kScatter, Levels::kFlat, Carrier::kWindow},
      "All ranks share memory: each adds up one slice for all, and then reads the other slices. Two rounds, but no "
      "number is added up twice.",
      Algorithm::kScatter,
-     shares_memory,
+     with_window,
      in_window,
      allreduce_through_window},
     {{Pattern::kGather, Levels::kFlat, Carrier::kMessages},
      "Every rank sends its numbers to every other. One round, so it suits small sizes, for which waiting costs most, "
      "and two ranks, which send as much either way.",
      Algorithm::kGather,
-     sends_messages,
+     with_messages,
      by_exchange,
      allreduce_by_exchange},
     {{Pattern::kScatter, Levels::kFlat, Carrier::kMessages},
      "Every rank gets one slice from all others, adds it up, and sends the sum back. Two rounds, but with more than "
      "two ranks fewer bytes cross the network.",
      Algorithm::kScatter,
-     sends_messages,
+     with_messages,
      by_exchange,
      allreduce_by_exchange},
     {{Pattern::kRing, Levels::kFlat, Carrier::kMessages},
      "Sums go from rank to rank, host after host, and then the results. Each host sends to one other only, but every "
      "rank is a round or two: it suits large sizes.",
      Algorithm::kRing,
-     passes_sums_on,
+     on_a_ring,
      around_ring,
      allreduce_around_ring},
+    {{Pattern::kGather, Levels::kHierarchical, Carrier::kNccl},
+     "GPUs of each host add up first; then a GPU of each host sends its part to all other hosts, and gives what arrives "
+     "to the GPUs of its host.",
+     Algorithm::kHierarchical,
+     with_nccl_on_hosts,
+     between_hosts_gpus,
+     nullptr,
+     allreduce_by_nccl_hierarchy},
+    {{Pattern::kScatter, Levels::kHierarchical, Carrier::kNccl},
+     "GPUs of each host add up first; then a GPU of each host adds up a slice for all hosts, and the sums go to all GPUs.",
+     Algorithm::kHierarchical,
+     with_nccl_on_hosts,
+     between_hosts_gpus,
+     nullptr,
+     allreduce_by_nccl_hierarchy},
+    {{Pattern::kGather, Levels::kFlat, Carrier::kNccl},
+     "Every GPU sends its numbers to every other, and adds up what arrives. One round.",
+     Algorithm::kGather,
+     with_nccl,
+     between_gpus,
+     nullptr,
+     allreduce_by_nccl_exchange},
+    {{Pattern::kScatter, Levels::kFlat, Carrier::kNccl},
+     "Every GPU gets one slice from all others, adds it up, and sends the sum back. Two rounds, but fewer bytes.",
+     Algorithm::kScatter,
+     with_nccl,
+     between_gpus,
+     nullptr,
+     allreduce_by_nccl_exchange},
+    {{Pattern::kLibrary, Levels::kFlat, Carrier::kNccl},
+     "NCCL's own allreduce, of numbers as they are.",
+     Algorithm::kAuto,
+     of_nccl_itself,
+     by_nccl_itself,
+     nullptr,
+     allreduce_by_nccl},
 };
 
 }  // namespace
 
 std::span<const AllreducePattern> allreduce_patterns() { return kPatterns; }
+
+const AllreducePattern& pattern_of(const Route& route) {
+  const auto is_it = [&](const AllreducePattern& pattern) {
+    return pattern.route.pattern == route.pattern && pattern.route.levels == route.levels &&
+           pattern.route.carrier == route.carrier;
+  };
+  return *std::find_if(std::begin(kPatterns), std::end(kPatterns), is_it);
+}
 
 }  // namespace hvd

@@ -1,5 +1,5 @@
-// The ways in which ranks can carry out an allreduce of tensors in memory of the CPU, one row for each: plan.cc chooses among
-// them, allreduce.cc runs what was chosen. They are drawn in docs/architecture.md.
+// The ways in which ranks can carry out an allreduce, one row for each: plan.cc chooses among them, the backends run what was
+// chosen. They are drawn in docs/architecture.md.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,35 @@
 
 namespace hvd {
 
+struct NcclContext;
+
+enum class Fit {
+  kNone,
+  kLastResort,  // it would do, where nothing else does
+  kIfAsked,
+  kGood,
+};
+
 struct AllreducePattern {
   Route route;          // whose name is the pattern's
   const char* meaning;  // in one or two plain sentences, for people
   Algorithm algorithm;  // what HOROVOD_ALLREDUCE_ALGORITHM calls it
-  // Whether it is for ranks in these places, and for these tensors.
-  bool (*serves)(const PlanFacts& facts);
+  // Whether it is for ranks in these places, and for these tensors. `needs_order`: they are to be summed in rank order.
+  Fit (*fits)(const Route& route, const PlanFacts& facts, bool needs_order);
   // What it will take: rounds of messages, and the longer of moving the bytes and working on them.
-  double (*seconds)(bool gathers, const PlanFacts& facts, const LinkCosts& costs);
-  // Returns how many finite values a codec's range cut off.
+  double (*seconds)(bool gathers, const PlanFacts& facts, const PlanCosts& costs);
+  // One of the two. Messages in memory of the host, be the tensors there or not; returns how many finite values a codec's range
+  // cut off.
   int64_t (*run)(CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                 bool gathers, TensorMemory& memory);
+                 bool gathers, TensorMemory& memory) = nullptr;
+  // Messages between GPUs: enqueues, and returns.
+  void (*run_by_nccl)(const NcclContext& nccl, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                      bool gathers) = nullptr;
 };
 
 // Of two that share a function, which is told whether the route gathers, the one that does stands first.
 std::span<const AllreducePattern> allreduce_patterns();
+// That of a plan's route.
+const AllreducePattern& pattern_of(const Route& route);
 
 }  // namespace hvd

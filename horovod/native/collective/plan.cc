@@ -5,25 +5,74 @@
 
 #include "base/error.h"
 #include "collective/allreduce_patterns.h"
+#include "collective/summing.h"
 
 namespace hvd {
 namespace {
 
 // Those to choose from, once the ranks' places, the tensors and the user have said the rest.
-std::vector<const AllreducePattern*> candidates(const PlanFacts& facts, Algorithm algorithm) {
-  std::vector<const AllreducePattern*> serving, asked;
-  for (const AllreducePattern& pattern : allreduce_patterns()) {
-    if (!pattern.serves(facts)) continue;
-    serving.push_back(&pattern);
-    if (pattern.algorithm == algorithm) asked.push_back(&pattern);
+struct Candidates {
+  std::vector<const AllreducePattern*> all;
+  bool are_asked_for = false;
+};
+
+Candidates candidates(const PlanFacts& facts, Algorithm algorithm, bool needs_order) {
+  auto fitting = [&](Fit fit, Algorithm asked) {
+    std::vector<const AllreducePattern*> some;
+    for (const AllreducePattern& pattern : allreduce_patterns()) {
+      const Fit its = pattern.fits(pattern.route, facts, needs_order);
+      const bool is_it = its == fit || (its == Fit::kGood && fit == Fit::kIfAsked);
+      if (is_it && (asked == Algorithm::kAuto || pattern.algorithm == asked)) some.push_back(&pattern);
+    }
+    return some;
+  };
+  if (algorithm != Algorithm::kAuto) {
+    if (auto asked = fitting(Fit::kIfAsked, algorithm); !asked.empty()) return {asked, true};
   }
-  return asked.empty() ? serving : asked;
+  if (auto good = fitting(Fit::kGood, Algorithm::kAuto); !good.empty()) return {good};
+  // Messages that the host sums for GPUs are scattered, whichever flat route is asked for.
+  auto others = fitting(Fit::kLastResort, algorithm == Algorithm::kGather ? Algorithm::kScatter : algorithm);
+  return {others.empty() ? fitting(Fit::kLastResort, Algorithm::kAuto) : others};
 }
 
 // Two parties send equal bytes either way, and then one quantisation is better than two; more send less by scattering.
 Route deterministic(const std::vector<const AllreducePattern*>& among, const PlanFacts& facts) {
-  const int parties = among.front()->route.is_hierarchical() ? facts.hosts : facts.ranks;
-  return among[facts.is_encoded && parties == 2 ? 0 : 1]->route;
+  const Route& first = among.front()->route;
+  const int parties = first.is_hierarchical() ? facts.hosts : facts.ranks;
+  const bool has_other = among.size() > 1 && among[1]->route.levels == first.levels;
+  return among[has_other && !(facts.is_encoded && parties == 2) ? 1 : 0]->route;
+}
+
+std::vector<Estimate> estimated(const Candidates& among, const PlanFacts& facts, const PlanCosts& costs) {
+  std::vector<Estimate> estimates;
+  for (const AllreducePattern* each : among.all)
+    estimates.push_back({each->route, each->seconds(each->route.gathers(), facts, costs)});
+  return estimates;
+}
+
+Route shortest(const std::vector<Estimate>& estimates) {
+  const auto shorter = [](const Estimate& a, const Estimate& b) { return a.seconds < b.seconds; };
+  return std::min_element(estimates.begin(), estimates.end(), shorter)->route;
+}
+
+std::string what(const PlanFacts& facts) { return std::string(name_of(facts.op)) + " of " + std::string(name_of(facts.dtype)); }
+
+// Why GPU tensors go through memory of the host.
+std::string why_staged(const PlanFacts& facts, bool needs_order) {
+  if (!facts.has_nccl) return facts.why_no_nccl;
+  if (needs_order) return "HOROVOD_DETERMINISTIC: NCCL has its own order, and kernels no " + what(facts);
+  if (!facts.is_encoded) return "NCCL has no " + what(facts) + " as it is here";
+  if (!kernels_sum(facts.dtype, facts.op)) return "kernels have no codes of " + what(facts);
+  return "more ranks than kernels sum";
+}
+
+std::string why_no_other(const Candidates& among, const PlanFacts& facts, const PlanRules& rules, bool needs_order) {
+  const Route& route = among.all.front()->route;
+  if (among.are_asked_for) return "HOROVOD_ALLREDUCE_ALGORITHM asks for it";
+  if (facts.on_gpu && route.carrier != Carrier::kNccl) return why_staged(facts, needs_order);
+  const bool is_flat = rules.algorithm == Algorithm::kGather || rules.algorithm == Algorithm::kScatter;
+  if (route.pattern == Pattern::kLibrary && is_flat) return "kernels have no " + what(facts) + ", NCCL has";
+  return route.pattern == Pattern::kLibrary ? "exact" : "there is no other";
 }
 
 std::string milliseconds(double seconds) {
@@ -39,13 +88,13 @@ std::string_view name_of(Pattern pattern) { return kPatternNames[static_cast<int
 std::string_view name_of(Levels levels) { return levels == Levels::kFlat ? "flat" : "hierarchical"; }
 
 std::string_view name_of(Carrier carrier) {
-  constexpr std::string_view kNames[] = {"none", "window", "exchange", "nccl", "host"};
+  constexpr std::string_view kNames[] = {"none", "window", "exchange", "nccl"};
   return kNames[static_cast<int>(carrier)];
 }
 
 std::string name_of(const Route& route) {
   if (route.pattern == Pattern::kAlone) return std::string(name_of(route.pattern));
-  if (route.carrier == Carrier::kHost) return std::string(name_of(route.carrier));
+  if (route.is_staged) return "host";
   if (route.carrier == Carrier::kNccl && route.is_hierarchical()) return "nccl hierarchical";
   const std::string_view first = route.is_hierarchical() ? name_of(route.levels) : name_of(route.carrier);
   return std::string(first) + " " + std::string(name_of(route.pattern));
@@ -55,6 +104,14 @@ Algorithm algorithm_named(const std::string& name) {
   const auto found = std::find(std::begin(kAlgorithmNames), std::end(kAlgorithmNames), name);
   if (found == std::end(kAlgorithmNames)) throw InvalidArgument("there is no allreduce algorithm '" + name + "'");
   return static_cast<Algorithm>(found - std::begin(kAlgorithmNames));
+}
+
+std::string to_text(const GpuCosts& costs) {
+  char text[160];
+  std::snprintf(text, sizeof text, "kernels %.0f GB/s, NCCL %.0f us + %.1f GB/s, between hosts %.0f us + %.2f Gbit/s",
+                1e-9 / costs.kernel_byte, costs.local_latency * 1e6, 1e-9 / costs.local_byte, costs.network_latency * 1e6,
+                8e-9 / costs.network_byte);
+  return text;
 }
 
 int carriers_of(std::span<const std::vector<int>> hosts) {
@@ -72,19 +129,20 @@ Plan plan_allreduce(const PlanFacts& facts, const PlanRules& rules) {
     plan.is_encoded = asked.is_encoded = false;
     asked.wire_bytes = facts.bytes;
   }
-  const std::vector<const AllreducePattern*> among = candidates(facts, rules.algorithm);
-  for (const AllreducePattern* each : among)
-    plan.estimates.push_back({each->route, each->seconds(each->route.gathers(), asked, rules.costs)});
-  if (among.size() == 1) {
-    plan.route = among.front()->route;
-    plan.reason = "HOROVOD_ALLREDUCE_ALGORITHM asks for it";
+  const bool needs_order = rules.is_deterministic && !asked.is_encoded && !has_one_sum(facts.dtype, facts.op, facts.ranks);
+  const Candidates among = candidates(asked, rules.algorithm, needs_order);
+  const bool is_staged = facts.on_gpu && among.all.front()->route.carrier != Carrier::kNccl;
+  std::string reason;
+  if (among.all.size() == 1 || is_staged) {
+    reason = why_no_other(among, asked, rules, needs_order);
   } else if (rules.is_deterministic) {
-    plan.route = deterministic(among, asked);
-    plan.reason = "HOROVOD_DETERMINISTIC: by the number of ranks alone";
-  } else {
-    const auto shorter = [](const Estimate& a, const Estimate& b) { return a.seconds < b.seconds; };
-    plan.route = std::min_element(plan.estimates.begin(), plan.estimates.end(), shorter)->route;
+    reason = "HOROVOD_DETERMINISTIC: by the number of ranks alone";
   }
+  const std::vector<Estimate> estimates = estimated(among, asked, rules.costs);
+  plan.route = rules.is_deterministic ? deterministic(among.all, asked) : shortest(estimates);
+  plan.route.is_staged = is_staged;
+  if (!is_staged) plan.estimates = estimates;  // or they are of tensors of the CPU
+  if (!reason.empty()) plan.reason += (plan.reason.empty() ? "" : "; ") + reason;
   return plan;
 }
 

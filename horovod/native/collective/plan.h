@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/dtype.h"
+#include "collective/reduce.h"
 #include "transport/link_costs.h"
 
 namespace hvd {
@@ -27,12 +29,13 @@ enum class Levels {
 };
 
 // What takes bytes from rank to rank, on a hierarchy those inside of a host beside messages or NCCL's between hosts.
-enum class Carrier { kNone, kWindow, kMessages, kNccl, kHost };  // kHost: of GPU tensors, whatever joins ranks on the CPU
+enum class Carrier { kNone, kWindow, kMessages, kNccl };
 
 struct Route {
   Pattern pattern = Pattern::kAlone;
   Levels levels = Levels::kFlat;
   Carrier carrier = Carrier::kNone;
+  bool is_staged = false;  // of GPU tensors, whose messages go through memory of the host
 
   bool operator==(const Route&) const = default;
   bool gathers() const { return pattern == Pattern::kGather; }
@@ -66,10 +69,26 @@ constexpr std::string_view kAlgorithmNames[] = {"auto", "gather", "scatter", "ri
 // Throws InvalidArgument for a name that is none of these.
 Algorithm algorithm_named(const std::string& name);
 
+// What GPUs take, in seconds. The defaults stand where nothing has been measured: GPUs on PCIe, and Ethernet of 10 Gbit/s.
+struct GpuCosts {
+  double kernel_byte = 2e-12;                              // to read a byte of the GPU's memory and write it
+  double local_latency = 15e-6, local_byte = 1e-10;        // NCCL's, to a GPU of the same host
+  double network_latency = 50e-6, network_byte = 0.85e-9;  // and to one of another
+
+  bool operator==(const GpuCosts&) const = default;
+};
+// "kernels 500 GB/s, NCCL 15 us + 10.0 GB/s, between hosts 50 us + 9.41 Gbit/s"
+std::string to_text(const GpuCosts& costs);
+
+struct PlanCosts {
+  LinkCosts links;
+  GpuCosts gpu;
+};
+
 struct PlanRules {
   Algorithm algorithm = Algorithm::kAuto;
   bool is_deterministic = false;  // the route must not depend on what happened to be fused
-  LinkCosts costs;
+  PlanCosts costs;
 };
 
 struct PlanFacts {
@@ -83,6 +102,12 @@ struct PlanFacts {
   bool sums_can_travel = false;  // of some ranks, as the tensors do: neither encoded nor rounded, nor scaled before
   int64_t bytes = 0;             // of the tensors
   int64_t wire_bytes = 0;        // of their messages
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+
+  bool on_gpu = false;
+  bool has_nccl = false;         // every rank has a GPU of its own and NCCL, and nobody asked for the host
+  std::string why_no_nccl = {};  // if not
 };
 
 Plan plan_allreduce(const PlanFacts& facts, const PlanRules& rules);

@@ -14,7 +14,9 @@ GpuExecutor::GpuExecutor(Workbench& bench)
     : bench_(bench),
       backend_(open_gpu_backend(device_library(), bench.surroundings.gpu.workspace(), bench.context, bench.plan_rules,
                                 bench.surroundings.settings.gpu_transport)),
-      operations_(bench, *backend_, [this](size_t bytes) { return allocate(bytes); }) {}
+      operations_(bench, *backend_, [this](size_t bytes) { return allocate(bytes); }) {
+  HVD_LOG(bench.surroundings.log, kInfo, bench.label << backend_->name() << ": " << to_text(backend_->rules().costs.gpu));
+}
 
 Result GpuExecutor::run(std::span<Agreed> together) {
   const auto start = std::chrono::steady_clock::now();

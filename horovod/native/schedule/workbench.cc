@@ -16,8 +16,9 @@ Range rows_of(int64_t rows, int r, int size) {
 }
 
 PlanRules plan_rules_of(const Surroundings& s) {
-  return {algorithm_named(s.settings.allreduce_algorithm), s.settings.deterministic,
-          s.settings.deterministic ? LinkCosts() : s.transport.links()};
+  return {algorithm_named(s.settings.allreduce_algorithm),
+          s.settings.deterministic,
+          {s.settings.deterministic ? LinkCosts() : s.transport.links(), {}}};
 }
 
 }  // namespace

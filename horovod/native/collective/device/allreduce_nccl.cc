@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #include "collective/device/device_pieces.h"
-#include "collective/device/device_plan.h"
 #include "collective/device/nccl_routes.h"
 #include "collective/steps.h"
+#include "collective/summing.h"
 
 namespace hvd {
 namespace {
@@ -155,12 +155,6 @@ BucketReduction without_codec(BucketReduction reduction) {
 
 }  // namespace
 
-bool nccl_reduces(DType dtype, ReduceOp op) {
-  if (op == ReduceOp::kAdasum || dtype == DType::kInt16) return false;
-  // Here a NaN wins; NCCL does not say whether it does there.
-  return !(is_float(dtype) && (op == ReduceOp::kMin || op == ReduceOp::kMax));
-}
-
 void allreduce_alone(DeviceWorkspace& workspace, std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
   if (reduction.prescale == 1.0 && reduction.scale.is_one()) {
     const size_t element = size_of(reduction.dtype);
@@ -171,7 +165,7 @@ void allreduce_alone(DeviceWorkspace& workspace, std::span<const BucketTensor> t
     }
     return;
   }
-  if (kernels_reduce(reduction.dtype, ReduceOp::kSum)) {
+  if (kernels_sum(reduction.dtype, ReduceOp::kSum)) {
     return scale_on(workspace, tensors, reduction.dtype, reduction.prescale, reduction.scale);
   }
   PieceTables tables;
@@ -193,10 +187,10 @@ void allreduce_alone(DeviceWorkspace& workspace, std::span<const BucketTensor> t
   }
 }
 
-void allreduce_by_nccl(const NcclContext& nccl, std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
+void allreduce_by_nccl(const NcclContext& nccl, std::span<const BucketTensor> tensors, const BucketReduction& reduction, bool) {
   const Terms terms = terms_of(reduction);
   const bool is_scaled = terms.prescale != 1.0 || !terms.scale.is_one();
-  if (tensors.size() == 1 && (!is_scaled || kernels_reduce(reduction.dtype, ReduceOp::kSum))) {
+  if (tensors.size() == 1 && (!is_scaled || kernels_sum(reduction.dtype, ReduceOp::kSum))) {
     return reduce_in_place(nccl, tensors.front(), reduction.dtype, terms);
   }
   const BucketReduction elements = without_codec(reduction);

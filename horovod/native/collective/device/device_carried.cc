@@ -5,9 +5,9 @@
 
 #include "base/mutex.h"
 #include "collective/device/device_pieces.h"
-#include "collective/device/device_plan.h"
 #include "collective/device/uploads.h"
 #include "collective/slices.h"
+#include "collective/summing.h"
 
 namespace hvd {
 namespace {
@@ -155,9 +155,7 @@ class CarriedOnGpu final : public Carried {
 
 }  // namespace
 
-bool gpu_can_carry(const BucketReduction& reduction, int size) {
-  return kernels_reduce(reduction.dtype, reduction.op) && size <= static_cast<int>(DeviceKernels::kMostContributions);
-}
+bool gpu_can_carry(const BucketReduction& reduction, int size) { return kernels_sum(reduction.dtype, reduction.op, size); }
 
 std::unique_ptr<Carried> device_carried_allreduce(const std::vector<CarriedPart>& parts, const CarriedPlace& place,
                                                   int64_t step_elements, Device& device, Stream stream) {

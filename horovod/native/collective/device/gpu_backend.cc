@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "collective/allreduce.h"
-#include "collective/device/device_plan.h"
 #include "collective/device/host_backend.h"
 #include "collective/device/nccl_backend.h"
 
@@ -33,14 +32,11 @@ class LoneGpuBackend final : public GpuBackend {
 }  // namespace
 
 Plan GpuBackend::plan(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const {
-  DevicePlanFacts facts;
-  static_cast<PlanFacts&>(facts) = facts_of(context_.group, tensors, reduction);
+  PlanFacts facts = facts_of(context_.group, tensors, reduction);
+  facts.on_gpu = true;
   facts.has_nccl = agreement_.has_nccl;
   facts.why_no_nccl = agreement_.why;
-  facts.nccl_serves = nccl_reduces(reduction.dtype, reduction.op);
-  facts.dtype = reduction.dtype;
-  facts.op = reduction.op;
-  return plan_device_allreduce(facts, rules_);
+  return plan_allreduce(facts, rules_);
 }
 
 std::unique_ptr<GpuBackend> open_gpu_backend(DeviceLibrary& library, std::shared_ptr<DeviceWorkspace> workspace,

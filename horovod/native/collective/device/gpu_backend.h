@@ -18,11 +18,11 @@ namespace hvd {
 
 class GpuBackend : public Backend {
  public:
-  // All but the workspace and the agreement outlive it.
+  // The context outlives it.
   struct Common {
     std::shared_ptr<DeviceWorkspace> workspace;
     CollectiveContext& context;
-    const PlanRules& rules;
+    PlanRules rules;
     DeviceAgreement agreement;
   };
   explicit GpuBackend(Common common)
@@ -44,6 +44,8 @@ class GpuBackend : public Backend {
 
   // Of allreduces on the host's route since the last call.
   virtual HostTimes take_host_times() { return {}; }
+  // What plans are made with; the same on every rank.
+  const PlanRules& rules() const { return rules_; }
   // What has failed on the GPU or between GPUs since; empty while all is well.
   virtual std::string failure() { return ""; }
   // Ends what is under way; for nothing but destruction afterwards.
@@ -53,13 +55,13 @@ class GpuBackend : public Backend {
   // Constant after construction.
   const std::shared_ptr<DeviceWorkspace> workspace_;
   CollectiveContext& context_;
-  const PlanRules& rules_;
+  PlanRules rules_;
   const DeviceAgreement agreement_;
 };
 
 // Collective over the context's group: the ranks tell each other what GPUs they have, and agree on what carries their bytes.
 // `gpu_transport` is HOROVOD_GPU_TRANSPORT: "auto", "nccl" or "host"; what cannot be is an InternalError on every rank. The
-// workspace is that of all process sets of an engine. Context and rules outlive the result.
+// workspace is that of all process sets of an engine. The context outlives the result.
 std::unique_ptr<GpuBackend> open_gpu_backend(DeviceLibrary& library, std::shared_ptr<DeviceWorkspace> workspace,
                                              CollectiveContext& context, const PlanRules& rules,
                                              const std::string& gpu_transport);

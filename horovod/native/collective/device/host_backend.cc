@@ -7,7 +7,7 @@
 #include "base/alignment.h"
 #include "collective/adasum.h"
 #include "collective/allgather.h"
-#include "collective/allreduce.h"
+#include "collective/allreduce_patterns.h"
 #include "collective/alltoall.h"
 #include "collective/broadcast.h"
 #include "collective/device/gpu_tensors.h"
@@ -62,7 +62,6 @@ void HostBackend::bring_back(std::span<const BucketTensor> tensors, std::span<co
 }
 
 void HostBackend::allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) {
-  const RankGroup& group = context_.group;
   operate([&] {
     std::vector<BucketTensor> claimed(tensors.begin(), tensors.end());
     for (BucketTensor& tensor : claimed) {
@@ -70,11 +69,8 @@ void HostBackend::allreduce(std::span<const BucketTensor> tensors, const BucketR
       tensor.sent =
           tensor.feedback->claim_on(host_.device, host_.stream, Stage::kSent, tensor.offset, tensor.count, host_.attend);
     }
-    const auto by = group.window()            ? allreduce_through_window
-                    : route.is_hierarchical() ? allreduce_by_hierarchy
-                                              : allreduce_by_exchange;
     GpuTensors memory(host_, reduction.prescale);
-    saturated_ += by(context_, claimed, reduction, false, memory);
+    saturated_ += pattern_of(route).run(context_, claimed, reduction, route.gathers(), memory);
     memory.finish();
   });
 }

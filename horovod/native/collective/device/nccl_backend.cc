@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "collective/device/device_plan.h"
+#include "collective/allreduce_patterns.h"
+#include "collective/device/measure_gpu.h"
+#include "collective/summing.h"
 
 namespace hvd {
 
@@ -17,11 +19,19 @@ void NcclContext::exchange(std::vector<DeviceTransfer> outgoing, std::vector<Dev
   if (!outgoing.empty() || !incoming.empty()) communicator.exchange(outgoing, incoming);
 }
 
+NcclBackend::NcclBackend(Common common, DeviceLibrary& library) : GpuBackend(std::move(common)), communicator_(join(library)) {
+  if (rules_.is_deterministic) return;
+  try {
+    rules_.costs.gpu = measure_gpu(nccl());
+  } catch (...) {
+    communicator_->abort();  // a peer may have gone: nobody would wait for it in vain
+    throw;
+  }
+}
+
 void NcclBackend::allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) {
-  if (route.carrier == Carrier::kHost) return host().allreduce(tensors, reduction, route);
-  if (route.pattern == Pattern::kLibrary) return allreduce_by_nccl(nccl(), tensors, reduction);
-  const auto by = route.is_hierarchical() ? allreduce_by_nccl_hierarchy : allreduce_by_nccl_exchange;
-  by(nccl(), tensors, reduction, route.gathers());
+  if (route.is_staged) return host().allreduce(tensors, reduction, route);
+  pattern_of(route).run_by_nccl(nccl(), tensors, reduction, route.gathers());
 }
 
 void NcclBackend::adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
@@ -29,12 +39,14 @@ void NcclBackend::adasum(std::span<const BucketTensor> tensors, const BucketRedu
 }
 
 void NcclBackend::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction) {
-  const bool kernels_can = kernels_reduce(reduction.dtype, reduction.op) &&
-                           context_.group.size() <= static_cast<int>(DeviceKernels::kMostContributions);
-  const bool nccl_can = reduction.codec == nullptr && nccl_reduces(reduction.dtype, reduction.op) && !rules_.is_deterministic;
-  if (kernels_can) return reducescatter_by_nccl_exchange(nccl(), std::move(by_rank), reduction);
-  if (nccl_can) return reducescatter_by_sums_of_all(nccl(), std::move(by_rank), reduction);
-  host().reducescatter(std::move(by_rank), reduction);
+  const bool nccl_can = reduction.codec == nullptr && nccl_sums(reduction.dtype, reduction.op) && !rules_.is_deterministic;
+  if (kernels_sum(reduction.dtype, reduction.op, context_.group.size())) {
+    reducescatter_by_nccl_exchange(nccl(), std::move(by_rank), reduction);
+  } else if (nccl_can) {
+    reducescatter_by_sums_of_all(nccl(), std::move(by_rank), reduction);
+  } else {
+    host().reducescatter(std::move(by_rank), reduction);
+  }
 }
 
 void NcclBackend::broadcast(int root, void* data, size_t bytes) {
@@ -92,16 +104,11 @@ HostBackend& NcclBackend::host() {
   return *host_;
 }
 
-NcclContext NcclBackend::nccl() {
-  if (communicator_ == nullptr) make_communicator();
-  return {context_, *workspace_, *communicator_};
-}
-
 // Rank 0 makes the id, and sends the reason if it cannot. After that each rank speaks for itself: one that fails gives up, of
 // which the others hear while they wait for it in NCCL.
-void NcclBackend::make_communicator() {
+std::unique_ptr<Communicator> NcclBackend::join(DeviceLibrary& library) const {
   const RankGroup& group = context_.group;
-  const auto fail = [&](int rank, const std::string& why) {
+  const auto fail = [&] [[noreturn]] (int rank, const std::string& why) {
     throw InternalError("NCCL cannot join the GPUs: rank " + std::to_string(group.ranks()[static_cast<size_t>(rank)]) + ": " +
                         why + ". HOROVOD_GPU_TRANSPORT=host goes without it");
   };
@@ -109,7 +116,7 @@ void NcclBackend::make_communicator() {
   std::string failed;
   if (group.rank() == 0) {
     try {
-      id = library_.make_communicator_id();
+      id = library.make_communicator_id();
     } catch (const InternalError& error) {
       failed = error.what();
     }
@@ -118,12 +125,10 @@ void NcclBackend::make_communicator() {
   const std::string id_text = exchange_texts(context_, {reinterpret_cast<const char*>(id.data()), id.size()}).front();
   std::memcpy(id.data(), id_text.data(), id.size());
   try {
-    communicator_ =
-        library_.make_communicator(device(), workspace_->wire(), id, group.rank(), group.size(), workspace_->attention());
+    return library.make_communicator(device(), workspace_->wire(), id, group.rank(), group.size(), workspace_->attention());
   } catch (const InternalError& error) {
     fail(group.rank(), error.what());
   }
-  made_ = communicator_.get();
 }
 
 int64_t NcclBackend::take_saturated() {
@@ -132,13 +137,8 @@ int64_t NcclBackend::take_saturated() {
 
 HostTimes NcclBackend::take_host_times() { return host_ ? host_->take_host_times() : HostTimes(); }
 
-std::string NcclBackend::failure() {
-  Communicator* communicator = made_;
-  return communicator ? communicator->failure() : "";
-}
+std::string NcclBackend::failure() { return communicator_->failure(); }
 
-void NcclBackend::abort() {
-  if (Communicator* communicator = made_) communicator->abort();
-}
+void NcclBackend::abort() { communicator_->abort(); }
 
 }  // namespace hvd

@@ -1,7 +1,6 @@
 // GPU tensors whose bytes NCCL carries, from GPU to GPU. What it and the kernels do not serve goes by way of the host.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,8 +13,8 @@ namespace hvd {
 
 class NcclBackend final : public GpuBackend {
  public:
-  // The library outlives it.
-  NcclBackend(Common common, DeviceLibrary& library) : GpuBackend(std::move(common)), library_(library) {}
+  // Joins the GPUs, and measures what that gives: collective. The library is needed for this only.
+  NcclBackend(Common common, DeviceLibrary& library);
 
   void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) override;
   void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) override;
@@ -31,17 +30,14 @@ class NcclBackend final : public GpuBackend {
   void abort() override;
 
  private:
-  // Made when first needed, which is in the same operation on every rank.
-  NcclContext nccl();
-  HostBackend& host();
-  void make_communicator();
+  NcclContext nccl() { return {context_, *workspace_, *communicator_}; }
+  HostBackend& host();  // made when first needed
+  std::unique_ptr<Communicator> join(DeviceLibrary& library) const;
   // Of what each rank sends and receives, in order: this rank's own part is copied.
   void exchange(std::span<const DeviceTransfer> sent, std::span<const DeviceTransfer> received);
 
-  DeviceLibrary& library_;
+  const std::unique_ptr<Communicator> communicator_;
   std::unique_ptr<HostBackend> host_;
-  std::unique_ptr<Communicator> communicator_;
-  std::atomic<Communicator*> made_{nullptr};  // the same, for any thread
 };
 
 }  // namespace hvd

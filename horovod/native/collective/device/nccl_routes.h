@@ -23,13 +23,11 @@ struct NcclContext {
   void exchange(std::vector<DeviceTransfer> outgoing, std::vector<DeviceTransfer> incoming) const;
 };
 
-// What NCCL's allreduce makes of a reduction, if it can.
-bool nccl_reduces(DType dtype, ReduceOp op);
-
 // destination = source * prescale * scale.
 void allreduce_alone(DeviceWorkspace& workspace, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
-// By NCCL's own allreduce: of elements, in its order.
-void allreduce_by_nccl(const NcclContext& nccl, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
+// By NCCL's own allreduce: of elements, in its order; it never gathers.
+void allreduce_by_nccl(const NcclContext& nccl, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                       bool gather);
 // Summed by kernels in the order of ranks: all contributions go to all, or to the slice's owner and its results to all.
 void allreduce_by_nccl_exchange(const NcclContext& nccl, std::span<const BucketTensor> tensors,
                                 const BucketReduction& reduction, bool gather);

@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "collective/allreduce.h"
-#include "collective/device/device_plan.h"
 #include "collective/device/nccl_reduction.h"
 #include "collective/slices.h"
 #include "collective/steps.h"
