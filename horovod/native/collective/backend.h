@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collective/bucket_tensor.h"
+#include "collective/movement.h"
 #include "collective/plan.h"
 
 namespace hvd {
@@ -33,10 +34,7 @@ class Backend {
   // One list of parts for each rank, as in reducescatter.h.
   virtual void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction) = 0;
   virtual void broadcast(int root, void* data, size_t bytes) = 0;
-  // `bytes` are by rank; what is received by rank lies in a row.
-  virtual void allgather(const void* own, std::span<const size_t> bytes, std::byte* all) = 0;
-  virtual void alltoall(const void* source, std::span<const size_t> sent, std::span<const size_t> received,
-                        std::byte* destination) = 0;
+  virtual void move(const Movement& movement) = 0;
   virtual void copy(void* to, const void* from, size_t bytes) = 0;
 
   // Finite values that a codec's range cut off since the last call.

@@ -4,9 +4,7 @@
 #include <utility>
 
 #include "collective/adasum.h"
-#include "collective/allgather.h"
 #include "collective/allreduce.h"
-#include "collective/alltoall.h"
 #include "collective/broadcast.h"
 #include "collective/reducescatter.h"
 
@@ -34,14 +32,7 @@ void CpuBackend::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, c
 
 void CpuBackend::broadcast(int root, void* data, size_t bytes) { hvd::broadcast(context_, root, data, bytes); }
 
-void CpuBackend::allgather(const void* own, std::span<const size_t> bytes, std::byte* all) {
-  hvd::allgather(context_, own, bytes, all);
-}
-
-void CpuBackend::alltoall(const void* source, std::span<const size_t> sent, std::span<const size_t> received,
-                          std::byte* destination) {
-  hvd::alltoall(context_, source, sent, received, destination);
-}
+void CpuBackend::move(const Movement& movement) { hvd::move(context_, movement); }
 
 void CpuBackend::copy(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
 

@@ -17,9 +17,7 @@ class CpuBackend final : public Backend {
   void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) override;
   void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction) override;
   void broadcast(int root, void* data, size_t bytes) override;
-  void allgather(const void* own, std::span<const size_t> bytes, std::byte* all) override;
-  void alltoall(const void* source, std::span<const size_t> sent, std::span<const size_t> received,
-                std::byte* destination) override;
+  void move(const Movement& movement) override;
   void copy(void* to, const void* from, size_t bytes) override;
   int64_t take_saturated() override;
 

@@ -2,8 +2,6 @@
 
 #include <vector>
 
-#include "collective/alltoall.h"
-
 namespace hvd {
 
 Result Operations::carry_out(std::span<const Agreed> together, const OnPlan& on_plan) {
@@ -59,7 +57,8 @@ Result Operations::allgather(const Agreed& agreed) {
   result.bytes = layout.total;
   result.data = allocate_(layout.total);
   for (size_t t = 0; t < layout.bytes.size(); ++t) {
-    backend_.allgather(agreed.submission.tensors[t].source, layout.bytes[t], result.data.get() + layout.offsets[t]);
+    backend_.move(hvd::allgather(agreed.submission.tensors[t].source, layout.bytes[t], bench_.context.group.rank(),
+                                 result.data.get() + layout.offsets[t]));
   }
   return result;
 }
@@ -85,7 +84,8 @@ Result Operations::alltoall(const Agreed& agreed) {
   const std::vector<size_t> received = bytes_of(result.rows, bytes);
   result.bytes = sum(received);
   result.data = allocate_(result.bytes);
-  backend_.alltoall(submission.tensors.front().source, bytes_of(submission.splits, bytes), received, result.data.get());
+  backend_.move(
+      hvd::alltoall(submission.tensors.front().source, bytes_of(submission.splits, bytes), received, result.data.get()));
   return result;
 }
 

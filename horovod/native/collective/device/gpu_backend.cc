@@ -23,9 +23,9 @@ class LoneGpuBackend final : public GpuBackend {
     allreduce_alone(*workspace_, by_rank.front(), reduction);
   }
   void broadcast(int, void*, size_t) override {}
-  void allgather(const void* own, std::span<const size_t> bytes, std::byte* all) override { copy(all, own, bytes.front()); }
-  void alltoall(const void* source, std::span<const size_t> sent, std::span<const size_t>, std::byte* destination) override {
-    copy(destination, source, sent.front());
+  void move(const Movement& movement) override {
+    copy(movement.destination + movement.received.front().offset, movement.source + movement.sent.front().offset,
+         movement.sent.front().bytes);
   }
 };
 

@@ -38,7 +38,7 @@ class GpuBackend : public Backend {
   Plan plan(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const override;
   std::string name() const override { return "GPU " + std::to_string(device().index()); }
   void copy(void* to, const void* from, size_t bytes) override {
-    if (bytes != 0) device().copy(stream(), to, from, bytes);
+    if (bytes != 0 && to != from) device().copy(stream(), to, from, bytes);
   }
   int64_t take_saturated() override { return workspace_->kernels().take_saturated(); }
 

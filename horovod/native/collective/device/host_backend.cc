@@ -1,14 +1,11 @@
 #include "collective/device/host_backend.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "base/alignment.h"
 #include "collective/adasum.h"
-#include "collective/allgather.h"
 #include "collective/allreduce_patterns.h"
-#include "collective/alltoall.h"
 #include "collective/broadcast.h"
 #include "collective/device/gpu_tensors.h"
 #include "collective/reducescatter.h"
@@ -18,8 +15,6 @@ namespace hvd {
 namespace {
 
 constexpr size_t kBroadcastBytes = size_t{4} << 20;  // at a time: copied while others travel
-
-size_t sum(std::span<const size_t> values) { return std::accumulate(values.begin(), values.end(), size_t{0}); }
 
 }  // namespace
 
@@ -128,28 +123,17 @@ void HostBackend::broadcast(int root, void* data, size_t bytes) {
   });
 }
 
-void HostBackend::allgather(const void* own, std::span<const size_t> bytes, std::byte* all) {
+void HostBackend::move(const Movement& movement) {
   operate([&] {
-    const size_t own_bytes = bytes[static_cast<size_t>(context_.group.rank())], total = sum(bytes);
-    std::byte* sent = host_.pinned.take(own_bytes).get();
-    std::byte* received = host_.pinned.take(total).get();
-    copy(sent, own, own_bytes);
+    const size_t out = movement.source_bytes(), in = movement.destination_bytes();
+    Movement here = movement;
+    std::byte* const sent = host_.pinned.take(out).get();
+    here.source = sent;
+    here.destination = host_.pinned.take(in).get();
+    copy(sent, movement.source, out);
     await_stream();
-    hvd::allgather(context_, sent, bytes, received);
-    copy(all, received, total);
-  });
-}
-
-void HostBackend::alltoall(const void* source, std::span<const size_t> sent, std::span<const size_t> received,
-                           std::byte* destination) {
-  operate([&] {
-    const size_t out = sum(sent), in = sum(received);
-    std::byte* from = host_.pinned.take(out).get();
-    std::byte* to = host_.pinned.take(in).get();
-    copy(from, source, out);
-    await_stream();
-    hvd::alltoall(context_, from, sent, received, to);
-    copy(destination, to, in);
+    hvd::move(context_, here);
+    copy(movement.destination, here.destination, in);
   });
 }
 

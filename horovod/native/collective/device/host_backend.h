@@ -27,9 +27,7 @@ class HostBackend final : public GpuBackend {
   void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) override;
   void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction) override;
   void broadcast(int root, void* data, size_t bytes) override;
-  void allgather(const void* own, std::span<const size_t> bytes, std::byte* all) override;
-  void alltoall(const void* source, std::span<const size_t> sent, std::span<const size_t> received,
-                std::byte* destination) override;
+  void move(const Movement& movement) override;
 
   int64_t take_saturated() override;
   // As far as the GPU has done with them.

@@ -60,42 +60,20 @@ void NcclBackend::broadcast(int root, void* data, size_t bytes) {
   if (place != by.size() - 1) context_.wire_bytes += static_cast<int64_t>(bytes);
 }
 
-void NcclBackend::allgather(const void* own, std::span<const size_t> bytes, std::byte* all) {
-  const size_t own_bytes = bytes[static_cast<size_t>(context_.group.rank())];
-  std::vector<DeviceTransfer> sent, received;
-  for (size_t r = 0; r < bytes.size(); ++r) {
-    sent.push_back({static_cast<int>(r), const_cast<void*>(own), own_bytes});
-    received.push_back({static_cast<int>(r), all, bytes[r]});
-    all += bytes[r];
-  }
-  exchange(sent, received);
-}
-
-void NcclBackend::alltoall(const void* source, std::span<const size_t> sent, std::span<const size_t> received,
-                           std::byte* destination) {
-  auto* from = static_cast<std::byte*>(const_cast<void*>(source));
-  std::vector<DeviceTransfer> out, in;
-  for (size_t r = 0; r < sent.size(); ++r) {
-    out.push_back({static_cast<int>(r), from, sent[r]});
-    in.push_back({static_cast<int>(r), destination, received[r]});
-    from += sent[r];
-    destination += received[r];
-  }
-  exchange(out, in);
-}
-
-void NcclBackend::exchange(std::span<const DeviceTransfer> sent, std::span<const DeviceTransfer> received) {
-  const auto own = static_cast<size_t>(context_.group.rank());
-  const NcclContext by = nccl();
-  if (sent[own].data != received[own].data) copy(received[own].data, sent[own].data, sent[own].bytes);
+void NcclBackend::move(const Movement& movement) {
   std::vector<DeviceTransfer> outgoing, incoming;
-  for (size_t r = 0; r < sent.size(); ++r) {
-    if (r == own) continue;
-    outgoing.push_back(sent[r]);
-    incoming.push_back(received[r]);
+  for (int r = 0; r < context_.group.size(); ++r) {
+    const auto [from, bytes] = movement.sent[static_cast<size_t>(r)];
+    const auto [to, coming] = movement.received[static_cast<size_t>(r)];
+    if (r == context_.group.rank()) {
+      copy(movement.destination + to, movement.source + from, bytes);
+    } else {
+      outgoing.push_back({r, const_cast<std::byte*>(movement.source) + from, bytes});
+      incoming.push_back({r, movement.destination + to, coming});
+    }
   }
   workspace_->to_wire();
-  by.exchange(std::move(outgoing), std::move(incoming));
+  nccl().exchange(std::move(outgoing), std::move(incoming));
   workspace_->from_wire(workspace_->on_wire());
 }
 

@@ -20,9 +20,7 @@ class NcclBackend final : public GpuBackend {
   void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) override;
   void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction) override;
   void broadcast(int root, void* data, size_t bytes) override;
-  void allgather(const void* own, std::span<const size_t> bytes, std::byte* all) override;
-  void alltoall(const void* source, std::span<const size_t> sent, std::span<const size_t> received,
-                std::byte* destination) override;
+  void move(const Movement& movement) override;
 
   int64_t take_saturated() override;
   HostTimes take_host_times() override;
@@ -33,8 +31,6 @@ class NcclBackend final : public GpuBackend {
   NcclContext nccl() { return {context_, *workspace_, *communicator_}; }
   HostBackend& host();  // made when first needed
   std::unique_ptr<Communicator> join(DeviceLibrary& library) const;
-  // Of what each rank sends and receives, in order: this rank's own part is copied.
-  void exchange(std::span<const DeviceTransfer> sent, std::span<const DeviceTransfer> received);
 
   const std::unique_ptr<Communicator> communicator_;
   std::unique_ptr<HostBackend> host_;
