@@ -51,16 +51,16 @@ mnist: $(VENV)/.examples ## train MNIST for one epoch: 2 processes, 8-bit gradie
 lab: $(VENV)/.lab ## the experiment: train with 1, 2 and 4 ranks, in 32, 16 and 8 bits, and report (LAB="more options")
 	@$(BIN)/python -m horovod.lab --epochs 1 --seeds 1 $(LAB)
 
-test: check ## checks, then every API and compression, and DDP, with 2 ranks: 6 minutes on 2 cores
+test: check ## checks, then every API and compression, and DDP, with 2 ranks; as root, 2 hosts: 6 minutes on 2 cores
 	@echo "checked; now the tests: some 5 minutes on 2 cores, first what needs no launcher"
 	@trap 'echo "stopped by Ctrl-C"; exit 130' INT; failed=0; \
 	$(PYTEST) -m 'not slow' --numprocesses logical test/single || failed=1; \
-	$(PYTEST) -m quick $(ABREAST) test/parallel || failed=1; \
+	$(PYTEST) -m quick $(ABREAST) test/parallel test/cluster || failed=1; \
 	exit $$failed
 
 test-all: test test-sanitize-slice test-rest ## all that CI runs
 
-test-rest: $(VENV)/.all-tests ## what `make test` leaves out: more ranks, hosts, failures, pages, examples, browser, image
+test-rest: $(VENV)/.all-tests ## what `make test` leaves out: more ranks, more on hosts, failures, pages, examples, browser, image
 	@$(PYTEST) -m 'not slow and not quick' $(ABREAST) --ignore test/single test
 
 test-nightly: test-fresh test-sanitize test-faults ## what takes hours: fresh machines, full sanitizers, fuzzing, faults

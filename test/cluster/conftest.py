@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from rig import Cluster, why_not
+
+from horovod.made_hosts import MadeHosts
 
 HERE = Path(__file__).parent
 
@@ -36,3 +39,14 @@ def cluster(cluster_of_three: Cluster, tmp_path: Path) -> Cluster:
     cluster_of_three.mend()
     cluster_of_three.home = tmp_path
     return cluster_of_three
+
+
+@pytest.fixture
+def made() -> Iterator[MadeHosts]:
+    """Two hosts that were not made yet."""
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    hosts = MadeHosts(2, name=f"test{os.getpid()}")
+    yield hosts
+    hosts.down()

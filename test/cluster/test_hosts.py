@@ -29,6 +29,7 @@ def included(err: str) -> dict[str, str]:
     return dict(re.findall(r"(btl_tcp_if_include|prte_if_include) (\S+)", err))
 
 
+@pytest.mark.quick
 def test_a_job_on_two_hosts(cluster: Cluster) -> None:
     result = cluster.horovodrun(*TWO, "--verbose", sys.executable, "-c", SUM)
     assert result.returncode == 0, result.stderr
@@ -85,6 +86,7 @@ except RuntimeError as error:
 """
 
 
+@pytest.mark.quick
 def test_a_function_on_two_hosts(cluster: Cluster) -> None:
     result = cluster.run("t1", [sys.executable, "-c", FUNCTION])
     assert result.returncode == 0, result.stderr
@@ -125,6 +127,7 @@ def test_hosts_that_cannot_be_reached_are_named(cluster: Cluster) -> None:
     assert time.monotonic() - started < 40
 
 
+@pytest.mark.quick
 def test_a_host_without_our_python_is_named(cluster: Cluster) -> None:
     """TMPDIR is a folder of each host's own."""
     code = """
@@ -142,6 +145,7 @@ sys.exit(code)
     assert re.search(r"t2 \(it has no \S+/python: install the same environment", result.stderr)
 
 
+@pytest.mark.quick
 def test_a_host_that_lets_nobody_in_is_named(cluster: Cluster, tmp_path: Path) -> None:
     key = tmp_path / "key"
     cluster.run("t1", ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)])

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import rig  # puts test/parallel on the path
-import running_page
+import rig
 
 from horovod.made_hosts import HostsError, MadeHosts, cluster, system
+
+pytestmark = pytest.mark.quick
 
 SEND = "import socket; socket.create_connection(('h1', 5000)).sendall(bytes({}))"
 RECEIVE = """
@@ -27,17 +26,6 @@ while part := connection.recv(1 << 20):
     count += len(part)
 print(count, time.perf_counter() - begin)
 """
-
-
-@pytest.fixture
-def made() -> Iterator[MadeHosts]:
-    """Two hosts that were not made yet."""
-    reason = rig.why_not()
-    if reason:
-        pytest.skip(reason)
-    hosts = MadeHosts(2, name=f"test{os.getpid()}")
-    yield hosts
-    hosts.down()
 
 
 def said(hosts: MadeHosts, host: str, script: str) -> str:
@@ -150,31 +138,6 @@ def test_the_command_line(made: MadeHosts) -> None:
     assert "there is no host h9" in command("kill", "h9")
     assert "Error: " in command("rate", "fast") or "fail" in command("rate", "fast")
     assert command("down") == "" and traces(made.cluster) == []
-
-
-def test_the_commands_and_the_script_of_the_page(made: MadeHosts, tmp_path: Path) -> None:
-    page = (rig.ROOT / "docs" / "made_hosts.md").read_text()
-    (commands,) = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    (script,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    (train,) = running_page.blocks("README.md", "python")
-    (tmp_path / "train.py").write_text(train)
-    (tmp_path / "script.py").write_text(script)
-    # a cluster with a name of its own: there may be another of that which the page uses
-    named = commands.replace("made_hosts ", f"made_hosts --name {made.cluster} ")
-    assert [line.split()[2] for line in commands.splitlines()] == ["horovod.made_hosts"] * 12
-    bin_folder = tmp_path / "bin"  # horovodrun and python for hosts, which are not this shell
-    bin_folder.mkdir()
-    for name, words in (("python", ""), ("horovodrun", " -m horovod.runner")):
-        (bin_folder / name).write_text(f'#!/bin/sh\nexec {sys.executable}{words} "$@"\n')
-        (bin_folder / name).chmod(0o755)
-    environment = rig.launching.environment("cluster", HOME=str(tmp_path))
-    environment["PATH"] = f"{bin_folder}{os.pathsep}{environment['PATH']}"
-    for words in (["bash", "-euo", "pipefail", "-c", named], [sys.executable, "script.py"]):
-        done = subprocess.run(
-            words, capture_output=True, text=True, timeout=200, cwd=tmp_path, env=environment, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("<stdout>:h") == 4
 
 
 def test_what_is_lacking_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

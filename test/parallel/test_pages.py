@@ -33,7 +33,7 @@ TESTS = {
     "docs/lab_guide.md": ["parallel/test_lab_guide_page.py"],
     "docs/logging.md": ["parallel/test_logging_page.py"],
     "docs/lightning.md": ["parallel/test_lightning.py"],
-    "docs/made_hosts.md": ["cluster/test_made_hosts.py"],
+    "docs/made_hosts.md": ["cluster/test_made_hosts_page.py"],
     "docs/migration.md": ["parallel/test_migration_page.py"],
     "docs/observability.md": ["parallel/test_observability_page.py"],
     "docs/optimizer.md": ["parallel/test_optimizer_page.py"],

@@ -34,6 +34,7 @@ def place(factor: int, *, shift: int = 0) -> tuple[int, int]:
     return rank * factor + shift, size
 
 
+@pytest.mark.quick
 def test_results_come_by_rank() -> None:
     assert horovod.run(place, (10,), {"shift": 1}, num_proc=3) == [(1, 3), (11, 3), (21, 3)]
     assert horovod.run(place, args=(1,)) == [(0, 1)]
@@ -74,6 +75,7 @@ def test_megabytes_in_and_out() -> None:
     assert first == data + b"\0" and second == data + b"\1"
 
 
+@pytest.mark.quick
 def test_output_is_shown_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def speak() -> None:
         print("out")
@@ -85,6 +87,7 @@ def test_output_is_shown_and_written(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (tmp_path / "rank.1" / "stdout").read_text() == "out\n"
 
 
+@pytest.mark.quick
 def test_a_function_that_raises() -> None:
     def fail() -> None:
         if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
@@ -118,6 +121,7 @@ def test_a_rank_that_does_not_return(ending: object, part: str) -> None:
         horovod.run(ending, num_proc=2)  # type: ignore[arg-type]
 
 
+@pytest.mark.quick
 def test_what_cannot_start_is_said() -> None:
     with pytest.raises(RuntimeError, match="asks for more ranks than the hosts have slots"):
         horovod.run(place, (1,), num_proc=3, hosts="localhost:2")
@@ -132,6 +136,7 @@ def test_another_python(tmp_path: Path) -> None:
     assert horovod.run(lambda: os.environ.get("WRAPPED"), executable=str(python)) == ["yes"]
 
 
+@pytest.mark.quick
 def test_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No file, and no process but those that are the caller's own."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))

@@ -18,7 +18,7 @@ def recipe(target: str) -> str:
 
 def test_what_one_tier_leaves_out_the_next_runs() -> None:
     assert "-m 'not slow' --numprocesses logical test/single" in recipe("test")
-    assert "-m quick $(ABREAST) test/parallel" in recipe("test")
+    assert re.search(r"-m quick \$\(ABREAST\) test/parallel test/cluster \|\|", recipe("test"))
     assert "-m 'not slow and not quick' $(ABREAST) --ignore test/single test" in recipe("test-rest")
     assert "-m slow " in recipe("test-fresh")
     assert recipe("test-all").split("##")[0].split() == ["test", "test-sanitize-slice", "test-rest"]
@@ -28,7 +28,7 @@ def test_what_one_tier_leaves_out_the_next_runs() -> None:
 def test_what_is_quick_is_where_make_test_looks_for_it() -> None:
     marked = {path for path in (ROOT / "test").rglob("*.py") if "mark.quick" in path.read_text()}
     marked.discard(Path(__file__))
-    assert marked and {path.parent for path in marked} == {ROOT / "test" / "parallel"}
+    assert {path.parent for path in marked} == {ROOT / "test" / folder for folder in ("parallel", "cluster")}
     for path in marked:  # a mark, not a word in a text
         nodes = ast.walk(ast.parse(path.read_text()))
         assert any(isinstance(node, ast.Attribute) and node.attr == "quick" for node in nodes), path
