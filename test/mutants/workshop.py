@@ -16,9 +16,14 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PASSED = (0, 5)  # pytest's exit codes: all did, or nothing was chosen
-# Processes, their ids, and memory that they share end with the tests that started them.
+# Processes, their ids, memory that they share, and hosts that they make end with the tests that started them.
+# The shell is their init: it waits for those whose parents have ended.
 _ALONE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--ipc", "sh", "-c")
-_ALONE_SCRIPT = 'mount -t tmpfs none /dev/shm && ulimit -v 33554432 && exec "$@"'
+_ALONE_SCRIPT = """
+mount -t tmpfs none /dev/shm && mount -t tmpfs none /run && ulimit -v 33554432 || exit 2
+"$@"
+exit $?
+"""
 _QUICK = re.compile(r"\bmark\.quick\b")
 _PYTEST = (sys.executable, "-m", "pytest", "-x")
 _COVERAGE = """[run]
@@ -27,7 +32,7 @@ source = {tree}/horovod
 data_file = {folder}/data
 parallel = true
 sigterm = true
-patch = subprocess, _exit
+patch = subprocess, _exit, execv
 disable_warnings = no-data-collected
 """
 
@@ -66,7 +71,8 @@ class Survey:
 
 def files_of_make_test(tree: Path) -> list[str]:
     """What `make test` runs."""
-    quick = [p for p in (tree / "test" / "parallel").glob("test_*.py") if _QUICK.search(p.read_text())]
+    others = [path for name in ("parallel", "cluster") for path in (tree / "test" / name).glob("test_*.py")]
+    quick = [path for path in others if _QUICK.search(path.read_text())]
     return sorted(str(p.relative_to(tree)) for p in [*(tree / "test" / "single").glob("test_*.py"), *quick])
 
 
@@ -100,7 +106,7 @@ class Workshop:
         **variables: str,
     ) -> tuple[int, str]:
         """pytest's exit code, -1 after `limit` seconds, and the end of what it said."""
-        mark = "quick" if file.startswith("test/parallel/") else "not slow"
+        mark = "not slow" if file.startswith("test/single/") else "quick"
         pytest = ["-q", "--color=no", "-p", "no:cacheprovider", "-m", mark, file]
         words = [*_ALONE, _ALONE_SCRIPT, "sh", *python, *pytest]
         environment = {**self._environment, **variables}
@@ -133,6 +139,15 @@ def surveyed(workshop: Workshop, file: str, folder: Path) -> tuple[dict[str, set
     reached = {**_python_lines(workshop.tree, folder), **_cpp_lines(workshop.tree, folder)}
     shutil.rmtree(folder)
     return reached, seconds, code, said
+
+
+def show_isolated(tree: Path) -> None:
+    """Have Python import what starts coverage also where it is started as those who run ranks are."""
+    for path in [*(tree / "horovod").rglob("*.py"), *(tree / "test").rglob("*.py")]:
+        text = path.read_text()
+        shown = text.replace('"-I", "-S", ', '"-I", ').replace(" -I -S {", " -I {")
+        if shown != text:
+            path.write_text(shown)
 
 
 def _python_lines(tree: Path, folder: Path) -> dict[str, set[int]]:
@@ -184,6 +199,7 @@ def survey_of(build: Path, at_once: int) -> Survey:
     if not files:
         return survey
     workshop = Workshop(build / "survey", CXXFLAGS="--coverage", LDFLAGS="--coverage")
+    show_isolated(workshop.tree)
     with ThreadPoolExecutor(at_once) as pool:
         folders = [build / "reached" / Path(file).stem for file in files]
         results = pool.map(lambda file, folder: surveyed(workshop, file, folder), files, folders)

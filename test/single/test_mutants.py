@@ -10,7 +10,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[1] / "mutants"))
 
 from mutants import Mutation, drawn, is_valid, lines_of_statement, mutated, mutations_of
-from workshop import Survey, files_of_make_test
+from workshop import Survey, files_of_make_test, show_isolated
 
 SOURCE = """\
 #include <vector>
@@ -67,7 +67,23 @@ def test_tests_that_are_about_a_source_come_first() -> None:
 def test_what_make_test_runs_is_surveyed() -> None:
     files = files_of_make_test(Path(__file__).resolve().parents[2])
     assert "test/single/test_mutants.py" in files and "test/parallel/test_pages.py" in files
+    assert "test/cluster/test_made_hosts.py" in files and "test/cluster/test_exposure.py" not in files
     assert not any(file.startswith("test/faults/") for file in files)
+
+
+def test_the_survey_sees_processes_that_are_isolated(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[2]
+    isolated = [path for path in (root / "horovod").rglob("*.py") if '"-S"' in path.read_text()]
+    assert isolated
+    for path in isolated:
+        copy = tmp_path / path.relative_to(root)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(path.read_text())
+    show_isolated(tmp_path)
+    for path in isolated:
+        shown = (tmp_path / path.relative_to(root)).read_text()
+        assert '"-I", ' in shown and '"-S"' not in shown
+        assert len(shown.splitlines()) == len(path.read_text().splitlines())
 
 
 def test_statements_are_found_by_any_of_their_lines() -> None:

@@ -43,7 +43,7 @@ def test_only_what_nobody_has_mapped_goes(segment: Path) -> None:
 def test_a_wrapper_whose_mpirun_is_gone_removes_its_ranks_file(segment: Path) -> None:
     line = [sys.executable, "-I", "-S", wrapper.__file__, "0123456789ab", "/"]
     make = f"head -c 4096 /dev/zero >{segment}; echo made; sleep 300"
-    environment = {"PATH": os.environ["PATH"], "OMPI_COMM_WORLD_RANK": "3"}
+    environment = {**os.environ, "OMPI_COMM_WORLD_RANK": "3"}
     mpirun = subprocess.Popen(
         ["sh", "-c", '"$@" & wait', "sh", *line, "sh", "-c", make],
         env=environment,

@@ -21,7 +21,7 @@ NONCE = "0123456789ab"
 
 
 def start(*command: str, directory: str = "/", **environment: str) -> subprocess.Popen[bytes]:
-    own = {"PATH": os.environ["PATH"], "OMPI_COMM_WORLD_RANK": "3", **environment}
+    own = {**os.environ, "OMPI_COMM_WORLD_RANK": "3", **environment}
     line = [sys.executable, "-I", "-S", wrapper.__file__, NONCE, directory, *command]
     return subprocess.Popen(line, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=own)
 
@@ -226,10 +226,7 @@ sys.exit(rank.run({NONCE!r}, "/", ["sh", "-c", "sleep 300 & echo $! > {number}; 
     process = int(number.read_text())
     try:
         assert done.returncode == 1
-        deadline = time.monotonic() + 10  # ended it is at once; its number is there until init has seen it
-        while Path(f"/proc/{process}").exists():
-            assert time.monotonic() < deadline, "what the command has started goes on"
-            time.sleep(0.01)
+        wait_for_end(process)
     finally:
         send(process, signal.SIGKILL)
 
