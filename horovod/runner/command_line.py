@@ -110,9 +110,8 @@ def _add(group: argparse._ActionsContainer, option: Option) -> None:
 
 def _add_unserved(parser: argparse.ArgumentParser, option: Option) -> None:
     if option.flags:
-        takes = 0 if option.type == "bool" else "?"
         parser.add_argument(
-            *option.flags, action=_Refuse, nargs=takes, metavar=option.unserved, help=argparse.SUPPRESS
+            *option.flags, action=_Refuse, nargs="?", metavar=option.unserved, help=argparse.SUPPRESS
         )
     if option.off_flags:
         parser.add_argument(*option.off_flags, action="store_false", dest=option.name, help=argparse.SUPPRESS)

@@ -83,7 +83,7 @@ def _readable(data: bytes) -> int:
     else:
         import tempfile
 
-        with tempfile.TemporaryFile(buffering=0) as file:
+        with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
     with open(descriptor, "wb", closefd=False) as file:
         file.write(data)

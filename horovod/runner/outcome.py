@@ -247,8 +247,8 @@ class Outcome:
             others = "; the other ranks were ended" if self.ranks > 1 else ""
             end = self.ends.get(culprit, End())
             where = f"on host {self.hosts.get(culprit, 'unknown')}"
-            code = 0 if end.told else end.exit_code()
-            return code or 1, f"{_listed(self._lost_with(culprit))} {where} {deed}{others}"
+            code = 1 if end.told else end.exit_code() or 1
+            return code, f"{_listed(self._lost_with(culprit))} {where} {deed}{others}"
         if self.lost:
             hosts = ", ".join(sorted(self.lost))
             return 1, f"host {hosts} was lost before its ranks began; all ranks were ended"

@@ -3,6 +3,7 @@
 import logging
 import multiprocessing
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch.distributed as dist
 
 from horovod.common.launched import LAUNCHERS
 from horovod.torch import ddp
+from horovod.torch.ddp import __main__ as program
 
 NOTICE = "there is one process, so nothing is sent and nothing compressed; with several: `horovodrun -np N"
 
@@ -90,3 +92,16 @@ def test_a_process_of_multiprocessing_is_not_alone(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: object())
     with pytest.raises(TypeError, match=r"parent_process\(\) says that this process is one of several"):
         ddp.compress(layer(), "bit8")
+
+
+def test_what_keeps_compression_from_processes_of_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    def why(*loaded_by_torch: str) -> str:
+        points = [EntryPoint("x", value, "torch.backends") for value in loaded_by_torch]
+        monkeypatch.setattr(program, "entry_points", lambda group: points)
+        return program._why_others_are_not_compressed()
+
+    monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
+    assert "no entry point for torch" in why() and "no entry point for torch" in why("a:load", "z:load")
+    assert why("horovod.torch_autoload:load") == why("z:load", "horovod.torch_autoload:load") == ""
+    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    assert why("horovod.torch_autoload:load") == "TORCH_DEVICE_BACKEND_AUTOLOAD=0."

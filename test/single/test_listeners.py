@@ -77,8 +77,13 @@ def test_what_a_process_began_to_listen_on_meanwhile() -> None:
             late.set_inheritable(True)
         with late:
             assert "MPI listens on all networks of this host: this host has none" in str(said[0].message)
-        with listeners.narrowed(""), listener() as free:
-            free.set_inheritable(True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with listeners.narrowed(""):
+                free = listener()
+                free.set_inheritable(True)
+        with free:
+            assert device_of(free) == b""
         assert set(listeners.listening()) == {str(os.fstat(s.fileno()).st_ino) for s in (before, of_python)}
 
 
@@ -100,9 +105,23 @@ def test_what_a_child_listens_on() -> None:
         assert child.stdin is not None and child.stdout is not None
         why = listeners.narrow_process(child.pid, "lo", patience=30)
         descriptor, process = map(int, child.stdout.readline().split())
+        assert "did not listen" not in why
         if why:
             pytest.skip(f"this system says no: {why}")
         with socket.socket(fileno=listeners.taken(process, descriptor)) as narrowed:
             assert device_of(narrowed) == b"lo"
         child.stdin.close()
     assert listeners.narrow_process(child.pid, "lo") == ""  # it has ended
+
+
+def test_a_child_that_does_not_listen() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        assert listeners.narrow_process(child.pid, "lo", patience=0.2) == "it did not listen within 0.2 s"
+        child.kill()
+
+
+def test_a_system_that_does_not_show_sockets_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os.path, "isdir", lambda folder: False)
+    monkeypatch.setattr(listeners, "listening", None)
+    with listeners.narrowed("lo"):
+        pass

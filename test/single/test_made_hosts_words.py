@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from horovod.made_hosts import __main__ as by_hand
-from horovod.made_hosts import cluster, system
+from horovod.made_hosts import cluster, network, system
 from horovod.made_hosts.cluster import MadeHosts
 from horovod.made_hosts.system import HostsError
 
@@ -132,3 +133,24 @@ def test_answers_by_hand(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     monkeypatch.setattr(by_hand, "MadeHosts", MadeHosts)
     assert by_hand.main(["--name", "nobodys", "status"]) == 1
     assert capsys.readouterr().err == "made_hosts: there is no cluster named nobodys\n"
+
+
+def test_a_network_that_somebody_else_removes_meanwhile_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*words: str) -> str:
+        asked.append(words)
+        if others_are_first:
+            (tmp_path / words[-1]).unlink()
+        raise HostsError("it is busy")
+
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(network, "NETWORK_NAMESPACES", tmp_path)
+    monkeypatch.setattr(network, "run", fails)
+    network.remove("h1")
+    assert asked == []
+    for others_are_first in (True, False):
+        (tmp_path / "h1").touch()
+        with pytest.raises(HostsError, match="busy") if not others_are_first else contextlib.nullcontext():
+            network.remove("h1")
+    assert asked == [("ip", "netns", "del", "h1")] * 2

@@ -135,6 +135,15 @@ def test_an_interval_is_of_the_paired_difference() -> None:
     assert 0.19 < found.saved_time < 0.21
 
 
+def test_what_has_no_seed_in_common_is_compared_by_its_means() -> None:
+    runs = pair(0.08, 0.02, seeds=2)
+    (found,) = pairs(table([run for run in runs if (run.plan.compression == "bit8") == (run.plan.seed == 1)]))
+    assert found.of_seeds == []
+    plain, compressed = found.plain.training_seconds.mean, found.compressed.training_seconds.mean
+    assert 1 - found.saved_time == pytest.approx(compressed / plain)
+    assert 0.15 < found.saved_time < 0.25
+
+
 def test_the_more_is_compared_the_wider_are_the_intervals() -> None:
     runs = sample_runs(HERE, ("none", "bit16", "bit8"), (1, 2, 4), seeds=3)
     several = {(each.compressed.algorithm, each.compressed.ranks): each for each in pairs(table(runs))}

@@ -9,11 +9,15 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from lab_samples import MADE_HOSTS, sample_environment, sample_runs
+from matplotlib.patches import StepPatch
 from report_pages import TableReader
 
 from horovod.common.numpy_codec import named_codec, nmse
 from horovod.lab.report import curves, svg, write
-from horovod.lab.report.codec_errors import codec_errors, codec_of
+from horovod.lab.report.codec_errors import CodecError, codec_errors, codec_of
+from horovod.lab.report.histogram import draw_errors
+from horovod.lab.report.names import Names
+from horovod.lab.report.words import Words
 from horovod.lab.results import table
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -133,6 +137,16 @@ def test_what_is_no_codec_has_no_histogram(tmp_path: Path) -> None:
     runs = sample_runs(tmp_path, compressions=("none",))
     write(tmp_path, runs, table(runs), sample_environment(), "en")
     assert "codecs" not in plots(tmp_path)
+
+
+def test_errors_of_every_size_are_in_the_histogram(tmp_path: Path) -> None:
+    """What is lost altogether has an error of 1; a larger one stands apart from it."""
+    rows = table(sample_runs(tmp_path, compressions=("bit8",)))
+    relative = np.array([0.0, 1e-9, 1.0, 5.0, 1e6])
+    figure = draw_errors([CodecError("bit8", 0.5, relative)], Names(rows, Words("en")), Words("en"))
+    (drawn,) = figure.axes[0].patches
+    assert isinstance(drawn, StepPatch)
+    assert [value for value in drawn.get_data().values if value] == pytest.approx([40, 20, 20, 20])
 
 
 def test_figures_of_a_page_share_no_id_and_no_font() -> None:

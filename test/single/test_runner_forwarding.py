@@ -2,10 +2,13 @@
 
 import io
 import os
+import subprocess
 import sys
+import warnings
 
 import pytest
 
+from horovod.common.listeners import DAEMONS_VARIABLE
 from horovod.runner import daemon_agent, forwarding, place
 from horovod.runner.errors import LaunchError
 from horovod.runner.forwarding import Forwarding, forwarded_variables
@@ -96,3 +99,61 @@ def test_an_input_that_somebody_else_has_read_is_named(capfd: pytest.CaptureFixt
     code = os.spawnvp(os.P_WAIT, "sh", ["sh", "-c", '"$0" "$@" </dev/null', *program])
     assert code == daemon_agent.NOT_UNDERSTOOD
     assert f"the environment did not reach {os.uname().nodename}" in capfd.readouterr().err
+
+
+def test_ssh_reads_the_environment_where_there_is_no_file_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    for has_one in (True, False):
+        if not has_one:
+            monkeypatch.delattr(os, "memfd_create", raising=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # they would go to the user's screen
+            descriptor = daemon_agent._readable(b"environment" * 10_000)
+        with open(descriptor, "rb") as file:
+            assert file.read() == b"environment" * 10_000
+
+
+# Waits until its socket is bound to the loopback device, or for so many seconds.
+DAEMON = """
+import os, socket, sys, time
+with socket.create_server(("", 0)) as listener:
+    end = time.monotonic() + float(sys.argv[1])
+    def device(): return listener.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).rstrip(b"\\0")
+    while not device() and time.monotonic() < end:
+        time.sleep(0.01)
+    print(os.getpid(), device().decode() or "-", os.environ["GIVEN"], repr(sys.stdin.read()), flush=True)
+exec(sys.argv[2])
+"""
+
+
+def of_daemon(networks: str, seconds: float, end: str = "sys.exit(7)") -> tuple[int, int, list[str], str]:
+    """The agent's exit code and process, and what the daemon and the agent say."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("sockets are narrowed on Linux only")
+    program = [sys.executable, "-I", "-S", daemon_agent.__file__, daemon_agent.THERE]
+    daemon = [sys.executable, "-c", DAEMON, str(seconds), end]
+    given = {"GIVEN": "to-ranks", daemon_agent.VERBOSE_VARIABLE: "1", DAEMONS_VARIABLE: networks}
+    data = daemon_agent.packed((name.encode(), text.encode()) for name, text in given.items())
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*program, *daemon], stdin=pipe, stdout=pipe, stderr=pipe) as agent:
+        out, err = agent.communicate(data, timeout=60)
+    return agent.returncode, agent.pid, out.decode().split(), err.decode()
+
+
+def test_the_agent_narrows_what_the_daemon_listens_on() -> None:
+    code, agent, (process, device, *rest), err = of_daemon("lo", 20)
+    if "listens on all networks" in err:
+        pytest.skip(f"this system says no: {err}")
+    assert (code, device, rest, err) == (7, "lo", ["to-ranks", "''"], "")
+    assert int(process) != agent
+    assert of_daemon("lo", 20, "os.kill(os.getpid(), 15)")[0] == 128 + 15
+
+
+def test_the_agent_says_what_it_could_not_narrow() -> None:
+    code, _, (_, device, *_), err = of_daemon("nosuch0", 0.5)
+    assert (code, device) == (7, "-")
+    assert f"daemon listens on all networks of {os.uname().nodename}: " in err
+
+
+def test_the_agent_becomes_the_daemon_where_nothing_is_to_be_narrowed() -> None:
+    code, agent, (process, device, *rest), err = of_daemon("", 0)
+    assert (code, int(process), device, rest, err) == (7, agent, "-", ["to-ranks", "''"], "")

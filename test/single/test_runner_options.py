@@ -130,9 +130,16 @@ def test_wrong_values_are_refused(line: str, part: str, capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize("flag", [flag for o in OPTIONS if o.part == UNSERVED for flag in o.flags])
 def test_options_that_are_not_served_are_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        command_line.parse(["-np", "2", flag, "1", "ls"])
-    assert f"{flag} is not served: " in capsys.readouterr().err
+    for words in ([flag, "1", "ls"], [f"{flag}=1", "ls"], [flag]):
+        with pytest.raises(SystemExit):
+            command_line.parse(["-np", "2", *words])
+        assert f"{flag} is not served: " in capsys.readouterr().err
+
+
+def test_what_a_variable_that_is_not_served_says_does_not_matter() -> None:
+    told = {o.variable: "nonsense" for o in OPTIONS if o.part == UNSERVED and o.variable}
+    assert settings.merged({}, {}, told) == settings.merged({}, {}, {})
+    assert len(settings.environment_warnings(told)) == len(told)
 
 
 def test_switching_off_what_is_not_served_is_fine() -> None:

@@ -8,6 +8,7 @@ from horovod.common import notes
 from horovod.common.exceptions import HorovodInternalError
 from horovod.runner.daemon_link import unanswered
 from horovod.runner.outcome import STOPPED_WAIT, Outcome
+from horovod.runner.rank import BEAT
 from horovod.runner.signs_of_life import SILENCE, SignsOfLife
 
 SHUT_DOWN = "note follows - Horovod has been shut down: this rank or another called hvd.shutdown()"
@@ -162,6 +163,9 @@ def test_silent_hosts() -> None:
         life.hear("far", min(second, 10))
         assert life.silent(second) == ({"far"} if second > 10 + SILENCE else set())
     assert life.lost({"near", "far"}) == {"far"}
+    for missed, lost in ((3, set()), (4, {"far"})):  # signs of life in a row, when mpirun has ended
+        life.hear("far", 39 - missed * BEAT)
+        assert life.lost({"near", "far"}) == lost
     # We were stopped: nobody is to blame for that.
     assert life.silent(100.0) == set()
 

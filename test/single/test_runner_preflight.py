@@ -189,6 +189,7 @@ def test_networks_that_the_user_names(ssh_log: Path) -> None:
 
     assert prepare("eth7", "eth8") == Choice(("eth7", "eth8"), ("eth7",), ("eth7", "eth8"), "")
     assert prepare("127.0.0.0/8") == Choice(("127.0.0.0/8",), ("127.0.0.0/8",), ("lo",), "")
+    assert prepare("127.0.0.1/8").interfaces == ("lo",)  # an address names its network
     with pytest.raises(LaunchError, match=r"--network-interfaces 10.0.0.0/99"):
         prepare("10.0.0.0/99")
 

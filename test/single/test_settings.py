@@ -52,6 +52,12 @@ def test_what_the_core_reads_something_uses() -> None:
     assert not [o.variable for o in ROWS if not re.search(rf"settings_?(\.|->){o.member}\b", text)]
 
 
+def test_words_for_yes_and_no() -> None:
+    option = next(option for option in ROWS if option.type == "bool")
+    for words, means in (("1 true yes on True", True), ("0 false no off NO", False)):
+        assert {option.read({option.variable: word}) for word in words.split()} == {means}
+
+
 def test_what_python_reads_something_uses() -> None:
     folder = ROOT / "horovod"
     sources = [path for path in folder.rglob("*.py") if path.parent != folder / "common" / "options"]

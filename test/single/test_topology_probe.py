@@ -66,6 +66,14 @@ def test_processors_without_a_model_name(tmp_path: Path, fields: str, model: str
     assert [found.model for found in processors.sockets(made.machine(tmp_path))] == [model]
 
 
+def test_machines_that_are_alike_are_one_key() -> None:
+    assert len({made.gpu_box(), made.gpu_box()}) == 1
+
+
+def test_those_that_arm_makes_are_called_so() -> None:
+    assert all(name.startswith("ARM ") == (maker == 0x41) for (maker, _), name in processors._ARM.items())
+
+
 def test_nothing_is_there(tmp_path: Path) -> None:
     host = probe(made.machine(tmp_path, interfaces={"eth0": made.interface("", "10.0.0.1/24")}))
     assert (host.sockets, host.memory_bytes, host.usable_cores) == ((), None, 4)

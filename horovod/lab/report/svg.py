@@ -44,7 +44,7 @@ def standalone(figure: Figure, name: str, title: str, description: str) -> str:
 
 def with_prefix(body: str, name: str) -> str:
     """Ids that no other figure of the page has."""
-    return in_tags(body, r'( id="|href="#|url\(#)', lambda found: f"{found[1]}{name}-")
+    return in_tags(body, r' id="|href="#|url\(#', lambda found: f"{found[0]}{name}-")
 
 
 def with_reader_fonts(body: str) -> str:
