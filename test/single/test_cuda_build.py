@@ -227,6 +227,15 @@ def report_of(monkeypatch: pytest.MonkeyPatch, info: BuildInfo) -> str:
     return build_report.report()
 
 
+def test_a_core_that_does_not_load_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    for script, why in (("echo a >&2; echo x: no file >&2; exit 1", "x: no file"), ("exit 3", "no message")):
+        python.write_text(f"#!/bin/sh\n{script}\n")
+        python.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(python))
+        assert build_report._simd_level() == f"the native core does not load: {why}"
+
+
 def test_check_build_tells_cuda_and_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     record = {"cuda": "13.0; sm_90, PTX 75", "nccl": "found at run time: the wheel's"}
     monkeypatch.setattr(build_report, "_torch_has_cuda", lambda: True)

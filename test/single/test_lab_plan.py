@@ -14,6 +14,7 @@ from horovod.lab import command_line, folders
 from horovod.lab.command_line import parse
 from horovod.lab.conduct import environment_of, words_of
 from horovod.lab.digest import digest, sources
+from horovod.lab.places import MadePlace, made_place
 from horovod.lab.plan import PARALLEL_EXAMPLE, SERIAL_EXAMPLE, folder_name, in_rounds
 from horovod.lab.runs import THIS_HOST, Plan
 
@@ -190,6 +191,12 @@ def test_what_decides_a_run_besides_its_options(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("HOROVOD_FUSION_THRESHOLD", "0")
     found.append(digest(str(script)))
     assert len(set(found)) == 3
+
+
+def test_a_place_is_known_by_its_name() -> None:
+    for place in (MadePlace(2, "none"), MadePlace(12, "100mbit")):
+        assert made_place(place.name) == place
+    assert made_place(THIS_HOST) is made_place("h1:2,h2:2") is None
 
 
 def test_a_rate_is_one_rate_however_it_is_written() -> None:

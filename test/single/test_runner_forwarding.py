@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 from horovod.common.listeners import DAEMONS_VARIABLE
-from horovod.runner import daemon_agent, forwarding, place
+from horovod.runner import daemon_agent, forwarding, launch, place
 from horovod.runner.errors import LaunchError
 from horovod.runner.forwarding import Forwarding, forwarded_variables
 from horovod.runner.hosts import Host
@@ -61,6 +61,9 @@ def test_an_mpi_that_sends_everything_is_warned_about() -> None:
     said = forwarding.warning_of_exposure(MINE, "MPICH")
     assert "MPICH" in said and "HF_TOKEN, NCCL_AUTH_TOKEN" in said and "DATA" not in said
     assert forwarding.warning_of_exposure({"PATH": "p"}, "MPICH") == ""
+    there = place.Place(2, OTHERS, Ssh())  # where Open MPI's daemons get all by ssh
+    assert launch._environment_warning(there, "MPICH", {}, MINE) == said
+    assert launch._environment_warning(there, "Open MPI", {}, MINE) == ""
 
 
 def test_a_path_that_mpirun_would_tear_apart_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,6 +190,15 @@ def test_texts_are_inside_their_boxes(name: str) -> None:
             assert right <= x + width + 0.1 and y <= top and bottom <= y + height, content
 
 
+@pytest.mark.parametrize("name", PICTURES)
+def test_boxes_are_inside_the_drawing(name: str) -> None:
+    drawing = picture(name)
+    width = float(ElementTree.fromstring(drawing).get("viewBox", "").split()[2])
+    for box in elements(drawing, "rect"):
+        left, wide = float(box.get("x", 0)), float(box.get("width", 0))
+        assert left >= 0 and wide > 0 and left + wide <= width, ElementTree.tostring(box)
+
+
 def test_names_are_escaped_and_printable() -> None:
     drawing = picture("nasty")
     texts = [element.text for element in elements(drawing, "text")]
