@@ -191,12 +191,32 @@ def test_texts_are_inside_their_boxes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_boxes_are_inside_the_drawing(name: str) -> None:
+def test_boxes_are_apart_or_one_holds_the_other(name: str) -> None:
+    found = []
+    for box in elements(picture(name), "rect"):
+        x, y, width, height = (float(box.get(key, "")) for key in ("x", "y", "width", "height"))
+        assert 0 <= x < x + width <= svg.WIDTH
+        if not box.get("class", "").endswith("-card"):  # which are a stack where they are alike
+            found.append((x, y, x + width, y + height))
+    for number, a in enumerate(found):
+        for b in found[:number]:
+            common = (max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3]))
+            assert common in (a, b) or common[0] >= common[2] or common[1] >= common[3], f"{a} lies on {b}"
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_what_stands_in_the_middle_is_in_the_middle_of_its_box(name: str) -> None:
     drawing = picture(name)
-    width = float(ElementTree.fromstring(drawing).get("viewBox", "").split()[2])
-    for box in elements(drawing, "rect"):
-        left, wide = float(box.get("x", 0)), float(box.get("width", 0))
-        assert left >= 0 and wide > 0 and left + wide <= width, ElementTree.tostring(box)
+    for element in elements(drawing, "text"):
+        x, y = float(element.get("x", "")), float(element.get("y", ""))
+        around = []
+        for box in elements(drawing, "rect"):
+            left, top, width, height = (float(box.get(key, "")) for key in ("x", "y", "width", "height"))
+            is_inside = left < x < left + width and top < y < top + height
+            if is_inside and not box.get("class", "").endswith("-card"):  # of a host: ranks are at its edge
+                around.append((width * height, left + width / 2))
+        if element.get("text-anchor") == "middle" and around:
+            assert x == pytest.approx(min(around)[1], abs=2e-3), element.text  # written with six digits
 
 
 def test_names_are_escaped_and_printable() -> None:
