@@ -141,7 +141,7 @@ void bind_collectives(nb::class_<BoundEngine>& engine) {
       .def(
           "allgather",
           [](BoundEngine& self, std::string name, std::vector<TensorRef> tensors, int set) {
-            return self.engine().submit(set, allgather_submission(std::move(name), std::move(tensors)));
+            return self.engine().submit(set, submission_of(Operation::kAllgather, std::move(name), std::move(tensors)));
           },
           "name"_a, "tensors"_a, "process_set"_a = 0)
       .def(

@@ -70,10 +70,6 @@ constexpr char kSameCode[] = "Every rank must make the same call under one name"
 
 constexpr char kOnlyFirst[] = "Only the first dimension may differ";
 
-bool reduces(Operation operation) { return operation == Operation::kAllreduce || operation == Operation::kReducescatter; }
-
-bool may_differ_in_rows(Operation operation) { return operation == Operation::kAllgather || operation == Operation::kAlltoall; }
-
 void add_reduction(std::vector<Property>* all) {
   all->push_back({"reduce op", [](const Request& r) { return std::string(name_of(r.op)); }, kSameCode});
   all->push_back({"prescale_factor", [](const Request& r) { return number(r.prescale); }, kSameCode});
@@ -90,14 +86,15 @@ std::vector<Property> properties_of(Operation operation) {
       {"dtype", dtypes_text, "Convert the tensor to one dtype on all ranks"},
       {"number of tensors in the group", [](const Request& r) { return std::to_string(r.shapes.size()); }, kSameCode},
   };
-  if (reduces(operation)) add_reduction(&all);
-  if (may_differ_in_rows(operation)) {
+  const OperationKind& kind = kind_of(operation);
+  if (kind.reduces) add_reduction(&all);
+  if (kind.along_rows != nullptr) {
     all.push_back({"number of dimensions", dimensions_text, kOnlyFirst});
     all.push_back({"dimensions after the first", trailing_text, kOnlyFirst});
   } else {
     all.push_back({"shape", shapes_text, "Pad or slice the tensor to one shape on all ranks"});
   }
-  if (operation == Operation::kBroadcast) {
+  if (kind.has_root) {
     all.push_back({"root rank", [](const Request& r) { return std::to_string(r.root); }, kSameCode});
   }
   if (operation == Operation::kAddProcessSet || operation == Operation::kRemoveProcessSet) {
@@ -112,12 +109,13 @@ std::string impossibility(const Request& request) {
   if (request.operation == Operation::kAddProcessSet && request.set.empty()) {
     return "no rank could add the process set it was asked for. The job can go on";
   }
-  if (!may_differ_in_rows(request.operation)) return "";
+  const char* const along_rows = kind_of(request.operation).along_rows;
   for (const Shape& shape : request.shapes) {
-    if (!shape.empty()) continue;
-    const bool gathers = request.operation == Operation::kAllgather;
-    return "'" + request.name + "' has no dimensions to " + (gathers ? "gather" : "scatter") +
-           " along. Reshape it to (1,) before " + (gathers ? "allgather" : "alltoall") + ". The job can go on";
+    if (along_rows == nullptr || !shape.empty()) continue;
+    std::string call(name_of(request.operation));
+    for (char& letter : call) letter = static_cast<char>(letter - 'A' + 'a');
+    return "'" + request.name + "' has no dimensions to " + along_rows + " along. Reshape it to (1,) before " + call +
+           ". The job can go on";
   }
   return "";
 }

@@ -26,7 +26,7 @@ void require_memory(std::span<const Agreed> together) {
 Executor::Executor(const Surroundings& surroundings, std::vector<int> ranks, std::string label, Counters& counters)
     : bench_(surroundings, std::move(ranks), std::move(label), counters),
       cpu_(bench_.context, bench_.plan_rules),
-      on_cpu_(bench_, cpu_, [this](size_t bytes) { return bench_.surroundings.results.take(bytes); }) {}
+      on_cpu_{bench_, cpu_, [this](size_t bytes) { return bench_.surroundings.results.take(bytes); }} {}
 
 Result Executor::run(std::span<Agreed> together) {
   require_memory(together);
@@ -61,7 +61,7 @@ Result Executor::run_on_cpu(std::span<const Agreed> together) {
   for (Listener* listener : listening) listener->on_start(watched);
   const auto start = std::chrono::steady_clock::now();
   const auto cpu_start = cpu_time_of_this_thread();
-  Result result = on_cpu_.carry_out(together, [&](const Plan& plan) {
+  Result result = carry_out(on_cpu_, together, [&](const Plan& plan) {
     for (Listener* listener : listening) listener->on_route(name_of(plan.route), explain(plan));
   });
   bench_.counters.saturated += cpu_.take_saturated();

@@ -29,7 +29,7 @@ class Executor {
 
   Workbench bench_;
   CpuBackend cpu_;
-  Operations on_cpu_;
+  OperationPlace on_cpu_;
   std::unique_ptr<GpuExecutor> gpu_;  // made with the first operation on a GPU
 };
 

@@ -14,7 +14,7 @@ GpuExecutor::GpuExecutor(Workbench& bench)
     : bench_(bench),
       backend_(open_gpu_backend(device_library(), bench.surroundings.gpu.workspace(), bench.context, bench.plan_rules,
                                 bench.surroundings.settings.gpu_transport)),
-      operations_(bench, *backend_, [this](size_t bytes) { return allocate(bytes); }) {
+      place_{bench, *backend_, [this](size_t bytes) { return allocate(bytes); }} {
   HVD_LOG(bench.surroundings.log, kInfo, bench.label << backend_->name() << ": " << to_text(backend_->rules().costs.gpu));
 }
 
@@ -25,7 +25,7 @@ Result GpuExecutor::run(std::span<Agreed> together) {
   DeviceWork work;
   const WatchedPhases watched(bench_.context);  // the work that notes them goes, too
   begin(together, work);
-  Result result = operations_.carry_out(together, [&](const Plan& plan) {
+  Result result = carry_out(place_, together, [&](const Plan& plan) {
     work.story.route = name_of(plan.route);
     work.story.reason = explain(plan);
   });

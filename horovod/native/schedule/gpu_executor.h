@@ -32,7 +32,7 @@ class GpuExecutor {
 
   Workbench& bench_;
   const std::unique_ptr<GpuBackend> backend_;
-  Operations operations_;
+  OperationPlace place_;
 };
 
 }  // namespace hvd

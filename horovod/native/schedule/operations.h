@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <utility>
 
 #include "collective/backend.h"
 #include "schedule/result.h"
@@ -14,30 +13,16 @@
 
 namespace hvd {
 
-class Operations {
- public:
+// What operations of one backend have. All of it outlives them.
+struct OperationPlace {
+  Workbench& bench;
+  Backend& backend;
   // Memory for a result, of the kind that the backend works in.
-  using Allocate = std::function<std::shared_ptr<std::byte[]>(size_t bytes)>;
-  using OnPlan = std::function<void(const Plan& plan)>;
-
-  // Both outlive it.
-  Operations(Workbench& bench, Backend& backend, Allocate allocate)
-      : bench_(bench), backend_(backend), allocate_(std::move(allocate)) {}
-
-  // Several are one bucket. `on_plan` hears how each allreduce is about to be done.
-  Result carry_out(std::span<const Agreed> together, const OnPlan& on_plan);
-
- private:
-  // Of the tensors of one dtype.
-  void allreduce(std::span<const Agreed> together, DType dtype, const OnPlan& on_plan);
-  void reducescatter(std::span<const Agreed> together, DType dtype);
-  Result allgather(const Agreed& agreed);
-  Result broadcast(const Agreed& agreed);
-  Result alltoall(const Agreed& agreed);
-
-  Workbench& bench_;
-  Backend& backend_;
-  const Allocate allocate_;
+  std::function<std::shared_ptr<std::byte[]>(size_t bytes)> allocate;
 };
+using OnPlan = std::function<void(const Plan& plan)>;
+
+// Several are one bucket. `on_plan` hears how each allreduce is about to be done.
+Result carry_out(const OperationPlace& place, std::span<const Agreed> together, const OnPlan& on_plan);
 
 }  // namespace hvd

@@ -1,6 +1,7 @@
 #include "schedule/request.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 namespace hvd {
@@ -31,8 +32,11 @@ void check_tensors(const ByteReader& in, const Request& r) {
   };
   const size_t count = r.shapes.size();
   if (r.dtypes.size() != count) refuse(std::to_string(r.dtypes.size()) + " dtypes of " + std::to_string(count) + " tensors");
-  const bool has_one = r.operation == Operation::kBroadcast || r.operation == Operation::kAlltoall;
-  if (is_repeated(r.operation) ? count == 0 || (has_one && count != 1) : count != 0) refuse(std::to_string(count) + " tensors");
+  using Tensors = OperationKind::Tensors;
+  const Tensors expected = kind_of(r.operation).tensors;
+  if (expected == Tensors::kGroup ? count == 0 : count != (expected == Tensors::kOne ? 1 : 0)) {
+    refuse(std::to_string(count) + " tensors");
+  }
   int64_t total = 0;
   for (size_t t = 0; t < count; ++t) {
     // An empty dimension counts as one, since sizes are also taken without some of the dimensions.
@@ -142,13 +146,22 @@ void get(ByteReader* in, Verdict* verdict) {
 
 }  // namespace
 
-std::string_view name_of(Operation operation) {
-  constexpr std::string_view kNames[] = {"ALLREDUCE", "ALLGATHER", "BROADCAST",       "ALLTOALL",          "REDUCESCATTER",
-                                         "BARRIER",   "JOIN",      "ADD_PROCESS_SET", "REMOVE_PROCESS_SET"};
-  return kNames[static_cast<int>(operation)];
+const OperationKind& kind_of(Operation operation) {
+  using Tensors = OperationKind::Tensors;
+  static constexpr OperationKind kKinds[] = {
+      {.name = "ALLREDUCE", .tensors = Tensors::kGroup, .reduces = true},
+      {.name = "ALLGATHER", .tensors = Tensors::kGroup, .along_rows = "gather"},
+      {.name = "BROADCAST", .tensors = Tensors::kOne, .has_root = true},
+      {.name = "ALLTOALL", .tensors = Tensors::kOne, .along_rows = "scatter"},
+      {.name = "REDUCESCATTER", .tensors = Tensors::kGroup, .reduces = true},
+      {.name = "BARRIER"},
+      {.name = "JOIN"},
+      {.name = "ADD_PROCESS_SET"},
+      {.name = "REMOVE_PROCESS_SET"},
+  };
+  static_assert(std::size(kKinds) == static_cast<size_t>(kLastOperation) + 1);
+  return kKinds[static_cast<size_t>(operation)];
 }
-
-bool is_repeated(Operation operation) { return operation < Operation::kBarrier; }
 
 int64_t element_count(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());

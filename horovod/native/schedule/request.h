@@ -30,9 +30,21 @@ enum class Operation : uint8_t {
   kRemoveProcessSet,
 };
 
-std::string_view name_of(Operation operation);
+// What all that handle requests need to know of an operation.
+struct OperationKind {
+  enum class Tensors : uint8_t { kNone, kOne, kGroup };
+
+  std::string_view name;
+  Tensors tensors = Tensors::kNone;
+  bool reduces = false;
+  bool has_root = false;
+  // What it does along the first dimension, which then may differ by rank: "gather", "scatter". Null: shapes are alike.
+  const char* along_rows = nullptr;
+};
+const OperationKind& kind_of(Operation operation);
+inline std::string_view name_of(Operation operation) { return kind_of(operation).name; }
 // Whether scripts do it again and again under one name, so that it is worth a place in the response cache.
-bool is_repeated(Operation operation);
+inline bool is_repeated(Operation operation) { return kind_of(operation).tensors != OperationKind::Tensors::kNone; }
 
 using Shape = std::vector<int64_t>;
 int64_t element_count(const Shape& shape);

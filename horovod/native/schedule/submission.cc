@@ -73,21 +73,6 @@ int common_device(const std::string& name, const std::vector<TensorRef>& tensors
   return device;
 }
 
-Submission submission_of(Operation operation, std::string name, std::vector<TensorRef> tensors) {
-  if (tensors.empty()) refuse(name, "a group needs at least one tensor");
-  Submission submission;
-  submission.request.operation = operation;
-  for (const TensorRef& tensor : tensors) {
-    submission.request.dtypes.push_back(tensor.dtype);
-    submission.request.shapes.push_back(tensor.shape);
-  }
-  submission.device = common_device(name, tensors);
-  submission.request.on_gpu = submission.device != kCpu;
-  submission.request.name = std::move(name);
-  submission.tensors = std::move(tensors);
-  return submission;
-}
-
 Submission reduction_submission(Operation operation, std::string name, std::vector<TensorRef> tensors,
                                 const Reduction& reduction) {
   Submission submission = submission_of(operation, std::move(name), std::move(tensors));
@@ -138,6 +123,21 @@ void settle_splits(Submission* submission, size_t ranks) {
 
 }  // namespace
 
+Submission submission_of(Operation operation, std::string name, std::vector<TensorRef> tensors) {
+  if (tensors.empty()) refuse(name, "a group needs at least one tensor");
+  Submission submission;
+  submission.request.operation = operation;
+  for (const TensorRef& tensor : tensors) {
+    submission.request.dtypes.push_back(tensor.dtype);
+    submission.request.shapes.push_back(tensor.shape);
+  }
+  submission.device = common_device(name, tensors);
+  submission.request.on_gpu = submission.device != kCpu;
+  submission.request.name = std::move(name);
+  submission.tensors = std::move(tensors);
+  return submission;
+}
+
 Submission allreduce_submission(std::string name, std::vector<TensorRef> tensors, const Reduction& reduction) {
   return reduction_submission(Operation::kAllreduce, std::move(name), std::move(tensors), reduction);
 }
@@ -148,10 +148,6 @@ Submission reducescatter_submission(std::string name, std::vector<TensorRef> ten
   }
   if (reduction.op == ReduceOp::kAdasum) refuse(name, "reduce-scatter does not serve Adasum; use allreduce for it");
   return reduction_submission(Operation::kReducescatter, std::move(name), std::move(tensors), reduction);
-}
-
-Submission allgather_submission(std::string name, std::vector<TensorRef> tensors) {
-  return submission_of(Operation::kAllgather, std::move(name), std::move(tensors));
 }
 
 Submission broadcast_submission(std::string name, TensorRef tensor, int root) {

@@ -55,9 +55,9 @@ struct Submission {
 };
 
 // Each checks the caller's part and throws InvalidArgument for what is wrong on this rank alone.
+Submission submission_of(Operation operation, std::string name, std::vector<TensorRef> tensors);  // that says no more
 Submission allreduce_submission(std::string name, std::vector<TensorRef> tensors, const Reduction& reduction);
 Submission reducescatter_submission(std::string name, std::vector<TensorRef> tensors, const Reduction& reduction);
-Submission allgather_submission(std::string name, std::vector<TensorRef> tensors);
 Submission broadcast_submission(std::string name, TensorRef tensor, int root);
 Submission alltoall_submission(std::string name, TensorRef tensor, std::vector<int64_t> splits);
 Submission barrier_submission(std::string name);
