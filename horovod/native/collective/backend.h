@@ -26,13 +26,15 @@ class Backend {
   // For logs: "the CPU", "GPU 1".
   virtual std::string name() const = 0;
 
-  // How an allreduce is to be carried out: the same on every rank.
-  virtual Plan plan(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const = 0;
-  // The route is a plan's, and the reduction has a codec only if the plan uses it.
+  // What plans depend on: the same on every rank.
+  virtual PlanFacts facts(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const = 0;
+  virtual const PlanRules& rules() const = 0;
+  // The routes are plans', and the reduction has a codec only if the plan uses it.
   virtual void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) = 0;
   virtual void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) = 0;
   // One list of parts for each rank, as in reducescatter.h.
-  virtual void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction) = 0;
+  virtual void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction,
+                             const Route& route) = 0;
   virtual void broadcast(int root, void* data, size_t bytes) = 0;
   virtual void move(const Movement& movement) = 0;
   virtual void copy(void* to, const void* from, size_t bytes) = 0;

@@ -10,8 +10,8 @@
 
 namespace hvd {
 
-Plan CpuBackend::plan(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const {
-  return plan_allreduce(facts_of(context_.group, tensors, reduction), rules_);
+PlanFacts CpuBackend::facts(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const {
+  return facts_of(context_.group, tensors, reduction);
 }
 
 void CpuBackend::allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) {
@@ -22,7 +22,7 @@ void CpuBackend::adasum(std::span<const BucketTensor> tensors, const BucketReduc
   hvd::adasum(context_, tensors, reduction);
 }
 
-void CpuBackend::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction) {
+void CpuBackend::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction, const Route&) {
   std::vector<std::unique_ptr<Bucket>> slices;
   for (std::vector<BucketTensor>& parts : by_rank) {
     slices.push_back(std::make_unique<Bucket>(std::move(parts), reduction, context_.simd, *context_.tiles));

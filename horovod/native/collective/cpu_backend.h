@@ -12,10 +12,12 @@ class CpuBackend final : public Backend {
   CpuBackend(CollectiveContext& context, const PlanRules& rules) : context_(context), rules_(rules) {}
 
   std::string name() const override { return "the CPU"; }
-  Plan plan(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const override;
+  PlanFacts facts(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const override;
+  const PlanRules& rules() const override { return rules_; }
   void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) override;
   void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) override;
-  void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction) override;
+  void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction,
+                     const Route& route) override;
   void broadcast(int root, void* data, size_t bytes) override;
   void move(const Movement& movement) override;
   void copy(void* to, const void* from, size_t bytes) override;

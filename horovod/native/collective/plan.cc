@@ -146,6 +146,16 @@ Plan plan_allreduce(const PlanFacts& facts, const PlanRules& rules) {
   return plan;
 }
 
+Plan plan_reducescatter(const PlanFacts& facts, const PlanRules& rules) {
+  PlanFacts apart = facts;
+  apart.shares_memory = apart.has_host_windows = false;
+  PlanRules scattered = rules;
+  scattered.algorithm = Algorithm::kScatter;
+  Plan plan = plan_allreduce(apart, scattered);
+  if (facts.ranks > 1 && !plan.route.is_staged) plan.reason = "each rank reduces its own rows";
+  return plan;
+}
+
 std::string explain(const Plan& plan) {
   if (!plan.reason.empty()) return plan.reason;
   std::string text = "estimated:";

@@ -111,6 +111,8 @@ struct PlanFacts {
 };
 
 Plan plan_allreduce(const PlanFacts& facts, const PlanRules& rules);
+// The first half of a scatter: always by messages, by kernels where they can sum.
+Plan plan_reducescatter(const PlanFacts& facts, const PlanRules& rules);
 
 // How many ranks of each host carry slices to the other hosts on a hierarchical route. `hosts`: the ranks of each.
 int carriers_of(std::span<const std::vector<int>> hosts);

@@ -1,31 +1,43 @@
 #include "schedule/operations.h"
 
+#include <utility>
 #include <vector>
 
 namespace hvd {
 namespace {
 
-// Of the tensors of one dtype.
+// The plan of a reduction of tensors of one dtype, which has its codec only if that is used.
+Plan settled(const OperationPlace& place, std::span<const BucketTensor> tensors, BucketReduction* reduction,
+             Operation operation, const OnPlan& on_plan) {
+  const PlanFacts facts = place.backend.facts(tensors, *reduction);
+  const auto planned = operation == Operation::kAllreduce ? plan_allreduce : plan_reducescatter;
+  const Plan plan = planned(facts, place.backend.rules());
+  if (!plan.is_encoded) reduction->codec = nullptr;
+  HVD_LOG(place.bench.surroundings.log, kDebug,
+          name_of(operation) << " of " << tensors.size() << " tensors, " << facts.bytes << " bytes on " << place.backend.name()
+                             << ", codec " << (reduction->codec ? reduction->codec->name() : "none") << ", route "
+                             << name_of(plan.route) << " (" << explain(plan) << ")");
+  on_plan(plan);
+  return plan;
+}
+
 void allreduce(const OperationPlace& place, std::span<const Agreed> together, DType dtype, const OnPlan& on_plan) {
   const std::vector<BucketTensor> tensors = place.bench.tensors_of(together, dtype);
   BucketReduction reduction = reduction_of(together.front().submission, dtype, place.bench.context.group.size());
   place.bench.counters.buckets += 1;
   if (reduction.op == ReduceOp::kAdasum) return place.backend.adasum(tensors, reduction);
-  const Plan plan = place.backend.plan(tensors, reduction);
-  if (!plan.is_encoded) reduction.codec = nullptr;
-  HVD_LOG(place.bench.surroundings.log, kDebug,
-          "allreduce of " << tensors.size() << " tensors, " << count_of(tensors) * static_cast<int64_t>(size_of(dtype))
-                          << " bytes on " << place.backend.name() << ", codec "
-                          << (reduction.codec ? reduction.codec->name() : "none") << ", route " << name_of(plan.route) << " ("
-                          << explain(plan) << ")");
-  on_plan(plan);
+  const Plan plan = settled(place, tensors, &reduction, Operation::kAllreduce, on_plan);
   place.backend.allreduce(tensors, reduction, plan.route);
   place.bench.count_dropped(together);
 }
 
-void reducescatter(const OperationPlace& place, std::span<const Agreed> together, DType dtype) {
-  const BucketReduction reduction = reduction_of(together.front().submission, dtype, place.bench.context.group.size());
-  place.backend.reducescatter(place.bench.parts_of(together, dtype), reduction);
+void reducescatter(const OperationPlace& place, std::span<const Agreed> together, DType dtype, const OnPlan& on_plan) {
+  BucketReduction reduction = reduction_of(together.front().submission, dtype, place.bench.context.group.size());
+  std::vector<std::vector<BucketTensor>> by_rank = place.bench.parts_of(together, dtype);
+  std::vector<BucketTensor> all;
+  for (const std::vector<BucketTensor>& parts : by_rank) all.insert(all.end(), parts.begin(), parts.end());
+  const Plan plan = settled(place, all, &reduction, Operation::kReducescatter, on_plan);
+  place.backend.reducescatter(std::move(by_rank), reduction, plan.route);
   place.bench.counters.buckets += 1;
 }
 
@@ -77,7 +89,7 @@ Result carry_out(const OperationPlace& place, std::span<const Agreed> together, 
       for (const DType dtype : dtypes_in(together)) allreduce(place, together, dtype, on_plan);
       break;
     case Operation::kReducescatter:
-      for (const DType dtype : dtypes_in(together)) reducescatter(place, together, dtype);
+      for (const DType dtype : dtypes_in(together)) reducescatter(place, together, dtype, on_plan);
       break;
     case Operation::kAllgather:
       return allgather(place, first);

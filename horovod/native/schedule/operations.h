@@ -22,7 +22,7 @@ struct OperationPlace {
 };
 using OnPlan = std::function<void(const Plan& plan)>;
 
-// Several are one bucket. `on_plan` hears how each allreduce is about to be done.
+// Several are one bucket. `on_plan` hears how each reduction is about to be done.
 Result carry_out(const OperationPlace& place, std::span<const Agreed> together, const OnPlan& on_plan);
 
 }  // namespace hvd

@@ -19,7 +19,7 @@ class LoneGpuBackend final : public GpuBackend {
   void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) override {
     allreduce_alone(*workspace_, tensors, reduction);
   }
-  void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction) override {
+  void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction, const Route&) override {
     allreduce_alone(*workspace_, by_rank.front(), reduction);
   }
   void broadcast(int, void*, size_t) override {}
@@ -31,12 +31,12 @@ class LoneGpuBackend final : public GpuBackend {
 
 }  // namespace
 
-Plan GpuBackend::plan(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const {
+PlanFacts GpuBackend::facts(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const {
   PlanFacts facts = facts_of(context_.group, tensors, reduction);
   facts.on_gpu = true;
   facts.has_nccl = agreement_.has_nccl;
   facts.why_no_nccl = agreement_.why;
-  return plan_allreduce(facts, rules_);
+  return facts;
 }
 
 std::unique_ptr<GpuBackend> open_gpu_backend(DeviceLibrary& library, std::shared_ptr<DeviceWorkspace> workspace,

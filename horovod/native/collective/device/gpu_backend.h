@@ -35,7 +35,8 @@ class GpuBackend : public Backend {
   // Where everything happens: callers' events are awaited by it, and it is what completion is recorded on.
   Stream stream() const { return workspace_->stream(); }
 
-  Plan plan(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const override;
+  PlanFacts facts(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const override;
+  const PlanRules& rules() const override { return rules_; }
   std::string name() const override { return "GPU " + std::to_string(device().index()); }
   void copy(void* to, const void* from, size_t bytes) override {
     if (bytes != 0 && to != from) device().copy(stream(), to, from, bytes);
@@ -44,8 +45,6 @@ class GpuBackend : public Backend {
 
   // Of allreduces on the host's route since the last call.
   virtual HostTimes take_host_times() { return {}; }
-  // What plans are made with; the same on every rank.
-  const PlanRules& rules() const { return rules_; }
   // What has failed on the GPU or between GPUs since; empty while all is well.
   virtual std::string failure() { return ""; }
   // Ends what is under way; for nothing but destruction afterwards.

@@ -79,7 +79,8 @@ void HostBackend::adasum(std::span<const BucketTensor> tensors, const BucketRedu
   });
 }
 
-void HostBackend::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction) {
+void HostBackend::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction,
+                                const Route&) {
   operate([&] {
     std::vector<std::vector<BucketTensor>> here;
     for (const std::vector<BucketTensor>& parts : by_rank) here.push_back(staged(parts, reduction.dtype));

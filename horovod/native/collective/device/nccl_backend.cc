@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "collective/allreduce_patterns.h"
 #include "collective/device/measure_gpu.h"
-#include "collective/summing.h"
 
 namespace hvd {
 
@@ -38,15 +37,11 @@ void NcclBackend::adasum(std::span<const BucketTensor> tensors, const BucketRedu
   host().adasum(tensors, reduction);
 }
 
-void NcclBackend::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction) {
-  const bool nccl_can = reduction.codec == nullptr && nccl_sums(reduction.dtype, reduction.op) && !rules_.is_deterministic;
-  if (kernels_sum(reduction.dtype, reduction.op, context_.group.size())) {
-    reducescatter_by_nccl_exchange(nccl(), std::move(by_rank), reduction);
-  } else if (nccl_can) {
-    reducescatter_by_sums_of_all(nccl(), std::move(by_rank), reduction);
-  } else {
-    host().reducescatter(std::move(by_rank), reduction);
-  }
+void NcclBackend::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction,
+                                const Route& route) {
+  if (route.is_staged) return host().reducescatter(std::move(by_rank), reduction, route);
+  const auto by = route.pattern == Pattern::kLibrary ? reducescatter_by_sums_of_all : reducescatter_by_nccl_exchange;
+  by(nccl(), std::move(by_rank), reduction);
 }
 
 void NcclBackend::broadcast(int root, void* data, size_t bytes) {

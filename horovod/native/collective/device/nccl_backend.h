@@ -18,7 +18,8 @@ class NcclBackend final : public GpuBackend {
 
   void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) override;
   void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) override;
-  void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction) override;
+  void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction,
+                     const Route& route) override;
   void broadcast(int root, void* data, size_t bytes) override;
   void move(const Movement& movement) override;
 
