@@ -211,6 +211,19 @@ def test_a_step_may_be_skipped(engine: MirroredEngine, zero_grad: str) -> None:
     assert len(engine.requests) == 8 and torch.equal(model[1].bias.grad, torch.ones(2))
 
 
+@pytest.mark.parametrize("op", [hvd.Sum, hvd.Max])
+def test_what_has_gone_was_of_a_step_that_is_skipped_whatever_the_op(engine: MirroredEngine, op: int) -> None:
+    """Of a parameter that is not used in the next step, too: what was reduced of it is no part of that."""
+    model = make_model()
+    optimizer = wrapped(model, op=op)
+    backward(model)
+    model.zero_grad()
+    model[1](torch.ones(1, 3)).sum().backward()
+    assert len(engine.requests) == 6
+    optimizer.step()
+    assert len(engine.requests) == 8
+
+
 def test_a_second_pass_that_nobody_announced_is_an_error(engine: MirroredEngine) -> None:
     model = make_model()
     optimizer = wrapped(model)
