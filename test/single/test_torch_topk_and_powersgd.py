@@ -163,6 +163,17 @@ def test_powersgd_projects_any_shape(
     assert (want - result).norm() <= want.norm() * (1 + 1e-6)
 
 
+@pytest.mark.parametrize(
+    ("shape", "largest"),
+    [((), 0), ((9,), 0), ((0, 9), 0), ((9, 0), 0), ((1, 9), 0), ((2, 2), 0), ((3, 3), 1), ((12, 2, 2, 3), 5)],
+)
+def test_powersgd_pays_with_ranks_up_to(shape: tuple[int, ...], largest: int) -> None:
+    """(12 + 12) * 6 numbers are as many as the 144 of a 12 x 12 matrix."""
+    assert [rank for rank in range(1, 9) if powersgd(rank=rank).pays(torch.Size(shape))] == list(
+        range(1, largest + 1)
+    )
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(0, 1000), st.integers(-100, 100))
 def test_columns_become_orthonormal(rows: int, columns: int, seed: int, exponent: int) -> None:

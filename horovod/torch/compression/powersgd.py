@@ -102,9 +102,7 @@ class PowerSGDCompressor(ConfiguredCompressor):
 
 
 def _matrix_shape(shape: torch.Size) -> tuple[int, int]:
-    if len(shape) < 2 or shape.numel() == 0:
-        return 1, shape.numel()
-    return shape[0], shape.numel() // shape[0]
+    return shape[:1].numel(), shape[1:].numel()
 
 
 def orthonormal(matrix: torch.Tensor) -> torch.Tensor:
