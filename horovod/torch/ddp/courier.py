@@ -63,6 +63,11 @@ class _Desk:
             self.settle(journey, error)
 
     @property
+    def has_failed(self) -> bool:
+        with self._lock:
+            return self._failure is not None
+
+    @property
     def is_idle(self) -> bool:
         with self._lock:
             return not self._under_way
@@ -131,7 +136,6 @@ class _Worker:
     def __init__(self, desk: _Desk, groups: OwnGroups) -> None:
         self._desk = desk
         self._groups = groups
-        self._has_failed = False
         self._rank, self._size = groups.rank, groups.size
         self._buffers = Buffers()
         self._waiting: deque[Journey] = deque()
@@ -144,7 +148,7 @@ class _Worker:
         is_closing = False
         while not (is_closing and self._desk.is_idle) and (event := self._desk.events.get()) is not _EXIT:
             is_closing |= event is _CLOSE
-            if self._has_failed:
+            if self._desk.has_failed:
                 continue
             if isinstance(event, Journey):
                 self._waiting.append(event)
@@ -269,7 +273,6 @@ class _Worker:
     def _fail(self, error: BaseException) -> None:
         """End everything with an error. The others hear of it: closed connections end what they wait for."""
         self._desk.fail(error)
-        self._has_failed = True
         self._let_go()
 
     def _let_go(self) -> None:
