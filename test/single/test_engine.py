@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import resource
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,28 @@ class TestGathering:
             handle = engine.barrier("barrier")
             assert engine.step()
             assert engine.poll(handle)
+
+    def test_what_comes_after_a_barrier_is_gathered_again(self) -> None:
+        with stepped_engines(1) as [engine]:
+            engine.barrier("barrier")
+            assert engine.step()
+            handle = submit(engine, "a", np.ones(3, np.float32))
+            assert not engine.step()
+            assert not engine.poll(handle)
+            assert engine.step(2.0) and engine.poll(handle)
+
+    @pytest.mark.parametrize("wait", [_native.Engine.wait, _native.Engine.wait_or_yield])
+    def test_what_somebody_waits_for_is_not_gathered(self, wait: Callable[..., object]) -> None:
+        settings = _native.Settings()
+        settings.cycle_time = 1e6  # more than the rank has for all of it
+
+        def program(rank: int, engine: _native.Engine) -> int:
+            x = np.ones(3, np.float32)
+            for _ in range(3):
+                wait(engine, submit(engine, "a", x))
+            return engine.counters()["announcements"]
+
+        assert on_ranks(1, program, settings=settings) == [3]
 
 
 class TestFusion:
