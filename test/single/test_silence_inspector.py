@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -164,3 +166,30 @@ def test_a_rank_that_stops_inside_a_collective(capfd: pytest.CaptureFixture[str]
         assert (
             f" s, while rank 0 carries out '{world}', 4000000 bytes. Likely causes: it was stopped" in warned
         )
+
+
+def test_a_rank_that_stops_listening_to_the_coordinator() -> None:
+    """What rank 0 has to say is more than memory between them holds: it waits before it works."""
+    names = [f"{i:03}" + 300 * "x" for i in range(600)]
+    has_asked = threading.Event()
+
+    def program(rank: int, engine: _native.Engine) -> str:
+        xs = [np.ones(3, np.float32) for _ in names]
+        if rank == 1:
+            for name, x in zip(names, xs, strict=True):
+                submit(engine, name, x)
+            engine.step(25.0)
+            for _ in range(100):  # rank 0 takes as much at a time as fits between them
+                engine.step()
+                time.sleep(0.002)
+            has_asked.set()
+            return ""
+        assert has_asked.wait(30)
+        handles = [submit(engine, name, x) for name, x in zip(names, xs, strict=True)]
+        with pytest.raises(HorovodInternalError) as caught:
+            engine.wait(handles[0])
+        return str(caught.value)
+
+    told, _ = on_ranks(2, program, settings=settings_with(warn=1, shut_down=2), stepped=(1,))
+    assert told.startswith("rank 0 lost rank 1 ")
+    assert "while rank 0 tells the others what all have agreed on; HOROVOD_STALL_SHUTDOWN_TIME" in told
