@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -224,22 +225,24 @@ def test_reducescatter(dtype: str, codec: str | None) -> None:
     if codec and "float" not in dtype:
         return
     named = _native.codec_named(codec) if codec else None
-    size, shape = 3, (8, 50)
+    size, shapes = 3, [(8, 50), (5, 1), (2, 1), (1, 300)]  # some ranks get one element, or none
 
     def program(on_gpu: bool) -> list[Any]:
-        def body(rank: int, engine: _native.Engine) -> bytes:
-            x = numbers(rank, 400, DTYPES[dtype][1]).reshape(shape)
-            rows = shape[0] // size + (rank < shape[0] % size)
+        def body(rank: int, engine: _native.Engine) -> list[bytes]:
+            xs = [numbers(rank, m * n, DTYPES[dtype][1], m).reshape(m, n) for m, n in shapes]
+            outs = [np.empty((m // size + (rank < m % size), n), xs[0].dtype) for m, n in shapes]
             reduction = _native.Reduction(op=AVERAGE, codec=named)
             if not on_gpu:
-                out = np.empty((rows, shape[1]), x.dtype)
-                engine.wait(engine.reducescatter("x", [tensor(x, out)], reduction))
-                return out.tobytes()
-            source = array(x, rank)
-            to = GpuArray(np.empty((rows, shape[1]), x.dtype), source.stream)
-            handle = engine.reducescatter("x", [gpu_tensor(source, to)], reduction)
-            engine.wait(handle).order(to.stream.number)
-            return to.numpy().tobytes()
+                tensors = [tensor(x, out) for x, out in zip(xs, outs, strict=True)]
+                engine.wait(engine.reducescatter("x", tensors, reduction))
+                return [out.tobytes() for out in outs]
+            sources = [array(x, rank) for x in xs]
+            results = [GpuArray(out, x.stream) for out, x in zip(outs, sources, strict=True)]
+            tensors = [gpu_tensor(x, to) for x, to in zip(sources, results, strict=True)]
+            result = engine.wait(engine.reducescatter("x", tensors, reduction))
+            for to in results:
+                result.order(to.stream.number)
+            return [to.numpy().tobytes() for to in results]
 
         return on_ranks(size, body, settings=over_nccl())
 
@@ -266,3 +269,19 @@ def test_what_moves_bytes(size: int) -> None:
             assert y.numpy().tobytes() == numbers(root, 1000, np.float16).tobytes()
 
     on_ranks(size, program, settings=over_nccl())
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_a_broadcast_counts_as_a_ring_that_ends_before_the_root(size: int) -> None:
+    def program(rank: int, engine: _native.Engine) -> list[int]:
+        x = array(np.ones(1000, np.float16), rank)
+        counted = [engine.counters()["wire_bytes"]]
+        for root in range(size):
+            engine.wait(engine.broadcast("x", gpu_tensor(x), root)).order(x.stream.number)
+            counted.append(engine.counters()["wire_bytes"])
+        return [after - before for before, after in pairwise(counted)]
+
+    sent = on_ranks(size, program, settings=over_nccl())
+    for root in range(size):
+        last = (root - 1) % size
+        assert [by_root[root] for by_root in sent] == [0 if rank == last else 2000 for rank in range(size)]

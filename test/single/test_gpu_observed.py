@@ -59,6 +59,26 @@ class TestTimeline:
         assert not any(name.startswith("NCCL") for name in names)
 
 
+STAGES = ["encode", "copy_to_host", "reduce", "copy_back", "decode", "whole"]
+
+
+@pytest.mark.parametrize("hosts", [(0, 0), (0, 1), (0, 0, 1, 1)], ids=str)
+def test_the_stages_of_the_host_are_counted_when_they_are_done(hosts: tuple[int, ...]) -> None:
+    """Each is done one step after the other, from the beginning of the whole to its end."""
+
+    def program(rank: int, engine: _native.Engine) -> dict[str, int]:
+        for _ in range(3):
+            gpu_allreduce(engine, "x", np.ones(300_000, np.float32), rank, codec=_native.get_codec("bit8"))
+        engine.wait(engine.barrier("all rounds look at what the GPU has done"))
+        return engine.counters()
+
+    settings = predictable()
+    settings.gpu_transport = "host"
+    for counters in on_ranks(len(hosts), program, settings=settings, hosts=hosts):
+        times = {stage: counters[f"gpu_{stage}_microseconds"] for stage in STAGES}
+        assert min(times.values()) > 0 and max(times.values()) == times["whole"], times
+
+
 CPU_ONLY = """
 import numpy as np
 from horovod import _native
