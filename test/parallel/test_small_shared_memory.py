@@ -80,6 +80,7 @@ def test_every_rank_says_what_is_too_small_and_what_to_do(tmp_path: Path) -> Non
     assert found and float(found[1]) < float(found[2]) < 12
 
 
+@pytest.mark.quick
 def test_the_way_without_shared_memory(tmp_path: Path) -> None:
     done = job("1m", tmp_path, HOROVOD_TRANSPORT="mpi")
     assert done.returncode == 0, done.stderr
