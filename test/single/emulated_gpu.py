@@ -50,6 +50,12 @@ def last_error() -> str:
     return str(_cuda.cudaGetErrorName(_cuda.cudaPeekAtLastError()).decode())
 
 
+def pinned_bytes() -> int:
+    """Of the host's memory, what the process has allocated for GPUs to copy from and to."""
+    _cuda.emulatedCudaPinnedBytes.restype = ctypes.c_size_t
+    return int(_cuda.emulatedCudaPinnedBytes())
+
+
 @contextmanager
 def on_gpu(gpu: int) -> Iterator[None]:
     """Makes a GPU the thread's current one."""

@@ -5,12 +5,22 @@ GPUs are emulated. Random numbers depend on names and how often each was used: t
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from emulated_gpu import GpuArray, Stream, array, gpu_received, gpu_source, gpu_tensor, gpu_values
+from emulated_gpu import (
+    GpuArray,
+    Stream,
+    array,
+    gpu_received,
+    gpu_source,
+    gpu_tensor,
+    gpu_values,
+    pinned_bytes,
+)
 from numpy.typing import NDArray
 from ranks import (
     ADASUM,
@@ -112,6 +122,22 @@ class TestFlatAllreduce:
 
         got = results([0, 0], "scatter", 0, program, window)
         assert_same(got, results([0, 0], "scatter", None, program, window))
+
+    @pytest.mark.parametrize("count", [100, 100_000, 3_000_001])
+    def test_in_one_host_the_window_is_all_the_memory_it_takes(self, count: int) -> None:
+        """But for tables; where ranks exchange messages, these need some, and room for those that arrive."""
+        everybody = threading.Barrier(2, timeout=60)
+
+        def program(rank: int, engine: _native.Engine, gpu: int | None) -> int:
+            everybody.wait()
+            before = pinned_bytes()
+            everybody.wait()
+            reduce_all(engine, [numbers(rank, count, np.float32)], gpu, "bit8/128", op=SUM)
+            everybody.wait()
+            return pinned_bytes() - before
+
+        taken = {window: results([0, 0], "scatter", 0, program, window)[0] for window in (True, False)}
+        assert taken[True] < 16 << 10 < 64 << 10 < taken[False], taken
 
     def test_many_tiny_tensors(self) -> None:
         def program(rank: int, engine: _native.Engine, gpu: int | None) -> list[Array]:

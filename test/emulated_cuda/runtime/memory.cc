@@ -133,6 +133,16 @@ cudaError_t cudaHostAlloc(void** address, size_t bytes, unsigned) {
   return leave(bytes != 0 && *address == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
 }
 
+// Of the process, without what it has registered.
+EMULATED_CUDA_API size_t emulatedCudaPinnedBytes() {
+  std::lock_guard lock(memory().mutex);
+  size_t bytes = 0;
+  for (const auto& [address, block] : memory().blocks) {
+    if (block.kind == MemoryKind::kPinned && !block.is_registered) bytes += block.bytes;
+  }
+  return bytes;
+}
+
 cudaError_t cudaFreeHost(void* address) {
   EMULATED_CUDA_ENTER();
   if (address == nullptr) return cudaSuccess;
