@@ -11,7 +11,7 @@ Plan settled(const OperationPlace& place, std::span<const BucketTensor> tensors,
              Operation operation, const OnPlan& on_plan) {
   const PlanFacts facts = place.backend.facts(tensors, *reduction);
   const auto planned = operation == Operation::kAllreduce ? plan_allreduce : plan_reducescatter;
-  const Plan plan = planned(facts, place.backend.rules());
+  Plan plan = planned(facts, place.backend.rules());
   if (!plan.is_encoded) reduction->codec = nullptr;
   HVD_LOG(place.bench.surroundings.log, kDebug,
           name_of(operation) << " of " << tensors.size() << " tensors, " << facts.bytes << " bytes on " << place.backend.name()
