@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from diagrams import allreduces, formats, gpus, parallel
+from diagrams import allreduces, formats, gpus, gradients, parallel
 from diagrams.drawing import Drawing
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "assets"
@@ -23,6 +23,7 @@ DIAGRAMS: dict[str, Callable[[], Drawing]] = {
     "levels.svg": formats.levels,
     "compressed_gradient.svg": formats.compressed_gradient,
     "gpu_routes.svg": gpus.routes,
+    "way_of_a_gradient.svg": gradients.way,
 }
 
 if __name__ == "__main__":
