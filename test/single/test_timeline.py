@@ -113,6 +113,23 @@ def test_a_group_appears_member_by_member(tmp_path: Path) -> None:
     assert {"g_1of2", "g_2of2"} <= members
 
 
+def test_each_member_of_a_group_has_the_route_of_its_dtype(tmp_path: Path) -> None:
+    """Sums of halves are wider than they are, and do not travel round a ring."""
+
+    def program(rank: int, engine: _native.Engine) -> None:
+        xs = [np.ones(3, dtype) for dtype in (np.float32, np.float16, np.float32)]
+        engine.wait(engine.allreduce("g", [tensor(x) for x in xs], _native.Reduction()))
+
+    settings = traced(tmp_path / "trace.json")
+    settings.allreduce_algorithm = "ring"
+    on_ranks(3, program, shares_memory=False, settings=settings)
+    events = json.loads((tmp_path / "trace.json").read_text())
+    members = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+    routes = {members[e["pid"]]: e["args"]["route"] for e in events if "route" in e.get("args", {})}
+    assert routes.pop("g_2of3").startswith(("exchange gather", "exchange scatter"))
+    assert routes == {"g_1of3": "exchange ring", "g_3of3": "exchange ring"}
+
+
 def test_the_phases_of_a_route_are_activities(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
 

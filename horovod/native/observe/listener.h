@@ -15,6 +15,7 @@ struct ObservedOperation {
   std::string_view operation;  // "ALLREDUCE"
   std::string_view dtype;
   std::string shape;
+  std::string route = {}, reason = {};  // of an allreduce that was begun: which way it takes, and why
 };
 
 // What a GPU has done of operations that were carried out together.
@@ -25,7 +26,6 @@ struct GpuActivity {
 struct GpuWork {
   std::chrono::steady_clock::time_point begin, end;
   std::vector<GpuActivity> activities;  // one after the other
-  std::string route, reason;            // of an allreduce
 };
 
 class Listener {
@@ -43,8 +43,6 @@ class Listener {
   virtual void on_start(std::span<const ObservedOperation> operations) = 0;
   // In between: the work has come to a new activity, for example "MEMCPY_IN_FUSION_BUFFER".
   virtual void on_activity(std::span<const ObservedOperation> operations, std::string_view activity) = 0;
-  // In between, of an allreduce: which way it takes, and why.
-  virtual void on_route(std::string_view route, const std::string& reason) = 0;
   virtual void on_finish(std::span<const ObservedOperation> operations) = 0;
   // Instead of all these, of operations on a GPU: what it has done, told when it is past.
   virtual void on_gpu_work(std::span<const ObservedOperation> operations, const GpuWork& work) = 0;

@@ -29,9 +29,9 @@ std::string quoted(std::string_view text) {
 }
 
 // What an operation was: dtype, shape, and of an allreduce which way it took, and why.
-std::string arguments(const ObservedOperation& operation, const std::string& route, const std::string& reason) {
-  const std::string way = route.empty() ? "" : ", \"route\": " + quoted(route) + ", \"reason\": " + quoted(reason);
-  return "{\"dtype\": " + quoted(operation.dtype) + ", \"shape\": " + quoted(operation.shape) + way + "}";
+std::string arguments(const ObservedOperation& o) {
+  const std::string way = o.route.empty() ? "" : ", \"route\": " + quoted(o.route) + ", \"reason\": " + quoted(o.reason);
+  return "{\"dtype\": " + quoted(o.dtype) + ", \"shape\": " + quoted(o.shape) + way + "}";
 }
 
 constexpr std::string_view kClosing = "\n]\n";
@@ -190,22 +190,14 @@ void Timeline::on_activity(std::span<const ObservedOperation> operations, std::s
   }
 }
 
-void Timeline::on_route(std::string_view route, const std::string& reason) {
-  MutexLock lock(mutex_);
-  route_ = route;
-  reason_ = reason;
-}
-
 void Timeline::on_finish(std::span<const ObservedOperation> operations) {
   MutexLock lock(mutex_);
   if (file_ < 0) return;
   for (const ObservedOperation& o : operations) {
     const int process = process_of(o.name);
     if (active_.erase(o.name) != 0) event(process, 'E', "", "");
-    event(process, 'E', o.operation, ", \"args\": " + arguments(o, route_, reason_));
+    event(process, 'E', o.operation, ", \"args\": " + arguments(o));
   }
-  route_.clear();
-  reason_.clear();
   write_if_due();
 }
 
@@ -216,7 +208,7 @@ void Timeline::on_gpu_work(std::span<const ObservedOperation> operations, const 
   for (const ObservedOperation& o : operations) {
     const int process = process_of(o.name);
     if (with_gpu_.insert(process).second) event(process, 'M', "thread_name", ", \"args\": {\"name\": \"GPU\"}", 1);
-    gpu_event(process, o.operation, work.begin, work.end, ", \"args\": " + arguments(o, work.route, work.reason));
+    gpu_event(process, o.operation, work.begin, work.end, ", \"args\": " + arguments(o));
     for (const GpuActivity& one : work.activities) gpu_event(process, one.name, one.begin, one.end, "");
   }
   write_if_due();

@@ -37,7 +37,6 @@ class Timeline final : public Listener {
   void on_refused(const std::string& name) override EXCLUDES(mutex_);
   void on_start(std::span<const ObservedOperation> operations) override EXCLUDES(mutex_);
   void on_activity(std::span<const ObservedOperation> operations, std::string_view activity) override EXCLUDES(mutex_);
-  void on_route(std::string_view route, const std::string& reason) override EXCLUDES(mutex_);
   void on_finish(std::span<const ObservedOperation> operations) override EXCLUDES(mutex_);
   void on_gpu_work(std::span<const ObservedOperation> operations, const GpuWork& work) override EXCLUDES(mutex_);
   void on_round() override EXCLUDES(mutex_);
@@ -66,7 +65,6 @@ class Timeline final : public Listener {
   Clock::time_point start_ GUARDED_BY(mutex_);
   Clock::time_point last_write_ GUARDED_BY(mutex_);
   std::string gathered_ GUARDED_BY(mutex_);
-  std::string route_ GUARDED_BY(mutex_), reason_ GUARDED_BY(mutex_);  // of the operations under way
   std::unordered_map<std::string, int> processes_ GUARDED_BY(mutex_);
   std::unordered_set<int> with_gpu_ GUARDED_BY(mutex_);  // processes whose thread 1 has a name
   std::unordered_set<std::string> negotiating_ GUARDED_BY(mutex_);

@@ -61,9 +61,7 @@ Result Executor::run_on_cpu(std::span<const Agreed> together) {
   for (Listener* listener : listening) listener->on_start(watched);
   const auto start = std::chrono::steady_clock::now();
   const auto cpu_start = cpu_time_of_this_thread();
-  Result result = carry_out(on_cpu_, together, [&](const Plan& plan) {
-    for (Listener* listener : listening) listener->on_route(name_of(plan.route), explain(plan));
-  });
+  Result result = carry_out(on_cpu_, together, [&](DType dtype, const Plan& plan) { note_route(watched, dtype, plan); });
   bench_.counters.saturated += cpu_.take_saturated();
   bench_.count(together, start, cpu_start);
   for (Listener* listener : listening) listener->on_finish(watched);

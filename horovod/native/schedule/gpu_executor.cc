@@ -25,10 +25,7 @@ Result GpuExecutor::run(std::span<Agreed> together) {
   DeviceWork work;
   const WatchedPhases watched(bench_.context);  // the work that notes them goes, too
   begin(together, work);
-  Result result = carry_out(place_, together, [&](const Plan& plan) {
-    work.story.route = name_of(plan.route);
-    work.story.reason = explain(plan);
-  });
+  Result result = carry_out(place_, together, [&](DType dtype, const Plan& plan) { note_route(work.operations, dtype, plan); });
   work.done = device.record(backend_->stream());
   if (result.data != nullptr) work.memory.push_back(result.data);
   result.device = &device;

@@ -22,6 +22,14 @@ std::vector<ObservedOperation> observed(std::span<const Agreed> together, const 
   return all;
 }
 
+void note_route(std::span<ObservedOperation> operations, DType dtype, const Plan& plan) {
+  for (ObservedOperation& operation : operations) {
+    if (operation.dtype != name_of(dtype)) continue;
+    operation.route = name_of(plan.route);
+    operation.reason = explain(plan);
+  }
+}
+
 std::string description_of(std::span<const Agreed> together) {
   int64_t bytes = 0;
   for (const Agreed& agreed : together) bytes += agreed.submission.request.bytes();

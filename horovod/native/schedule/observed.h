@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "collective/context.h"
+#include "collective/plan.h"
 #include "observe/listener.h"
 #include "schedule/workbench.h"
 
@@ -14,6 +16,9 @@ namespace hvd {
 
 // A group's members appear singly, as <name>_<i>of<n>.
 std::vector<ObservedOperation> observed(std::span<const Agreed> together, const std::string& label);
+
+// Of those of the dtype: a group's may go by several routes.
+void note_route(std::span<ObservedOperation> operations, DType dtype, const Plan& plan);
 
 // "'allreduce.x' and 3 others, 1200 bytes", for errors.
 std::string description_of(std::span<const Agreed> together);

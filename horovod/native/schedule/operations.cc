@@ -17,7 +17,7 @@ Plan settled(const OperationPlace& place, std::span<const BucketTensor> tensors,
           name_of(operation) << " of " << tensors.size() << " tensors, " << facts.bytes << " bytes on " << place.backend.name()
                              << ", codec " << (reduction->codec ? reduction->codec->name() : "none") << ", route "
                              << name_of(plan.route) << " (" << explain(plan) << ")");
-  on_plan(plan);
+  on_plan(reduction->dtype, plan);
   return plan;
 }
 

@@ -20,9 +20,9 @@ struct OperationPlace {
   // Memory for a result, of the kind that the backend works in.
   std::function<std::shared_ptr<std::byte[]>(size_t bytes)> allocate;
 };
-using OnPlan = std::function<void(const Plan& plan)>;
+using OnPlan = std::function<void(DType dtype, const Plan& plan)>;
 
-// Several are one bucket. `on_plan` hears how each reduction is about to be done.
+// Several are one bucket. `on_plan` hears how the reduction of each dtype is about to be done.
 Result carry_out(const OperationPlace& place, std::span<const Agreed> together, const OnPlan& on_plan);
 
 }  // namespace hvd
