@@ -51,8 +51,8 @@ def test_devices_have_names_and_identities() -> None:
 
 
 def test_a_gpu_that_is_not_there() -> None:
-    with pytest.raises(DeviceError, match="InvalidArgument: there is no GPU 7: this process sees 4"):
-        Gpu(7)
+    with pytest.raises(DeviceError, match="InvalidArgument: there is no GPU 8: this process sees 8"):
+        Gpu(8)
 
 
 @pytest.mark.parametrize("count", [0, 1, 255, 256, 257, 100_003])

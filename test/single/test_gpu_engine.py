@@ -246,7 +246,7 @@ class TestTogether:
     def test_a_gpu_that_is_not_there(self) -> None:
         def program(rank: int, engine: _native.Engine) -> None:
             wrong = _native.Tensor(0, 0, [0], 6, device=77)
-            with pytest.raises(ValueError, match="no GPU 77: this process sees 4"):
+            with pytest.raises(ValueError, match="no GPU 77: this process sees 8"):
                 engine.allreduce("x", [wrong], _native.Reduction())
             with pytest.raises(ValueError, match="a GPU's number, or -1, not -2"):
                 _native.Tensor(0, 0, [0], 6, device=-2)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulated_gpu import Gate, array, gpu_allreduce, gpu_submit
+from emulated_gpu import Gate, array, gpu_allreduce, gpu_submit, gpu_tensor
 from ranks import on_ranks, predictable
 
 from horovod import _native
@@ -51,6 +51,24 @@ class TestTimeline:
         assert waiting["ts"] == whole["ts"] and abs(working["ts"] - waiting["ts"] - waiting["dur"]) <= 1
         assert whole["args"]["shape"] == "(3,)" and whole["args"]["route"].lower().startswith("nccl")
         assert [e["name"] for e in mine if e["ph"] == "B"] == ["NEGOTIATE_ALLREDUCE"]
+
+    def test_each_member_of_a_group_has_the_route_of_its_dtype(self, tmp_path: Path) -> None:
+        """NCCL has no int16."""
+        settings = predictable()
+        settings.gpu_transport = "nccl"
+        settings.timeline = str(tmp_path / "trace.json")
+
+        def program(rank: int, engine: _native.Engine) -> None:
+            xs = [array(np.ones(3, dtype), rank) for dtype in (np.float32, np.int16)]
+            result = engine.wait(engine.allreduce("g", [gpu_tensor(x) for x in xs], _native.Reduction()))
+            for x in xs:
+                result.order(x.stream.number)
+                assert x.numpy().tolist() == [2] * 3
+
+        on_ranks(2, program, settings=settings)
+        events = json.loads((tmp_path / "trace.json").read_text())
+        whole = {e["args"]["dtype"]: e["args"]["route"] for e in events if "route" in e.get("args", {})}
+        assert whole == {"float32": "nccl allreduce", "int16": "host"}
 
     def test_the_phases_of_the_host_are_told(self, tmp_path: Path) -> None:
         mine = self.traced(tmp_path, "host")
@@ -156,9 +174,9 @@ import numpy as np
 from horovod import _native
 
 cuda = ctypes.CDLL(str(emulation.runtime_path()))
-contexts = lambda: [gpu for gpu in range(4) if cuda.emulatedCudaHasContext(gpu)]
+contexts = lambda: [gpu for gpu in range(8) if cuda.emulatedCudaHasContext(gpu)]
 
-assert _native.gpu_facts().count == 4
+assert _native.gpu_facts().count == 8
 assert contexts() == [], f"looking made contexts on {contexts()}"
 
 
@@ -185,9 +203,9 @@ def test_only_the_gpu_of_the_rank_gets_a_context() -> None:
 
 def test_what_this_process_sees() -> None:
     facts = _native.gpu_facts()
-    assert (facts.count, facts.why_none) == (4, "")
-    assert facts.names == ["Emulated GPU"] * 4
-    assert len(set(facts.identities)) == 4 and all(name.startswith("GPU-") for name in facts.identities)
+    assert (facts.count, facts.why_none) == (8, "")
+    assert facts.names == ["Emulated GPU"] * 8
+    assert len(set(facts.identities)) == 8 and all(name.startswith("GPU-") for name in facts.identities)
     assert facts.nccl_version == _native.nccl_version() == 22809 and facts.why_no_nccl == ""
     assert _native.device_library_is_installed()
     with pytest.raises(ValueError, match="another CUDA library is in use already"):

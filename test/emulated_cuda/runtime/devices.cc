@@ -80,7 +80,7 @@ uint64_t host_id() {
 
 std::vector<DeviceState>& devices() {
   static std::vector<DeviceState>* all = [] {
-    const auto visible = visible_devices(static_cast<int>(number_from("EMULATED_CUDA_DEVICES", 4)));
+    const auto visible = visible_devices(static_cast<int>(number_from("EMULATED_CUDA_DEVICES", 8)));
     auto* made = new std::vector<DeviceState>(visible.size());
     for (size_t i = 0; i < visible.size(); ++i) {
       (*made)[i].physical = visible[i];
