@@ -64,7 +64,7 @@ test-rest: $(VENV)/.all-tests ## what `make test` leaves out: more ranks, more o
 	@$(PYTEST) -m 'not slow and not quick' $(ABREAST) --ignore test/single test
 
 test-nightly: test-fresh test-sanitize test-faults ## what takes hours: fresh machines, full sanitizers, fuzzing, faults
-	@HOROVOD_TEST_CASES=5000 $(PYTEST) test/single/test_random_programs.py
+	@HOROVOD_TEST_CASES=5000 $(PYTEST) test/single/test_random_programs.py test/single/test_random_gpu_programs.py
 	@HOROVOD_TEST_STEPS=1000 $(PYTEST) -k steps_keep_all_ranks_identical test/cluster
 
 test-fresh: $(VENV)/.all-tests ## the slow tests: builds from scratch, and README's commands on a fresh Debian

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import os
 import sys
 import threading
@@ -253,3 +254,25 @@ def gpu_received(result: _native.Result, like: GpuArray) -> NDArray[Any]:
     out = GpuArray(np.empty((rows, *like.shape[1:]), like.dtype), like.stream)
     result.copy_to(0, out.address, out.nbytes, out.stream.number)
     return out.numpy()
+
+
+class GpuMemory:
+    """A GPU's, for random programs (programs.py): tensors take turns at two streams."""
+
+    def __init__(self, gpu: int) -> None:
+        self.streams = itertools.cycle([Stream(gpu), Stream(gpu)])
+
+    def put(self, values: NDArray[Any]) -> GpuArray:
+        return GpuArray(values, next(self.streams))
+
+    def view(self, source: GpuArray, destination: GpuArray | None = None) -> _native.Tensor:
+        return gpu_source(source) if destination is None else gpu_tensor(source, destination)
+
+    def values(self, result: _native.Result, x: GpuArray) -> NDArray[Any]:
+        result.order(x.stream.number)
+        return x.numpy()
+
+    def received(self, result: _native.Result) -> bytes:
+        out = self.put(np.empty(result.nbytes, np.uint8))
+        result.copy_to(0, out.address, out.nbytes, out.stream.number)
+        return out.numpy().tobytes()

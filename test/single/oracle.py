@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from ml_dtypes import bfloat16
+from ml_dtypes import bfloat16, finfo
 from numpy.typing import NDArray
 from ranks import AVERAGE, MAX, MIN, PRODUCT, SUM
 
@@ -128,6 +128,44 @@ def compressed_allreduce(
     if len(xs) > 2:
         total = requantised(total, codec, block)
     return total.astype(xs[0].dtype).reshape(xs[0].shape)
+
+
+# How far one quantisation to the nearest is off at most: a part of the element, and of its block's largest.
+ERRORS = {
+    "bit8": (1 / 16, 1 / 229376),
+    "bit8/e5m2": (1 / 8, 1 / 3.8e9),
+    "bit8/e3m4": (1 / 32, 1 / 1920),
+    "int8": (0, 1 / 254),
+    "int4": (0, 1 / 14),
+}  # docs/compression.md derives them
+
+
+@functools.cache
+def loses_nothing(codec: str, largest: int) -> bool:
+    """Whether the codes of whole numbers up to the largest are exact, whichever of them stand in a block."""
+    named = numpy_codec.named_codec(codec)
+    blocks = [np.arange(most + 1, dtype=np.float32) for most in range(largest + 1)]
+    return all((named.decode(named.encode(x), x.size) == x).all() for x in blocks)
+
+
+def quantisation_bound(xs: list[Array], codec: str, quantisations: int) -> Array:
+    """How far the sum of numbers that are not negative is off at most.
+
+    Quantised are the contributions, sums of some of them, and the result. What a stage quantises is together
+    no more than the result and the error so far, and its blocks' largest no more than those of all
+    contributions. Each stage may round once more, to the dtype or in float32.
+    """
+    named = numpy_codec.named_codec(codec)
+    variant = f"/{named.variant}" if named.format == "bit8" and named.variant != "e4m3" else ""
+    of_element, of_largest = ((1 + named.stochastic) * part for part in ERRORS[named.format + variant])
+    rounding = max(float(finfo(xs[0].dtype).eps), float(np.finfo(np.float32).eps))
+    total = reduce(np.add, (x.astype(np.float64) for x in xs))
+    largest = sum(float(x.max(initial=0)) for x in xs)
+    error = np.zeros_like(total)
+    for _ in range(quantisations):
+        worst = largest + error.max(initial=0)
+        error = error + (of_element + rounding) * (total + error) + of_largest * worst
+    return error
 
 
 @computed_once

@@ -1,23 +1,24 @@
 """Random programs of collectives over random process sets, and what NumPy says they must give.
 
 A program is made once and run by every rank, in an order of its own: submissions and waits of a round are
-shuffled for each rank. Values are small whole numbers, so that sums are exact in every dtype and order.
-Ranks are threads or processes: all a program needs is the core's engine.
+shuffled for each rank. Values are small whole numbers, so that sums are exact in every dtype and order, and
+with some codecs; with others they are within the codec's bound. Ranks are threads or processes: all a program
+needs is the core's engine, and for operations on a GPU its memory (``GpuMemory`` of emulated_gpu.py).
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 import oracle
 import pytest
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from ranks import DTYPES, MAX, MIN, NUMBERS, PRODUCT, SUM, tensor
+from ranks import DTYPES, MAX, MIN, PRODUCT, SUM, source_only, tensor
 
 from horovod import _native
 from horovod.common.exceptions import HorovodInternalError
@@ -26,6 +27,13 @@ Array = NDArray[Any]
 KINDS = (
     "allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "barrier", "disagreement",
 )  # fmt: skip
+FLOATS = ("float16", "bfloat16", "float32", "float64")  # what codecs serve
+# Rotated codecs have no bound of an element.
+CODECS = (
+    "bit16", "fp16", "bf16", "bit8/128", "bit8/32/e5m2/stochastic", "bit8/32/e3m4", "int8/32/stochastic",
+    "int4/128",
+)  # fmt: skip
+LARGEST = 2  # of what a rank puts in
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,8 @@ class Op:
     reduce_op: int
     members_of_group: int
     seed: int
+    on_gpu: bool = False
+    codec: str = ""
 
     def values(self, rank: int, which: int = 0, rows: int | None = None) -> Array:
         """What ``rank`` puts in as the group's tensor number ``which``."""
@@ -47,7 +57,7 @@ class Op:
         generator = np.random.default_rng([self.seed, rank, which])
         names = list(DTYPES)  # every tensor of a group has another dtype
         name = names[(names.index(self.dtype) + which) % len(names)]
-        return generator.integers(0, 3, shape).astype(DTYPES[name][1])
+        return generator.integers(0, LARGEST + 1, shape).astype(DTYPES[name][1])
 
     def rows(self, rank: int, which: int = 0) -> int:
         """First dimension of what ``rank`` gathers."""
@@ -61,6 +71,13 @@ class Op:
     def root(self) -> int:
         return self.members[self.seed % len(self.members)]
 
+    def is_in_place(self) -> bool:
+        return self.seed % 2 == 1
+
+    def reduction(self) -> _native.Reduction:
+        codec = _native.codec_named(self.codec) if self.codec else None
+        return _native.Reduction(self.reduce_op, codec=codec)
+
 
 @dataclass(frozen=True)
 class Program:
@@ -69,34 +86,81 @@ class Program:
     rounds: tuple[tuple[Op, ...], ...]
     lonely_allreduces: tuple[int, ...]  # by rank: how many allreduces it does before it joins
     seed: int
+    joins_on_gpu: bool = False
 
 
 @st.composite
-def programs(draw: st.DrawFn, size: int) -> Program:
-    """Programs for ``size`` ranks."""
+def operations(draw: st.DrawFn, name: str, sets: list[tuple[int, ...]], has_gpus: bool) -> Op:
+    kind = draw(st.sampled_from(KINDS))
+    dtype = draw(st.sampled_from(list(DTYPES)))
+    reduce_op = SUM if kind == "reducescatter" else draw(st.sampled_from([SUM, MIN, MAX, PRODUCT]))
+    has_codes = kind in ("allreduce", "reducescatter") and dtype in FLOATS and reduce_op == SUM
+    return Op(
+        kind=kind,
+        name=name,
+        members=draw(st.sampled_from(sets)),
+        dtype=dtype,
+        shape=tuple(draw(st.lists(st.integers(0, 5), min_size=1, max_size=3))),
+        reduce_op=reduce_op,
+        members_of_group=draw(st.integers(1, 3)),
+        seed=draw(st.integers(0, 2**20)),
+        on_gpu=has_gpus and draw(st.booleans()),
+        codec=draw(st.sampled_from(["", *CODECS])) if has_codes else "",
+    )
+
+
+@st.composite
+def programs(
+    draw: st.DrawFn, size: int, has_gpus: bool = False, begins_with: Mapping[str, Any] | None = None
+) -> Program:
+    """Programs for ``size`` ranks; ``begins_with``: what is known of the first operation."""
     subsets = st.sets(st.integers(0, size - 1), min_size=1, max_size=size - 1).map(lambda s: tuple(sorted(s)))
     sets = tuple(draw(st.lists(subsets, max_size=3, unique=True)))
-    everybody = tuple(range(size))
+    anybody = [tuple(range(size)), *sets]
     rounds = []
     for round_number in range(draw(st.integers(1, 3))):
-        ops = []
-        for number in range(draw(st.integers(1, 6))):
-            shape = tuple(draw(st.lists(st.integers(0, 5), min_size=1, max_size=3)))
-            ops.append(
-                Op(
-                    kind=draw(st.sampled_from(KINDS)),
-                    name=f"{round_number}.{number}",
-                    members=draw(st.sampled_from([everybody, *sets])),
-                    dtype=draw(st.sampled_from(list(DTYPES))),
-                    shape=shape,
-                    reduce_op=draw(st.sampled_from([SUM, MIN, MAX, PRODUCT])),
-                    members_of_group=draw(st.integers(1, 3)),
-                    seed=draw(st.integers(0, 2**20)),
-                )
-            )
-        rounds.append(tuple(ops))
+        numbers = range(draw(st.integers(1, 6)))
+        rounds.append([draw(operations(f"{round_number}.{number}", anybody, has_gpus)) for number in numbers])
+    rounds[0][0] = replace(rounds[0][0], **begins_with or {})
     lonely = tuple(draw(st.integers(0, 2)) for _ in range(size))
-    return Program(size, sets, tuple(rounds), lonely, draw(st.integers(0, 2**20)))
+    return Program(
+        size=size,
+        sets=sets,
+        rounds=tuple(tuple(ops) for ops in rounds),
+        lonely_allreduces=lonely,
+        seed=draw(st.integers(0, 2**20)),
+        joins_on_gpu=has_gpus and draw(st.booleans()),
+    )
+
+
+class Memory(Protocol):
+    """Where the tensors of an operation are."""
+
+    def put(self, values: Array) -> Any:
+        """A tensor with these values."""
+
+    def view(self, source: Any, destination: Any = None) -> _native.Tensor:
+        """The core's; without a destination the core allocates the result."""
+
+    def values(self, result: _native.Result, x: Any) -> Array:
+        """What is in a tensor after the operation with that result."""
+
+    def received(self, result: _native.Result) -> bytes:
+        """What the core has allocated."""
+
+
+class CpuMemory:
+    def put(self, values: Array) -> Array:
+        return values.copy()
+
+    def view(self, source: Array, destination: Array | None = None) -> _native.Tensor:
+        return source_only(source) if destination is None else tensor(source, destination)
+
+    def values(self, result: _native.Result, x: Array) -> Array:
+        return x
+
+    def received(self, result: _native.Result) -> bytes:
+        return np.from_dlpack(result.buffer()).tobytes() if result.nbytes else b""
 
 
 @dataclass
@@ -106,18 +170,29 @@ class Pending:
     handle: int
     check: Callable[[_native.Result], None]
     fails: bool = False
-    keep: list[Array] = field(default_factory=list)
+    keep: list[Any] = field(default_factory=list)
 
 
 class Run:
-    """One rank's run of a program."""
+    """One rank's run of a program; ``on_gpu``: the memory of its GPU, if it has one."""
 
-    def __init__(self, program: Program, rank: int, engine: _native.Engine) -> None:
+    def __init__(
+        self, program: Program, rank: int, engine: _native.Engine, on_gpu: Memory | None = None
+    ) -> None:
         self.program, self.rank, self.engine = program, rank, engine
+        self.on_cpu, self.on_gpu = CpuMemory(), on_gpu
         self.ids: dict[tuple[int, ...], int] = {tuple(range(program.size)): 0}
         self.shuffled = random.Random(f"{program.seed} {rank}")
+        self.inexact: dict[str, bytes] = {}  # results that all ranks have alike, by name
 
-    def run(self) -> None:
+    def memory(self, on_gpu: bool) -> Memory:
+        if not on_gpu:
+            return self.on_cpu
+        assert self.on_gpu is not None, "the program is for ranks with GPUs"
+        return self.on_gpu
+
+    def run(self) -> dict[str, bytes]:
+        """What codecs made of allreduces: not what NumPy says to the bit, but the same on all ranks."""
         for ranks in self.program.sets:
             self.ids[ranks] = self.engine.wait(self.engine.add_process_set(list(ranks))).sizes[0]
         for ops in self.program.rounds:
@@ -131,6 +206,7 @@ class Run:
         for ranks in reversed(self.program.sets):
             self.engine.wait(self.engine.remove_process_set(self.ids[ranks]))
         assert self.engine.process_sets() == {0: list(range(self.program.size))}
+        return self.inexact
 
     def finish(self, pending: Pending) -> None:
         if pending.fails:
@@ -142,99 +218,110 @@ class Run:
     def join(self) -> None:
         """Ranks do different numbers of allreduces; those that have none left count as zeros."""
         counts = self.program.lonely_allreduces
+        if (
+            self.program.joins_on_gpu
+        ):  # who has used none yet would stand in with that of its place on the host
+            self.reduce_alone("shows its GPU", self.program.size)
         for number in range(counts[self.rank]):
-            x = np.full(3, self.rank + 1, np.float32)
-            self.engine.wait(self.engine.allreduce(f"lonely.{number}", [tensor(x)], _native.Reduction()))
             want = sum(rank + 1 for rank, count in enumerate(counts) if count > number)
-            np.testing.assert_array_equal(x, np.full(3, want, np.float32))
+            self.reduce_alone(f"lonely.{number}", want, self.rank + 1)
         last = self.engine.wait(self.engine.join()).sizes[0]
         assert counts[last] == max(counts)
 
-    def allreduce(self, op: Op) -> Pending:
-        mine = [op.values(self.rank, i) for i in range(op.members_of_group)]
-        outputs = [np.empty_like(x) for x in mine]
-        tensors = [tensor(x, out) for x, out in zip(mine, outputs, strict=True)]
-        handle = self.engine.allreduce(
-            op.name, tensors, _native.Reduction(op.reduce_op), self.ids[op.members]
-        )
+    def reduce_alone(self, name: str, want: float, own: float = 1) -> None:
+        memory = self.memory(self.program.joins_on_gpu)
+        x = memory.put(np.full(3, own, np.float32))
+        result = self.engine.wait(self.engine.allreduce(name, [memory.view(x, x)], _native.Reduction()))
+        np.testing.assert_array_equal(memory.values(result, x), np.full(3, want, np.float32))
 
-        def check(_: _native.Result) -> None:
+    def allreduce(self, op: Op) -> Pending:
+        memory = self.memory(op.on_gpu)
+        mine = [memory.put(op.values(self.rank, i)) for i in range(op.members_of_group)]
+        outputs = mine
+        if not op.is_in_place():
+            outputs = [memory.put(np.zeros_like(op.values(self.rank, i))) for i in range(op.members_of_group)]
+        tensors = [memory.view(x, out) for x, out in zip(mine, outputs, strict=True)]
+        handle = self.engine.allreduce(op.name, tensors, op.reduction(), self.ids[op.members])
+
+        def check(result: _native.Result) -> None:
             for i, out in enumerate(outputs):
-                want = oracle.allreduce([op.values(r, i) for r in op.members], op.reduce_op)
-                np.testing.assert_array_equal(out, want, err_msg=str(op))
+                got = memory.values(result, out)
+                self.compare_sum(op, i, got, slice(None), 3 if op.on_gpu else 2)
+                if op.codec:
+                    self.inexact[f"{op.name} {i}"] = got.tobytes()
 
         return Pending(handle, check, keep=[*mine, *outputs])
 
     def reducescatter(self, op: Op) -> Pending:
-        mine = [op.values(self.rank, i) for i in range(op.members_of_group)]
+        memory = self.memory(op.on_gpu)
+        values = [op.values(self.rank, i) for i in range(op.members_of_group)]
         place = op.members.index(self.rank)
-        parts = [np.array_split(np.arange(x.shape[0]), len(op.members))[place] for x in mine]
-        outputs = [np.empty((len(rows), *x.shape[1:]), x.dtype) for x, rows in zip(mine, parts, strict=True)]
-        tensors = [
-            _native.Tensor(x.ctypes.data, out.ctypes.data, list(x.shape), NUMBERS[x.dtype])
-            for x, out in zip(mine, outputs, strict=True)
-        ]
-        handle = self.engine.reducescatter(op.name, tensors, _native.Reduction(SUM), self.ids[op.members])
+        parts = [np.array_split(np.arange(x.shape[0]), len(op.members))[place] for x in values]
+        mine = [memory.put(x) for x in values]
+        outputs = [memory.put(np.zeros_like(x[rows])) for x, rows in zip(values, parts, strict=True)]
+        tensors = [memory.view(x, out) for x, out in zip(mine, outputs, strict=True)]
+        handle = self.engine.reducescatter(op.name, tensors, op.reduction(), self.ids[op.members])
 
-        def check(_: _native.Result) -> None:
+        def check(result: _native.Result) -> None:
             for i, (out, rows) in enumerate(zip(outputs, parts, strict=True)):
-                want = oracle.allreduce([op.values(r, i) for r in op.members], SUM)[rows]
-                np.testing.assert_array_equal(out, want, err_msg=str(op))
+                self.compare_sum(op, i, memory.values(result, out), rows, 1)
 
         return Pending(handle, check, keep=[*mine, *outputs])
 
+    @staticmethod
+    def compare_sum(op: Op, which: int, got: Array, rows: Any, quantisations: int) -> None:
+        """Of tensor ``which`` of the group, which is quantised so often at most."""
+        xs = [op.values(r, which) for r in op.members]
+        want = oracle.allreduce(xs, op.reduce_op)[rows]
+        has_codes = op.codec and any(got.dtype == DTYPES[name][1] for name in FLOATS)
+        if not has_codes or oracle.loses_nothing(op.codec, LARGEST * len(xs)):
+            np.testing.assert_array_equal(got, want, err_msg=str(op))
+            return
+        bound = oracle.quantisation_bound(xs, op.codec, quantisations)[rows]
+        error = np.abs(got.astype(np.float64) - want.astype(np.float64))
+        assert (error <= bound).all(), f"{op}: {got} is further than {bound} from {want}"
+
     def allgather(self, op: Op) -> Pending:
-        group = range(op.members_of_group)
-        mine = [op.values(self.rank, i, op.rows(self.rank, i)) for i in group]
-        tensors = [_native.Tensor(x.ctypes.data, 0, list(x.shape), NUMBERS[x.dtype]) for x in mine]
-        handle = self.engine.allgather(op.name, tensors, self.ids[op.members])
+        memory, group = self.memory(op.on_gpu), range(op.members_of_group)
+        mine = [memory.put(op.values(self.rank, i, op.rows(self.rank, i))) for i in group]
+        handle = self.engine.allgather(op.name, [memory.view(x) for x in mine], self.ids[op.members])
 
         def check(result: _native.Result) -> None:
             assert result.sizes == [op.rows(r, i) for i in group for r in op.members]
-            received = np.from_dlpack(result.buffer()).tobytes() if result.nbytes else b""
-            start = 0
+            got, end = memory.received(result), 0
             for i in group:
-                want = np.concatenate([op.values(r, i, op.rows(r, i)) for r in op.members])
-                start += -start % 16
-                got = np.frombuffer(received[start : start + want.nbytes], want.dtype)
-                np.testing.assert_array_equal(got, want.ravel(), err_msg=str(op))
-                start += want.nbytes
-            assert start == result.nbytes or not received
+                want = b"".join(op.values(r, i, op.rows(r, i)).tobytes() for r in op.members)
+                start = end + -end % 16
+                end = start + len(want)
+                assert got[start:end] == want, str(op)
+            assert end == len(got)
 
         return Pending(handle, check, keep=mine)
 
     def alltoall(self, op: Op) -> Pending:
-        splits = op.splits(self.rank)
-        mine = op.values(self.rank, rows=sum(splits))
-        view = _native.Tensor(mine.ctypes.data, 0, list(mine.shape), NUMBERS[mine.dtype])
-        handle = self.engine.alltoall(op.name, view, splits, self.ids[op.members])
+        memory, splits = self.memory(op.on_gpu), op.splits(self.rank)
+        mine = memory.put(op.values(self.rank, rows=sum(splits)))
+        handle = self.engine.alltoall(op.name, memory.view(mine), splits, self.ids[op.members])
 
         def check(result: _native.Result) -> None:
             place = op.members.index(self.rank)
             assert result.sizes == [op.splits(r)[place] for r in op.members]
-            want = []
+            want = b""
             for r in op.members:
-                ends = np.cumsum(op.splits(r))
-                sent = op.values(r, rows=int(ends[-1]))
-                want.append(sent[ends[place] - op.splits(r)[place] : ends[place]].ravel())
-            self.compare(op, result, np.concatenate(want))
+                end = sum(op.splits(r)[: place + 1])
+                want += op.values(r, rows=sum(op.splits(r)))[end - op.splits(r)[place] : end].tobytes()
+            assert memory.received(result) == want, str(op)
 
         return Pending(handle, check, keep=[mine])
 
-    @staticmethod
-    def compare(op: Op, result: _native.Result, want: Array) -> None:
-        assert result.nbytes == want.nbytes
-        if want.size:
-            got = np.from_dlpack(result.buffer()).view(want.dtype)
-            np.testing.assert_array_equal(got, want, err_msg=str(op))
-
     def broadcast(self, op: Op) -> Pending:
-        mine = op.values(self.rank)
-        out = np.empty_like(mine)
-        handle = self.engine.broadcast(op.name, tensor(mine, out), op.root(), self.ids[op.members])
+        memory = self.memory(op.on_gpu)
+        mine = memory.put(op.values(self.rank))
+        out = mine if op.is_in_place() else memory.put(np.zeros_like(op.values(self.rank)))
+        handle = self.engine.broadcast(op.name, memory.view(mine, out), op.root(), self.ids[op.members])
 
-        def check(_: _native.Result) -> None:
-            np.testing.assert_array_equal(out, op.values(op.root()), err_msg=str(op))
+        def check(result: _native.Result) -> None:
+            np.testing.assert_array_equal(memory.values(result, out), op.values(op.root()), err_msg=str(op))
 
         return Pending(handle, check, keep=[mine, out])
 
@@ -242,8 +329,14 @@ class Run:
         return Pending(self.engine.barrier(op.name, self.ids[op.members]), lambda _: None)
 
     def disagreement(self, op: Op) -> Pending:
-        """The last member asks for another shape than the others; alone, it agrees with itself."""
+        """The last member asks for another shape than the others, or it alone has its tensor in CPU memory.
+
+        Without others it agrees with itself.
+        """
         is_last = self.rank == op.members[-1]
-        mine = np.ones((2, 3) if is_last else (3, 2), np.float32)
-        handle = self.engine.allreduce(op.name, [tensor(mine)], _native.Reduction(), self.ids[op.members])
-        return Pending(handle, lambda _: None, fails=len(op.members) > 1, keep=[mine])
+        is_about_place = op.on_gpu and op.is_in_place()
+        memory = self.memory(op.on_gpu and not (is_about_place and is_last))
+        x = memory.put(np.ones((2, 3) if is_last and not is_about_place else (3, 2), np.float32))
+        view = memory.view(x, x)
+        handle = self.engine.allreduce(op.name, [view], _native.Reduction(), self.ids[op.members])
+        return Pending(handle, lambda _: None, fails=len(op.members) > 1, keep=[x])

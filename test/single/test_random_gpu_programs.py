@@ -1,0 +1,70 @@
+"""Random programs on tensors of the CPU and of emulated GPUs, mixed; some take each pattern of allreduce."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from emulated_gpu import GpuMemory
+from hypothesis import HealthCheck, Phase, given, settings
+from ways import Case, Way, cases, ways
+
+from horovod import _native
+
+CASES = int(os.environ.get("HOROVOD_TEST_CASES", "150")) // 3 + 1  # for each number of ranks
+SIZES = pytest.mark.parametrize("size", [2, 3, 4, 5])
+NEEDS_RANKS = {
+    "exchange ring",
+    "hierarchical gather",
+    "hierarchical scatter",
+    "nccl hierarchical",
+}  # at least 3
+
+
+@pytest.fixture(scope="module")
+def gpus() -> list[GpuMemory]:
+    """One for each rank."""
+    return [GpuMemory(rank) for rank in range(5)]
+
+
+@pytest.mark.timeout(60 + 6 * CASES)
+@SIZES
+def test_random_programs_on_cpu_and_gpu_tensors(size: int, gpus: list[GpuMemory]) -> None:
+    @settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(case=cases(size, has_gpus=True))
+    def run(case: Case) -> None:
+        case.run(gpus)
+
+    run()
+
+
+def routes_of(case: Case, gpus: list[GpuMemory], path: Path) -> set[str]:
+    """Of the allreduces that rank 0 took part in, by its timeline."""
+    options = case.settings()
+    options.timeline = str(path)
+    case.run(gpus, options)
+    return {
+        event["args"]["route"] for event in json.loads(path.read_text()) if "route" in event.get("args", {})
+    }
+
+
+@SIZES
+def test_every_pattern_is_taken(size: int, gpus: list[GpuMemory], tmp_path: Path) -> None:
+    taken: set[str] = set()
+
+    def take(way: Way) -> None:
+        @settings(max_examples=2, derandomize=True, database=None, deadline=None, phases=[Phase.generate])
+        @given(case=cases(size, has_gpus=True, way=way))
+        def run(case: Case) -> None:
+            routes = routes_of(case, gpus, tmp_path / "trace.json")
+            assert way.pattern in routes | {""}, f"{case} took {routes}"
+            taken.update(routes)
+
+        run()
+
+    for way in ways(size, has_gpus=True):
+        take(way)
+    everything = {*_native.allreduce_patterns(), "host"} - (NEEDS_RANKS if size == 2 else set())
+    assert taken - {"alone"} == everything
