@@ -32,7 +32,8 @@ PlanFacts facts_of(const RankGroup& group, std::span<const BucketTensor> tensors
 int64_t allreduce(CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                   const Route& route) {
   if (route.pattern == Pattern::kAlone) {
-    Bucket({tensors.begin(), tensors.end()}, reduction, context.simd, *context.tiles).reduce_alone();
+    const Layout all({tensors.begin(), tensors.end()}, reduction);
+    Bucket(all, context.simd, *context.tiles).reduce_alone();
     return 0;
   }
   CpuTensors memory(context);

@@ -11,8 +11,8 @@ namespace hvd {
 int64_t allreduce_by_exchange(CollectiveContext& context, std::span<const BucketTensor> tensors,
                               const BucketReduction& reduction, bool gather, TensorMemory& memory) {
   const int size = context.group.size(), rank = context.group.rank();
-  const Steps steps(slices_of(tensors, reduction, gather ? 1 : size, gather ? kNoPart : rank, context.simd, *context.tiles),
-                    size, gather, elements_of(message_bytes_among(size), reduction));
+  const Steps steps(slices_of(tensors, reduction, gather ? 1 : size, gather ? kNoPart : rank, claims_of(memory)), size, gather,
+                    elements_of(message_bytes_among(size), reduction));
   if (steps.count() == 0) return 0;
   memory.begin({&steps, 1});
   std::vector<int> ranks(static_cast<size_t>(size));
@@ -38,7 +38,7 @@ int64_t allreduce_by_exchange(CollectiveContext& context, std::span<const Bucket
   stages.push_back({turn += Crossing::kLag, collect});
   stages.push_back({turn + memory.lag(), leave});
   run_pipeline(steps.count(), stages);
-  return steps.saturated();
+  return memory.saturated();
 }
 
 }  // namespace hvd

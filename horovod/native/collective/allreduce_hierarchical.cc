@@ -78,9 +78,10 @@ class HierarchicalAllreduce {
       for (BucketTensor& tensor : part) {
         if (!is_own) tensor.feedback = nullptr;  // its carrier's concern
       }
-      slices_.emplace_back(buckets_of(part, over_hosts), place_.hosts, gather, elements);
+      slices_.emplace_back(
+          slices_of(part, over_hosts, gather ? 1 : place_.hosts, gather ? kNoPart : place_.host, claims_of(memory)),
+          place_.hosts, gather, elements);
       steps_ = std::max(steps_, slices_.back().count());
-      if (is_own) own_part_ = std::move(part);
     }
   }
 
@@ -98,7 +99,7 @@ class HierarchicalAllreduce {
   int64_t run() {
     memory_.open(window_, place_.local_size);
     memory_.begin(slices_);
-    if (place_.carries()) sums_ = buckets_of(memory_.sums_of(std::move(own_part_)), over_ranks_);
+    if (place_.carries()) memory_.begin_sums(own_group(), over_ranks_);
     const uint32_t lag = memory_.lag(), deposited = lag;
     std::vector<PipelineStage> stages = {{0, [this](uint32_t step) { deposit(step); }},
                                          {deposited, [this](uint32_t step) { end_deposit(step); }}};
@@ -107,8 +108,9 @@ class HierarchicalAllreduce {
     if (place_.carries()) {
       crossing_ = std::make_unique<Crossing>(
           context_, memory_, own(), place_.parties, place_.host,
-          Crossing::Options{.pack = [this](size_t bucket, Range range, std::byte* message) { pack(bucket, range, message); },
-                            .landing = [this](uint32_t step) { return landing(place_.local_rank, step); }});
+          Crossing::Options{.pack = [this](uint32_t step, size_t bucket, std::byte* message) { pack(step, bucket, message); },
+                            .landing = [this](uint32_t step) { return landing(place_.local_rank, step); },
+                            .group = own_group()});
       stages.push_back({deposited + 1, [this](uint32_t step) { contribute(step); }});
       if (!gather_) stages.push_back({deposited + 1 + kLag, [this](uint32_t step) { reduce(step); }});
     }
@@ -118,19 +120,12 @@ class HierarchicalAllreduce {
     stages.push_back({arrived + 1 + lag, [this](uint32_t step) { end_collect(step); }});
     run_pipeline(steps_, stages);
     window_.steps += steps_;
-    int64_t saturated = place_.carries() ? own().saturated() : 0;
-    for (const auto& bucket : sums_) saturated += bucket->saturated();
-    return saturated;
+    return memory_.saturated();
   }
 
  private:
-  const Steps& own() const { return slices_[static_cast<size_t>(place_.local_rank)]; }
-
-  std::vector<std::unique_ptr<Bucket>> buckets_of(const std::vector<BucketTensor>& part,
-                                                  const BucketReduction& reduction) const {
-    return slices_of(part, reduction, gather_ ? 1 : place_.hosts, gather_ ? kNoPart : place_.host, context_.simd,
-                     *context_.tiles);
-  }
+  size_t own_group() const { return static_cast<size_t>(place_.local_rank); }
+  const Steps& own() const { return slices_[own_group()]; }
 
   // Of a step: as many as fit the slots, but no larger messages than are good for the network.
   int64_t elements_per_bucket(const BucketReduction& reduction) const {
@@ -190,19 +185,18 @@ class HierarchicalAllreduce {
   void contribute(uint32_t step) {
     await(place_.local_size, kDeposited, target(step));
     if (gather_) await_landing(step);
-    contributed_ = step;
     crossing_->contribute(step);
     window_.advance(kTaken);
   }
 
-  void pack(size_t bucket, Range range, std::byte* message) {
-    const size_t offset = memory_.deposit_offset(own(), contributed_, bucket);
+  void pack(uint32_t step, size_t bucket, std::byte* message) {
+    const size_t offset = memory_.deposit_offset(own(), step, bucket);
     std::vector<const std::byte*> data;
     for (int r = 0; r < place_.local_size; ++r) {
       const bool is_there = is_deposited(place_.local_rank, r);
-      data.push_back(is_there ? deposit(r, contributed_, place_.local_rank) + offset : nullptr);
+      data.push_back(is_there ? deposit(r, step, place_.local_rank) + offset : nullptr);
     }
-    memory_.sum(*sums_[bucket], range, data, message);
+    memory_.sum(step, bucket, data, message);
   }
 
   // Everybody has left the slot's previous step.
@@ -242,13 +236,10 @@ class HierarchicalAllreduce {
   const size_t deposit_bytes_, landing_bytes_;  // of a slot
   const uint32_t base_;
   const bool gather_;
-  BucketReduction over_ranks_;                 // of what the ranks of a host sum
-  std::vector<BucketTensor> own_part_;         // of the tensors: the slice that this rank carries
-  std::vector<Steps> slices_;                  // by carrier: buckets over the hosts
-  uint32_t steps_ = 0;                         // of the longest slice
-  std::vector<std::unique_ptr<Bucket>> sums_;  // of the own slice, over the ranks of the host
-  std::unique_ptr<Crossing> crossing_;         // of the own slice
-  uint32_t contributed_ = 0;                   // the step whose buckets are packed
+  BucketReduction over_ranks_;          // of what the ranks of a host sum
+  std::vector<Steps> slices_;           // by carrier: buckets over the hosts
+  uint32_t steps_ = 0;                  // of the longest slice
+  std::unique_ptr<Crossing> crossing_;  // of the own slice
 };
 
 }  // namespace

@@ -16,6 +16,7 @@
 
 #include "base/alignment.h"
 #include "collective/allreduce.h"
+#include "collective/bucket.h"
 #include "collective/slices.h"
 #include "collective/steps.h"
 
@@ -32,6 +33,7 @@ class RingAllreduce {
         next_(ring[static_cast<size_t>((place + 1) % size_)]),
         previous_(ring[static_cast<size_t>((place + size_ - 1) % size_)]),
         message_bytes_(aligned(steps.largest_message())) {
+    for (size_t i = 0; i < steps.buckets(); ++i) buckets_.emplace_back(steps.bucket(i), context.simd, *context.tiles);
     const auto made = static_cast<size_t>(size_), hops = static_cast<size_t>(last_hop() + 1);
     memory_ = context_.send.at_least((made * kMadeSlots + hops * kArrivedSlots) * message_bytes_);
     arrived_ = memory_ + made * kMadeSlots * message_bytes_;
@@ -79,7 +81,7 @@ class RingAllreduce {
   // Of the slice, what this rank sends in the hop: in the last round it only takes it.
   const std::byte* message_of(uint32_t step, int hop) {
     const auto which = static_cast<size_t>(slice(hop));
-    Bucket& bucket = steps_.bucket(which);
+    Bucket& bucket = buckets_[which];
     const Range range = steps_.range(step, which);
     if (hop >= size_) {
       context_.enter(Phase::kUnpack);
@@ -100,6 +102,7 @@ class RingAllreduce {
 
   CollectiveContext& context_;
   const Steps& steps_;
+  std::vector<Bucket> buckets_;
   const int size_, place_;
   const int next_, previous_;  // ranks of the group
   const size_t message_bytes_;
@@ -117,9 +120,9 @@ int64_t allreduce_around_ring(CollectiveContext& context, std::span<const Bucket
   const auto place = std::find(ring.begin(), ring.end(), context.group.rank()) - ring.begin();
   BucketReduction passing = reduction;
   passing.scale = {};  // the owner's concern
-  auto slices = slices_of(tensors, passing, size, kNoPart, context.simd, *context.tiles);
+  auto slices = slices_of(tensors, passing, size, kNoPart, claim_on_cpu);
   auto& own = slices[static_cast<size_t>(place)];
-  own = std::move(slices_of(tensors, reduction, size, kNoPart, context.simd, *context.tiles)[static_cast<size_t>(place)]);
+  own = std::move(slices_of(tensors, reduction, size, kNoPart, claim_on_cpu)[static_cast<size_t>(place)]);
   const Steps steps(std::move(slices), size, false, elements_of(kPromptBytes, reduction));
   RingAllreduce(context, steps, ring, static_cast<int>(place)).run();
   return 0;

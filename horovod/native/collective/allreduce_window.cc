@@ -96,12 +96,11 @@ class WindowAllreduce {
       messages[static_cast<size_t>(r)] = in_place ? nullptr : contribution(r, step, slice);
     }
     await_all(kPacked, target(step));
-    Bucket& bucket = steps_.bucket(static_cast<size_t>(slice));
-    const Range range = steps_.range(step, static_cast<size_t>(slice));
+    const auto bucket = static_cast<size_t>(slice);
     if (gather_) {
-      bucket.reduce(range, messages, true, nullptr);
+      memory_.reduce(step, 0, bucket, messages, true, nullptr);
     } else {
-      memory_.compute([&] { bucket.reduce(range, messages, reads_own_in_place_, slot(rank_, step)); });
+      memory_.reduce(step, 0, bucket, messages, reads_own_in_place_, slot(rank_, step));
       context_.wire_bytes += static_cast<int64_t>(steps_.bytes(step, rank_));
     }
     window_.advance(kReduced);
@@ -151,18 +150,17 @@ int64_t allreduce_through_window(CollectiveContext& context, std::span<const Buc
   int64_t elements = elements_in_step(tensors, reduction, window, size, slices, memory.is_elsewhere());
   // Codes of very small tensors take more room than those of large ones: shorter steps have it.
   for (;; elements /= 2) {
-    const Steps steps(
-        slices_of(tensors, reduction, slices, gather ? kNoPart : context.group.rank(), context.simd, *context.tiles), size,
-        gather, elements);
+    const Steps steps(slices_of(tensors, reduction, slices, gather ? kNoPart : context.group.rank(), claims_of(memory)), size,
+                      gather, elements);
     if (steps.count() == 0) return 0;
     context.enter(Phase::kCommunicate);  // its steps overlap: packing, reducing and unpacking are one phase
     WindowAllreduce allreduce(context, steps, memory);
     if (allreduce.fits()) {
       allreduce.run();
-      return steps.saturated();
+      return memory.saturated();
     }
     // Very many ranks.
-    if (elements < Bucket::kRun / 2) return allreduce_by_exchange(context, tensors, reduction, gather, memory);
+    if (elements < Layout::kRun / 2) return allreduce_by_exchange(context, tensors, reduction, gather, memory);
   }
 }
 

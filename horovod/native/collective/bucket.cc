@@ -5,8 +5,9 @@
 
 namespace hvd {
 
-Bucket::Bucket(std::vector<BucketTensor> tensors, const BucketReduction& reduction, SimdLevel level, Tiles& tiles)
-    : Layout(std::move(tensors), reduction),
+Bucket::Bucket(const Layout& layout, const BucketReduction& reduction, SimdLevel level, Tiles& tiles)
+    : layout_(layout),
+      reduction_(reduction),
       reduce_(reduce_kernels(level)),
       convert_(*codec_kernels(level).convert),
       tiles_(tiles) {}
@@ -14,25 +15,25 @@ Bucket::Bucket(std::vector<BucketTensor> tensors, const BucketReduction& reducti
 // Calls f(tensor, offset in the tensor, count) for every run of a range, in message order.
 template <typename F>
 void Bucket::for_each_run(Range range, F f) const {
-  for_each_piece(range, [&](const BucketTensor& tensor, int64_t begin, int64_t count) {
+  layout_.for_each_piece(range, [&](const BucketTensor& tensor, int64_t begin, int64_t count) {
     for (int64_t at = 0; at < count; at += kRun) f(tensor, begin + at, std::min(kRun, count - at));
   });
 }
 
 const std::byte* Bucket::source_at(const BucketTensor& tensor, int64_t offset) const {
   require_memory(tensor);
-  return static_cast<const std::byte*>(tensor.source) + offset * static_cast<int64_t>(size_of(reduction().dtype));
+  return static_cast<const std::byte*>(tensor.source) + offset * static_cast<int64_t>(size_of(reduction_.dtype));
 }
 
 std::byte* Bucket::destination_at(const BucketTensor& tensor, int64_t offset) const {
   require_memory(tensor);
-  return static_cast<std::byte*>(tensor.destination) + offset * static_cast<int64_t>(size_of(reduction().dtype));
+  return static_cast<std::byte*>(tensor.destination) + offset * static_cast<int64_t>(size_of(reduction_.dtype));
 }
 
 // x * prescale, and what was lost of it before where somebody keeps that; x may lie in the tiles.
 void Bucket::encode(const float* x, int64_t count, double prescale, Draw draw, const ClaimedResiduals& residual,
                     std::byte* run) {
-  const Codec& codec = *reduction().codec;
+  const Codec& codec = *reduction_.codec;
   auto* bytes = reinterpret_cast<uint8_t*>(run);
   if (residual.values == nullptr) {
     saturated_ += codec.encode(x, count, static_cast<float>(prescale), draw, bytes);
@@ -50,11 +51,11 @@ void Bucket::encode(const float* x, int64_t count, double prescale, Draw draw, c
 void Bucket::encode_source(const BucketTensor& tensor, int64_t offset, int64_t count, std::byte* run) {
   const std::byte* source = source_at(tensor, offset);
   const auto* floats = reinterpret_cast<const float*>(source);
-  if (reduction().dtype != DType::kFloat32) {
-    convert_.to_float(reduction().dtype, source, count, tiles_.floats);
+  if (reduction_.dtype != DType::kFloat32) {
+    convert_.to_float(reduction_.dtype, source, count, tiles_.floats);
     floats = tiles_.floats;
   }
-  encode(floats, count, reduction().prescale, {tensor.sent_key, tensor.offset + offset}, tensor.sent.from(offset), run);
+  encode(floats, count, reduction_.prescale, {tensor.sent_key, tensor.offset + offset}, tensor.sent.from(offset), run);
 }
 
 // The result of a run, from where reduce_encoded() has left it in the tiles.
@@ -64,43 +65,43 @@ void Bucket::encode_result(const BucketTensor& tensor, int64_t offset, int64_t c
 
 void Bucket::pack(Range range, std::byte* message) {
   for_each_run(range, [&](const BucketTensor& tensor, int64_t offset, int64_t count) {
-    if (reduction().codec) {
+    if (reduction_.codec) {
       encode_source(tensor, offset, count, message);
     } else {
-      std::memcpy(message, source_at(tensor, offset), static_cast<size_t>(piece_bytes(count)));
+      std::memcpy(message, source_at(tensor, offset), static_cast<size_t>(layout_.piece_bytes(count)));
     }
-    message += piece_bytes(count);
+    message += layout_.piece_bytes(count);
   });
 }
 
 // The sum of contributions, in the accumulator type; a null run stands for `own`.
 void Bucket::accumulate(std::span<const std::byte* const> runs, const std::byte* own, int64_t count, void* sum) const {
-  const DType dtype = reduction().dtype;
+  const DType dtype = reduction_.dtype;
   auto contribution = [&](size_t rank) { return runs[rank] ? runs[rank] : own; };
   size_t next = 1;
-  if (accumulator_size(dtype) == size_of(dtype) && reduction().prescale == 1.0 && runs.size() > 1) {
-    reduce_.combine_two(dtype, reduction().op, contribution(0), contribution(1), count, sum);
+  if (accumulator_size(dtype) == size_of(dtype) && reduction_.prescale == 1.0 && runs.size() > 1) {
+    reduce_.combine_two(dtype, reduction_.op, contribution(0), contribution(1), count, sum);
     next = 2;
   } else {
-    reduce_.load(dtype, contribution(0), count, reduction().prescale, sum);
+    reduce_.load(dtype, contribution(0), count, reduction_.prescale, sum);
   }
   for (; next < runs.size(); ++next) {
-    reduce_.combine(dtype, reduction().op, contribution(next), count, reduction().prescale, sum);
+    reduce_.combine(dtype, reduction_.op, contribution(next), count, reduction_.prescale, sum);
   }
 }
 
 // The sum is made in `out` where the accumulator type is the dtype itself.
 void Bucket::reduce_exact(std::span<const std::byte* const> runs, const std::byte* own, int64_t count, std::byte* out) const {
-  const bool in_place = accumulator_size(reduction().dtype) == size_of(reduction().dtype);
+  const bool in_place = accumulator_size(reduction_.dtype) == size_of(reduction_.dtype);
   alignas(64) float tile[kRun];
   void* sum = in_place ? static_cast<void*>(out) : tile;
   accumulate(runs, own, count, sum);
-  if (!in_place || !reduction().scale.is_one()) reduce_.store(reduction().dtype, sum, count, reduction().scale, out);
+  if (!in_place || !reduction_.scale.is_one()) reduce_.store(reduction_.dtype, sum, count, reduction_.scale, out);
 }
 
 void Bucket::copy(Range range, std::byte* data) const {
   for_each_run(range, [&](const BucketTensor& tensor, int64_t offset, int64_t count) {
-    const auto bytes = static_cast<size_t>(count) * size_of(reduction().dtype);
+    const auto bytes = static_cast<size_t>(count) * size_of(reduction_.dtype);
     std::memcpy(data, source_at(tensor, offset), bytes);
     data += bytes;
   });
@@ -108,11 +109,10 @@ void Bucket::copy(Range range, std::byte* data) const {
 
 void Bucket::encode_sum(const BucketTensor& tensor, int64_t offset, std::span<const std::byte* const> runs, int64_t count,
                         std::byte* run) {
-  const bool is_wide = reduction().dtype == DType::kFloat64;
+  const bool is_wide = reduction_.dtype == DType::kFloat64;
   accumulate(runs, source_at(tensor, offset), count, is_wide ? static_cast<void*>(tiles_.exact) : tiles_.floats);
   void* sum = is_wide ? static_cast<void*>(tiles_.exact) : tiles_.floats;
-  if (!reduction().scale.is_one())
-    reduce_.store(is_wide ? DType::kFloat64 : DType::kFloat32, sum, count, reduction().scale, sum);
+  if (!reduction_.scale.is_one()) reduce_.store(is_wide ? DType::kFloat64 : DType::kFloat32, sum, count, reduction_.scale, sum);
   if (is_wide) convert_.to_float(DType::kFloat64, tiles_.exact, count, tiles_.floats);
   encode(tiles_.floats, count, 1.0, {tensor.sent_key, tensor.offset + offset}, tensor.sent.from(offset), run);
 }
@@ -120,35 +120,35 @@ void Bucket::encode_sum(const BucketTensor& tensor, int64_t offset, std::span<co
 void Bucket::pack_sum(Range range, std::span<const std::byte* const> data, std::byte* message) {
   std::vector<const std::byte*> runs(data.begin(), data.end());
   for_each_run(range, [&](const BucketTensor& tensor, int64_t offset, int64_t count) {
-    if (reduction().codec) {
+    if (reduction_.codec) {
       encode_sum(tensor, offset, runs, count, message);
     } else {
       reduce_exact(runs, source_at(tensor, offset), count, message);
     }
     for (const std::byte*& run : runs) {
-      if (run) run += static_cast<size_t>(count) * size_of(reduction().dtype);
+      if (run) run += static_cast<size_t>(count) * size_of(reduction_.dtype);
     }
-    message += piece_bytes(count);
+    message += layout_.piece_bytes(count);
   });
 }
 
 void Bucket::pack_sum_of_messages(Range range, std::span<const std::byte* const> messages, std::byte* message) {
-  if (reduction().codec == nullptr) return pack_sum(range, messages, message);
+  if (reduction_.codec == nullptr) return pack_sum(range, messages, message);
   std::vector<const std::byte*> runs(messages.begin(), messages.end());
   for_each_run(range, [&](const BucketTensor& tensor, int64_t offset, int64_t count) {
     reduce_encoded(runs, count, nullptr, true);
     encode(tiles_.floats, count, 1.0, {tensor.sent_key, tensor.offset + offset}, tensor.sent.from(offset), message);
-    for (const std::byte*& run : runs) run += piece_bytes(count);
-    message += piece_bytes(count);
+    for (const std::byte*& run : runs) run += layout_.piece_bytes(count);
+    message += layout_.piece_bytes(count);
   });
 }
 
 // float32 sums of decoded contributions, float64 sums for float64 tensors. If a message is to be made of it, the result is
 // left in the tiles too, as float32.
 void Bucket::reduce_encoded(std::span<const std::byte* const> runs, int64_t count, std::byte* destination, bool to_tiles) {
-  const Codec& codec = *reduction().codec;
+  const Codec& codec = *reduction_.codec;
   auto bytes_of = [&](size_t rank) { return reinterpret_cast<const uint8_t*>(runs[rank]); };
-  if (reduction().dtype == DType::kFloat64) {
+  if (reduction_.dtype == DType::kFloat64) {
     alignas(64) double sum[kRun];
     for (size_t rank = 0; rank < runs.size(); ++rank) {
       codec.decode(bytes_of(rank), count, tiles_.floats);
@@ -157,21 +157,21 @@ void Bucket::reduce_encoded(std::span<const std::byte* const> runs, int64_t coun
       else
         std::transform(tiles_.floats, tiles_.floats + count, sum, sum, [](float x, double s) { return s + double{x}; });
     }
-    reduce_.store(DType::kFloat64, sum, count, reduction().scale, sum);
+    reduce_.store(DType::kFloat64, sum, count, reduction_.scale, sum);
     if (destination) std::memcpy(destination, sum, static_cast<size_t>(count) * sizeof(double));
     if (to_tiles) convert_.to_float(DType::kFloat64, sum, count, tiles_.floats);
   } else {
-    const bool direct = reduction().dtype == DType::kFloat32 && destination != nullptr;
+    const bool direct = reduction_.dtype == DType::kFloat32 && destination != nullptr;
     float* sum = direct ? reinterpret_cast<float*>(destination) : tiles_.floats;
     if (runs.size() == 2) {
-      const auto factor = static_cast<float>(reduction().scale.factor / reduction().scale.divisor);
+      const auto factor = static_cast<float>(reduction_.scale.factor / reduction_.scale.divisor);
       codec.decode_two({bytes_of(0), bytes_of(1)}, count, factor, sum);
     } else {
       codec.decode(bytes_of(0), count, sum);
       for (size_t rank = 1; rank < runs.size(); ++rank) codec.decode_add(bytes_of(rank), count, sum);
-      if (!reduction().scale.is_one()) reduce_.store(DType::kFloat32, sum, count, reduction().scale, sum);
+      if (!reduction_.scale.is_one()) reduce_.store(DType::kFloat32, sum, count, reduction_.scale, sum);
     }
-    if (destination && !direct) convert_.from_float(reduction().dtype, sum, count, destination);
+    if (destination && !direct) convert_.from_float(reduction_.dtype, sum, count, destination);
     if (to_tiles && direct) std::copy_n(sum, count, tiles_.floats);
   }
 }
@@ -181,16 +181,16 @@ void Bucket::reduce(Range range, std::span<const std::byte* const> messages, boo
   for_each_run(range, [&](const BucketTensor& tensor, int64_t offset, int64_t count) {
     const std::byte* source = source_at(tensor, offset);
     std::byte* destination = to_destination ? destination_at(tensor, offset) : nullptr;
-    if (reduction().codec) {
+    if (reduction_.codec) {
       reduce_encoded(runs, count, destination, result != nullptr);
       if (result) encode_result(tensor, offset, count, result);
     } else {
       // The sum must not grow where this rank's own contribution still lies.
       std::byte* out = result ? result : destination == source ? tiles_.exact : destination;
       reduce_exact(runs, source, count, out);
-      if (destination && destination != out) std::memcpy(destination, out, static_cast<size_t>(piece_bytes(count)));
+      if (destination && destination != out) std::memcpy(destination, out, static_cast<size_t>(layout_.piece_bytes(count)));
     }
-    const int64_t bytes = piece_bytes(count);
+    const int64_t bytes = layout_.piece_bytes(count);
     for (const std::byte*& run : runs) {
       if (run) run += bytes;
     }
@@ -201,28 +201,28 @@ void Bucket::reduce(Range range, std::span<const std::byte* const> messages, boo
 void Bucket::unpack(Range range, const std::byte* message) {
   for_each_run(range, [&](const BucketTensor& tensor, int64_t offset, int64_t count) {
     std::byte* destination = destination_at(tensor, offset);
-    if (reduction().codec == nullptr) {
-      std::memcpy(destination, message, static_cast<size_t>(piece_bytes(count)));
-    } else if (reduction().dtype == DType::kFloat32) {
-      reduction().codec->decode(reinterpret_cast<const uint8_t*>(message), count, reinterpret_cast<float*>(destination));
+    if (reduction_.codec == nullptr) {
+      std::memcpy(destination, message, static_cast<size_t>(layout_.piece_bytes(count)));
+    } else if (reduction_.dtype == DType::kFloat32) {
+      reduction_.codec->decode(reinterpret_cast<const uint8_t*>(message), count, reinterpret_cast<float*>(destination));
     } else {
-      reduction().codec->decode(reinterpret_cast<const uint8_t*>(message), count, tiles_.floats);
-      convert_.from_float(reduction().dtype, tiles_.floats, count, destination);
+      reduction_.codec->decode(reinterpret_cast<const uint8_t*>(message), count, tiles_.floats);
+      convert_.from_float(reduction_.dtype, tiles_.floats, count, destination);
     }
-    message += piece_bytes(count);
+    message += layout_.piece_bytes(count);
   });
 }
 
 void Bucket::reduce_alone() {
-  const bool scales = reduction().prescale != 1.0 || !reduction().scale.is_one();
+  const bool scales = reduction_.prescale != 1.0 || !reduction_.scale.is_one();
   const std::byte* const own[] = {nullptr};
-  for_each_run({0, count()}, [&](const BucketTensor& tensor, int64_t offset, int64_t count) {
+  for_each_run({0, layout_.count()}, [&](const BucketTensor& tensor, int64_t offset, int64_t count) {
     const std::byte* source = source_at(tensor, offset);
     std::byte* destination = destination_at(tensor, offset);
     if (scales) {
       reduce_exact(own, source, count, destination);
     } else if (source != destination) {
-      std::memcpy(destination, source, static_cast<size_t>(count) * size_of(reduction().dtype));
+      std::memcpy(destination, source, static_cast<size_t>(count) * size_of(reduction_.dtype));
     }
   });
 }

@@ -1,5 +1,5 @@
-// A bucket: tensors that are reduced together, in memory of the CPU. What its layout (layout.h) calls messages is read and
-// written here, by the thread that has it; the tensors' memory and feedback belong to the caller.
+// What the CPU does with a layout (layout.h) whose tensors are in its memory: messages are read and written here, by the thread
+// that has the bucket. The tensors' memory and feedback belong to the caller.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,14 @@
 
 namespace hvd {
 
-class Bucket : public Layout {
+class Bucket {
  public:
-  // The tiles may be shared by buckets of one thread, and outlive them.
-  Bucket(std::vector<BucketTensor> tensors, const BucketReduction& reduction, SimdLevel level, Tiles& tiles);
+  static constexpr int64_t kRun = Layout::kRun;
+
+  // Layout and tiles outlive it; the tiles may be shared by buckets of one thread. A reduction of its own differs from the
+  // layout's in how it scales.
+  Bucket(const Layout& layout, SimdLevel level, Tiles& tiles) : Bucket(layout, layout.reduction(), level, tiles) {}
+  Bucket(const Layout& layout, const BucketReduction& reduction, SimdLevel level, Tiles& tiles);
 
   // Writes this rank's contribution.
   void pack(Range range, std::byte* message);
@@ -52,6 +56,8 @@ class Bucket : public Layout {
   void reduce_encoded(std::span<const std::byte* const> runs, int64_t count, std::byte* destination, bool to_tiles);
 
   // Constant after construction.
+  const Layout& layout_;
+  const BucketReduction reduction_;
   const ReduceKernels& reduce_;
   const ConvertKernels& convert_;
 

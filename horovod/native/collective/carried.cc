@@ -28,22 +28,27 @@ void check_addresses(ArrivedMessages messages, size_t wanted, size_t bytes, cons
 }
 
 // By part, and in that by slice.
-using PartBuckets = std::vector<std::vector<std::unique_ptr<Bucket>>>;
+using PartLayouts = std::vector<std::vector<Layout>>;
 
-CarriedPlan plan_of(const PartBuckets& parts, const CarriedPlace& place, int64_t step_elements) {
-  auto bucket_of = [&](size_t part, size_t slice) -> const Bucket& { return *parts[part][slice]; };
-  return carried_plan(place, parts.size(), step_elements, bucket_of);
+CarriedPlan plan_of(const PartLayouts& parts, const CarriedPlace& place, int64_t step_elements) {
+  auto layout_of = [&](size_t part, size_t slice) -> const Layout& { return parts[part][slice]; };
+  return carried_plan(place, parts.size(), step_elements, layout_of);
 }
 
 class CarriedOnCpu final : public Carried {
  public:
-  CarriedOnCpu(const CarriedPlace& place, PartBuckets parts, int64_t step_elements, std::unique_ptr<Tiles> tiles)
-      : Carried(place, plan_of(parts, place, step_elements)), tiles_(std::move(tiles)), parts_(std::move(parts)) {}
+  CarriedOnCpu(const CarriedPlace& place, PartLayouts parts, int64_t step_elements, SimdLevel level)
+      : Carried(place, plan_of(parts, place, step_elements)), layouts_(std::move(parts)) {
+    for (const std::vector<Layout>& slices : layouts_) {
+      std::vector<Bucket>& buckets = parts_.emplace_back();
+      for (const Layout& layout : slices) buckets.emplace_back(layout, level, *tiles_);
+    }
+  }
 
   int64_t saturated() const override {
     int64_t sum = 0;
     for (const auto& slices : parts_) {
-      for (const auto& bucket : slices) sum += bucket->saturated();
+      for (const Bucket& bucket : slices) sum += bucket.saturated();
     }
     return sum;
   }
@@ -52,8 +57,7 @@ class CarriedOnCpu final : public Carried {
   void do_pack(size_t step, Messages to) override {
     for (size_t slice = 0; slice < place_.slices(); ++slice) {
       for (size_t part = 0; part < parts_.size(); ++part) {
-        Bucket& bucket = *parts_[part][slice];
-        bucket.pack(steps_.range(step, part, bucket), to[slice] + layout_.offset(step, slice, part));
+        parts_[part][slice].pack(range(step, part, slice), to[slice] + layout_.offset(step, slice, part));
       }
       fill_gaps(step, slice, to[slice]);
     }
@@ -63,9 +67,8 @@ class CarriedOnCpu final : public Carried {
     const bool sends = place_.sends_results();
     const size_t own = place_.own();
     for (size_t part = 0; part < parts_.size(); ++part) {
-      Bucket& bucket = *parts_[part][own];
-      bucket.reduce(steps_.range(step, part, bucket), contributions(step, from, part), !sends,
-                    sends ? result + layout_.offset(step, own, part) : nullptr);
+      parts_[part][own].reduce(range(step, part, own), contributions(step, from, part), !sends,
+                               sends ? result + layout_.offset(step, own, part) : nullptr);
     }
     if (sends) fill_gaps(step, own, result);
   }
@@ -73,22 +76,24 @@ class CarriedOnCpu final : public Carried {
   void do_unpack(size_t step, ArrivedMessages results) override {
     for (size_t slice = 0; slice < place_.slices(); ++slice) {
       for (size_t part = 0; part < parts_.size(); ++part) {
-        Bucket& bucket = *parts_[part][slice];
-        bucket.unpack(steps_.range(step, part, bucket), results[slice] + layout_.offset(step, slice, part));
+        parts_[part][slice].unpack(range(step, part, slice), results[slice] + layout_.offset(step, slice, part));
       }
     }
   }
 
   void reduce_alone() override {
-    for (const auto& slices : parts_) slices.front()->reduce_alone();
+    for (std::vector<Bucket>& slices : parts_) slices.front().reduce_alone();
   }
 
   void fill_gaps(size_t step, size_t slice, std::byte* message) const {
     for (const auto& [offset, bytes] : layout_.gaps(step, slice)) std::memset(message + offset, 0, bytes);
   }
 
-  const std::unique_ptr<Tiles> tiles_;
-  const PartBuckets parts_;
+  Range range(size_t step, size_t part, size_t slice) const { return steps_.range(step, part, layouts_[part][slice]); }
+
+  const std::unique_ptr<Tiles> tiles_ = std::make_unique<Tiles>();
+  const PartLayouts layouts_;
+  std::vector<std::vector<Bucket>> parts_;
 };
 
 }  // namespace
@@ -138,17 +143,16 @@ std::vector<const std::byte*> Carried::contributions(size_t step, ArrivedMessage
 
 std::unique_ptr<Carried> carried_allreduce(const std::vector<CarriedPart>& parts, const CarriedPlace& place,
                                            int64_t step_elements, SimdLevel level) {
-  auto tiles = std::make_unique<Tiles>();
   const int slices = static_cast<int>(place.slices()), owned = place.sends_results() ? place.rank : kNoPart;
-  PartBuckets buckets;
+  PartLayouts layouts;
   for (const auto& [reduction, tensors] : parts) {
     if (place.size == 1) {
-      buckets.emplace_back().push_back(std::make_unique<Bucket>(tensors, reduction, level, *tiles));
+      layouts.emplace_back().emplace_back(tensors, reduction);
     } else {
-      buckets.push_back(slices_of(tensors, reduction, slices, owned, level, *tiles));
+      layouts.push_back(slices_of(tensors, reduction, slices, owned, claim_on_cpu));
     }
   }
-  return std::make_unique<CarriedOnCpu>(place, std::move(buckets), step_elements, std::move(tiles));
+  return std::make_unique<CarriedOnCpu>(place, std::move(layouts), step_elements, level);
 }
 
 std::vector<std::vector<BucketTensor>> chunks_of(const BucketTensor& tensor, DType dtype, const CarriedPlace& place) {
@@ -166,12 +170,11 @@ std::vector<std::vector<BucketTensor>> chunks_of(const BucketTensor& tensor, DTy
 
 std::unique_ptr<Carried> carried_reducescatter(const BucketReduction& reduction, const BucketTensor& tensor,
                                                const CarriedPlace& place, SimdLevel level) {
-  auto tiles = std::make_unique<Tiles>();
-  PartBuckets buckets(1);
+  PartLayouts layouts(1);
   for (std::vector<BucketTensor>& chunk : chunks_of(tensor, reduction.dtype, place)) {
-    buckets[0].push_back(std::make_unique<Bucket>(std::move(chunk), reduction, level, *tiles));
+    layouts.front().emplace_back(std::move(chunk), reduction);
   }
-  return std::make_unique<CarriedOnCpu>(place, std::move(buckets), 0, std::move(tiles));
+  return std::make_unique<CarriedOnCpu>(place, std::move(layouts), 0, level);
 }
 
 }  // namespace hvd

@@ -23,10 +23,8 @@ void CpuBackend::adasum(std::span<const BucketTensor> tensors, const BucketReduc
 }
 
 void CpuBackend::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction, const Route&) {
-  std::vector<std::unique_ptr<Bucket>> slices;
-  for (std::vector<BucketTensor>& parts : by_rank) {
-    slices.push_back(std::make_unique<Bucket>(std::move(parts), reduction, context_.simd, *context_.tiles));
-  }
+  std::vector<Layout> slices;
+  for (std::vector<BucketTensor>& parts : by_rank) slices.emplace_back(std::move(parts), reduction);
   saturated_ += hvd::reducescatter(context_, std::move(slices));
 }
 

@@ -39,16 +39,6 @@ std::byte* Crossing::landing(uint32_t step) const {
   return options_.landing ? options_.landing(step) : slot(step) + landing_offset_;
 }
 
-void Crossing::pack(size_t bucket, Range range, std::byte* message) const {
-  context_.enter(Phase::kPack);
-  if (options_.pack) {
-    options_.pack(bucket, range, message);
-  } else {
-    steps_.bucket(bucket).pack(range, message);
-  }
-  context_.group.progress();
-}
-
 Ticket Crossing::start(const std::vector<Outgoing>& outgoing, const std::vector<Incoming>& incoming) {
   for (const Outgoing& out : outgoing) context_.wire_bytes += static_cast<int64_t>(out.bytes);
   return context_.group.start(outgoing, incoming, memory_);
@@ -61,25 +51,33 @@ void Crossing::finish(std::optional<Ticket>& ticket) {
 
 void Crossing::send(uint32_t step) { tensors_.send(step, slot(step), Steps::kNobody); }
 
+void Crossing::pack(uint32_t step, std::byte* to) {
+  context_.enter(Phase::kPack);
+  if (!options_.pack) {
+    if (!tensors_.is_elsewhere()) tensors_.send(step, to, reads_in_place_ ? self_ : Steps::kNobody);
+    return;
+  }
+  for (size_t i = 0; i < steps_.buckets(); ++i) {
+    options_.pack(step, i, to + steps_.offset(step, static_cast<int>(i)));
+    context_.group.progress();
+  }
+}
+
 void Crossing::contribute(uint32_t step) {
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
   std::byte* to = steps_.gather() ? landing(step) : slot(step);
-  const bool is_packed = tensors_.is_elsewhere() && !options_.pack;
-  if (steps_.gather()) pack(0, steps_.range(step, 0), to + steps_.offset(step, self_));
+  pack(step, steps_.gather() ? to + steps_.offset(step, self_) : to);
+  const size_t own_bytes = steps_.bytes(step, self_);
   for (int party = 0; party < steps_.parties(); ++party) {
-    const auto i = static_cast<size_t>(party);
-    if (!steps_.gather() && !is_packed && !(party == self_ && reads_in_place_)) {
-      pack(i, steps_.range(step, i), to + steps_.offset(step, party));
-    }
     if (party == self_) continue;
-    const size_t own_bytes = steps_.bytes(step, self_);
+    const int rank = parties_[static_cast<size_t>(party)];
     if (steps_.gather()) {
-      outgoing.push_back({parties_[i], to + steps_.offset(step, self_), own_bytes});
-      incoming.push_back({parties_[i], to + steps_.offset(step, party), own_bytes});
+      outgoing.push_back({rank, to + steps_.offset(step, self_), own_bytes});
+      incoming.push_back({rank, to + steps_.offset(step, party), own_bytes});
     } else {
-      outgoing.push_back({parties_[i], to + steps_.offset(step, party), steps_.bytes(step, party)});
-      incoming.push_back({parties_[i], received(step, party), own_bytes});
+      outgoing.push_back({rank, to + steps_.offset(step, party), steps_.bytes(step, party)});
+      incoming.push_back({rank, received(step, party), own_bytes});
     }
   }
   contributed_[step % kUnderWay] = start(outgoing, incoming);
@@ -95,11 +93,10 @@ void Crossing::reduce(uint32_t step) {
                             : reads_in_place_ ? nullptr
                                               : slot(step) + steps_.offset(step, self_));
   }
-  Bucket& bucket = steps_.bucket(own);
-  if (!options_.delivers_results) return bucket.reduce(steps_.range(step, own), contributions, true, nullptr);
+  if (!options_.delivers_results) return tensors_.reduce(step, options_.group, own, contributions, true, nullptr);
   std::byte* results = landing(step);
   std::byte* result = results + steps_.offset(step, self_);
-  tensors_.compute([&] { bucket.reduce(steps_.range(step, own), contributions, sums_in_place_, result); });
+  tensors_.reduce(step, options_.group, own, contributions, sums_in_place_, result);
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
   for (int party = 0; party < steps_.parties(); ++party) {

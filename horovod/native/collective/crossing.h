@@ -26,8 +26,8 @@ class Crossing {
  public:
   static constexpr uint32_t kLag = 8;
 
-  // Writes the contribution to a range of a bucket.
-  using Pack = std::function<void(size_t bucket, Range range, std::byte* message)>;
+  // Writes the contribution to a bucket in a step.
+  using Pack = std::function<void(uint32_t step, size_t bucket, std::byte* message)>;
   // Where the messages of a step arrive, or lie already: Steps::most_bytes(), until kLag + 1 steps later.
   using Landing = std::function<std::byte*(uint32_t step)>;
 
@@ -35,6 +35,7 @@ class Crossing {
     Pack pack = {};                // empty: of the tensors themselves
     Landing landing = {};          // empty: memory of its own
     bool delivers_results = true;  // false: only the own bucket's owner gets a result
+    size_t group = 0;              // among those of the tensors
   };
 
   // `parties`: their ranks in the order of summation; `self` is the place of this rank among them.
@@ -55,7 +56,7 @@ class Crossing {
 
   std::byte* slot(uint32_t step) const { return memory_.get() + step % slot_count_ * slot_bytes_; }
   std::byte* received(uint32_t step, int party) const;
-  void pack(size_t bucket, Range range, std::byte* message) const;
+  void pack(uint32_t step, std::byte* to);
   void finish(std::optional<Ticket>& ticket);
   Ticket start(const std::vector<Outgoing>& outgoing, const std::vector<Incoming>& incoming);
 

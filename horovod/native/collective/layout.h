@@ -29,6 +29,7 @@ class Layout {
 
   int64_t count() const { return starts_.back(); }
   const BucketReduction& reduction() const { return reduction_; }
+  const std::vector<BucketTensor>& tensors() const { return tensors_; }
 
   // The largest allowed boundary at or before `position`.
   int64_t cut(int64_t position) const;

@@ -26,12 +26,10 @@ std::vector<BucketTensor> slice_of(std::span<const BucketTensor> tensors, const 
   return members;
 }
 
-namespace {
+ClaimedResiduals claim_on_cpu(Feedback& of, Stage stage, int64_t begin, int64_t count) { return of.claim(stage, begin, count); }
 
-// claim(feedback, stage, first element, count) and made(tensors of a slice) say whose memory it is.
-template <typename Claim, typename Make>
-auto slices(std::span<const BucketTensor> tensors, const BucketReduction& reduction, int parts, int own, Claim claim,
-            Make made) {
+std::vector<Layout> slices_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction, int parts, int own,
+                              const Claim& claim) {
   auto claimed_for = [&](const BucketTensor& tensor, Stage stage) -> ClaimedResiduals {
     if (tensor.feedback == nullptr || reduction.codec == nullptr) return {};
     return claim(*tensor.feedback, stage, tensor.offset, tensor.count);
@@ -40,36 +38,16 @@ auto slices(std::span<const BucketTensor> tensors, const BucketReduction& reduct
   for (BucketTensor& tensor : claimed) {
     if (tensor.sent.values == nullptr) tensor.sent = claimed_for(tensor, Stage::kSent);
   }
-  std::vector<decltype(made(std::move(claimed)))> all;
+  std::vector<Layout> all;
   for (int part = 0; part < parts; ++part) {
     std::vector<BucketTensor> members = slice_of(claimed, reduction, part, parts);
     if (part == own) {
       for (BucketTensor& member : members) member.result = claimed_for(member, Stage::kResult);
     }
     std::erase_if(members, [](const BucketTensor& member) { return member.count == 0; });
-    all.push_back(made(std::move(members)));
+    all.emplace_back(std::move(members), reduction);
   }
   return all;
-}
-
-}  // namespace
-
-std::vector<std::unique_ptr<Bucket>> slices_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                                               int parts, int own, SimdLevel level, Tiles& tiles) {
-  auto claim = [](Feedback& of, Stage stage, int64_t begin, int64_t count) { return of.claim(stage, begin, count); };
-  auto made = [&](std::vector<BucketTensor> slice) {
-    return std::make_unique<Bucket>(std::move(slice), reduction, level, tiles);
-  };
-  return slices(tensors, reduction, parts, own, claim, made);
-}
-
-std::vector<std::unique_ptr<Layout>> slices_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                                               int parts, int own, Device& device, Stream stream, const Attention& attend) {
-  auto claim = [&](Feedback& of, Stage stage, int64_t begin, int64_t count) {
-    return of.claim_on(device, stream, stage, begin, count, attend);
-  };
-  auto made = [&](std::vector<BucketTensor> slice) { return std::make_unique<Layout>(std::move(slice), reduction); };
-  return slices(tensors, reduction, parts, own, claim, made);
 }
 
 }  // namespace hvd

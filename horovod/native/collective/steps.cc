@@ -1,6 +1,7 @@
 #include "collective/steps.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/alignment.h"
 
@@ -10,12 +11,21 @@ int64_t elements_of(int64_t message_bytes, const BucketReduction& reduction) {
   return std::max<int64_t>(1, message_bytes / run_bytes(reduction)) * Layout::kRun;
 }
 
-Steps::Steps(std::vector<std::unique_ptr<Bucket>> buckets, int parties, bool gather, int64_t elements)
-    : StepsOf(std::move(buckets), parties, gather, elements) {
+Steps::Steps(std::vector<Layout> buckets, int parties, bool gather, int64_t elements)
+    : buckets_(std::move(buckets)), parties_(parties), gather_(gather), elements_(elements) {
+  for (const Layout& bucket : buckets_) {
+    count_ = std::max(count_, static_cast<uint32_t>((bucket.count() + elements_ - 1) / elements_));
+  }
   for (uint32_t step = 0; step < count(); ++step) {
     most_bytes_ = std::max(most_bytes_, offset(step, parties));
     for (int party = 0; party < parties; ++party) largest_message_ = std::max(largest_message_, bytes(step, party));
   }
+}
+
+int64_t Steps::elements(uint32_t step) const {
+  int64_t sum = 0;
+  for (size_t i = 0; i < buckets(); ++i) sum += range(step, i).count();
+  return sum;
 }
 
 size_t Steps::offset(uint32_t step, int party) const {
@@ -23,18 +33,6 @@ size_t Steps::offset(uint32_t step, int party) const {
   size_t offset = 0;
   for (int before = 0; before < party; ++before) offset += aligned(bytes(step, before));
   return offset;
-}
-
-void Steps::reduce(uint32_t step, const std::byte* messages) const {
-  std::vector<const std::byte*> contributions;
-  for (int party = 0; party < parties(); ++party) contributions.push_back(messages + offset(step, party));
-  bucket(0).reduce(range(step, 0), contributions, true, nullptr);
-}
-
-int64_t Steps::saturated() const {
-  int64_t sum = 0;
-  for (size_t i = 0; i < buckets(); ++i) sum += bucket(i).saturated();
-  return sum;
 }
 
 void run_pipeline(uint32_t steps, const std::vector<PipelineStage>& stages) {

@@ -6,88 +6,60 @@
 // Belongs to one thread.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <utility>
 #include <vector>
 
-#include "collective/bucket.h"
+#include "collective/layout.h"
 
 namespace hvd {
 
 // So many elements are about `message_bytes` of message; a multiple of kRun.
 int64_t elements_of(int64_t message_bytes, const BucketReduction& reduction);
 
-// Of the layouts, or of what is one: Sliced.
-template <typename Sliced>
-class StepsOf {
+class Steps {
  public:
   static constexpr int kNobody = -1;
 
   // Steps of about `elements` of each bucket: one, to which each party contributes, or one of each party.
-  StepsOf(std::vector<std::unique_ptr<Sliced>> buckets, int parties, bool gather, int64_t elements)
-      : buckets_(std::move(buckets)), parties_(parties), gather_(gather), elements_(elements) {
-    for (const auto& bucket : buckets_) {
-      count_ = std::max(count_, static_cast<uint32_t>((bucket->count() + elements_ - 1) / elements_));
-    }
-  }
+  Steps(std::vector<Layout> buckets, int parties, bool gather, int64_t elements);
+
+  // Of other buckets, cut alike.
+  Steps like(std::vector<Layout> buckets) const { return Steps(std::move(buckets), parties_, gather_, elements_); }
 
   int parties() const { return parties_; }
   bool gather() const { return gather_; }
   size_t buckets() const { return buckets_.size(); }
-  Sliced& bucket(size_t i) const { return *buckets_[i]; }
+  const Layout& bucket(size_t i) const { return buckets_[i]; }
 
   uint32_t count() const { return count_; }
   // Empty past the end.
   Range range(uint32_t step, size_t bucket) const {
-    const Sliced& of = *buckets_[bucket];
+    const Layout& of = buckets_[bucket];
     return {of.cut(step * elements_), of.cut((step + 1) * elements_)};
   }
   // Elements of a step, over all buckets.
-  int64_t elements(uint32_t step) const {
-    int64_t sum = 0;
-    for (size_t i = 0; i < buckets(); ++i) sum += range(step, i).count();
-    return sum;
-  }
+  int64_t elements(uint32_t step) const;
   // Of a party's message.
   size_t bytes(uint32_t step, int party) const {
     const size_t bucket = gather_ ? 0 : static_cast<size_t>(party);
-    return static_cast<size_t>(buckets_[bucket]->message_bytes(range(step, bucket)));
+    return static_cast<size_t>(buckets_[bucket].message_bytes(range(step, bucket)));
   }
-
- private:
-  // Constant after construction.
-  std::vector<std::unique_ptr<Sliced>> buckets_;
-  int parties_;
-  bool gather_;
-  int64_t elements_;
-  uint32_t count_ = 0;
-};
-
-// In memory of a GPU: kernels read and write what the layouts say.
-using DeviceSteps = StepsOf<Layout>;
-
-// In memory of the CPU.
-class Steps : public StepsOf<Bucket> {
- public:
-  Steps(std::vector<std::unique_ptr<Bucket>> buckets, int parties, bool gather, int64_t elements);
-
   // In memory, a step's messages lie one after the other, each at a multiple of 64 bytes: where a party's does.
   size_t offset(uint32_t step, int party) const;
   // Of all parties' messages in the largest step, and of the largest message.
   size_t most_bytes() const { return most_bytes_; }
   size_t largest_message() const { return largest_message_; }
 
-  // Gather: sums the contributions that have arrived, into the destinations.
-  void reduce(uint32_t step, const std::byte* messages) const;
-
-  int64_t saturated() const;
-
  private:
   // Constant after construction.
+  std::vector<Layout> buckets_;
+  int parties_;
+  bool gather_;
+  int64_t elements_;
+  uint32_t count_ = 0;
   size_t most_bytes_ = 0;
   size_t largest_message_ = 0;
 };

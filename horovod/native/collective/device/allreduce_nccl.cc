@@ -103,7 +103,7 @@ void reduce_in_place(const NcclContext& nccl, const BucketTensor& tensor, DType 
 }
 
 // Buckets that are packed together, a range of each in every step; the results of one of them, or of all, are unpacked.
-void reduce_packed(const NcclContext& nccl, const DeviceSteps& steps, size_t first_result, size_t results, DType dtype,
+void reduce_packed(const NcclContext& nccl, const Steps& steps, size_t first_result, size_t results, DType dtype,
                    const Terms& terms) {
   struct Step {
     size_t pack_table = 0, unpack_table = 0;
@@ -194,18 +194,18 @@ void allreduce_by_nccl(const NcclContext& nccl, std::span<const BucketTensor> te
     return reduce_in_place(nccl, tensors.front(), reduction.dtype, terms);
   }
   const BucketReduction elements = without_codec(reduction);
-  std::vector<std::unique_ptr<Layout>> buckets;
-  buckets.push_back(std::make_unique<Layout>(std::vector<BucketTensor>(tensors.begin(), tensors.end()), elements));
-  const DeviceSteps steps(std::move(buckets), 1, false, elements_of(kNcclStepBytes, elements));
+  std::vector<Layout> buckets;
+  buckets.emplace_back(std::vector<BucketTensor>(tensors.begin(), tensors.end()), elements);
+  const Steps steps(std::move(buckets), 1, false, elements_of(kNcclStepBytes, elements));
   reduce_packed(nccl, steps, 0, 1, reduction.dtype, terms);
 }
 
 void reducescatter_by_sums_of_all(const NcclContext& nccl, std::vector<std::vector<BucketTensor>> by_rank,
                                   const BucketReduction& reduction) {
   const BucketReduction elements = without_codec(reduction);
-  std::vector<std::unique_ptr<Layout>> buckets;
-  for (std::vector<BucketTensor>& parts : by_rank) buckets.push_back(std::make_unique<Layout>(std::move(parts), elements));
-  const DeviceSteps steps(std::move(buckets), nccl.size(), false, elements_of(kNcclStepBytes / nccl.size(), elements));
+  std::vector<Layout> buckets;
+  for (std::vector<BucketTensor>& parts : by_rank) buckets.emplace_back(std::move(parts), elements);
+  const Steps steps(std::move(buckets), nccl.size(), false, elements_of(kNcclStepBytes / nccl.size(), elements));
   reduce_packed(nccl, steps, static_cast<size_t>(nccl.rank()), 1, reduction.dtype, terms_of(reduction));
 }
 

@@ -16,7 +16,7 @@ namespace {
 struct DevicePart {
   BucketReduction reduction;
   DeviceCodec codec;
-  std::vector<std::unique_ptr<Layout>> slices;
+  std::vector<Layout> slices;
 };
 
 // While it waits for a GPU: the other ranks are the business of whoever carries messages.
@@ -40,7 +40,7 @@ StreamTables& tables_of(Device& device, Stream stream) {
 int64_t address_of(const std::byte* memory) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory)); }
 
 CarriedPlan plan_of(const std::vector<DevicePart>& parts, const CarriedPlace& place, int64_t step_elements) {
-  auto bucket_of = [&](size_t part, size_t slice) -> const Layout& { return *parts[part].slices[slice]; };
+  auto bucket_of = [&](size_t part, size_t slice) -> const Layout& { return parts[part].slices[slice]; };
   return carried_plan(place, parts.size(), step_elements, bucket_of);
 }
 
@@ -107,7 +107,7 @@ class CarriedOnGpu final : public Carried {
     for (size_t part = 0; part < parts_.size(); ++part) {
       tables.begin();
       for (size_t slice = 0; slice < place_.slices(); ++slice) {
-        const Layout& bucket = *parts_[part].slices[slice];
+        const Layout& bucket = parts_[part].slices[slice];
         const int64_t message = address_of(messages[slice]) - address_of(messages.front());
         const auto offset = static_cast<int64_t>(layout_.offset(step, slice, part));
         add_pieces(bucket, steps_.range(step, part, bucket), {.message = message + offset}, tables);
@@ -121,7 +121,7 @@ class CarriedOnGpu final : public Carried {
     PieceTables tables;
     for (size_t part = 0; part < parts_.size(); ++part) {
       tables.begin();
-      const Layout& bucket = *parts_[part].slices[place_.own()];
+      const Layout& bucket = parts_[part].slices[place_.own()];
       add_pieces(bucket, steps_.range(step, part, bucket), {.stage = Stage::kResult}, tables);
     }
     return tables;
@@ -164,9 +164,11 @@ std::unique_ptr<Carried> device_carried_allreduce(const std::vector<CarriedPart>
   for (const auto& [reduction, tensors] : parts) {
     DevicePart& part = made.emplace_back(DevicePart{reduction, codec_of(reduction), {}});
     if (place.size == 1) {
-      part.slices.push_back(std::make_unique<Layout>(tensors, reduction));
+      part.slices.emplace_back(tensors, reduction);
     } else {
-      part.slices = slices_of(tensors, reduction, slices, owned, device, stream, kNothingElse);
+      part.slices = slices_of(tensors, reduction, slices, owned, [&](Feedback& of, Stage stage, int64_t begin, int64_t count) {
+        return of.claim_on(device, stream, stage, begin, count, kNothingElse);
+      });
     }
   }
   return std::make_unique<CarriedOnGpu>(place, std::move(made), step_elements, device, stream);
@@ -177,7 +179,7 @@ std::unique_ptr<Carried> device_carried_reducescatter(const BucketReduction& red
   std::vector<DevicePart> made;
   DevicePart& part = made.emplace_back(DevicePart{reduction, codec_of(reduction), {}});
   for (std::vector<BucketTensor>& chunk : chunks_of(tensor, reduction.dtype, place)) {
-    part.slices.push_back(std::make_unique<Layout>(std::move(chunk), reduction));
+    part.slices.emplace_back(std::move(chunk), reduction);
   }
   return std::make_unique<CarriedOnGpu>(place, std::move(made), 0, device, stream);
 }

@@ -16,14 +16,17 @@ constexpr uint64_t kKeyOfSums = 0xA5A5C3C39696F00Fu;
 
 void GpuTensors::begin(std::span<const Steps> groups) {
   groups_ = groups;
+  buckets_.reserve(groups.size());
+  for (const Steps& group : groups) buckets_.emplace_back(group, group.bucket(0).reduction(), workspace_.context);
   lanes_ = std::make_unique<HostLanes>(workspace_, groups, prescale_);
 }
 
 void GpuTensors::send(uint32_t step, std::byte* messages, int) { lanes_->send(step, messages); }
 
-void GpuTensors::compute(const std::function<void()>& work) {
+void GpuTensors::reduce(uint32_t step, size_t group, size_t bucket, Messages contributions, bool to_destination,
+                        std::byte* result) {
   const auto begin = std::chrono::steady_clock::now();
-  work();
+  buckets_[group][bucket].reduce(groups_[group].range(step, bucket), contributions, to_destination, result);
   workspace_.stopwatch.add_since(&HostTimes::reduce, begin);
 }
 
@@ -47,27 +50,45 @@ int64_t GpuTensors::elements_in_deposit(int64_t bytes, const BucketReduction& re
 void GpuTensors::deposit(uint32_t step, std::span<std::byte* const> groups) { lanes_->send(step, groups.front()); }
 
 // What encoding the sum loses is kept here first: the residuals themselves are of the GPU, and begin at 0 here.
-std::vector<BucketTensor> GpuTensors::sums_of(std::vector<BucketTensor> slice) {
+void GpuTensors::begin_sums(size_t group, const BucketReduction& reduction) {
+  const Steps& of = groups_[group];
+  std::vector<std::vector<BucketTensor>> summed;
   int64_t kept = 0;
-  for (const BucketTensor& tensor : slice) kept += tensor.sent.values ? tensor.count : 0;
+  for (size_t i = 0; i < of.buckets(); ++i) {
+    summed.push_back(of.bucket(i).tensors());
+    for (const BucketTensor& tensor : summed.back()) kept += tensor.sent.values ? tensor.count : 0;
+  }
+  const size_t bytes = static_cast<size_t>(kept) * sizeof(float);
   if (kept != 0) {
-    lost_memory_ = workspace_.pinned.take(static_cast<size_t>(kept) * sizeof(float));
-    std::memset(lost_memory_.get(), 0, static_cast<size_t>(kept) * sizeof(float));
+    lost_memory_ = workspace_.pinned.take(bytes);
+    std::memset(lost_memory_.get(), 0, bytes);
   }
   auto* next = reinterpret_cast<float*>(lost_memory_.get());
-  for (BucketTensor& tensor : slice) {
-    tensor.sent_key ^= kKeyOfSums;
-    Feedback* const feedback = std::exchange(tensor.feedback, nullptr);  // to claim more takes the GPU's residuals away
-    if (tensor.sent.values == nullptr || tensor.count == 0) continue;
-    lost_.push_back({tensor.sent.values, next, tensor.count});
-    tensor.sent = {next, feedback->bound_of_sums()};
-    next += tensor.count;
+  std::vector<Layout> layouts;
+  for (std::vector<BucketTensor>& tensors : summed) {
+    for (BucketTensor& tensor : tensors) {
+      tensor.sent_key ^= kKeyOfSums;
+      if (tensor.sent.values == nullptr) continue;
+      lost_.push_back({tensor.sent.values, next, tensor.count});
+      tensor.sent = {next, tensor.feedback->bound_of_sums()};
+      next += tensor.count;
+    }
+    layouts.emplace_back(std::move(tensors), reduction);
   }
-  return slice;
+  summed_.emplace(of.like(std::move(layouts)));
+  sums_.emplace(*summed_, reduction, workspace_.context);
 }
 
-void GpuTensors::sum(Bucket& bucket, Range range, Data data, std::byte* message) {
-  compute([&] { bucket.pack_sum_of_messages(range, data, message); });
+void GpuTensors::sum(uint32_t step, size_t bucket, Messages data, std::byte* message) {
+  const auto begin = std::chrono::steady_clock::now();
+  (*sums_)[bucket].pack_sum_of_messages(summed_->range(step, bucket), data, message);
+  workspace_.stopwatch.add_since(&HostTimes::reduce, begin);
+}
+
+int64_t GpuTensors::saturated() const {
+  int64_t sum = sums_ ? sums_->saturated() : 0;
+  for (const BucketsOf& group : buckets_) sum += group.saturated();
+  return sum;
 }
 
 void GpuTensors::finish() {

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "collective/cpu_tensors.h"
 #include "collective/device/host_lanes.h"
 #include "collective/device/host_workspace.h"
 #include "collective/tensor_memory.h"
@@ -18,21 +20,27 @@ class GpuTensors final : public TensorMemory {
   GpuTensors(HostWorkspace& workspace, double prescale) : workspace_(workspace), prescale_(prescale) {}
 
   bool is_elsewhere() const override { return true; }
+  // Of sums that this CPU makes.
+  ClaimedResiduals claim(Feedback& of, Stage stage, int64_t begin, int64_t count) override {
+    return claim_on_cpu(of, stage, begin, count);
+  }
   void open(Window& window, int ranks) override { workspace_.pin(window, ranks); }
   std::shared_ptr<std::byte[]> memory(size_t bytes) override { return workspace_.pinned.take(bytes); }
 
   void begin(std::span<const Steps> groups) override;
   void send(uint32_t step, std::byte* messages, int left_out) override;
   void await_sent(uint32_t step) override { lanes_->await_sent(step); }
-  void compute(const std::function<void()>& work) override;
+  void reduce(uint32_t step, size_t group, size_t bucket, Messages contributions, bool to_destination,
+              std::byte* result) override;
   void receive(uint32_t step, size_t group, int first, int last, const std::byte* messages, int done) override;
   void await_received(uint32_t step) override { lanes_->await_received(step); }
+  int64_t saturated() const override;
 
   size_t deposit_offset(const Steps& group, uint32_t step, size_t bucket) const override;
   int64_t elements_in_deposit(int64_t bytes, const BucketReduction& reduction) const override;
   void deposit(uint32_t step, std::span<std::byte* const> groups) override;
-  std::vector<BucketTensor> sums_of(std::vector<BucketTensor> slice) override;
-  void sum(Bucket& bucket, Range range, Data data, std::byte* message) override;
+  void begin_sums(size_t group, const BucketReduction& reduction) override;
+  void sum(uint32_t step, size_t bucket, Messages data, std::byte* message) override;
 
   // The stream goes on when all is decoded, and what sums of this host have lost is in the residuals of their carrier.
   void finish();
@@ -48,7 +56,10 @@ class GpuTensors final : public TensorMemory {
   HostWorkspace& workspace_;
   const double prescale_;
   std::span<const Steps> groups_;
+  std::vector<BucketsOf> buckets_;  // of what is summed here
   std::unique_ptr<HostLanes> lanes_;
+  std::optional<Steps> summed_;  // of the group that this rank sums over its host
+  std::optional<BucketsOf> sums_;
   DeviceMemory lost_memory_;
   std::vector<Lost> lost_;
 };

@@ -86,10 +86,8 @@ void HostBackend::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, 
     for (const std::vector<BucketTensor>& parts : by_rank) here.push_back(staged(parts, reduction.dtype));
     await_stream();
     const auto own = static_cast<size_t>(context_.group.rank());
-    std::vector<std::unique_ptr<Bucket>> slices;
-    for (const std::vector<BucketTensor>& parts : here) {
-      slices.push_back(std::make_unique<Bucket>(parts, reduction, context_.simd, *context_.tiles));
-    }
+    std::vector<Layout> slices;
+    for (const std::vector<BucketTensor>& parts : here) slices.emplace_back(parts, reduction);
     saturated_ += hvd::reducescatter(context_, std::move(slices));
     bring_back(by_rank[own], here[own], reduction.dtype);
   });

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 namespace hvd {
-NcclReduction::NcclReduction(const NcclContext& nccl, NcclPlace place, Options options, std::vector<DeviceSteps> slices)
+NcclReduction::NcclReduction(const NcclContext& nccl, NcclPlace place, Options options, std::vector<Steps> slices)
     : nccl_(nccl), place_(std::move(place)), options_(options), slices_(std::move(slices)), codec_(codec_of(options_.across)) {
   uint32_t steps = 0;
-  for (const DeviceSteps& slice : slices_) steps = std::max(steps, slice.count());
+  for (const Steps& slice : slices_) steps = std::max(steps, slice.count());
   for (uint32_t step = 0; step < steps; ++step) {
     plans_.push_back(planned(step));
     make_tables(step, plans_.back());
@@ -27,7 +27,7 @@ NcclReduction::Plan NcclReduction::planned(uint32_t step) const {
   size_t at_element = 0;
   const size_t element = size_of(options_.across.dtype);
   for (int carrier = 0; carrier < place_.carriers; ++carrier) {
-    const DeviceSteps& slice = slices_[static_cast<size_t>(carrier)];
+    const Steps& slice = slices_[static_cast<size_t>(carrier)];
     for (int party = 0; party < place_.party_count; ++party) plan.message_bytes.push_back(slice.bytes(step, party));
     if (!options_.is_hierarchical) continue;
     plan.element_bytes.push_back(static_cast<size_t>(slice.elements(step)) * element);
@@ -92,7 +92,7 @@ void NcclReduction::make_tables(uint32_t step, Plan& plan) {
   }
   plan.collect_table = tables_.begin();
   for (int carrier = 0; options_.delivers_results && carrier < place_.carriers; ++carrier) {
-    const DeviceSteps& slice = slices_[static_cast<size_t>(carrier)];
+    const Steps& slice = slices_[static_cast<size_t>(carrier)];
     for (size_t i = 0; i < slice.buckets(); ++i) {
       // What is not encoded has its result in place already.
       if (!options_.gather && !is_encoded() && static_cast<int>(i) == place_.party) continue;

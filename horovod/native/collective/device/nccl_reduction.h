@@ -42,7 +42,7 @@ class NcclReduction {
   };
 
   // `slices`: by carrier.
-  NcclReduction(const NcclContext& nccl, NcclPlace place, Options options, std::vector<DeviceSteps> slices);
+  NcclReduction(const NcclContext& nccl, NcclPlace place, Options options, std::vector<Steps> slices);
 
   void run();
 
@@ -61,7 +61,7 @@ class NcclReduction {
   };
 
   bool is_encoded() const { return options_.across.codec != nullptr; }
-  const DeviceSteps& own() const { return slices_[static_cast<size_t>(place_.local_rank)]; }
+  const Steps& own() const { return slices_[static_cast<size_t>(place_.local_rank)]; }
   size_t at(int carrier, int party) const { return static_cast<size_t>(carrier * place_.party_count + party); }
   size_t own_padded(const Plan& plan) const;
   std::byte* slot(size_t step) const { return slots_ + step % stages_ * slot_bytes_; }
@@ -88,7 +88,7 @@ class NcclReduction {
   const NcclContext& nccl_;
   const NcclPlace place_;
   const Options options_;
-  const std::vector<DeviceSteps> slices_;
+  const std::vector<Steps> slices_;
   const DeviceCodec codec_;
   std::vector<Plan> plans_;  // by step
   PieceTables tables_;

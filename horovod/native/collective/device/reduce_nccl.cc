@@ -21,6 +21,12 @@ std::vector<int> all_ranks(const NcclContext& nccl) {
   return ranks;
 }
 
+Claim claims_on(const DeviceWorkspace& workspace) {
+  return [&workspace](Feedback& of, Stage stage, int64_t begin, int64_t count) {
+    return of.claim_on(workspace.device(), workspace.stream(), stage, begin, count, workspace.attention());
+  };
+}
+
 NcclPlace flat_place(const NcclContext& nccl) {
   NcclPlace place;
   place.locals = {nccl.rank()};
@@ -52,11 +58,10 @@ NcclPlace place_among_hosts(const NcclContext& nccl) {
 void allreduce_by_nccl_exchange(const NcclContext& nccl, std::span<const BucketTensor> tensors,
                                 const BucketReduction& reduction, bool gather) {
   const int size = nccl.size();
-  const DeviceWorkspace& workspace = nccl.workspace;
-  std::vector<DeviceSteps> slices;
-  slices.emplace_back(slices_of(tensors, reduction, gather ? 1 : size, gather ? kNoPart : nccl.rank(), workspace.device(),
-                                workspace.stream(), workspace.attention()),
-                      size, gather, elements_of(kOwnStepBytes / size, reduction));
+  std::vector<Steps> slices;
+  slices.emplace_back(
+      slices_of(tensors, reduction, gather ? 1 : size, gather ? kNoPart : nccl.rank(), claims_on(nccl.workspace)), size, gather,
+      elements_of(kOwnStepBytes / size, reduction));
   NcclReduction(nccl, flat_place(nccl), {.gather = gather, .inside = {}, .across = reduction}, std::move(slices)).run();
 }
 
@@ -72,14 +77,13 @@ void allreduce_by_nccl_hierarchy(const NcclContext& nccl, std::span<const Bucket
   const int64_t by_elements = kStepElementBytes / element / (gather ? place.carriers : messages);
   const int64_t elements = std::clamp(by_elements / Tiles::kRun * Tiles::kRun, Tiles::kRun,
                                       std::max(Tiles::kRun, elements_of(kOwnStepBytes / messages, reduction)));
-  std::vector<DeviceSteps> slices;
+  std::vector<Steps> slices;
   for (int carrier = 0; carrier < place.carriers; ++carrier) {
     std::vector<BucketTensor> part = slice_of(tensors, reduction, carrier, place.carriers);
     if (carrier != place.local_rank) {
       for (BucketTensor& tensor : part) tensor.feedback = nullptr;  // its carrier's concern
     }
-    slices.emplace_back(slices_of(part, across, gather ? 1 : hosts, gather ? kNoPart : place.party, nccl.workspace.device(),
-                                  nccl.workspace.stream(), nccl.workspace.attention()),
+    slices.emplace_back(slices_of(part, across, gather ? 1 : hosts, gather ? kNoPart : place.party, claims_on(nccl.workspace)),
                         hosts, gather, elements);
   }
   NcclReduction(nccl, place, {.gather = gather, .is_hierarchical = true, .inside = inside, .across = across}, std::move(slices))
@@ -88,12 +92,12 @@ void allreduce_by_nccl_hierarchy(const NcclContext& nccl, std::span<const Bucket
 
 void reducescatter_by_nccl_exchange(const NcclContext& nccl, std::vector<std::vector<BucketTensor>> by_rank,
                                     const BucketReduction& reduction) {
-  std::vector<std::unique_ptr<Layout>> buckets;
+  std::vector<Layout> buckets;
   for (std::vector<BucketTensor>& parts : by_rank) {
     std::erase_if(parts, [](const BucketTensor& part) { return part.count == 0; });
-    buckets.push_back(std::make_unique<Layout>(std::move(parts), reduction));
+    buckets.emplace_back(std::move(parts), reduction);
   }
-  std::vector<DeviceSteps> slices;
+  std::vector<Steps> slices;
   slices.emplace_back(std::move(buckets), nccl.size(), false, elements_of(kOwnStepBytes / nccl.size(), reduction));
   NcclReduction(nccl, flat_place(nccl), {.delivers_results = false, .inside = {}, .across = reduction}, std::move(slices))
       .run();
