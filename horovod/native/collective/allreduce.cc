@@ -1,9 +1,11 @@
 #include "collective/allreduce.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "collective/allreduce_patterns.h"
 #include "collective/cpu_tensors.h"
+#include "collective/window_level.h"
 
 namespace hvd {
 
@@ -37,7 +39,15 @@ int64_t allreduce(CollectiveContext& context, std::span<const BucketTensor> tens
     return 0;
   }
   CpuTensors memory(context);
-  return pattern_of(route).run(context, tensors, reduction, route.gathers(), memory);
+  return allreduce_in_host_memory(context, tensors, reduction, route, memory);
+}
+
+int64_t allreduce_in_host_memory(CollectiveContext& context, std::span<const BucketTensor> tensors,
+                                 const BucketReduction& reduction, const Route& route, TensorMemory& memory) {
+  RankWire wire(context);
+  std::optional<WindowLevel> level;
+  if (route.is_hierarchical()) level.emplace(context);
+  return pattern_of(route).run({context, memory, wire, level ? &*level : nullptr}, tensors, reduction, route.gathers());
 }
 
 }  // namespace hvd

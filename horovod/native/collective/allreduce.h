@@ -4,28 +4,42 @@
 
 #include "collective/bucket.h"
 #include "collective/context.h"
+#include "collective/host_level.h"
 #include "collective/plan.h"
 #include "collective/tensor_memory.h"
+#include "collective/wire.h"
 
 namespace hvd {
+
+// What an allreduce is carried out with.
+struct Means {
+  CollectiveContext& context;
+  TensorMemory& memory;
+  Wire& wire;
+  HostLevel* level = nullptr;  // of hierarchical routes
+};
 
 // Reduces tensors of one dtype as if they were one. Returns how many finite values a codec's range cut off here.
 int64_t allreduce(CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                   const Route& route);
 
+// The same of tensors that may be elsewhere; their messages are in memory of the host.
+int64_t allreduce_in_host_memory(CollectiveContext& context, std::span<const BucketTensor> tensors,
+                                 const BucketReduction& reduction, const Route& route, TensorMemory& memory);
+
 // What its plan depends on.
 PlanFacts facts_of(const RankGroup& group, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
 
-// The families of routes. Only tensors that are here can be gathered.
-int64_t allreduce_through_window(CollectiveContext& context, std::span<const BucketTensor> tensors,
-                                 const BucketReduction& reduction, bool gather, TensorMemory& memory);
-int64_t allreduce_by_exchange(CollectiveContext& context, std::span<const BucketTensor> tensors,
-                              const BucketReduction& reduction, bool gather, TensorMemory& memory);
-int64_t allreduce_by_hierarchy(CollectiveContext& context, std::span<const BucketTensor> tensors,
-                               const BucketReduction& reduction, bool gather, TensorMemory& memory);
+// The families of routes. Only tensors that are not elsewhere can be gathered.
+int64_t allreduce_through_window(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                                 bool gather);
+int64_t allreduce_by_exchange(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                              bool gather);
+int64_t allreduce_by_hierarchy(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                               bool gather);
 // Tensors of the CPU, uncompressed.
-int64_t allreduce_around_ring(CollectiveContext& context, std::span<const BucketTensor> tensors,
-                              const BucketReduction& reduction, bool gather, TensorMemory& memory);
+int64_t allreduce_around_ring(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                              bool gather);
 
 // Whether what hosts send each other is scaled already, rather than the sum of all. Halves end at 65504, and an average is not to
 // overflow where its terms did not. Feedback goes without, as what it keeps is in the units of flat routes; it makes up for

@@ -1,4 +1,4 @@
-// Allreduce by messages, for ranks that share no memory.
+// Allreduce by messages, for ranks that share no memory, and between GPUs.
 #include <algorithm>
 #include <numeric>
 
@@ -8,16 +8,18 @@
 
 namespace hvd {
 
-int64_t allreduce_by_exchange(CollectiveContext& context, std::span<const BucketTensor> tensors,
-                              const BucketReduction& reduction, bool gather, TensorMemory& memory) {
-  const int size = context.group.size(), rank = context.group.rank();
+int64_t allreduce_by_exchange(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                              bool gather) {
+  TensorMemory& memory = means.memory;
+  Wire& wire = means.wire;
+  const int size = means.context.group.size(), rank = means.context.group.rank();
   const Steps steps(slices_of(tensors, reduction, gather ? 1 : size, gather ? kNoPart : rank, claims_of(memory)), size, gather,
-                    elements_of(message_bytes_among(size), reduction));
+                    elements_of(wire.message_bytes(size), reduction));
   if (steps.count() == 0) return 0;
-  memory.begin({&steps, 1});
+  memory.begin({&steps, 1}, rank);
   std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  Crossing crossing(context, memory, steps, std::move(ranks), rank, {});
+  Crossing crossing(means, steps, std::move(ranks), rank, {});
   auto send = [&](uint32_t step) { crossing.send(step); };
   auto contribute = [&](uint32_t step) {
     memory.await_sent(step);
@@ -26,7 +28,7 @@ int64_t allreduce_by_exchange(CollectiveContext& context, std::span<const Bucket
   auto reduce = [&](uint32_t step) { crossing.reduce(step); };
   auto collect = [&](uint32_t step) {
     crossing.arrive(step);
-    context.enter(gather ? Phase::kReduce : Phase::kUnpack);
+    means.context.enter(gather ? Phase::kReduce : Phase::kUnpack);
     memory.receive(step, 0, 0, size - 1, crossing.landing(step), crossing.done());
   };
   auto leave = [&](uint32_t step) { memory.await_received(step); };
@@ -34,8 +36,8 @@ int64_t allreduce_by_exchange(CollectiveContext& context, std::span<const Bucket
   uint32_t turn = memory.lag();
   if (memory.is_elsewhere()) stages.push_back({0, send});
   stages.push_back({turn, contribute});
-  if (!gather) stages.push_back({turn += Crossing::kLag, reduce});
-  stages.push_back({turn += Crossing::kLag, collect});
+  if (!gather) stages.push_back({turn += wire.lag(), reduce});
+  stages.push_back({turn += wire.lag(), collect});
   stages.push_back({turn + memory.lag(), leave});
   run_pipeline(steps.count(), stages);
   return memory.saturated();

@@ -5,9 +5,8 @@
 #include <cstdint>
 #include <span>
 
-#include "collective/context.h"
+#include "collective/allreduce.h"
 #include "collective/plan.h"
-#include "collective/tensor_memory.h"
 
 namespace hvd {
 
@@ -28,13 +27,12 @@ struct AllreducePattern {
   Fit (*fits)(const Route& route, const PlanFacts& facts, bool needs_order);
   // What it will take: rounds of messages, and the longer of moving the bytes and working on them.
   double (*seconds)(bool gathers, const PlanFacts& facts, const PlanCosts& costs);
-  // One of the two. Messages in memory of the host, be the tensors there or not; returns how many finite values a codec's range
-  // cut off.
-  int64_t (*run)(CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                 bool gathers, TensorMemory& memory) = nullptr;
-  // Messages between GPUs: enqueues, and returns.
-  void (*run_by_nccl)(const NcclContext& nccl, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                      bool gathers) = nullptr;
+  // One of the two: with whatever means, returning how many finite values a codec's range cut off on the CPU; or what NCCL does
+  // by itself.
+  int64_t (*run)(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                 bool gathers) = nullptr;
+  void (*run_by_nccl)(const NcclContext& nccl, std::span<const BucketTensor> tensors,
+                      const BucketReduction& reduction) = nullptr;
 };
 
 // Of two that share a function, which is told whether the route gathers, the one that does stands first.

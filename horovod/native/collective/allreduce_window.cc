@@ -44,7 +44,7 @@ class WindowAllreduce {
   }
 
   void run() {
-    memory_.begin({&steps_, 1});
+    memory_.begin({&steps_, 1}, rank_);
     const uint32_t lag = memory_.lag();
     run_pipeline(steps_.count(), {{0, [this](uint32_t step) { pack(step); }},
                                   {lag, [this](uint32_t step) { end_packing(step); }},
@@ -142,8 +142,10 @@ int64_t elements_in_step(std::span<const BucketTensor> tensors, const BucketRedu
 
 }  // namespace
 
-int64_t allreduce_through_window(CollectiveContext& context, std::span<const BucketTensor> tensors,
-                                 const BucketReduction& reduction, bool gather, TensorMemory& memory) {
+int64_t allreduce_through_window(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                                 bool gather) {
+  CollectiveContext& context = means.context;
+  TensorMemory& memory = means.memory;
   Window& window = *context.group.window();
   const int size = context.group.size(), slices = gather ? 1 : size;
   memory.open(window, size);
@@ -160,7 +162,7 @@ int64_t allreduce_through_window(CollectiveContext& context, std::span<const Buc
       return memory.saturated();
     }
     // Very many ranks.
-    if (elements < Layout::kRun / 2) return allreduce_by_exchange(context, tensors, reduction, gather, memory);
+    if (elements < Layout::kRun / 2) return allreduce_by_exchange(means, tensors, reduction, gather);
   }
 }
 

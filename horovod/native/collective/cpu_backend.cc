@@ -6,6 +6,7 @@
 #include "collective/adasum.h"
 #include "collective/allreduce.h"
 #include "collective/broadcast.h"
+#include "collective/cpu_tensors.h"
 #include "collective/reducescatter.h"
 
 namespace hvd {
@@ -25,7 +26,10 @@ void CpuBackend::adasum(std::span<const BucketTensor> tensors, const BucketReduc
 void CpuBackend::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction, const Route&) {
   std::vector<Layout> slices;
   for (std::vector<BucketTensor>& parts : by_rank) slices.emplace_back(std::move(parts), reduction);
-  saturated_ += hvd::reducescatter(context_, std::move(slices));
+  if (slices.size() == 1) return Bucket(slices.front(), context_.simd, *context_.tiles).reduce_alone();
+  CpuTensors memory(context_);
+  RankWire wire(context_);
+  saturated_ += hvd::reducescatter({context_, memory, wire}, std::move(slices));
 }
 
 void CpuBackend::broadcast(int root, void* data, size_t bytes) { hvd::broadcast(context_, root, data, bytes); }

@@ -15,7 +15,7 @@ int64_t BucketsOf::saturated() const {
   return sum;
 }
 
-void CpuTensors::begin(std::span<const Steps> groups) {
+void CpuTensors::begin(std::span<const Steps> groups, int) {
   groups_ = groups;
   buckets_.reserve(groups.size());
   for (const Steps& group : groups) buckets_.emplace_back(group, group.bucket(0).reduction(), context_);
@@ -77,8 +77,8 @@ void CpuTensors::deposit(uint32_t step, std::span<std::byte* const> groups) {
   }
 }
 
-void CpuTensors::begin_sums(size_t group, const BucketReduction& reduction) {
-  sums_.emplace(groups_[group], reduction, context_);
+void CpuTensors::begin_deposits(int own, const BucketReduction& reduction) {
+  if (own != Steps::kNobody) sums_.emplace(groups_[static_cast<size_t>(own)], reduction, context_);
 }
 
 void CpuTensors::sum(uint32_t step, size_t bucket, Messages data, std::byte* message) {

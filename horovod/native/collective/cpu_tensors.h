@@ -39,7 +39,7 @@ class CpuTensors final : public TensorMemory {
     return context_.send.memory();
   }
 
-  void begin(std::span<const Steps> groups) override;
+  void begin(std::span<const Steps> groups, int self) override;
   void send(uint32_t step, std::byte* messages, int left_out) override;
   void await_sent(uint32_t) override {}
   void reduce(uint32_t step, size_t group, size_t bucket, Messages contributions, bool to_destination,
@@ -52,7 +52,7 @@ class CpuTensors final : public TensorMemory {
   size_t deposit_offset(const Steps& group, uint32_t step, size_t bucket) const override;
   int64_t elements_in_deposit(int64_t bytes, const BucketReduction& reduction) const override;
   void deposit(uint32_t step, std::span<std::byte* const> groups) override;
-  void begin_sums(size_t group, const BucketReduction& reduction) override;
+  void begin_deposits(int own, const BucketReduction& reduction) override;
   void sum(uint32_t step, size_t bucket, Messages data, std::byte* message) override;
 
  private:

@@ -7,22 +7,19 @@
 
 namespace hvd {
 
-int64_t message_bytes_among(int parties) {
-  constexpr int64_t kLeast = int64_t{8} << 10, kAll = int64_t{1} << 20;
-  return std::clamp(kAll / parties, kLeast, int64_t{kPromptBytes});
-}
-
-Crossing::Crossing(CollectiveContext& context, TensorMemory& tensors, const Steps& steps, std::vector<int> parties, int self,
-                   Options options)
-    : context_(context),
-      tensors_(tensors),
+Crossing::Crossing(const Means& means, const Steps& steps, std::vector<int> parties, int self, Options options)
+    : context_(means.context),
+      tensors_(means.memory),
+      wire_(means.wire),
       steps_(steps),
       parties_(std::move(parties)),
       self_(self),
       options_(std::move(options)),
-      sums_in_place_(!steps.gather() && steps.bucket(0).reduction().codec == nullptr && !tensors.is_elsewhere()),
+      sums_in_place_(!steps.gather() && steps.bucket(0).reduction().codec == nullptr && !tensors_.is_elsewhere()),
       reads_in_place_(sums_in_place_ && !options_.pack),
-      slot_count_(kUnderWay + tensors.lag()) {
+      slot_count_(wire_.lag() + 1 + tensors_.lag()),
+      contributed_(wire_.lag() + 1),
+      delivered_(wire_.lag() + 1) {
   if (!steps_.gather()) {
     received_offset_ = steps_.most_bytes();
     landing_offset_ = received_offset_ + parties_.size() * steps_.largest_message();
@@ -39,14 +36,9 @@ std::byte* Crossing::landing(uint32_t step) const {
   return options_.landing ? options_.landing(step) : slot(step) + landing_offset_;
 }
 
-Ticket Crossing::start(const std::vector<Outgoing>& outgoing, const std::vector<Incoming>& incoming) {
-  for (const Outgoing& out : outgoing) context_.wire_bytes += static_cast<int64_t>(out.bytes);
-  return context_.group.start(outgoing, incoming, memory_);
-}
-
 void Crossing::finish(std::optional<Ticket>& ticket) {
   context_.enter(Phase::kCommunicate);
-  if (ticket) context_.group.finish(*std::exchange(ticket, std::nullopt));
+  if (ticket) wire_.finish(*std::exchange(ticket, std::nullopt));
 }
 
 void Crossing::send(uint32_t step) { tensors_.send(step, slot(step), Steps::kNobody); }
@@ -59,7 +51,7 @@ void Crossing::pack(uint32_t step, std::byte* to) {
   }
   for (size_t i = 0; i < steps_.buckets(); ++i) {
     options_.pack(step, i, to + steps_.offset(step, static_cast<int>(i)));
-    context_.group.progress();
+    wire_.progress();
   }
 }
 
@@ -80,11 +72,11 @@ void Crossing::contribute(uint32_t step) {
       incoming.push_back({rank, received(step, party), own_bytes});
     }
   }
-  contributed_[step % kUnderWay] = start(outgoing, incoming);
+  contributed_[step % contributed_.size()] = wire_.start(outgoing, incoming, memory_);
 }
 
 void Crossing::reduce(uint32_t step) {
-  finish(contributed_[step % kUnderWay]);
+  finish(contributed_[step % contributed_.size()]);
   context_.enter(Phase::kReduce);
   const auto own = static_cast<size_t>(self_);
   std::vector<const std::byte*> contributions;
@@ -105,11 +97,11 @@ void Crossing::reduce(uint32_t step) {
     outgoing.push_back({rank, result, steps_.bytes(step, self_)});
     incoming.push_back({rank, results + steps_.offset(step, party), steps_.bytes(step, party)});
   }
-  delivered_[step % kUnderWay] = start(outgoing, incoming);
+  delivered_[step % contributed_.size()] = wire_.start(outgoing, incoming, memory_);
 }
 
 void Crossing::arrive(uint32_t step) {
-  finish(steps_.gather() ? contributed_[step % kUnderWay] : delivered_[step % kUnderWay]);
+  finish(steps_.gather() ? contributed_[step % contributed_.size()] : delivered_[step % contributed_.size()]);
 }
 
 }  // namespace hvd

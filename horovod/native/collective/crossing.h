@@ -4,8 +4,8 @@
 //   gather    contribute(s): to every other party -> arrive(s)
 //   scatter   contribute(s): to each bucket's owner -> reduce(s): sums the own bucket, results to all -> arrive(s)
 //
-// Each stage starts transfers and waits for those of the stage before: kLag steps lie between two stages, so that so many
-// are under way. Belongs to one thread; a party is a rank of the group.
+// Each stage starts transfers and waits for those of the stage before: Wire::lag() steps lie between two stages, so that so
+// many are under way. Belongs to one thread; a party is a rank of the group.
 #pragma once
 
 #include <functional>
@@ -13,22 +13,16 @@
 #include <optional>
 #include <vector>
 
-#include "collective/context.h"
+#include "collective/allreduce.h"
 #include "collective/steps.h"
-#include "collective/tensor_memory.h"
 
 namespace hvd {
 
-// Of the messages that n parties exchange in a step: enough to be worth sending, few enough that much is under way.
-int64_t message_bytes_among(int parties);
-
 class Crossing {
  public:
-  static constexpr uint32_t kLag = 8;
-
   // Writes the contribution to a bucket in a step.
   using Pack = std::function<void(uint32_t step, size_t bucket, std::byte* message)>;
-  // Where the messages of a step arrive, or lie already: Steps::most_bytes(), until kLag + 1 steps later.
+  // Where the messages of a step arrive, or lie already: Steps::most_bytes(), until as many steps later as are under way.
   using Landing = std::function<std::byte*(uint32_t step)>;
 
   struct Options {
@@ -39,8 +33,7 @@ class Crossing {
   };
 
   // `parties`: their ranks in the order of summation; `self` is the place of this rank among them.
-  Crossing(CollectiveContext& context, TensorMemory& tensors, const Steps& steps, std::vector<int> parties, int self,
-           Options options);
+  Crossing(const Means& means, const Steps& steps, std::vector<int> parties, int self, Options options);
 
   // Of tensors that are elsewhere: contribute() is for what has been sent.
   void send(uint32_t step);
@@ -52,16 +45,14 @@ class Crossing {
   int done() const { return sums_in_place_ ? self_ : Steps::kNobody; }
 
  private:
-  static constexpr uint32_t kUnderWay = kLag + 1;  // steps between two stages
-
   std::byte* slot(uint32_t step) const { return memory_.get() + step % slot_count_ * slot_bytes_; }
   std::byte* received(uint32_t step, int party) const;
   void pack(uint32_t step, std::byte* to);
   void finish(std::optional<Ticket>& ticket);
-  Ticket start(const std::vector<Outgoing>& outgoing, const std::vector<Incoming>& incoming);
 
   CollectiveContext& context_;
   TensorMemory& tensors_;
+  Wire& wire_;
   const Steps& steps_;
   const std::vector<int> parties_;
   const int self_;
@@ -73,7 +64,7 @@ class Crossing {
   const uint32_t slot_count_;
   size_t received_offset_ = 0, landing_offset_ = 0, slot_bytes_ = 0;
   std::shared_ptr<std::byte[]> memory_;
-  std::optional<Ticket> contributed_[kUnderWay], delivered_[kUnderWay];  // nothing: nothing to wait for
+  std::vector<std::optional<Ticket>> contributed_, delivered_;  // nothing: nothing to wait for
 };
 
 }  // namespace hvd

@@ -2,27 +2,23 @@
 
 #include <numeric>
 
-#include "collective/cpu_tensors.h"
 #include "collective/crossing.h"
 
 namespace hvd {
 
-int64_t reducescatter(CollectiveContext& context, std::vector<Layout> slices) {
-  const int size = context.group.size();
-  if (size == 1) {
-    Bucket(slices.front(), context.simd, *context.tiles).reduce_alone();
-    return 0;
-  }
-  const int64_t elements = elements_of(message_bytes_among(size), slices.front().reduction());
+int64_t reducescatter(const Means& means, std::vector<Layout> slices) {
+  TensorMemory& memory = means.memory;
+  Wire& wire = means.wire;
+  const int size = means.context.group.size(), rank = means.context.group.rank();
+  const int64_t elements = elements_of(wire.message_bytes(size), slices.front().reduction());
   const Steps steps(std::move(slices), size, false, elements);
+  memory.begin({&steps, 1}, rank);
   std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  CpuTensors tensors(context);
-  tensors.begin({&steps, 1});
-  Crossing crossing(context, tensors, steps, std::move(ranks), context.group.rank(), {.delivers_results = false});
+  Crossing crossing(means, steps, std::move(ranks), rank, {.delivers_results = false});
   run_pipeline(steps.count(), {{0, [&](uint32_t step) { crossing.contribute(step); }},
-                               {Crossing::kLag, [&](uint32_t step) { crossing.reduce(step); }}});
-  return tensors.saturated();
+                               {wire.lag(), [&](uint32_t step) { crossing.reduce(step); }}});
+  return memory.saturated();
 }
 
 }  // namespace hvd

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "collective/context.h"
+#include "collective/allreduce.h"
 #include "collective/layout.h"
 
 namespace hvd {
@@ -11,6 +11,6 @@ namespace hvd {
 // `slices[r]` holds what goes to rank r; they have one reduction, and the same tensors on every rank. Only the
 // destinations of this rank's own slice are written. With a codec each contribution is quantised once, the own one too.
 // Returns how many finite values its range cut off.
-int64_t reducescatter(CollectiveContext& context, std::vector<Layout> slices);
+int64_t reducescatter(const Means& means, std::vector<Layout> slices);
 
 }  // namespace hvd

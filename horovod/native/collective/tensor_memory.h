@@ -1,6 +1,6 @@
 // Where the tensors of a reduction are, as seen from its messages, which are in memory of the host: the CPU's tensors are read
 // and written by the calling thread (cpu_tensors.h), those of a GPU by the GPU, which copies messages to and from there
-// (device/gpu_tensors.h). Patterns are written against this, and have one text for both.
+// (device/staged_tensors.h). Patterns are written against this, and have one text for both.
 //
 // A reduction has one or several groups of buckets, each a Steps, whose steps go together. Belongs to one thread.
 #pragma once
@@ -36,8 +36,8 @@ class TensorMemory {
   // Memory for messages, once in an operation.
   virtual std::shared_ptr<std::byte[]> memory(size_t bytes) = 0;
 
-  // Before the first step. The groups outlive it.
-  virtual void begin(std::span<const Steps> groups) = 0;
+  // Before the first step. The groups outlive it; `self` is this rank's place among the parties.
+  virtual void begin(std::span<const Steps> groups, int self) = 0;
   // Writes contributions, one for each bucket of a group and as Steps says; that of bucket `left_out` may stay.
   virtual void send(uint32_t step, std::byte* messages, int left_out) = 0;
   virtual void await_sent(uint32_t step) = 0;
@@ -58,9 +58,9 @@ class TensorMemory {
   virtual size_t deposit_offset(const Steps& group, uint32_t step, size_t bucket) const = 0;
   virtual int64_t elements_in_deposit(int64_t bytes, const BucketReduction& reduction) const = 0;
   virtual void deposit(uint32_t step, std::span<std::byte* const> groups) = 0;
-  // This rank sums that group over its host; `reduction` is of that sum. Then, step by step, the message of the sum of a bucket:
-  // data are by local rank, null for this rank's where it was not deposited.
-  virtual void begin_sums(size_t group, const BucketReduction& reduction) = 0;
+  // After begin(): this rank deposits, and sums over its host the group `own`, if not nobody; `reduction` is of that sum.
+  virtual void begin_deposits(int own, const BucketReduction& reduction) = 0;
+  // The message of the sum of a bucket of that group. Data are by local rank, null for this rank's where it was not deposited.
   virtual void sum(uint32_t step, size_t bucket, Messages data, std::byte* message) = 0;
 };
 

@@ -187,7 +187,7 @@ void allreduce_alone(DeviceWorkspace& workspace, std::span<const BucketTensor> t
   }
 }
 
-void allreduce_by_nccl(const NcclContext& nccl, std::span<const BucketTensor> tensors, const BucketReduction& reduction, bool) {
+void allreduce_by_nccl(const NcclContext& nccl, std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
   const Terms terms = terms_of(reduction);
   const bool is_scaled = terms.prescale != 1.0 || !terms.scale.is_one();
   if (tensors.size() == 1 && (!is_scaled || kernels_sum(reduction.dtype, ReduceOp::kSum))) {

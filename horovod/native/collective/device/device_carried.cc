@@ -71,8 +71,7 @@ class CarriedOnGpu final : public Carried {
     with_tables(tables_of_own(step), [&](const DevicePart& part, PieceTable table) {
       const auto number = static_cast<size_t>(&part - parts_.data());
       const std::vector<const std::byte*> all = contributions(step, from, number);
-      DeviceReduction kernel = summing(part, all);
-      kernel.in = part.codec;
+      DeviceReduction kernel = summing(part.reduction, part.codec, all);
       kernel.to_destination = !sends;
       if (sends) kernel.result = result + layout_.offset(step, place_.own(), number);
       kernels().reduce(stream_, table, kernel);
@@ -92,8 +91,7 @@ class CarriedOnGpu final : public Carried {
   void reduce_alone() override {
     const std::vector<const std::byte*> own = {nullptr};
     with_tables(tables_of_own(0), [&](const DevicePart& part, PieceTable table) {
-      DeviceReduction kernel = summing(part, own);
-      kernel.prescale = part.reduction.prescale;
+      DeviceReduction kernel = summing(part.reduction, {}, own);
       kernel.to_destination = true;
       kernels().reduce(stream_, table, kernel);
     });
@@ -135,17 +133,6 @@ class CarriedOnGpu final : public Carried {
     for (size_t part = 0; part < parts_.size(); ++part) {
       if (tables[part].count != 0) enqueue(parts_[part], tables[part]);
     }
-  }
-
-  static DeviceReduction summing(const DevicePart& part, std::span<const std::byte* const> messages) {
-    DeviceReduction kernel;
-    kernel.dtype = part.reduction.dtype;
-    kernel.messages = messages;
-    kernel.factor = part.reduction.scale.factor;
-    kernel.divisor = part.reduction.scale.divisor;
-    kernel.out = part.codec;
-    if (part.reduction.codec == nullptr) kernel.prescale = part.reduction.prescale;  // codes are prescaled already
-    return kernel;
   }
 
   const std::vector<DevicePart> parts_;

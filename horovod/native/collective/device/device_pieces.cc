@@ -2,6 +2,18 @@
 
 namespace hvd {
 
+DeviceReduction summing(const BucketReduction& reduction, const DeviceCodec& in, std::span<const std::byte* const> messages) {
+  DeviceReduction kernel;
+  kernel.dtype = reduction.dtype;
+  kernel.messages = messages;
+  kernel.factor = reduction.scale.factor;
+  kernel.divisor = reduction.scale.divisor;
+  kernel.in = in;
+  kernel.out = codec_of(reduction);
+  if (in.coding == Coding::kElements) kernel.prescale = reduction.prescale;
+  return kernel;
+}
+
 void add_pieces(const Layout& layout, Range range, const PiecePlace& place, PieceTables& tables) {
   const auto element = static_cast<int64_t>(size_of(layout.reduction().dtype));
   const bool is_sent = place.stage == Stage::kSent;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "collective/device/uploads.h"
 #include "collective/layout.h"
@@ -23,6 +24,9 @@ struct PiecePlace {
   bool is_of_elements = false;  // that message, though there is a codec
   int64_t elements = 0;         // and of what it is made of, where a kernel makes codes of elements of others
 };
+
+// The kernel that sums contributions, encoded by `in`, as the reduction says. Codes are of what was prescaled.
+DeviceReduction summing(const BucketReduction& reduction, const DeviceCodec& in, std::span<const std::byte* const> messages);
 
 // Adds a range to the table begun last.
 void add_pieces(const Layout& layout, Range range, const PiecePlace& place, PieceTables& tables);

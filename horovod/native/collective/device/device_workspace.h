@@ -6,6 +6,7 @@
 // next one's.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <utility>
 
@@ -36,16 +37,15 @@ class DeviceWorkspace {
   const Attention& attention() const { return attend_; }
   void await(const Event& event) const { hvd::await(device_, event, attend_); }
 
-  // Memory of the GPU for the operation that is being enqueued; grows, and is used in the order of the stream.
-  std::byte* scratch(size_t bytes) {
-    if (bytes > scratch_bytes_) {
-      if (scratch_) await(device_.record(stream_));  // to free waits for the GPU, and that perhaps for a peer
-      scratch_ = nullptr;                            // first free, then allocate
-      scratch_bytes_ = 0;
-      scratch_ = device_.allocate(bytes);
-      scratch_bytes_ = bytes;
+  // Memory of the GPU for the operation that is being enqueued, by number; grows, and is used in the order of the stream.
+  std::byte* scratch(size_t bytes, size_t number = 0) {
+    Scratch& of = scratch_[number];
+    if (bytes > of.bytes) {
+      if (of.memory) await(device_.record(stream_));  // to free waits for the GPU, and that perhaps for a peer
+      of = {};                                        // first free, then allocate
+      of = {device_.allocate(bytes), bytes};
     }
-    return scratch_.get();
+    return of.memory.get();
   }
 
   // The wire goes on when the stream has done what it was given so far.
@@ -60,9 +60,13 @@ class DeviceWorkspace {
   const Attention attend_;
   const Stream stream_, wire_;
 
+  struct Scratch {
+    DeviceMemory memory;
+    size_t bytes = 0;
+  };
+
   Uploads uploads_;
-  DeviceMemory scratch_;
-  size_t scratch_bytes_ = 0;
+  std::array<Scratch, 2> scratch_;
 };
 
 }  // namespace hvd

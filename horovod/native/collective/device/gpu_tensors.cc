@@ -1,128 +1,130 @@
 #include "collective/device/gpu_tensors.h"
 
-#include <chrono>
-#include <cstring>
-#include <utility>
+#include <algorithm>
 
-#include "collective/device/device_pieces.h"
+#include "base/alignment.h"
 
 namespace hvd {
-namespace {
 
-// So that what a host sums is rounded by other random numbers than what the carrier itself has contributed to it.
-constexpr uint64_t kKeyOfSums = 0xA5A5C3C39696F00Fu;
-
-}  // namespace
-
-void GpuTensors::begin(std::span<const Steps> groups) {
+void GpuTensors::begin(std::span<const Steps> groups, int self) {
   groups_ = groups;
-  buckets_.reserve(groups.size());
-  for (const Steps& group : groups) buckets_.emplace_back(group, group.bucket(0).reduction(), workspace_.context);
-  lanes_ = std::make_unique<HostLanes>(workspace_, groups, prescale_);
+  self_ = self;
 }
 
-void GpuTensors::send(uint32_t step, std::byte* messages, int) { lanes_->send(step, messages); }
+void GpuTensors::begin_deposits(int own, const BucketReduction& reduction) {
+  has_deposits_ = true;
+  has_sums_ = own != Steps::kNobody;
+  if (has_sums_) own_ = static_cast<size_t>(own);
+  over_ranks_ = reduction;
+}
+
+const GpuTensors::StepTables& GpuTensors::tables(uint32_t step) {
+  if (steps_.empty()) {
+    uint32_t count = 0;
+    for (const Steps& group : groups_) count = std::max(count, group.count());
+    for (uint32_t each = 0; each < count; ++each) steps_.push_back(made(each));
+    pieces_.upload(workspace_.uploads());
+  }
+  return steps_[step];
+}
+
+GpuTensors::StepTables GpuTensors::made(uint32_t step) {
+  StepTables made;
+  for (const Steps& group : groups_) {
+    made.messages.push_back(pieces_.begin());
+    for (size_t i = 0; i < group.buckets(); ++i) {
+      const int party = static_cast<int>(i);
+      const bool is_in_place = !group.gather() && party == self_ && group.bucket(i).reduction().codec == nullptr;
+      const auto offset = static_cast<int64_t>(group.offset(step, party));
+      if (!is_in_place) add_pieces(group.bucket(i), group.range(step, i), {.message = offset}, pieces_);
+    }
+  }
+  const Steps& own = groups_[own_];
+  const auto self = static_cast<size_t>(self_);
+  made.results = pieces_.begin();
+  if (!own.gather()) add_pieces(own.bucket(self), own.range(step, self), {.stage = Stage::kResult}, pieces_);
+  made.deposits = pieces_.begin();
+  size_t at = 0;
+  for (size_t g = 0; has_deposits_ && g < groups_.size(); ++g) {
+    if (has_sums_ && g == own_) continue;
+    const Steps& group = groups_[g];
+    for (size_t i = 0; i < group.buckets(); ++i) {
+      const auto offset = static_cast<int64_t>(at + deposit_offset(group, step, i));
+      add_pieces(group.bucket(i), group.range(step, i), {.message = offset, .is_of_elements = true}, pieces_);
+    }
+    at += aligned(deposit_offset(group, step, group.buckets()));
+  }
+  for (size_t i = 0; has_sums_ && i < own.buckets(); ++i) {
+    made.sums.push_back(pieces_.begin());
+    add_pieces(own.bucket(i), own.range(step, i), {}, pieces_);
+  }
+  return made;
+}
+
+void GpuTensors::send(uint32_t step, std::byte* messages, int) {
+  const PieceTable table = pieces_[tables(step).messages.front()];
+  if (table.count == 0) return;
+  const BucketReduction& reduction = groups_.front().bucket(0).reduction();
+  if (reduction.codec) {
+    kernels().encode(workspace_.stream(), codec_of(reduction), reduction.dtype, table, reduction.prescale, messages);
+  } else {
+    kernels().pack(workspace_.stream(), reduction.dtype, table, 1.0, messages);
+  }
+}
 
 void GpuTensors::reduce(uint32_t step, size_t group, size_t bucket, Messages contributions, bool to_destination,
                         std::byte* result) {
-  const auto begin = std::chrono::steady_clock::now();
-  buckets_[group][bucket].reduce(groups_[group].range(step, bucket), contributions, to_destination, result);
-  workspace_.stopwatch.add_since(&HostTimes::reduce, begin);
+  const StepTables& of_step = tables(step);
+  const PieceTable table = pieces_[groups_[group].gather() ? of_step.messages[group] : of_step.results];
+  if (table.count == 0) return;
+  const BucketReduction& reduction = groups_[group].bucket(bucket).reduction();
+  DeviceReduction kernel = summing(reduction, codec_of(reduction), contributions);
+  kernel.to_destination = to_destination;
+  kernel.result = result;
+  kernels().reduce(workspace_.stream(), table, kernel);
 }
 
-void GpuTensors::receive(uint32_t step, size_t group, int first, int last, const std::byte* messages, int) {
+void GpuTensors::receive(uint32_t step, size_t group, int, int, const std::byte* messages, int) {
   const Steps& of = groups_[group];
-  if (group == 0 && first == 0) lanes_->begin_receiving(step);
-  const size_t offset = of.offset(step, first);
-  lanes_->receive(step, lanes_->offset(step, group) + offset, messages, of.offset(step, last + 1) - offset);
-  if (group + 1 == groups_.size() && last + 1 == of.parties()) lanes_->end_receiving(step);
+  if (of.gather()) {
+    std::vector<const std::byte*> contributions;
+    for (int party = 0; party < of.parties(); ++party) contributions.push_back(messages + of.offset(step, party));
+    return reduce(step, group, 0, contributions, true, nullptr);
+  }
+  const PieceTable table = pieces_[tables(step).messages[group]];
+  if (table.count == 0) return;
+  const BucketReduction& reduction = of.bucket(0).reduction();
+  if (reduction.codec) {
+    kernels().decode(workspace_.stream(), codec_of(reduction), reduction.dtype, table, messages);
+  } else {
+    kernels().unpack(workspace_.stream(), reduction.dtype, table, 1.0, 1.0, messages);
+  }
 }
 
 size_t GpuTensors::deposit_offset(const Steps& group, uint32_t step, size_t bucket) const {
-  return group.offset(step, static_cast<int>(bucket));
+  int64_t elements = 0;
+  for (size_t before = 0; before < bucket; ++before) elements += group.range(step, before).count();
+  return static_cast<size_t>(elements) * size_of(group.bucket(0).reduction().dtype);
 }
 
 int64_t GpuTensors::elements_in_deposit(int64_t bytes, const BucketReduction& reduction) const {
-  return elements_of(bytes, reduction);
+  return bytes / static_cast<int64_t>(size_of(reduction.dtype));
 }
 
-// Groups lie one after the other there too.
-void GpuTensors::deposit(uint32_t step, std::span<std::byte* const> groups) { lanes_->send(step, groups.front()); }
-
-// What encoding the sum loses is kept here first: the residuals themselves are of the GPU, and begin at 0 here.
-void GpuTensors::begin_sums(size_t group, const BucketReduction& reduction) {
-  const Steps& of = groups_[group];
-  std::vector<std::vector<BucketTensor>> summed;
-  int64_t kept = 0;
-  for (size_t i = 0; i < of.buckets(); ++i) {
-    summed.push_back(of.bucket(i).tensors());
-    for (const BucketTensor& tensor : summed.back()) kept += tensor.sent.values ? tensor.count : 0;
-  }
-  const size_t bytes = static_cast<size_t>(kept) * sizeof(float);
-  if (kept != 0) {
-    lost_memory_ = workspace_.pinned.take(bytes);
-    std::memset(lost_memory_.get(), 0, bytes);
-  }
-  auto* next = reinterpret_cast<float*>(lost_memory_.get());
-  std::vector<Layout> layouts;
-  for (std::vector<BucketTensor>& tensors : summed) {
-    for (BucketTensor& tensor : tensors) {
-      tensor.sent_key ^= kKeyOfSums;
-      if (tensor.sent.values == nullptr) continue;
-      lost_.push_back({tensor.sent.values, next, tensor.count});
-      tensor.sent = {next, tensor.feedback->bound_of_sums()};
-      next += tensor.count;
-    }
-    layouts.emplace_back(std::move(tensors), reduction);
-  }
-  summed_.emplace(of.like(std::move(layouts)));
-  sums_.emplace(*summed_, reduction, workspace_.context);
+// Groups lie one after the other.
+void GpuTensors::deposit(uint32_t step, std::span<std::byte* const> groups) {
+  const PieceTable table = pieces_[tables(step).deposits];
+  if (table.count == 0) return;
+  std::byte* const first = *std::find_if(groups.begin(), groups.end(), [](const std::byte* group) { return group != nullptr; });
+  kernels().pack(workspace_.stream(), over_ranks_.dtype, table, 1.0, first);
 }
 
 void GpuTensors::sum(uint32_t step, size_t bucket, Messages data, std::byte* message) {
-  const auto begin = std::chrono::steady_clock::now();
-  (*sums_)[bucket].pack_sum_of_messages(summed_->range(step, bucket), data, message);
-  workspace_.stopwatch.add_since(&HostTimes::reduce, begin);
-}
-
-int64_t GpuTensors::saturated() const {
-  int64_t sum = sums_ ? sums_->saturated() : 0;
-  for (const BucketsOf& group : buckets_) sum += group.saturated();
-  return sum;
-}
-
-void GpuTensors::finish() {
-  if (lanes_ == nullptr) return;  // there was nothing to reduce
-  lanes_->finish();
-  give_residuals_back();
-}
-
-// This rank owes what the sum of its host has lost, beside what its own contribution has: in the same units, the next sum
-// has both in it.
-void GpuTensors::give_residuals_back() {
-  if (lost_.empty()) return;
-  Device& device = workspace_.device;
-  int64_t count = 0;
-  PieceTables tables;
-  tables.begin();
-  for (const Lost& lost : lost_) {
-    DevicePiece piece;
-    piece.source = lost.residual;
-    piece.destination = lost.residual;
-    piece.count = lost.count;
-    piece.message_offset = piece.elements_offset = count * static_cast<int64_t>(sizeof(float));
-    tables.add(piece);
-    count += lost.count;
-  }
-  tables.upload(workspace_.uploads);
-  const size_t bytes = static_cast<size_t>(count) * sizeof(float);
-  const DeviceMemory there = workspace_.on_gpu.take(bytes);
-  device.copy(workspace_.stream, there.get(), lost_memory_.get(), bytes);
-  const std::byte* const messages[] = {nullptr, there.get()};
-  DeviceReduction sum;
-  sum.messages = messages;
-  sum.to_destination = true;
-  device.kernels().reduce(workspace_.stream, tables[0], sum);
+  const PieceTable table = pieces_[tables(step).sums[bucket]];
+  if (table.count == 0) return;
+  DeviceReduction kernel = summing(over_ranks_, {}, data);
+  kernel.result = message;
+  kernels().reduce(workspace_.stream(), table, kernel);
 }
 
 }  // namespace hvd

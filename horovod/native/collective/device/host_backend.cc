@@ -5,9 +5,10 @@
 
 #include "base/alignment.h"
 #include "collective/adasum.h"
-#include "collective/allreduce_patterns.h"
+#include "collective/allreduce.h"
 #include "collective/broadcast.h"
-#include "collective/device/gpu_tensors.h"
+#include "collective/cpu_tensors.h"
+#include "collective/device/staged_tensors.h"
 #include "collective/reducescatter.h"
 #include "collective/steps.h"
 
@@ -64,8 +65,8 @@ void HostBackend::allreduce(std::span<const BucketTensor> tensors, const BucketR
       tensor.sent =
           tensor.feedback->claim_on(host_.device, host_.stream, Stage::kSent, tensor.offset, tensor.count, host_.attend);
     }
-    GpuTensors memory(host_, reduction.prescale);
-    saturated_ += pattern_of(route).run(context_, claimed, reduction, route.gathers(), memory);
+    StagedTensors memory(host_, reduction.prescale);
+    saturated_ += allreduce_in_host_memory(context_, claimed, reduction, route, memory);
     memory.finish();
   });
 }
@@ -88,7 +89,9 @@ void HostBackend::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, 
     const auto own = static_cast<size_t>(context_.group.rank());
     std::vector<Layout> slices;
     for (const std::vector<BucketTensor>& parts : here) slices.emplace_back(parts, reduction);
-    saturated_ += hvd::reducescatter(context_, std::move(slices));
+    CpuTensors memory(context_);
+    RankWire wire(context_);
+    saturated_ += hvd::reducescatter({context_, memory, wire}, std::move(slices));
     bring_back(by_rank[own], here[own], reduction.dtype);
   });
 }

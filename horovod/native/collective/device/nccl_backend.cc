@@ -6,7 +6,11 @@
 
 #include "base/error.h"
 #include "collective/allreduce_patterns.h"
+#include "collective/device/gpu_tensors.h"
 #include "collective/device/measure_gpu.h"
+#include "collective/device/nccl_level.h"
+#include "collective/device/nccl_wire.h"
+#include "collective/reducescatter.h"
 
 namespace hvd {
 
@@ -30,7 +34,12 @@ NcclBackend::NcclBackend(Common common, DeviceLibrary& library) : GpuBackend(std
 
 void NcclBackend::allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) {
   if (route.is_staged) return host().allreduce(tensors, reduction, route);
-  pattern_of(route).run_by_nccl(nccl(), tensors, reduction, route.gathers());
+  const AllreducePattern& pattern = pattern_of(route);
+  if (pattern.run_by_nccl != nullptr) return pattern.run_by_nccl(nccl(), tensors, reduction);
+  GpuTensors memory(*workspace_);
+  NcclWire wire(nccl());
+  NcclLevel level(wire);
+  pattern.run({context_, memory, wire, &level}, tensors, reduction, route.gathers());
 }
 
 void NcclBackend::adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
@@ -40,8 +49,12 @@ void NcclBackend::adasum(std::span<const BucketTensor> tensors, const BucketRedu
 void NcclBackend::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction,
                                 const Route& route) {
   if (route.is_staged) return host().reducescatter(std::move(by_rank), reduction, route);
-  const auto by = route.pattern == Pattern::kLibrary ? reducescatter_by_sums_of_all : reducescatter_by_nccl_exchange;
-  by(nccl(), std::move(by_rank), reduction);
+  if (route.pattern == Pattern::kLibrary) return reducescatter_by_sums_of_all(nccl(), std::move(by_rank), reduction);
+  std::vector<Layout> slices;
+  for (std::vector<BucketTensor>& parts : by_rank) slices.emplace_back(std::move(parts), reduction);
+  GpuTensors memory(*workspace_);
+  NcclWire wire(nccl());
+  hvd::reducescatter({context_, memory, wire}, std::move(slices));
 }
 
 void NcclBackend::broadcast(int root, void* data, size_t bytes) {

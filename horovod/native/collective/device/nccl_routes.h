@@ -25,18 +25,9 @@ struct NcclContext {
 
 // destination = source * prescale * scale.
 void allreduce_alone(DeviceWorkspace& workspace, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
-// By NCCL's own allreduce: of elements, in its order; it never gathers.
-void allreduce_by_nccl(const NcclContext& nccl, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
-                       bool gather);
-// Summed by kernels in the order of ranks: all contributions go to all, or to the slice's owner and its results to all.
-void allreduce_by_nccl_exchange(const NcclContext& nccl, std::span<const BucketTensor> tensors,
-                                const BucketReduction& reduction, bool gather);
-// Summed inside each host first; codes cross between hosts, to all of them or to the slice's owner.
-void allreduce_by_nccl_hierarchy(const NcclContext& nccl, std::span<const BucketTensor> tensors,
-                                 const BucketReduction& reduction, bool gather);
-// As collective/reducescatter.h: encoded or not, in the order of ranks; or by NCCL's allreduce of everything.
-void reducescatter_by_nccl_exchange(const NcclContext& nccl, std::vector<std::vector<BucketTensor>> by_rank,
-                                    const BucketReduction& reduction);
+// By NCCL's own allreduce: of elements, in its order.
+void allreduce_by_nccl(const NcclContext& nccl, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
+// As collective/reducescatter.h, by NCCL's allreduce of everything.
 void reducescatter_by_sums_of_all(const NcclContext& nccl, std::vector<std::vector<BucketTensor>> by_rank,
                                   const BucketReduction& reduction);
 

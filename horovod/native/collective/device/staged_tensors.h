@@ -1,0 +1,67 @@
+// Tensors in the memory of a GPU, whose messages go through pinned memory of the host: the GPU encodes and decodes them and copies
+// them there and back (host_lanes.h). What ranks contribute is encoded before any is added, so a host's sum is one of codes.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "collective/cpu_tensors.h"
+#include "collective/device/host_lanes.h"
+#include "collective/device/host_workspace.h"
+#include "collective/tensor_memory.h"
+
+namespace hvd {
+
+// Of an allreduce of tensors whose residuals of what is sent have been claimed on the GPU (BucketTensor::sent).
+class StagedTensors final : public TensorMemory {
+ public:
+  // What is encoded is prescaled.
+  StagedTensors(HostWorkspace& workspace, double prescale) : workspace_(workspace), prescale_(prescale) {}
+
+  bool is_elsewhere() const override { return true; }
+  // Of sums that this CPU makes.
+  ClaimedResiduals claim(Feedback& of, Stage stage, int64_t begin, int64_t count) override {
+    return claim_on_cpu(of, stage, begin, count);
+  }
+  void open(Window& window, int ranks) override { workspace_.pin(window, ranks); }
+  std::shared_ptr<std::byte[]> memory(size_t bytes) override { return workspace_.pinned.take(bytes); }
+
+  void begin(std::span<const Steps> groups, int self) override;
+  void send(uint32_t step, std::byte* messages, int left_out) override;
+  void await_sent(uint32_t step) override { lanes_->await_sent(step); }
+  void reduce(uint32_t step, size_t group, size_t bucket, Messages contributions, bool to_destination,
+              std::byte* result) override;
+  void receive(uint32_t step, size_t group, int first, int last, const std::byte* messages, int done) override;
+  void await_received(uint32_t step) override { lanes_->await_received(step); }
+  int64_t saturated() const override;
+
+  size_t deposit_offset(const Steps& group, uint32_t step, size_t bucket) const override;
+  int64_t elements_in_deposit(int64_t bytes, const BucketReduction& reduction) const override;
+  void deposit(uint32_t step, std::span<std::byte* const> groups) override;
+  void begin_deposits(int own, const BucketReduction& reduction) override;
+  void sum(uint32_t step, size_t bucket, Messages data, std::byte* message) override;
+
+  // The stream goes on when all is decoded, and what sums of this host have lost is in the residuals of their carrier.
+  void finish();
+
+ private:
+  struct Lost {
+    float* residual;    // of the GPU
+    const float* here;  // what the sum lost of the same elements
+    int64_t count;
+  };
+  void give_residuals_back();
+
+  HostWorkspace& workspace_;
+  const double prescale_;
+  std::span<const Steps> groups_;
+  std::vector<BucketsOf> buckets_;  // of what is summed here
+  std::unique_ptr<HostLanes> lanes_;
+  std::optional<Steps> summed_;  // of the group that this rank sums over its host
+  std::optional<BucketsOf> sums_;
+  DeviceMemory lost_memory_;
+  std::vector<Lost> lost_;
+};
+
+}  // namespace hvd
