@@ -32,7 +32,6 @@ DTYPES: list[tuple[int, Any]] = [
 @pytest.fixture(autouse=True)
 def emulated_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOROVOD_NCCL_LIBRARY", str(build.nccl_path()))
-    os.environ["EMULATED_CUDA_DEVICES"] = os.environ.get("EMULATED_CUDA_DEVICES", "4")
 
 
 def on_ranks(size: int, work: Callable[[Communicator], Any]) -> list[Any]:

@@ -196,6 +196,7 @@ def test_only_the_gpu_of_the_rank_gets_a_context() -> None:
     """One takes some 500 MB, and those of all ranks of a host would come together on its first GPU."""
     folder = str(Path(__file__).parent)
     environment = os.environ | {"PYTHONPATH": folder + os.pathsep + os.environ.get("PYTHONPATH", "")}
+    environment["EMULATED_CUDA_DEVICES"] = "8"  # whatever other tests have asked for
     command = [sys.executable, "-c", CONTEXTS]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr

@@ -7,11 +7,11 @@ import mmap
 import os
 import resource
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from horovod import _native
 from horovod.runner.place import _SHARED_BY_RANK
 
 NATIVE = Path(__file__).resolve().parents[2] / "horovod" / "native"
@@ -132,16 +132,24 @@ class TestComplaint:
         assert said(library.trial_no_room_left, 2**50, 1).startswith("/dev/shm of ")
 
 
-def address_space() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[0]) * PAGE
+# In a process of its own, where no memory of others is used again.
+SHARED = """
+from pathlib import Path
+from mmap import PAGESIZE
+
+from horovod import _native
+
+pages = lambda: int(Path("/proc/self/statm").read_text().split()[0])
+before = pages()
+worlds = _native.local_worlds({size})
+print((pages() - before) * PAGESIZE)
+"""
 
 
 @pytest.mark.parametrize("size", [8, 32, 128])
 def test_a_rank_shares_as_much_as_horovodrun_reckons_with_among_any_number(size: int) -> None:
     """Rings of a rank get shorter with the number of ranks: it has one from each."""
     open_mpi = 16 << 20
-    before = address_space()
-    worlds = _native.local_worlds(size)
-    shared = (address_space() - before) / size
-    del worlds
+    command = [sys.executable, "-c", SHARED.format(size=size)]
+    shared = int(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout) / size
     assert 4 << 20 < shared < _SHARED_BY_RANK - open_mpi

@@ -7,13 +7,14 @@
 
 namespace hvd {
 
-// So many bytes of elements as GPUs of a host exchange well, and of messages as cross well.
+// So many bytes of elements, and of all messages, as GPUs of a host exchange well.
 int64_t NcclLevel::elements_per_bucket(const HostPlace& place, const TensorMemory&, const BucketReduction& reduction,
                                        bool gather) const {
   constexpr int64_t kStepElementBytes = int64_t{16} << 20, kRun = Layout::kRun;
   const int64_t buckets = int64_t{place.carriers} * (gather ? 1 : place.hosts);
   const int64_t elements = kStepElementBytes / static_cast<int64_t>(size_of(reduction.dtype)) / buckets;
-  return std::max(kRun, elements / kRun * kRun);
+  const int64_t by_messages = elements_of(wire_.message_bytes(place.carriers * place.hosts), reduction);
+  return std::max(kRun, std::min(elements / kRun * kRun, by_messages));
 }
 
 bool NcclLevel::begin(const HostSteps& steps) {
