@@ -45,26 +45,12 @@ void CpuTensors::reduce(uint32_t step, size_t group, size_t bucket, Messages con
 
 void CpuTensors::receive(uint32_t step, size_t group, int first, int last, const std::byte* messages, int done) {
   const Steps& of = groups_[group];
-  if (of.gather()) {
-    std::vector<const std::byte*> contributions;
-    for (int party = 0; party < of.parties(); ++party) contributions.push_back(messages + of.offset(step, party));
-    return reduce(step, group, 0, contributions, true, nullptr);
-  }
+  if (of.gather()) return reduce(step, group, 0, of.each(step, messages), true, nullptr);
   for (int party = first; party <= last; ++party) {
     const auto i = static_cast<size_t>(party);
     const std::byte* message = messages + (of.offset(step, party) - of.offset(step, first));
     if (party != done) buckets_[group][i].unpack(of.range(step, i), message);
   }
-}
-
-size_t CpuTensors::deposit_offset(const Steps& group, uint32_t step, size_t bucket) const {
-  int64_t elements = 0;
-  for (size_t before = 0; before < bucket; ++before) elements += group.range(step, before).count();
-  return static_cast<size_t>(elements) * size_of(group.bucket(0).reduction().dtype);
-}
-
-int64_t CpuTensors::elements_in_deposit(int64_t bytes, const BucketReduction& reduction) const {
-  return bytes / static_cast<int64_t>(size_of(reduction.dtype));
 }
 
 void CpuTensors::deposit(uint32_t step, std::span<std::byte* const> groups) {

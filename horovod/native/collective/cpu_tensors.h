@@ -48,9 +48,6 @@ class CpuTensors final : public TensorMemory {
   void await_received(uint32_t) override {}
   int64_t saturated() const override;
 
-  // As it is.
-  size_t deposit_offset(const Steps& group, uint32_t step, size_t bucket) const override;
-  int64_t elements_in_deposit(int64_t bytes, const BucketReduction& reduction) const override;
   void deposit(uint32_t step, std::span<std::byte* const> groups) override;
   void begin_deposits(int own, const BucketReduction& reduction) override;
   void sum(uint32_t step, size_t bucket, Messages data, std::byte* message) override;

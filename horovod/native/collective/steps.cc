@@ -35,6 +35,12 @@ size_t Steps::offset(uint32_t step, int party) const {
   return offset;
 }
 
+std::vector<const std::byte*> Steps::each(uint32_t step, const std::byte* messages) const {
+  std::vector<const std::byte*> all;
+  for (int party = 0; party < parties_; ++party) all.push_back(messages + offset(step, party));
+  return all;
+}
+
 void run_pipeline(uint32_t steps, const std::vector<PipelineStage>& stages) {
   uint32_t longest = 0;
   for (const PipelineStage& stage : stages) longest = std::max(longest, stage.lag);

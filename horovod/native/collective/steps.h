@@ -49,6 +49,8 @@ class Steps {
   }
   // In memory, a step's messages lie one after the other, each at a multiple of 64 bytes: where a party's does.
   size_t offset(uint32_t step, int party) const;
+  // All of them, by party, where the first lies at `messages`.
+  std::vector<const std::byte*> each(uint32_t step, const std::byte* messages) const;
   // Of all parties' messages in the largest step, and of the largest message.
   size_t most_bytes() const { return most_bytes_; }
   size_t largest_message() const { return largest_message_; }

@@ -54,9 +54,10 @@ class TensorMemory {
 
   // For ranks of a host that add up before anything is sent. A deposit is of one rank, and has an address for each group, null
   // for what is not deposited. Where a bucket's data lies among those of its group, and for the number of buckets, where
-  // they end; and about how many elements of a bucket take so many bytes.
-  virtual size_t deposit_offset(const Steps& group, uint32_t step, size_t bucket) const = 0;
-  virtual int64_t elements_in_deposit(int64_t bytes, const BucketReduction& reduction) const = 0;
+  // they end; and about how many elements of a bucket take so many bytes:
+  // they are elements as they lie in memory, unless a class says otherwise.
+  virtual size_t deposit_offset(const Steps& group, uint32_t step, size_t bucket) const;
+  virtual int64_t elements_in_deposit(int64_t bytes, const BucketReduction& reduction) const;
   virtual void deposit(uint32_t step, std::span<std::byte* const> groups) = 0;
   // After begin(): this rank deposits, and sums over its host the group `own`, if not nobody; `reduction` is of that sum.
   virtual void begin_deposits(int own, const BucketReduction& reduction) = 0;

@@ -15,7 +15,9 @@ GpuExecutor::GpuExecutor(Workbench& bench)
       backend_(open_gpu_backend(device_library(), bench.surroundings.gpu.workspace(), bench.context, bench.plan_rules,
                                 bench.surroundings.settings.gpu_transport)),
       place_{bench, *backend_, [this](size_t bytes) { return allocate(bytes); }} {
-  HVD_LOG(bench.surroundings.log, kInfo, bench.label << backend_->name() << ": " << to_text(backend_->rules().costs.gpu));
+  const GpuCosts& costs = backend_->rules().costs.gpu;
+  if (costs == GpuCosts()) return;  // nothing was measured
+  HVD_LOG(bench.surroundings.log, kInfo, bench.label << backend_->name() << ": " << to_text(costs));
 }
 
 Result GpuExecutor::run(std::span<Agreed> together) {

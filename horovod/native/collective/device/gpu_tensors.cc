@@ -86,11 +86,7 @@ void GpuTensors::reduce(uint32_t step, size_t group, size_t bucket, Messages con
 
 void GpuTensors::receive(uint32_t step, size_t group, int, int, const std::byte* messages, int) {
   const Steps& of = groups_[group];
-  if (of.gather()) {
-    std::vector<const std::byte*> contributions;
-    for (int party = 0; party < of.parties(); ++party) contributions.push_back(messages + of.offset(step, party));
-    return reduce(step, group, 0, contributions, true, nullptr);
-  }
+  if (of.gather()) return reduce(step, group, 0, of.each(step, messages), true, nullptr);
   const PieceTable table = pieces_[tables(step).messages[group]];
   if (table.count == 0) return;
   const BucketReduction& reduction = of.bucket(0).reduction();
@@ -99,16 +95,6 @@ void GpuTensors::receive(uint32_t step, size_t group, int, int, const std::byte*
   } else {
     kernels().unpack(workspace_.stream(), reduction.dtype, table, 1.0, 1.0, messages);
   }
-}
-
-size_t GpuTensors::deposit_offset(const Steps& group, uint32_t step, size_t bucket) const {
-  int64_t elements = 0;
-  for (size_t before = 0; before < bucket; ++before) elements += group.range(step, before).count();
-  return static_cast<size_t>(elements) * size_of(group.bucket(0).reduction().dtype);
-}
-
-int64_t GpuTensors::elements_in_deposit(int64_t bytes, const BucketReduction& reduction) const {
-  return bytes / static_cast<int64_t>(size_of(reduction.dtype));
 }
 
 // Groups lie one after the other.

@@ -1,4 +1,5 @@
-// Tensors in the memory of a GPU, and their messages there too: kernels make and read them. Calls enqueue.
+// Tensors in the memory of a GPU, and their messages there too: kernels make and read them. Calls enqueue. What is left out of
+// messages, or done, is always what begin() can know: this rank's own bucket, where nothing is encoded.
 #pragma once
 
 #include <vector>
@@ -31,9 +32,6 @@ class GpuTensors final : public TensorMemory {
   void await_received(uint32_t) override {}
   int64_t saturated() const override { return 0; }  // kernels count for themselves
 
-  // Elements as they are.
-  size_t deposit_offset(const Steps& group, uint32_t step, size_t bucket) const override;
-  int64_t elements_in_deposit(int64_t bytes, const BucketReduction& reduction) const override;
   void deposit(uint32_t step, std::span<std::byte* const> groups) override;
   void begin_deposits(int own, const BucketReduction& reduction) override;
   void sum(uint32_t step, size_t bucket, Messages data, std::byte* message) override;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "collective/device/device_agreement.h"
 
 namespace hvd {
@@ -74,7 +75,8 @@ class GpuMeasurement {
     const std::string own(reinterpret_cast<const char*>(mine), sizeof mine);
     for (const std::string& text : exchange_texts(nccl_.context, own)) {
       double theirs[5];
-      std::memcpy(theirs, text.data(), std::min(text.size(), sizeof theirs));
+      if (text.size() != sizeof theirs) throw InternalError("ranks tell each other different figures of their GPUs");
+      std::memcpy(theirs, text.data(), sizeof theirs);
       for (size_t i = 0; i < 5; ++i) mine[i] = std::max(mine[i], theirs[i]);
     }
     std::memcpy(&costs, mine, sizeof mine);
