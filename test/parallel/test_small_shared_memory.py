@@ -74,7 +74,7 @@ def test_every_rank_says_what_is_too_small_and_what_to_do(tmp_path: Path) -> Non
     found = re.fullmatch(
         r"/dev/shm of \S+ is too small: (.*) MiB of its 8\.0 MiB are free, and its 2 ranks need (.*) MiB "
         r"there to exchange gradients\. Enlarge it \(in Docker `docker run --shm-size=1g \.\.\.`, .*\), or "
-        r"set HOROVOD_TRANSPORT=mpi, which is slower",
+        r"set HOROVOD_TRANSPORT=mpi or tcp, which are slower",
         refusals[0],
     )
     assert found and float(found[1]) < float(found[2]) < 12

@@ -49,6 +49,13 @@ def test_in_threads(np: int) -> None:
 
 
 @pytest.mark.timeout(330)
+@pytest.mark.parametrize("np", [2, 4])
+def test_in_threads_over_tcp(np: int) -> None:
+    alone = [f"test/parallel/ranks/{test}" for test in PROCESSES if "::" in test]
+    run_thread_test_files(np, files_for_threads(), alone, 300.0, "tcp")
+
+
+@pytest.mark.timeout(330)
 @pytest.mark.parametrize("np", TWO_OR_FOUR)
 def test_in_processes(np: int) -> None:
     run_test_files(np, [RANKS / test for test in PROCESSES], 300.0)

@@ -24,23 +24,27 @@ from typing import Any
 import pytest
 from rank_jobs import TIME_LIMIT, run_job
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "single"))
+from tcp_worlds import tcp_worlds
+
 import horovod.torch as hvd
 from horovod import _native as native
 from horovod.common import jobs
 
 VARIABLE = "HOROVOD_TEST_THREADS"
+OVER = "HOROVOD_TEST_OVER"  # what their bytes travel over: "tcp", by the loopback device; else memory
 COUNT = int(os.environ.get(VARIABLE, "0"))  # of ranks in this process; 0: it is a rank itself, or none
 OF_PYTEST = ("request", "monkeypatch", "tmp_path", "tmp_path_factory", "capfd", "capsys", "caplog", "recwarn")
 
 
 def run_thread_test_files(
-    np: int, files: Sequence[Path], without: Sequence[str] = (), timeout: float = TIME_LIMIT
+    np: int, files: Sequence[Path], without: Sequence[str] = (), timeout: float = TIME_LIMIT, over: str = ""
 ) -> None:
     """Fails unless all tests of these files, without some, pass with ``np`` threads as ranks."""
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no", "--tb=short"]
     argv += ["-o", f"faulthandler_timeout={max(timeout - 30, 20)}", *map(str, files)]
     argv += [word for test in without for word in ("--deselect", test)]
-    job = run_job(argv, timeout, {VARIABLE: str(np)})
+    job = run_job(argv, timeout, {VARIABLE: str(np), OVER: over})
     if job.returncode != 0:
         pytest.fail(f"{np} threads as ranks: pytest ended with {job.returncode}\n{job.stdout}", pytrace=False)
 
@@ -57,7 +61,10 @@ class ThreadRanks:
         self._meeting = threading.Barrier(max(size, 1), self._make_worlds, timeout=20)
 
     def _make_worlds(self) -> None:
-        self._worlds = native.local_worlds(self.size)
+        if os.environ.get(OVER) == "tcp":
+            self._worlds = tcp_worlds(self.size)
+        else:
+            self._worlds = native.local_worlds(self.size)
 
     def _opening(self, rank: int) -> jobs.OpenWorld:
         def open_world(settings: native.Settings, ranks: list[int]) -> native.World:

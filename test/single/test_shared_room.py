@@ -17,7 +17,7 @@ from horovod.runner.place import _SHARED_BY_RANK
 NATIVE = Path(__file__).resolve().parents[2] / "horovod" / "native"
 PAGE = mmap.PAGESIZE
 WRAPPER = """
-#include "transport/mpi/shared_room.cc"
+#include "transport/shared_room.cc"
 #include <cstring>
 
 extern "C" {
@@ -104,7 +104,7 @@ class TestComplaint:
         of = in_mib(size.f_blocks * size.f_frsize)
         assert text.startswith(f"{tmp_path} of {os.uname().nodename} is too small: ")
         assert f" of its {of} are free, and its 2 ranks need {in_mib(needed)} there" in text
-        assert text.endswith("or set HOROVOD_TRANSPORT=mpi, which is slower")
+        assert text.endswith("or set HOROVOD_TRANSPORT=mpi or tcp, which are slower")
         assert said(library.trial_no_room_left, 2**50, 2).startswith(text[:80])
 
     def test_is_of_another_process_where_there_was_room(

@@ -13,7 +13,10 @@
   X(HOROVOD_HIERARCHICAL_ALLREDUCE, hierarchical_allreduce, bool, false, on_or_off(), false) \
   X(HOROVOD_TORUS_ALLREDUCE, torus_allreduce, bool, false, on_or_off(), false) \
   X(HOROVOD_DETERMINISTIC, deterministic, bool, false, on_or_off(), true) \
-  X(HOROVOD_TRANSPORT, transport, std::string, "auto", one_of("auto, shared_memory, mpi"), true) \
+  X(HOROVOD_TRANSPORT, transport, std::string, "auto", one_of("auto, shared_memory, mpi, tcp"), true) \
+  X(HOROVOD_TCP_CONNECTIONS, tcp_connections, int64_t, 1, in_range<int64_t>(1, 16), true) \
+  X(HOROVOD_TCP_TIMEOUT_SECONDS, tcp_timeout_seconds, double, 10, in_range<double>(0, 1000000000), true) \
+  X(HOROVOD_TCP_CHECKSUMS, tcp_checksums, bool, false, on_or_off(), true) \
   X(HOROVOD_GPU_TRANSPORT, gpu_transport, std::string, "auto", one_of("auto, nccl, host"), true) \
   X(HOROVOD_SIMD, simd, std::string, "auto", one_of("auto, baseline, x86-64-v3, x86-64-v4"), false) \
   X(HOROVOD_TIMELINE, timeline, std::string, "", any_text(), false) \

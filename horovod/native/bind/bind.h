@@ -18,6 +18,7 @@ void register_feedback(nanobind::module_& m);
 void register_silence_inspector(nanobind::module_& m);
 void register_messages(nanobind::module_& m);
 void register_world(nanobind::module_& m);
+void register_tcp(nanobind::module_& m);
 void register_plan(nanobind::module_& m);
 void register_device_plan(nanobind::module_& m);
 void register_device(nanobind::module_& m);

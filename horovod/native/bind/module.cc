@@ -14,6 +14,7 @@ NB_MODULE(_native, m) {
   hvd::register_feedback(m);
   hvd::register_messages(m);
   hvd::register_world(m);
+  hvd::register_tcp(m);
   hvd::register_engine(m);
   hvd::register_silence_inspector(m);
   hvd::register_carried(m);

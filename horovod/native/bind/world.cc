@@ -1,6 +1,7 @@
 #include "bind/world.h"
 
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -32,9 +33,39 @@ std::vector<std::unique_ptr<World>> local_worlds(int size, bool shares_memory, c
   return worlds;
 }
 
+// (rank, address, bytes), as tests name memory.
+using Place = std::tuple<int, uintptr_t, size_t>;
+
+Ticket start(World& world, const std::vector<Place>& outgoing, const std::vector<Place>& incoming) {
+  std::vector<Outgoing> out;
+  std::vector<Incoming> in;
+  for (const auto& [to, address, bytes] : outgoing) out.push_back({to, reinterpret_cast<const void*>(address), bytes});
+  for (const auto& [from, address, bytes] : incoming) in.push_back({from, reinterpret_cast<void*>(address), bytes});
+  return world.opened.transport->start(out, in);
+}
+
 template <auto kMember>
 auto topology(const World& world) {
   return world.opened.transport->topology().*kMember;
+}
+
+// The transport itself, for tests of its contract.
+void register_transport(nb::class_<World>& world) {
+  using namespace nb::literals;
+  using released = nb::call_guard<nb::gil_scoped_release>;
+  world.def("start", start, "outgoing"_a, "incoming"_a, released())
+      .def(
+          "finish", [](World& world, Ticket ticket) { world.opened.transport->finish(ticket); }, "ticket"_a, released())
+      .def("cancel", [](World& world) { world.opened.transport->cancel(); })
+      .def(
+          "flush", [](World& world) { world.opened.transport->flush(); }, released())
+      .def(
+          "wait",
+          [](World& world, int64_t microseconds, bool eager) {
+            world.opened.transport->wait(std::chrono::microseconds(microseconds), eager);
+          },
+          "microseconds"_a, "eager"_a = true, released())
+      .def("wake", [](World& world) { world.opened.transport->wake(); }, released());
 }
 
 }  // namespace
@@ -42,8 +73,9 @@ auto topology(const World& world) {
 void register_world(nb::module_& m) {
   using namespace nb::literals;
   using released = nb::call_guard<nb::gil_scoped_release>;
-  nb::class_<World>(m, "World")
-      .def_prop_ro("rank", topology<&Topology::rank>)
+  nb::class_<World> world(m, "World");
+  register_transport(world);
+  world.def_prop_ro("rank", topology<&Topology::rank>)
       .def_prop_ro("size", topology<&Topology::size>)
       .def_prop_ro("local_rank", topology<&Topology::local_rank>)
       .def_prop_ro("local_size", topology<&Topology::local_size>)
@@ -69,6 +101,7 @@ void register_world(nb::module_& m) {
            [](World& world) {
              if (world.process.is_this()) world.opened.transport->abandon();
            })
+      .def("leave_to_parent", [](World& world) { world.opened.transport->leave_to_parent(); })
       .def_prop_ro("links", [](const World& world) { return world.opened.transport->links(); })
       .def_prop_ro("transport", [](const World& world) { return world.opened.transport->name(); })
       .def_prop_ro("mpi_library", [](const World& world) { return world.opened.mpi_library; })

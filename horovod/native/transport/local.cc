@@ -24,24 +24,6 @@ Region make_region(size_t count, size_t bytes) {
   return region;
 }
 
-Topology topology_of(int rank, int size, const std::vector<std::vector<int>>& hosts) {
-  Topology topology{.rank = rank, .size = size, .hosts = hosts};
-  for (const std::vector<int>& host : hosts) {
-    topology.homogeneous &= host.size() == hosts.front().size();
-    const auto found = std::find(host.begin(), host.end(), rank);
-    if (found == host.end()) continue;
-    topology.local_rank = static_cast<int>(found - host.begin());
-    topology.local_size = static_cast<int>(host.size());
-  }
-  topology.cross_size = 0;
-  for (const std::vector<int>& host : hosts) {
-    if (static_cast<int>(host.size()) <= topology.local_rank) continue;
-    if (host[static_cast<size_t>(topology.local_rank)] == rank) topology.cross_rank = topology.cross_size;
-    topology.cross_size += 1;
-  }
-  return topology;
-}
-
 void add_host_windows(const std::vector<std::vector<int>>& hosts, std::vector<std::unique_ptr<Transport>>& transports) {
   for (const std::vector<int>& host : hosts) {
     const Region region = make_region(host.size(), host_window_bytes());
@@ -64,7 +46,7 @@ std::vector<std::unique_ptr<Transport>> make_local_transports(int size, bool wit
   for (std::byte* segment : region.segments) SharedMemoryTransport::prepare(segment, size);
   std::vector<std::unique_ptr<Transport>> transports;
   for (int rank = 0; rank < size; ++rank) {
-    transports.push_back(std::make_unique<SharedMemoryTransport>("local", topology_of(rank, size, hosts), region.segments,
+    transports.push_back(std::make_unique<SharedMemoryTransport>("local", topology_of(rank, hosts), region.segments,
                                                                  region.memory, with_windows && one_host));
   }
   if (with_windows && !one_host && static_cast<int>(hosts.size()) < size) add_host_windows(hosts, transports);

@@ -12,6 +12,7 @@ struct MpiLibrary {
   std::string path;  // of libmpi
   MpiJob* opened_job;
   MpiJob& job() const { return *opened_job; }
+  std::string description() const { return path + " (" + job().version() + ")"; }
 };
 
 // False if this build has no MPI (HOROVOD_WITHOUT_MPI=1).

@@ -6,15 +6,10 @@
 #include <vector>
 
 #include "base/settings.h"
-#include "transport/transport.h"
+#include "transport/bootstrap.h"
+#include "transport/mpi_library.h"
 
 namespace hvd {
-
-struct OpenedTransport {
-  std::unique_ptr<Transport> transport;
-  std::string mpi_library;  // path and version of the MPI in use, "" without
-  bool mpi_threads_multiple = false;
-};
 
 // What the launcher has told this process, which horovod/common/launched.py knows to read.
 struct Launch {
@@ -22,11 +17,23 @@ struct Launch {
   std::string evidence;  // "OMPI_COMM_WORLD_SIZE=4"; empty: there is none
 };
 
-// Joins the job this process was started in. Without a launcher that is a world of one, which needs no MPI. `prefix` is where
-// libmpi is looked for first, the running interpreter's sys.prefix; see open_mpi_library. `ranks` are those of the launched
-// ones that form the job, in its order; empty: all. Collective over them; throws StartupError.
+// The job of mpirun that this process was started in. `prefix` is where libmpi is looked for first, the running interpreter's
+// sys.prefix; see open_mpi_library. `ranks` are those of the launched ones that form the job, in its order; empty: all.
+// Collective over them; throws StartupError.
+MpiLibrary join_mpi(const Settings& settings, const std::string& prefix, const Launch& launch, const std::vector<int>& ranks);
+
+struct OpenedTransport {
+  std::unique_ptr<Transport> transport;
+  std::string mpi_library;  // path and version of the MPI in use, "" without
+  bool mpi_threads_multiple = false;
+};
+
+// Joins the job this process was started in, as join_mpi does. Without a launcher that is a world of one, which needs no MPI.
 OpenedTransport open_transport(const Settings& settings, const std::string& prefix, const Launch& launch,
                                const std::vector<int>& ranks);
+
+// What the settings want of a job whose ranks have met, after they have compared them. Collective; throws StartupError.
+std::unique_ptr<Transport> open_transport_of(Bootstrap& job, const Settings& settings);
 
 // Leaves MPI if open_transport entered it. Collective, at the end of the process.
 void close_mpi();

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "transport/mpi/check.h"
 #include "transport/mpi/mpi_transport.h"
-#include "transport/mpi/shared_room.h"
+#include "transport/shared_room.h"
 
 namespace hvd {
 namespace {
@@ -160,16 +160,16 @@ class Job final : public MpiJob {
     return all.substr(0, all.find_first_of("\n,"));
   }
 
-  std::vector<std::byte*> share(size_t bytes) override {
+  SharedSegments share(size_t bytes) override {
     auto position = windows_.find(bytes);
     if (position == windows_.end()) position = windows_.emplace(bytes, make_window(bytes)).first;
-    std::vector<std::byte*> segments;
+    SharedSegments segments;  // they live until MPI is finalised
     for (int rank = 0; rank < topology_.local_size; ++rank) {
       MPI_Aint length = 0;
       int unit = 0;
       void* base = nullptr;
       check(MPI_Win_shared_query(position->second, rank, &length, &unit, &base), "MPI_Win_shared_query");
-      segments.push_back(static_cast<std::byte*>(base));
+      segments.by_local_rank.push_back(static_cast<std::byte*>(base));
     }
     return segments;
   }

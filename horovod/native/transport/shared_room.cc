@@ -1,4 +1,4 @@
-#include "transport/mpi/shared_room.h"
+#include "transport/shared_room.h"
 
 #include <fcntl.h>
 #include <sys/statvfs.h>
@@ -35,8 +35,8 @@ std::string complaint(size_t bytes, int ranks, const std::string& has) {
   return std::string(folder()) + " of " + host_name() + " is too small: " + has + ", and its " + std::to_string(ranks) +
          " ranks need " + in_mib(needed) +
          " there to exchange gradients. Enlarge it (in Docker `docker run --shm-size=1g ...`, " +
-         "in Kubernetes a volume in memory, else `mount -o remount,size=1g /dev/shm`), or set HOROVOD_TRANSPORT=mpi, "
-         "which is slower";
+         "in Kubernetes a volume in memory, else `mount -o remount,size=1g /dev/shm`), or set HOROVOD_TRANSPORT=mpi or tcp, "
+         "which are slower";
 }
 
 }  // namespace

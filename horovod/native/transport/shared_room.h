@@ -1,4 +1,4 @@
-// Room for the memory that ranks of a host share, in the file system where MPI makes it: /dev/shm, 64 MB in a container of
+// Room for the memory that ranks of a host share, in the file system where it is made: /dev/shm, 64 MB in a container of
 // Docker. The system takes files there that are larger than what it has, and ends who touches a page too many with SIGBUS,
 // perhaps an hour later, when a data loader has filled the rest.
 #pragma once

@@ -1,0 +1,291 @@
+#include "transport/tcp/connection.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/crc32c.h"
+#include "base/error.h"
+
+namespace hvd {
+namespace {
+
+constexpr uint64_t kLongestMessage = uint64_t{1} << 28;
+constexpr size_t kLongestStep = size_t{1} << 20;  // memory for a message grows no further ahead of what has arrived
+constexpr size_t kLongestTurn = size_t{4} << 20;  // then other connections have theirs
+constexpr size_t kFramesTogether = 8;             // two spans each
+
+}  // namespace
+
+Connection::Connection(Socket accepted, const Introduction& self, const ConnectionTerms& terms, TimePoint now)
+    : terms_(terms),
+      who_(self),
+      begun_(now),
+      socket_(std::move(accepted)),
+      stage_(Stage::kAwaitsHello),
+      writable_(true),
+      nonce_(draw_nonce()) {
+  if (!say(challenge_with(nonce_))) error_ = "it takes no challenge";
+}
+
+Connection::Connection(const std::vector<std::string>& endpoints, const Introduction& who, const ConnectionTerms& terms,
+                       TimePoint now)
+    : endpoints_(&endpoints),
+      terms_(terms),
+      who_(who),
+      peer_(static_cast<int>(who.to)),
+      begun_(now),
+      stage_(Stage::kConnecting),
+      nonce_(draw_nonce()) {
+  attempt();
+}
+
+// ---- the handshake ---------------------------------------------------------------------------------------------------
+
+void Connection::attempt() {
+  const std::string& endpoint = (*endpoints_)[attempts_++ % endpoints_->size()];
+  stage_ = Stage::kConnecting;
+  readable_ = writable_ = false;
+  heard_.clear();
+  std::string why;
+  socket_ = dial(endpoint, &why);
+  if (!socket_) last_attempt_ = endpoint + ": " + why;
+}
+
+// A listener that has too many strangers at its door, or is not there yet, may be there at the next attempt.
+bool Connection::give_up(const std::string& why) {
+  if (is_accepted()) {
+    error_ = why;
+    return false;
+  }
+  last_attempt_ = (*endpoints_)[(attempts_ - 1) % endpoints_->size()] + ": " + why;
+  socket_ = Socket();
+  return true;
+}
+
+bool Connection::read_exactly(std::byte* into, size_t bytes) {
+  while (heard_.size() < bytes && readable_) {
+    std::byte piece[128];
+    const Span span{piece, std::min(sizeof piece, bytes - heard_.size())};
+    const Moved moved = receive_some(socket_, {&span, 1});
+    heard_.insert(heard_.end(), piece, piece + moved.bytes);
+    if (moved.is_over || !moved.error.empty()) {
+      give_up(moved.is_over ? "it was closed during the handshake" : moved.error);
+      return false;
+    }
+    if (moved.is_blocked) readable_ = false;
+  }
+  if (heard_.size() < bytes) return false;
+  std::memcpy(into, heard_.data(), bytes);
+  heard_.clear();
+  return true;
+}
+
+// So little always finds room in a new connection.
+bool Connection::say(std::span<const std::byte> bytes) {
+  const Span span{const_cast<std::byte*>(bytes.data()), bytes.size()};  // read only
+  return send_some(socket_, {&span, 1}).bytes == bytes.size();
+}
+
+bool Connection::shake_hands() {
+  if (!socket_) {
+    if (endpoints_ != nullptr) attempt();
+    return static_cast<bool>(socket_);
+  }
+  switch (stage_) {
+    case Stage::kConnecting:
+      return hear_of_connection();
+    case Stage::kAwaitsChallenge:
+      return hear_challenge();
+    case Stage::kAwaitsAnswer:
+      return hear_answer();
+    case Stage::kAwaitsHello:
+      return hear_hello();
+    case Stage::kReady:
+      break;
+  }
+  return false;
+}
+
+bool Connection::hear_of_connection() {
+  if (!writable_) return false;
+  if (const std::string why = outcome_of(socket_); !why.empty()) return give_up(why);
+  stage_ = Stage::kAwaitsChallenge;
+  return true;
+}
+
+bool Connection::hear_challenge() {
+  Challenge challenge;
+  if (!read_exactly(challenge.data(), challenge.size())) return false;
+  const std::optional<Nonce> nonce = read_challenge(challenge);
+  if (!nonce) return give_up("what listens there is no rank of horovod");
+  challenge_ = *nonce;
+  hello_ = hello_to(challenge_, nonce_, who_, terms_.secret);
+  if (!say(hello_)) return give_up("it takes no hello");
+  stage_ = Stage::kAwaitsAnswer;
+  return true;
+}
+
+bool Connection::hear_answer() {
+  Answer answer;
+  if (!read_exactly(answer.data(), answer.size())) return false;
+  if (!are_equal(answer, answer_to(hello_, challenge_, terms_.secret))) return give_up("what listens there is not of this job");
+  stage_ = Stage::kReady;
+  return true;
+}
+
+bool Connection::hear_hello() {
+  if (!read_exactly(hello_.data(), hello_.size())) return false;
+  const std::optional<Introduction> who = read_hello(hello_, nonce_, terms_.secret);
+  const bool is_right =
+      who && who->to == who_.rank && who->size == who_.size && who->rank < who->size && who->rank != who_.rank;
+  if (!is_right) return give_up("it does not know the secret of this job");
+  if (!say(answer_to(hello_, nonce_, terms_.secret))) return give_up("it takes no answer");
+  peer_ = static_cast<int>(who->rank);
+  who_.lane = who->lane;
+  stage_ = Stage::kReady;
+  return true;
+}
+
+// ---- frames out ------------------------------------------------------------------------------------------------------
+
+uint32_t Connection::checksum_of(const std::byte* data, uint64_t bytes) const {
+  return terms_.with_checksums ? crc32c({data, bytes}) : 0;
+}
+
+void Connection::send(FrameKind kind, std::vector<std::byte> payload) {
+  const FrameHeader header{.kind = kind, .checksum = checksum_of(payload.data(), payload.size()), .bytes = payload.size()};
+  Frame& frame = outgoing_.emplace_back(Frame{header, std::move(payload), nullptr, 0});
+  frame.data = frame.own.data();
+}
+
+void Connection::send(FrameHeader header, const std::byte* data, Ticket ticket) {
+  header.checksum = checksum_of(data, header.bytes);
+  outgoing_.push_back({header, {}, data, ticket});
+}
+
+size_t Connection::write(ConnectionOwner& owner) {
+  size_t total = 0;
+  while (!outgoing_.empty() && writable_ && total < kLongestTurn) {
+    Span spans[2 * kFramesTogether];
+    size_t count = 0, skipped = outgoing_done_;
+    for (size_t i = 0; i < std::min(outgoing_.size(), kFramesTogether); ++i) {
+      Frame& frame = outgoing_[i];
+      const Span parts[] = {{&frame.header, sizeof frame.header}, {const_cast<std::byte*>(frame.data), frame.header.bytes}};
+      for (const Span& part : parts) {
+        const size_t gone = std::min(skipped, part.bytes);
+        skipped -= gone;
+        if (gone < part.bytes) spans[count++] = {static_cast<std::byte*>(part.data) + gone, part.bytes - gone};
+      }
+    }
+    const Moved moved = send_some(socket_, {spans, count});
+    if (moved.is_blocked) writable_ = false;
+    if (!moved.error.empty()) {
+      error_ = moved.error;
+      return total;
+    }
+    total += moved.bytes;
+    outgoing_done_ += moved.bytes;
+    while (!outgoing_.empty() && outgoing_done_ >= outgoing_.front().bytes()) {
+      outgoing_done_ -= outgoing_.front().bytes();
+      const Ticket ticket = outgoing_.front().ticket;
+      outgoing_.pop_front();
+      if (ticket != 0) owner.on_sent(ticket);
+    }
+  }
+  return total;
+}
+
+// ---- frames in -------------------------------------------------------------------------------------------------------
+
+// Takes from what was read ahead.
+size_t Connection::fill(std::byte* into, size_t bytes) {
+  const size_t taken = std::min(bytes, buffered());
+  if (taken != 0) std::memcpy(into, buffer_.get() + buffer_begin_, taken);
+  buffer_begin_ += taken;
+  if (buffer_begin_ == buffer_end_) buffer_begin_ = buffer_end_ = 0;
+  return taken;
+}
+
+// False if the header is not there yet, or its transfer has not been started.
+bool Connection::begin_frame(ConnectionOwner& owner) {
+  if (buffered() < sizeof header_) return false;
+  std::memcpy(&header_, buffer_.get() + buffer_begin_, sizeof header_);
+  place_ = nullptr;
+  if (header_.kind == FrameKind::kBulk) {
+    place_ = owner.place_for(*this, header_);
+    if (place_ == nullptr) {
+      stands_still_ = true;
+      return false;
+    }
+  } else if (header_.kind < FrameKind::kMessage || header_.kind > FrameKind::kGoodbye || header_.bytes > kLongestMessage) {
+    throw InternalError("rank " + std::to_string(who_.to) + " was sent a frame that cannot be: kind " +
+                        std::to_string(static_cast<uint32_t>(header_.kind)) + ", " + std::to_string(header_.bytes) + " bytes");
+  }
+  fill(reinterpret_cast<std::byte*>(&header_), sizeof header_);
+  payload_.clear();
+  arrived_ = 0;
+  in_frame_ = true;
+  return true;
+}
+
+void Connection::end_frame(ConnectionOwner& owner) {
+  in_frame_ = false;
+  const std::byte* data = place_ != nullptr ? place_ : payload_.data();
+  if (checksum_of(data, header_.bytes) != header_.checksum) {
+    throw InternalError("what has arrived is not what was sent: the checksum of " + std::to_string(header_.bytes) +
+                        " bytes is wrong. The network or a machine's memory is broken");
+  }
+  if (header_.kind == FrameKind::kBulk) return owner.on_bulk(*this, header_);
+  owner.on_frame(*this, header_.kind, std::move(payload_));
+  payload_ = {};
+}
+
+// Takes what was read ahead for the frame. What the frame still lacks, or as much of it as there shall be memory for.
+Span Connection::lacking() {
+  const uint64_t rest = header_.bytes - arrived_;
+  size_t wanted = place_ != nullptr ? rest : std::min<uint64_t>(rest, kLongestStep);
+  if (place_ == nullptr) payload_.resize(arrived_ + wanted);
+  std::byte* into = (place_ != nullptr ? place_ : payload_.data()) + arrived_;
+  const size_t taken = fill(into, wanted);
+  arrived_ += taken;
+  return {into + taken, wanted - taken};
+}
+
+// What is known to come goes to its place, and what follows it to the buffer.
+size_t Connection::receive(const Span& known) {
+  if (known.bytes == 0 && buffer_begin_ != 0) {  // before it lies a part of a header
+    std::memmove(buffer_.get(), buffer_.get() + buffer_begin_, buffered());
+    buffer_end_ -= buffer_begin_;
+    buffer_begin_ = 0;
+  }
+  const Span spans[] = {known, {buffer_.get() + buffer_end_, kBuffer - buffer_end_}};
+  const Moved moved = receive_some(socket_, known.bytes == 0 ? std::span(spans).last(1) : std::span(spans));
+  if (moved.is_blocked) readable_ = false;
+  is_over_ = moved.is_over;
+  error_ = moved.error;
+  const size_t placed = std::min(moved.bytes, known.bytes);
+  arrived_ += placed;
+  buffer_end_ += moved.bytes - placed;
+  return moved.bytes;
+}
+
+size_t Connection::read(ConnectionOwner& owner) {
+  size_t total = 0;
+  while (!stands_still_ && !is_over_ && error_.empty() && total < kLongestTurn) {
+    if (!in_frame_ && !begin_frame(owner)) {
+      if (!readable_ || stands_still_) break;
+      total += receive({});
+      continue;
+    }
+    const Span known = lacking();
+    if (arrived_ == header_.bytes) {
+      end_frame(owner);
+    } else if (known.bytes != 0) {
+      if (!readable_) break;
+      total += receive(known);
+    }
+  }
+  return total;
+}
+
+}  // namespace hvd

@@ -1,0 +1,114 @@
+// One connection to another rank: first the handshake, then frames in both directions. Nothing here waits.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/tcp/connection_owner.h"
+#include "transport/tcp/handshake.h"
+#include "transport/tcp/socket.h"
+
+namespace hvd {
+
+class Connection {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  // Somebody who wants to talk to this rank.
+  Connection(Socket accepted, const Introduction& self, const ConnectionTerms& terms, TimePoint now);
+  // To a rank that listens at these endpoints, each of which is tried. `who` introduces this rank.
+  Connection(const std::vector<std::string>& endpoints, const Introduction& who, const ConnectionTerms& terms, TimePoint now);
+
+  bool is_ready() const { return stage_ == Stage::kReady; }
+  bool is_accepted() const { return endpoints_ == nullptr; }
+  bool is_trusted() const { return is_ready() || !is_accepted(); }
+  // The rank at the other end: of a stranger's, none before it is ready.
+  int peer() const { return peer_; }
+  uint32_t lane() const { return who_.lane; }
+  TimePoint begun() const { return begun_; }
+  const Socket& socket() const { return socket_; }                   // none between two attempts
+  bool is_over() const { return is_over_; }                          // the other side sends nothing more
+  const std::string& error() const { return error_; }                // why the connection, or the attempt at one, is lost
+  const std::string& last_attempt() const { return last_attempt_; }  // why it failed
+
+  // What the system says about the socket.
+  void can_be_read() { readable_ = true; }
+  void can_be_written() { writable_ = true; }
+
+  // Have done with a stranger.
+  void refuse(const std::string& why) { error_ = why; }
+
+  // Goes on with the handshake. True if it has come further; after another attempt the descriptor is another.
+  bool shake_hands();
+
+  // A frame with bytes of its own, or of a transfer, which stay as they are until it has left.
+  void send(FrameKind kind, std::vector<std::byte> payload);
+  void send(FrameHeader header, const std::byte* data, Ticket ticket);
+  size_t queued() const { return outgoing_.size(); }
+
+  // Moves what can be moved. Returns how many bytes.
+  size_t write(ConnectionOwner& owner);
+  size_t read(ConnectionOwner& owner);
+  void stand_up() { stands_still_ = false; }
+
+ private:
+  enum class Stage { kConnecting, kAwaitsChallenge, kAwaitsAnswer, kAwaitsHello, kReady };
+  struct Frame {
+    FrameHeader header;
+    std::vector<std::byte> own;
+    const std::byte* data;
+    Ticket ticket;
+    size_t bytes() const { return sizeof header + header.bytes; }
+  };
+
+  void attempt();
+  bool hear_of_connection();
+  bool hear_challenge();
+  bool hear_answer();
+  bool hear_hello();
+  bool give_up(const std::string& why);
+  bool read_exactly(std::byte* into, size_t bytes);
+  bool say(std::span<const std::byte> bytes);
+  uint32_t checksum_of(const std::byte* data, uint64_t bytes) const;
+  size_t fill(std::byte* into, size_t bytes);
+  bool begin_frame(ConnectionOwner& owner);
+  void end_frame(ConnectionOwner& owner);
+  Span lacking();
+  size_t receive(const Span& known);
+  size_t buffered() const { return buffer_end_ - buffer_begin_; }
+
+  static constexpr size_t kBuffer = size_t{16} << 10;
+
+  const std::vector<std::string>* endpoints_ = nullptr;
+  const ConnectionTerms& terms_;
+  Introduction who_;
+  int peer_ = kNoRank;
+  const TimePoint begun_;
+  Socket socket_;
+  Stage stage_;
+  std::string error_, last_attempt_;
+  size_t attempts_ = 0;
+  bool readable_ = false, writable_ = false, is_over_ = false, stands_still_ = false;
+
+  // The handshake.
+  Nonce nonce_{}, challenge_{};
+  Hello hello_{};
+  std::vector<std::byte> heard_;
+
+  std::deque<Frame> outgoing_;
+  size_t outgoing_done_ = 0;  // bytes of the first that have left
+
+  // What arrives: the frame that is being read, and what was read beyond it.
+  bool in_frame_ = false;
+  FrameHeader header_;
+  std::byte* place_ = nullptr;
+  std::vector<std::byte> payload_;
+  uint64_t arrived_ = 0;  // bytes of the frame
+  std::unique_ptr<std::byte[]> buffer_ = std::make_unique<std::byte[]>(kBuffer);
+  size_t buffer_begin_ = 0, buffer_end_ = 0;
+};
+
+}  // namespace hvd

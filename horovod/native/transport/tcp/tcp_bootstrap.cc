@@ -1,0 +1,125 @@
+#include "transport/tcp/tcp_bootstrap.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "transport/shared_room.h"
+#include "transport/shared_segments.h"
+#include "transport/topology.h"
+
+namespace hvd {
+namespace {
+
+class TcpBootstrap final : public Bootstrap {
+ public:
+  explicit TcpBootstrap(std::unique_ptr<Transport> transport) : owned_(std::move(transport)), transport_(*owned_) {}
+
+  const Topology& topology() const override { return transport_.topology(); }
+  void barrier() override { gather(""); }
+
+  bool all_give_the_same(uint32_t digest) override {
+    const std::string mine = std::to_string(digest);
+    const std::vector<std::string> all = gather(mine);
+    return std::all_of(all.begin(), all.end(), [&](const std::string& one) { return one == mine; });
+  }
+
+  // Rank 0 hears all, and tells all.
+  std::vector<std::string> gather(const std::string& text) override {
+    try {
+      std::vector<std::string> texts(static_cast<size_t>(transport_.size()));
+      ByteWriter writer;
+      if (transport_.rank() != 0) {
+        writer.put(text);
+        transport_.post(0, writer.bytes());
+        const Message message = next_message();
+        ByteReader reader(message.bytes, message.from);
+        for (std::string& each : texts) reader.get(&each);
+        reader.end();
+        return texts;
+      }
+      texts[0] = text;
+      for (int i = 1; i < transport_.size(); ++i) {
+        const Message message = next_message();
+        ByteReader reader(message.bytes, message.from);
+        reader.get(&texts[static_cast<size_t>(message.from)]);
+        reader.end();
+      }
+      for (const std::string& each : texts) writer.put(each);
+      for (int to = 1; to < transport_.size(); ++to) transport_.post(to, writer.bytes());
+      transport_.flush();
+      return texts;
+    } catch (const InternalError& error) {
+      throw StartupError(error.what());
+    }
+  }
+
+  SharedSegments share(size_t bytes) override {
+    const Topology& here = topology();
+    const std::vector<int>& ranks = here.hosts[host_of(here.rank, here.hosts)];
+    auto segments = std::make_shared<std::vector<std::unique_ptr<SharedSegment>>>();
+    SharedSegment* own = nullptr;
+    agree([&]() -> std::string {
+      if (here.local_rank != 0 || here.local_size == 1) return "";
+      return why_no_room(bytes, here.local_size);
+    });
+    std::string name;
+    agree([&]() -> std::string {
+      segments->push_back(std::make_unique<SharedSegment>(bytes));
+      own = segments->back().get();
+      name = own->name();
+      return commit(own->memory(), bytes) ? "" : no_room_left(bytes, here.local_size);
+    });
+    const std::vector<std::string> names = gather(name);
+    SharedSegments shared{{}, segments};
+    agree([&]() -> std::string {
+      for (const int rank : ranks) {
+        if (rank != here.rank) {
+          segments->push_back(std::make_unique<SharedSegment>(names[static_cast<size_t>(rank)], bytes));
+        }
+        shared.by_local_rank.push_back(rank == here.rank ? own->memory() : segments->back()->memory());
+      }
+      return "";
+    });
+    own->unlink();
+    return shared;
+  }
+
+  std::unique_ptr<Transport> make_transport() override { return std::move(owned_); }
+
+ private:
+  Message next_message() {
+    for (;;) {
+      if (std::optional<Message> message = transport_.receive()) return std::move(*message);
+      transport_.wait(std::chrono::milliseconds(100), true);
+    }
+  }
+
+  // What went wrong on one rank is every rank's error.
+  template <typename Action>
+  void agree(const Action& action) {
+    std::string complaint;
+    try {
+      complaint = action();
+    } catch (const Error& error) {
+      complaint = error.what();
+    }
+    for (const std::string& each : gather(complaint)) {
+      if (!each.empty()) throw StartupError(each);
+    }
+  }
+
+  std::unique_ptr<Transport> owned_;  // until make_transport()
+  Transport& transport_;
+};
+
+}  // namespace
+
+std::unique_ptr<Bootstrap> make_tcp_bootstrap(std::vector<Socket> listeners, TcpMeeting meeting, const TcpOptions& options,
+                                              const Log& log) {
+  const Topology topology = topology_of(meeting.rank, ranks_by_host(meeting.hosts));
+  return std::make_unique<TcpBootstrap>(
+      make_tcp_transport(topology, std::move(listeners), std::move(meeting.peers), meeting.secret, options, log));
+}
+
+}  // namespace hvd

@@ -1,0 +1,595 @@
+#include "transport/tcp/tcp_transport.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <list>
+#include <map>
+#include <thread>
+
+#include "base/error.h"
+#include "base/futex.h"
+#include "transport/abandonment.h"
+#include "transport/tcp/connection.h"
+#include "transport/tcp/poller.h"
+
+namespace hvd {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kHeartbeat{500};
+constexpr milliseconds kBetweenLooks{100};  // at the clock: heartbeats, deadlines, attempts
+constexpr milliseconds kBetweenInspections{250};
+constexpr milliseconds kLongestFarewell{1000};
+constexpr std::chrono::seconds kLongestHandshake{20};
+constexpr size_t kMostStrangers = 64;       // for each rank: that have not shown yet that they know the secret
+constexpr size_t kPiece = size_t{1} << 20;  // of a transfer: what one lane takes at a time
+constexpr size_t kPiecesQueued = 2;         // per lane, so that one is there when the other has left
+
+class TcpTransport final : public Transport, private ConnectionOwner {
+ public:
+  TcpTransport(const Topology& topology, std::vector<Socket> listeners, std::vector<TcpPeer> peers, const Secret& secret,
+               const TcpOptions& options, const Log& log)
+      : topology_(topology),
+        listeners_(std::move(listeners)),
+        terms_{secret, options.with_checksums},
+        options_(options),
+        log_(log),
+        patience_(topology.local_size > static_cast<int>(std::thread::hardware_concurrency()) ? microseconds(0)
+                                                                                              : microseconds(50)) {
+    for (TcpPeer& peer : peers) peers_.push_back({std::move(peer), std::vector<Connection*>(lanes() + 1)});
+    for (Socket& listener : listeners_) poller_.watch(listener.descriptor(), &listener);
+    const auto now = Clock::now();
+    for (Peer& peer : peers_) peer.heard = now;
+    last_look_ = last_beat_ = now;
+    if (rank() != 0) connection_to(0, 0);
+    const auto everybody_is_here = [&] {
+      for (int r = 0; r < size(); ++r) {
+        const bool is_needed = r != rank() && (r == 0 || rank() == 0);
+        const Connection* control = peer_of(r).connections[0];
+        if (is_needed && (control == nullptr || !control->is_ready())) return false;
+      }
+      return true;
+    };
+    const auto deadline = now + 2 * kLongestHandshake;
+    while (!everybody_is_here()) {
+      pump(kBetweenLooks);
+      if (Clock::now() > deadline) throw InternalError("rank 0 heard nothing of " + absent());
+    }
+  }
+
+  ~TcpTransport() override {
+    if (!has_failed_ && lost_.empty()) say_goodbye();
+  }
+
+  const char* name() const override { return "tcp"; }
+  const Topology& topology() const override { return topology_; }
+
+  void post(int to, std::span<const std::byte> message) override {
+    if (to == rank()) {
+      arrived_.push_back({to, {message.begin(), message.end()}});
+      return;
+    }
+    if (peer_of(to).has_left) return;  // it waits for nothing
+    Connection& connection = connection_to(to, 0);
+    connection.send(FrameKind::kMessage, {message.begin(), message.end()});
+    push(connection);
+  }
+
+  std::optional<Message> receive() override {
+    poller_.hear_wake();
+    if (arrived_.empty()) pump(microseconds(0));
+    if (arrived_.empty()) return std::nullopt;
+    Message message = std::move(arrived_.front());
+    arrived_.pop_front();
+    return message;
+  }
+
+  void flush() override {
+    const auto is_waiting = [this] {
+      return std::any_of(connections_.begin(), connections_.end(),
+                         [](const auto& one) { return one->lane() == 0 && one->queued() != 0 && one->is_trusted(); });
+    };
+    wait_until([&] { return !is_waiting(); });
+  }
+
+  void wait(microseconds timeout, bool eager) override {
+    if (!arrived_.empty()) return;
+    const auto until = Clock::now() + (eager ? std::min(patience_, timeout) : microseconds(0));
+    while (Clock::now() < until) {
+      pump(microseconds(0));
+      if (!arrived_.empty()) return;
+      std::this_thread::yield();
+    }
+    pump(std::min<microseconds>(timeout, kHeartbeat));
+  }
+
+  void wake() override { poller_.wake(); }
+
+  void abandon(int silent) override {
+    has_failed_ = true;
+    const int32_t lost = silent == kNoRank ? lost_rank_ : silent;
+    const std::string why = silent == kNoRank ? lost_ : "";
+    std::vector<std::byte> payload(sizeof lost + why.size());
+    std::memcpy(payload.data(), &lost, sizeof lost);
+    std::memcpy(payload.data() + sizeof lost, why.data(), why.size());
+    for (Peer& peer : peers_) {
+      Connection* control = peer.connections[0];
+      if (control == nullptr || !control->is_ready() || !control->error().empty()) continue;
+      control->send(FrameKind::kAbandon, payload);
+      control->can_be_written();
+      control->write(*this);
+    }
+  }
+
+  Ticket start(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming, const std::shared_ptr<void>&) override {
+    const Ticket ticket = ++last_ticket_;
+    for (const Incoming& in : incoming) {
+      if (in.bytes == 0) continue;
+      unfinished_[ticket] += 1;
+      Peer& peer = peer_of(in.from);
+      peer.receiving.emplace(peer.next_in++, Transfer{ticket, static_cast<std::byte*>(in.data), in.bytes, 0});
+      for (Connection* lane : peer.stalled) lane->stand_up();
+      peer.stalled.clear();
+    }
+    for (const Outgoing& out : outgoing) {
+      if (out.bytes == 0) continue;
+      unfinished_[ticket] += 1;
+      Peer& peer = peer_of(out.to);
+      auto* data = static_cast<std::byte*>(const_cast<void*>(out.data));  // read only
+      peer.sending.push_back({ticket, data, out.bytes, peer.next_out++});
+      if (out.to != rank()) feed(out.to);
+    }
+    copy_own();
+    pump(microseconds(0));
+    return ticket;
+  }
+
+  void progress() override {
+    pump(microseconds(0));
+    inspect_now_and_then();
+  }
+
+  void finish(Ticket ticket) override {
+    wait_until([&] {
+      if (!unfinished_.contains(ticket)) return true;
+      serve_();
+      return false;
+    });
+  }
+
+  void cancel() override {
+    has_failed_ = true;
+    for (Peer& peer : peers_) {
+      peer.sending.clear();
+      peer.receiving.clear();
+    }
+    unfinished_.clear();
+    connections_.clear();
+    for (Peer& peer : peers_) std::fill(peer.connections.begin(), peer.connections.end(), nullptr);
+  }
+
+  uint64_t sign_of_life(int from) override {
+    if (from != rank() && !peer_of(from).has_left) connection_to(from, 0);
+    return peer_of(from).frames;
+  }
+
+  uint64_t moved() override { return bytes_moved_ + (host_window() != nullptr ? host_window()->counted() : 0); }
+
+  void leave_to_parent() override {
+    connections_.clear();
+    listeners_.clear();
+  }
+
+  std::string describe(int r) const override {
+    const std::string& name = peers_[static_cast<size_t>(r)].known.name;
+    return Transport::describe(r) + (name.empty() ? "" : " (" + name + ")");
+  }
+
+ private:
+  struct Transfer {
+    Ticket ticket;
+    std::byte* data;
+    size_t bytes;  // not yet given to a lane; of incoming ones, of the whole
+    uint64_t number_or_arrived;
+  };
+  struct Peer {
+    TcpPeer known;
+    std::vector<Connection*> connections;  // over which this rank sends, by lane; null: not needed so far
+    std::deque<Transfer> sending{};
+    std::map<uint64_t, Transfer> receiving{};
+    std::vector<Connection*> stalled{};
+    uint64_t next_out = 0, next_in = 0, frames = 0;
+    uint64_t sent_of_first = 0;
+    bool has_left = false;
+    Clock::time_point heard{};
+  };
+
+  size_t lanes() const { return static_cast<size_t>(options_.lanes); }
+  Peer& peer_of(int r) { return peers_[static_cast<size_t>(r)]; }
+
+  [[noreturn]] void lose(int r, const std::string& why) {
+    lost_rank_ = r;
+    lost_ = describe(r) + ": " + why;
+    has_failed_ = true;
+    throw InternalError("rank " + std::to_string(rank()) + " lost " + lost_);
+  }
+
+  // ---- connections ----
+
+  Connection& connection_to(int r, size_t lane) {
+    Connection*& connection = peer_of(r).connections[lane];
+    if (connection == nullptr) {
+      const Introduction who{static_cast<uint32_t>(rank()), static_cast<uint32_t>(r), static_cast<uint32_t>(lane),
+                             static_cast<uint32_t>(size())};
+      connections_.push_back(std::make_unique<Connection>(peer_of(r).known.endpoints, who, terms_, Clock::now()));
+      connection = connections_.back().get();
+      if (connection->socket()) poller_.watch(connection->socket().descriptor(), connection);
+    }
+    return *connection;
+  }
+
+  void accept_all(Socket& listener) {
+    std::string why;
+    for (;;) {
+      Socket accepted = accept_next(listener, &why);
+      if (!accepted) break;
+      make_room_for_a_stranger();
+      const Introduction self{static_cast<uint32_t>(rank()), static_cast<uint32_t>(rank()), 0, static_cast<uint32_t>(size())};
+      connections_.push_back(std::make_unique<Connection>(std::move(accepted), self, terms_, Clock::now()));
+      poller_.watch(connections_.back()->socket().descriptor(), connections_.back().get());
+    }
+    if (!why.empty()) refused("the system accepts no connection: " + why);
+    must_accept_ = !why.empty();
+  }
+
+  // Many that only hold connections do not keep a rank out, which dials again.
+  void make_room_for_a_stranger() {
+    size_t strangers = 0;
+    Connection* oldest = nullptr;
+    for (const auto& one : connections_) {
+      if (one->is_trusted() || !one->error().empty()) continue;
+      strangers += 1;
+      if (oldest == nullptr) oldest = one.get();
+    }
+    if (strangers >= std::max(kMostStrangers, 2 * peers_.size())) oldest->refuse("too many at once that say nothing");
+  }
+
+  void refused(const std::string& why) {
+    refused_ += 1;
+    if ((refused_ & (refused_ - 1)) != 0) return;  // told at 1, 2, 4, 8, ...
+    HVD_LOG(log_, kWarning,
+            "connections from outside of the job were refused, " << refused_ << " so far; the last one: " << why);
+  }
+
+  // True if there is still something to be done with it.
+  bool shake_hands(Connection& connection) {
+    bool any = false;
+    while (!connection.is_ready() && connection.error().empty()) {
+      const int before = connection.socket().descriptor();
+      if (!connection.shake_hands()) break;
+      any = true;
+      if (!connection.socket()) break;  // the next attempt comes with the next look at the clock
+      if (before < 0) poller_.watch(connection.socket().descriptor(), &connection);
+    }
+    if (connection.is_ready()) admit(connection);
+    return any;
+  }
+
+  void admit(Connection& connection) {
+    make_ready(connection.socket(), options_.timeout_seconds);
+    Peer& peer = peer_of(connection.peer());
+    peer.heard = Clock::now();
+    if (!connection.is_accepted()) return;
+    if (connection.lane() > lanes()) throw InternalError(describe(connection.peer()) + " dialled a lane that there is not");
+    Connection*& way = peer.connections[connection.lane()];
+    if (way == nullptr) {
+      way = &connection;
+      if (connection.lane() != 0) feed(connection.peer());
+    }
+  }
+
+  // ---- what goes out ----
+
+  void push(Connection& connection) {
+    if (connection.is_ready()) bytes_moved_ += connection.write(*this);
+  }
+
+  // Gives lanes pieces of what is to be sent, to each as much as keeps it busy.
+  void feed(int to) {
+    Peer& peer = peer_of(to);
+    for (size_t lane = 1; lane <= lanes() && !peer.sending.empty(); ++lane) {
+      Connection& connection = connection_to(to, lane);
+      while (!peer.sending.empty() && connection.queued() < kPiecesQueued) {
+        Transfer& first = peer.sending.front();
+        const size_t bytes = std::min(kPiece, first.bytes);
+        const FrameHeader header{FrameKind::kBulk, 0, bytes, first.number_or_arrived, peer.sent_of_first};
+        pieces_[first.ticket] += 1;
+        connection.send(header, first.data, first.ticket);
+        first.data += bytes;
+        first.bytes -= bytes;
+        peer.sent_of_first += bytes;
+        if (first.bytes != 0) continue;
+        finish_one(first.ticket);
+        peer.sending.pop_front();
+        peer.sent_of_first = 0;
+      }
+      push(connection);
+    }
+  }
+
+  // A transfer has been handed over in pieces; those that have not left keep its ticket unfinished.
+  void finish_one(Ticket ticket) {
+    if (--unfinished_[ticket] == 0 && !pieces_.contains(ticket)) unfinished_.erase(ticket);
+  }
+
+  void on_sent(Ticket ticket) override {
+    if (--pieces_[ticket] == 0) pieces_.erase(ticket);
+    const auto left = unfinished_.find(ticket);
+    if (left != unfinished_.end() && left->second == 0 && !pieces_.contains(ticket)) unfinished_.erase(left);
+  }
+
+  // What a rank sends to itself.
+  void copy_own() {
+    Peer& own = peer_of(rank());
+    while (!own.sending.empty() && !own.receiving.empty()) {
+      const Transfer out = own.sending.front(), in = own.receiving.begin()->second;
+      if (out.bytes != in.bytes) throw InternalError("a rank sends itself something else than it receives");
+      std::memcpy(in.data, out.data, out.bytes);
+      own.sending.pop_front();
+      own.receiving.erase(own.receiving.begin());
+      finish_one(out.ticket);
+      finish_one(in.ticket);
+    }
+  }
+
+  // ---- what comes in ----
+
+  std::byte* place_for(const Connection& from, const FrameHeader& header) override {
+    Peer& peer = peer_of(from.peer());
+    const auto position = peer.receiving.find(header.transfer);
+    if (position == peer.receiving.end()) {
+      if (header.transfer < peer.next_in) {
+        throw InternalError(describe(from.peer()) + " sends more of a transfer than there is to come");
+      }
+      peer.stalled.push_back(const_cast<Connection*>(&from));
+      return nullptr;
+    }
+    const Transfer& transfer = position->second;
+    if (header.offset > transfer.bytes || header.bytes > transfer.bytes - header.offset) {
+      throw InternalError(describe(from.peer()) + " sends " + std::to_string(header.offset + header.bytes) + " bytes where " +
+                          std::to_string(transfer.bytes) + " are expected");
+    }
+    return transfer.data + header.offset;
+  }
+
+  void on_bulk(const Connection& from, const FrameHeader& header) override {
+    Peer& peer = peer_of(from.peer());
+    const auto position = peer.receiving.find(header.transfer);
+    Transfer& transfer = position->second;
+    transfer.number_or_arrived += header.bytes;
+    if (transfer.number_or_arrived < transfer.bytes) return;
+    const Ticket ticket = transfer.ticket;
+    peer.receiving.erase(position);
+    finish_one(ticket);
+  }
+
+  void on_frame(Connection& from, FrameKind kind, std::vector<std::byte> payload) override {
+    Peer& peer = peer_of(from.peer());
+    if (kind == FrameKind::kAbandon) hear_abandonment(from.peer(), payload);
+    if (kind == FrameKind::kGoodbye) peer.has_left = true;
+    if (kind == FrameKind::kMessage) arrived_.push_back({from.peer(), std::move(payload)});
+  }
+
+  [[noreturn]] void hear_abandonment(int by, const std::vector<std::byte>& payload) {
+    int32_t lost = kNoRank;
+    std::string why;
+    if (payload.size() >= sizeof lost) {
+      std::memcpy(&lost, payload.data(), sizeof lost);
+      why.assign(reinterpret_cast<const char*>(payload.data()) + sizeof lost, payload.size() - sizeof lost);
+    }
+    has_failed_ = true;
+    lost_rank_ = lost;
+    const std::string here = "rank " + std::to_string(rank()), there = "rank " + std::to_string(by);
+    lost_ = !why.empty() || lost != kNoRank ? why : describe(by) + ", which could not go on; its own error says why";
+    if (why.empty()) throw InternalError(abandonment(rank(), by, lost));
+    if (lost == rank()) throw InternalError(here + " was given up by " + there + ": " + why);
+    throw InternalError(here + " lost " + why + " (so says " + there + ")");
+  }
+
+  // ---- turning the wheel ----
+
+  // Moves what can be moved, after waiting for something to happen for at most `timeout`. True if anything was.
+  bool pump(microseconds timeout) {
+    for (const Poller::Event& event : poller_.wait(timeout)) {
+      const auto listener =
+          std::find_if(listeners_.begin(), listeners_.end(), [&](const Socket& one) { return &one == event.owner; });
+      if (listener != listeners_.end()) {
+        accept_all(*listener);
+        continue;
+      }
+      auto* connection = static_cast<Connection*>(event.owner);
+      if (event.can_be_read) connection->can_be_read();
+      if (event.can_be_written) connection->can_be_written();
+    }
+    bool progressed = false;
+    for (auto position = connections_.begin(); position != connections_.end();) {
+      Connection& connection = **position;
+      progressed |= turn(connection);
+      position = is_done_with(connection) ? connections_.erase(position) : std::next(position);
+    }
+    look_at_the_clock();
+    return progressed;
+  }
+
+  bool turn(Connection& connection) {
+    const bool can_go_on = connection.is_ready() || (connection.socket() && connection.error().empty());
+    if (!can_go_on || (!connection.is_ready() && !shake_hands(connection))) return false;
+    if (!connection.is_ready()) return true;
+    Peer& peer = peer_of(connection.peer());
+    const uint64_t before = bytes_moved_;
+    if (connection.lane() != 0 && !peer.sending.empty()) feed(connection.peer());
+    push(connection);
+    if (const size_t received = connection.read(*this); received != 0) {
+      bytes_moved_ += received;
+      peer.frames += 1;
+      peer.heard = Clock::now();
+    }
+    return bytes_moved_ != before;
+  }
+
+  // Whether it is to be forgotten. Throws InternalError if with it a rank is lost.
+  bool is_done_with(Connection& connection) {
+    const bool has_ended = connection.is_over() || !connection.error().empty();
+    if (!has_ended) return false;
+    if (!connection.is_trusted()) {
+      refused(connection.error());
+      return true;
+    }
+    Peer& peer = peer_of(connection.peer());
+    if (!peer.has_left) {
+      lose(connection.peer(), connection.error().empty() ? "it has closed its connection, so its process has ended"
+                                                         : "its connection broke: " + connection.error());
+    }
+    std::erase(peer.stalled, &connection);
+    for (Connection*& way : peer.connections) {
+      if (way == &connection) way = nullptr;
+    }
+    return true;
+  }
+
+  void look_at_the_clock() {
+    const auto now = Clock::now();
+    if (now - last_look_ < kBetweenLooks) return;
+    const bool was_away = now - last_look_ > 4 * kHeartbeat;  // what has come meanwhile was not read yet
+    last_look_ = now;
+    if (must_accept_) {
+      for (Socket& listener : listeners_) accept_all(listener);
+    }
+    const bool beats = now - last_beat_ >= kHeartbeat;
+    if (beats) last_beat_ = now;
+    for (auto position = connections_.begin(); position != connections_.end();) {
+      Connection& connection = **position++;
+      if (!connection.is_ready()) {
+        check_handshake(connection, now);
+      } else if (beats && connection.lane() == 0 && connection.queued() == 0 && !peer_of(connection.peer()).has_left) {
+        connection.send(FrameKind::kHeartbeat, {});
+        push(connection);
+      }
+    }
+    for (int r = 0; r < size(); ++r) {
+      if (was_away) peer_of(r).heard = now;
+      check_presence(r, now);
+    }
+  }
+
+  void check_handshake(Connection& connection, Clock::time_point now) {
+    if (connection.is_trusted() && !connection.socket()) shake_hands(connection);
+    if (now - connection.begun() < kLongestHandshake) return;
+    if (connection.is_trusted()) {
+      lose(connection.peer(),
+           "it cannot be reached (" + connection.last_attempt() +
+               "); does a firewall stand between the hosts, or HOROVOD_TCP_INTERFACES name a wrong network?");
+    }
+    connection.refuse("it said nothing for too long");
+  }
+
+  void check_presence(int r, Clock::time_point now) {
+    const Peer& peer = peer_of(r);
+    if (peer.has_left && !(peer.receiving.empty() && peer.sending.empty())) {
+      const auto is_of_peer = [r](const auto& one) { return one->peer() == r; };
+      if (std::none_of(connections_.begin(), connections_.end(), is_of_peer)) lose(r, "it has left the job");
+    }
+    const Connection* control = peer.connections[0];
+    if (r == rank() || peer.has_left || control == nullptr || !control->is_ready() || options_.timeout_seconds <= 0) return;
+    if (now - peer.heard < std::chrono::duration<double>(options_.timeout_seconds)) return;
+    lose(r, "nothing was heard of it for " + std::to_string(static_cast<int>(options_.timeout_seconds)) +
+                " s. Its process was stopped, or its host or the network to it is lost");
+  }
+
+  void inspect_now_and_then() {
+    const auto now = Clock::now();
+    if (now - last_inspection_ < kBetweenInspections) return;
+    last_inspection_ = now;
+    inspect_();
+  }
+
+  template <typename Condition>
+  void wait_until(const Condition& is_so) {
+    auto patient_until = Clock::now() + patience_;
+    while (!is_so()) {
+      poller_.hear_wake();  // whoever waits for something else looks for himself before he sleeps
+      const bool may_sleep = Clock::now() >= patient_until;
+      if (pump(may_sleep ? microseconds(kBetweenLooks) : microseconds(0))) {
+        patient_until = Clock::now() + patience_;
+      } else {
+        inspect_now_and_then();
+        if (!may_sleep) std::this_thread::yield();
+      }
+    }
+  }
+
+  void say_goodbye() {
+    try {
+      for (auto& connection : connections_) {
+        if (!connection->is_ready()) continue;
+        connection->send(FrameKind::kGoodbye, {});
+        peer_of(connection->peer()).has_left = true;  // nothing that happens to it concerns this rank any more
+      }
+      const auto deadline = Clock::now() + kLongestFarewell;
+      const auto has_words = [](const auto& one) { return one->is_ready() && one->queued() != 0; };
+      while (std::any_of(connections_.begin(), connections_.end(), has_words) && Clock::now() < deadline)
+        pump(milliseconds(10));
+      pump(microseconds(0));  // what lies unread would make the system take back what was sent
+    } catch (const Error&) {
+      return;  // somebody else was quicker to leave
+    }
+  }
+
+  std::string absent() const {
+    std::string names;
+    for (int r = 0; r < topology_.size; ++r) {
+      const Connection* control = peers_[static_cast<size_t>(r)].connections[0];
+      if (r != topology_.rank && (control == nullptr || !control->is_ready()))
+        names += (names.empty() ? "" : ", ") + describe(r);
+    }
+    return names;
+  }
+
+  // Constant after construction.
+  const Topology topology_;
+  std::vector<Socket> listeners_;
+  const ConnectionTerms terms_;
+  const TcpOptions options_;
+  const Log log_;
+  const microseconds patience_;
+
+  Poller poller_;
+  std::list<std::unique_ptr<Connection>> connections_;
+  std::vector<Peer> peers_;
+  std::deque<Message> arrived_;
+  std::map<Ticket, size_t> unfinished_, pieces_;  // transfers that are not all handed over; pieces that have not left
+  Ticket last_ticket_ = 0;
+  uint64_t bytes_moved_ = 0, refused_ = 0;
+  int lost_rank_ = kNoRank;
+  std::string lost_;  // who is lost, and why
+  bool has_failed_ = false, must_accept_ = false;
+  Clock::time_point last_look_{}, last_beat_{}, last_inspection_{};
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_tcp_transport(const Topology& topology, std::vector<Socket> listeners,
+                                              std::vector<TcpPeer> peers, const Secret& secret, const TcpOptions& options,
+                                              const Log& log) {
+  try {
+    return std::make_unique<TcpTransport>(topology, std::move(listeners), std::move(peers), secret, options, log);
+  } catch (const InternalError& error) {
+    throw StartupError(error.what());
+  }
+}
+
+}  // namespace hvd

@@ -1,0 +1,215 @@
+"""Who may join a job over TCP: the handshake against its twin, and what strangers are answered."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from ranks import in_threads
+from tcp_worlds import ANSWER, CHALLENGE, HELLO, MAGIC, TcpJob, answer, header, hello, received
+
+from horovod import _native as native
+from horovod.common.exceptions import HorovodInternalError
+
+LIMIT = 20.0
+
+
+@pytest.mark.parametrize("length", [0, 1, 55, 56, 63, 64, 65, 119, 1000])
+def test_sha256_and_hmac_are_the_standards(length: int) -> None:
+    text = os.urandom(length)
+    assert native.sha256(text) == hashlib.sha256(text).digest()
+    assert native.hmac_sha256(b"key", text) == hmac.new(b"key", text, "sha256").digest()
+    assert native.hmac_sha256(text, b"text") == hmac.new(text, b"text", "sha256").digest()
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 63, 1000, 100_003])
+def test_crc32c_of_the_instruction_is_the_table_s(length: int) -> None:
+    text = os.urandom(length)
+    assert native.crc32c(text) == native.crc32c_by_table(text)
+
+
+def test_crc32c_is_the_standard_s() -> None:
+    assert native.crc32c(b"123456789") == 0xE3069283  # RFC 3720
+    assert native.crc32c(bytes(32)) == 0x8A9136AA
+
+
+class Job:
+    """Two ranks in a job, which has room for a third that never comes."""
+
+    def __init__(self) -> None:
+        self.tcp = TcpJob(2)
+        self.worlds = self.tcp.open()
+        self._stop = threading.Event()
+        self._pump = threading.Thread(target=self._turn)
+        self._pump.start()
+
+    def _turn(self) -> None:
+        while not self._stop.is_set():
+            self.worlds[0].wait(10_000)
+            self.worlds[0].receive()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._pump.join()
+
+    def works(self) -> None:
+        """The two ranks still exchange data."""
+        self.close()
+
+        def body(rank: int) -> None:
+            sent, room = np.full(100_000, rank, np.uint8), np.empty(100_000, np.uint8)
+            other, world = 1 - rank, self.worlds[rank]
+            ticket = world.start([(other, sent.ctypes.data, 100_000)], [(other, room.ctypes.data, 100_000)])
+            world.finish(ticket)
+            assert (room == other).all()
+
+        in_threads(2, body)
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    made = Job()
+    yield made
+    made.close()
+
+
+def challenge_of(connection: socket.socket) -> bytes:
+    connection.settimeout(LIMIT)
+    challenge = received(connection, CHALLENGE)
+    assert challenge.startswith(MAGIC) and len(challenge) == CHALLENGE
+    return challenge
+
+
+def test_who_knows_the_secret_is_answered(job: Job) -> None:
+    with job.tcp.connect(0) as connection:
+        challenge = challenge_of(connection)
+        said = hello(challenge, job.tcp.secret, rank=1, to=0, lane=1, size=2)
+        assert len(said) == HELLO
+        connection.sendall(said)
+        assert received(connection, ANSWER) == answer(said, challenge, job.tcp.secret)
+        connection.sendall(header(5, 0))  # goodbye
+    time.sleep(0.1)
+
+
+def wrong_hellos(secret: bytes) -> dict[str, object]:
+    def good(challenge: bytes) -> bytes:
+        return hello(challenge, secret, 1, 0, 1, 2)
+
+    def replayed() -> object:
+        return lambda challenge: hello(MAGIC + bytes(32), secret, 1, 0, 1, 2)
+
+    return {
+        "garbage": lambda challenge: os.urandom(HELLO),
+        "zeros": lambda challenge: bytes(HELLO),
+        "http": lambda challenge: b"GET / HTTP/1.1\r\nHost: here\r\n\r\n" * 4,
+        "wrong secret": lambda challenge: hello(challenge, secrets.token_bytes(32), 1, 0, 1, 2),
+        "of another challenge": replayed(),
+        "a bit of the proof": lambda challenge: good(challenge)[:-1] + bytes([good(challenge)[-1] ^ 1]),
+        "reordered": lambda challenge: good(challenge)[48:] + good(challenge)[:48],
+        "for another rank": lambda challenge: hello(challenge, secret, 1, 1, 1, 2),
+        "of another size": lambda challenge: hello(challenge, secret, 1, 0, 1, 3),
+        "of no rank": lambda challenge: hello(challenge, secret, 2, 0, 1, 2),
+        "of the rank itself": lambda challenge: hello(challenge, secret, 0, 0, 1, 2),
+        "its own answer": lambda challenge: answer(good(challenge), challenge, secret) + bytes(48),
+    }
+
+
+@pytest.mark.parametrize("which", wrong_hellos(b""))
+def test_whoever_does_not_is_closed_and_told_nothing(job: Job, which: str) -> None:
+    with job.tcp.connect(0) as connection:
+        challenge = challenge_of(connection)
+        connection.sendall(wrong_hellos(job.tcp.secret)[which](challenge))  # type: ignore[operator]
+        assert received(connection, 1) == b""
+    job.works()
+
+
+def test_a_hello_heard_before_opens_nothing(job: Job) -> None:
+    with job.tcp.connect(0) as first, job.tcp.connect(0) as second:
+        said = hello(challenge_of(first), job.tcp.secret, 1, 0, 1, 2)
+        challenge_of(second)
+        second.sendall(said)
+        assert received(second, 1) == b""
+    job.works()
+
+
+@pytest.mark.parametrize("length", [0, 1, 16, 79])
+def test_a_hello_cut_short(job: Job, length: int) -> None:
+    with job.tcp.connect(0) as connection:
+        connection.sendall(hello(challenge_of(connection), job.tcp.secret, 1, 0, 1, 2)[:length])
+    job.works()
+
+
+def test_a_thousand_that_only_hold_connections(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    held = []
+    for _ in range(1000):
+        held.append(job.tcp.connect(0))
+    job.works()
+    for connection in held:
+        connection.close()
+    lines = [line for line in capfd.readouterr().err.splitlines() if "refused" in line]
+    assert 1 <= len(lines) <= 11  # at 1, 2, 4, ...
+
+
+def test_what_a_rank_dials_has_to_know_the_secret_too() -> None:
+    """A stranger that listens where rank 0 should learns nothing, and is not joined."""
+    tcp = TcpJob(2)
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        heard: list[bytes] = []
+
+        def pretend() -> None:
+            while True:
+                try:
+                    connection, _ = stranger.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.sendall(MAGIC + bytes(32))
+                    heard.append(received(connection, HELLO))
+                    connection.sendall(answer(heard[-1], MAGIC + bytes(32), bytes(32)))
+
+        thread = threading.Thread(target=pretend, daemon=True)
+        thread.start()
+        tcp.endpoints[0] = [f"127.0.0.1:{stranger.getsockname()[1]}", *tcp.endpoints[0]]
+        worlds = tcp.open()  # by the second endpoint
+        stranger.close()
+    assert heard and all(tcp.secret not in said for said in heard)
+    assert [world.rank for world in worlds] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (header(9, 0), "cannot be: kind 9"),
+        (header(1, 1 << 40), "cannot be: kind 1"),
+        (header(2, 100, transfer=0, offset=90), r"sends 190 bytes where 100 are expected"),
+        (header(2, 1 << 60, transfer=0, offset=1 << 63), "where 100 are expected"),
+    ],
+)
+def test_a_frame_that_cannot_be_ends_the_job_with_a_reason(frame: bytes, reason: str) -> None:
+    """Of a rank that has gone mad: it knows the secret."""
+    tcp = TcpJob(2)
+    world, _other = tcp.open()
+    room = np.zeros(100, np.uint8)
+    ticket = world.start([], [(1, room.ctypes.data, room.nbytes)])
+
+    def mad() -> None:
+        with tcp.connect(0) as connection:
+            said = hello(challenge_of(connection), tcp.secret, 1, 0, 1, 2)
+            connection.sendall(said + frame)
+            received(connection, ANSWER + 1)
+
+    thread = threading.Thread(target=mad, daemon=True)
+    thread.start()
+    with pytest.raises(HorovodInternalError, match=reason):
+        world.finish(ticket)
+    world.cancel()
+    thread.join(LIMIT)
+    assert not room.any()

@@ -1,0 +1,217 @@
+"""What every transport promises (transport/transport.h), with threads as ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from ranks import in_threads
+from tcp_worlds import tcp_settings, tcp_worlds
+
+from horovod import _native as native
+from horovod.common.exceptions import HorovodInternalError
+
+Worlds = Callable[[int], list[native.World]]
+SIZES = (0, 1, 7, 4096, 65537, 1 << 20, (3 << 20) + 5)
+
+OPENERS: dict[str, Worlds] = {
+    "local": lambda size: native.local_worlds(size, False),
+    "tcp": lambda size: tcp_worlds(size),
+    "tcp with lanes": lambda size: tcp_worlds(
+        size, settings=tcp_settings(deterministic=True, tcp_connections=3, tcp_checksums=True)
+    ),
+}
+
+
+@pytest.fixture(params=OPENERS)
+def opened(request: pytest.FixtureRequest) -> Worlds:
+    return OPENERS[request.param]
+
+
+def on_all(worlds: list[native.World], body: Callable[[native.World], Any]) -> list[Any]:
+    return in_threads(len(worlds), lambda rank: body(worlds[rank]))
+
+
+def next_message(world: native.World) -> bytes:
+    while (message := world.receive()) is None:
+        world.wait(100_000)
+    return message
+
+
+def data(sender: int, receiver: int, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.random.default_rng([sender, receiver, size]).integers(0, 256, size, dtype=np.uint8)
+
+
+def place(rank: int, array: np.ndarray[Any, Any]) -> tuple[int, int, int]:
+    return rank, array.ctypes.data, array.nbytes
+
+
+def test_messages_of_each_sender_arrive_in_order(opened: Worlds) -> None:
+    texts = [os.urandom(size) for size in (*SIZES, 5, 0, 300)]
+
+    def body(world: native.World) -> None:
+        others = [rank for rank in range(world.size) if rank != world.rank]
+        for number, text in enumerate(texts):
+            for to in others:
+                world.post(to, bytes([world.rank, number]) + text)
+        world.flush()
+        seen: dict[int, list[bytes]] = {rank: [] for rank in others}
+        for _ in range(len(others) * len(texts)):
+            message = next_message(world)
+            assert message[1] == len(seen[message[0]])
+            seen[message[0]].append(message[2:])
+        assert all(heard == texts for heard in seen.values())
+
+    on_all(opened(3), body)
+
+
+def test_a_message_to_oneself(opened: Worlds) -> None:
+    for world in (worlds := opened(2)):
+        world.post(world.rank, b"note")
+    assert [next_message(world) for world in worlds] == [b"note", b"note"]
+
+
+def test_post_waits_for_nobody(opened: Worlds) -> None:
+    first, second = opened(2)
+    sent = [os.urandom(1 << 16) for _ in range(300)]
+    for text in sent:
+        second.post(0, text)
+    heard = threading.Thread(target=second.flush)
+    heard.start()
+    assert [next_message(first) for _ in sent] == sent
+    heard.join(20)
+    assert not heard.is_alive()
+
+
+def test_transfers_of_all_sizes_in_both_directions(opened: Worlds) -> None:
+    """And to oneself; tickets are finished in another order than they were started in."""
+
+    def body(world: native.World) -> None:
+        tickets, arrived = [], []
+        for size in SIZES:
+            sent = [data(world.rank, to, size) for to in range(world.size)]
+            room = [np.zeros(size, np.uint8) for _ in range(world.size)]
+            outgoing = [place(to, array) for to, array in enumerate(sent)]
+            incoming = [place(sender, array) for sender, array in enumerate(room)]
+            tickets.append((world.start(outgoing, incoming), sent))
+            arrived.append(room)
+        for ticket, _ in reversed(tickets):
+            world.finish(ticket)
+        for size, room in zip(SIZES, arrived, strict=True):
+            for sender, array in enumerate(room):
+                assert (array == data(sender, world.rank, size)).all(), (sender, size)
+
+    on_all(opened(3), body)
+
+
+def test_who_sends_may_come_long_before_who_receives(opened: Worlds) -> None:
+    """What nobody has asked for waits, and other transfers go on meanwhile."""
+    size = 8 << 20
+
+    def body(world: native.World) -> None:
+        sent, room = data(world.rank, 9, size), np.zeros(size, np.uint8)
+        if world.rank == 0:
+            world.finish(world.start([place(1, sent)], []))
+            world.finish(world.start([place(1, sent)], [place(1, room)]))
+        else:
+            time.sleep(0.3)
+            world.finish(world.start([], [place(0, room)]))
+            assert (room == data(0, 9, size)).all()
+            world.finish(world.start([place(0, sent)], [place(0, room)]))
+        assert (room == data(1 - world.rank, 9, size)).all()
+
+    on_all(opened(2), body)
+
+
+def test_messages_pass_transfers(opened: Worlds) -> None:
+    def body(world: native.World) -> None:
+        sent, room = data(world.rank, 0, 16 << 20), np.zeros(16 << 20, np.uint8)
+        ticket = world.start([place(1 - world.rank, sent)], [])
+        world.post(1 - world.rank, b"first")
+        assert next_message(world) == b"first"
+        world.finish(world.start([], [place(1 - world.rank, room)]))
+        world.finish(ticket)
+        assert (room == data(1 - world.rank, 0, 16 << 20)).all()
+
+    on_all(opened(2), body)
+
+
+def test_wake_ends_a_wait(opened: Worlds) -> None:
+    world, other = opened(2)
+    world.receive()
+    waker = threading.Timer(0.2, world.wake)
+    began = time.monotonic()
+    waker.start()
+    while time.monotonic() < began + 0.2:  # may return early
+        world.wait(20_000_000, False)
+    assert time.monotonic() < began + 10
+    world.receive()
+    world.wake()  # before the wait
+    world.wait(20_000_000, False)
+    assert time.monotonic() < began + 10
+    del other
+
+
+def test_who_gives_up_is_named(opened: Worlds) -> None:
+    def body(world: native.World) -> None:
+        if world.rank == 1:
+            world.abandon()
+            return
+        room = np.zeros(8, np.uint8)
+        with pytest.raises(HorovodInternalError, match=r"rank 0 lost rank 1.*could not go on"):
+            world.finish(world.start([], [place(1, room)]))
+
+    worlds = opened(2)
+    on_all(worlds, body)
+
+
+def test_after_cancel_nothing_is_written(opened: Worlds) -> None:
+    first, second = opened(2)
+    room = np.zeros(1 << 20, np.uint8)
+    first.start([], [place(1, room)])
+    first.cancel()
+    sent = data(0, 0, 1 << 20)
+    with contextlib.suppress(HorovodInternalError):  # it may have heard
+        second.start([place(0, sent)], [])
+    second.cancel()
+    assert not room.any()
+
+
+def test_a_hundred_jobs_leave_nothing_open(opened: Worlds) -> None:
+    def one() -> None:
+        def body(world: native.World) -> None:
+            sent, room = data(world.rank, 0, 1000), np.zeros(1000, np.uint8)
+            world.finish(world.start([place(1 - world.rank, sent)], [place(1 - world.rank, room)]))
+
+        on_all(opened(2), body)
+
+    one()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(100):
+        one()
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_more_than_two_gib(opened: Worlds, request: pytest.FixtureRequest) -> None:
+    if request.node.callspec.params["opened"] == "tcp with lanes":
+        pytest.skip("as the others, and slower")
+    size = (1 << 31) + 4097
+    sent = np.zeros(size, np.uint8)
+    sent[:: 1 << 20] = np.arange(len(sent[:: 1 << 20]), dtype=np.uint8)
+    sent[-1] = 77
+    room = np.empty(size, np.uint8)
+
+    def body(world: native.World) -> None:
+        if world.rank == 0:
+            world.finish(world.start([place(1, sent)], []))
+        else:
+            world.finish(world.start([], [place(0, room)]))
+
+    on_all(opened(2), body)
+    assert room[-1] == 77 and np.array_equal(room, sent)
