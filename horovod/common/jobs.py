@@ -58,6 +58,8 @@ class Job:
         """In a forked child: whoever held the lock is not here, and neither is the engine's thread."""
         self.lock = threading.Lock()
         self.inherited, self.member = self.member or self.inherited, None
+        if self.inherited is not None:
+            self.inherited.world.leave_to_parent()  # others shall notice when that ends
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:

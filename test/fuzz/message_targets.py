@@ -13,6 +13,7 @@ from campaign import Target
 from horovod import _native
 from horovod.common import membership
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.rendezvous import card, choosing, meeting, store
 from horovod.torch import gathered
 from horovod.torch.compression.registry import Compression
 from horovod.torch.compression.topk import TopKCompressor
@@ -202,6 +203,39 @@ def read_terms(data: bytes) -> None:
     agreement.check_agreement([_TERMS, agreement.terms_from_bytes(data)])
 
 
+_CARDS = (
+    {
+        "version": 1, "package": "0.29.0", "host": "b x 24 4026531836", "namespace": "x 4026531840",
+        "name": "b, process 7", "addresses": [["lo", "127.0.0.1/8", 0], ["eth0", "10.0.0.2/24", 1000]],
+        "route": "10.0.0.2", "wanted": [], "nonce": "5a" * 32, "has_secret": False,
+    },
+    {
+        "version": 1, "package": "0.29.0", "host": "c", "namespace": "y", "name": "c, process 8",
+        "addresses": [["ib0", "fd00::2/64", 0], ["eth0", "10.0.0.3/24", 1000]], "route": "",
+        "wanted": ["eth0", "fd00::/8"], "nonce": "a5" * 32, "has_secret": True,
+    },
+)  # fmt: skip
+_CARD = card.parsed(0, json.dumps(_CARDS[0]).encode())
+
+
+def read_card(data: bytes) -> None:
+    """Of one rank among others: what it says of itself decides where all listen."""
+    theirs = card.parsed(1, data)
+    assert card.parsed(1, theirs.to_bytes()) == theirs, "understood as something else"
+    assert len(choosing.addresses([_CARD, theirs, _CARD])) == SIZE
+    assert len(meeting.session_key(b"secret", [_CARD, theirs])) == 32
+
+
+def read_ports(data: bytes) -> None:
+    ports, proof = meeting.said_by(1, data, _CARD, 2)
+    assert len(ports) == 2 and all(0 < port < 65536 for port in ports)
+    meeting._is_proof(proof, bytes(32), 1)
+
+
+def read_published(data: bytes) -> None:
+    assert len(store.unpacked(data, SIZE, "a store")) == SIZE
+
+
 def name_compressor(data: bytes) -> None:
     Compression.from_text(data.decode(errors="replace"))
 
@@ -239,5 +273,17 @@ TARGETS = (
         2,
         is_json=True,
     ),
+    Target(
+        "card", tuple(json.dumps(each).encode() for each in _CARDS), read_card, (ValueError,), 3, is_json=True
+    ),
+    Target(
+        "ports",
+        (b'{"ports": [4000, 65535], "proof": "00ff"}', b'{"error": "cannot listen at 10.0.0.2"}'),
+        read_ports,
+        (ValueError,),
+        1,
+        is_json=True,
+    ),
+    Target("published", (store.packed([b"", b"one", bytes(300)]),), read_published, (ValueError,), 2),
     Target("terms", (json.dumps(_TERMS).encode(),), read_terms, (agreement.RanksDisagree,), 2, is_json=True),
 )

@@ -5,11 +5,15 @@ from __future__ import annotations
 import launcher_targets
 import message_targets
 import record_targets
+import tcp_targets
 from campaign import Target
 
 TARGETS: dict[str, Target] = {
     target.name: target
-    for target in (*launcher_targets.TARGETS, *message_targets.TARGETS, *record_targets.TARGETS)
+    for target in (
+        *(*launcher_targets.TARGETS, *message_targets.TARGETS),
+        *(*record_targets.TARGETS, *tcp_targets.TARGETS),
+    )
 }
 
 

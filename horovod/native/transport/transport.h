@@ -71,6 +71,8 @@ class Transport {
   // life since; it may take the question to have it show some. The second, if bytes have come from others or gone to them.
   virtual uint64_t sign_of_life(int rank) = 0;
   virtual uint64_t moved() = 0;
+  // Whether it has said that it sends nothing more. Where ranks cannot say so, they do not leave before others.
+  virtual bool has_left(int) const { return false; }
   // In a forked child: lets go of what would keep others from noticing that the parent has ended.
   virtual void leave_to_parent() {}
   virtual std::string describe(int rank) const { return "rank " + std::to_string(rank); }  // for errors

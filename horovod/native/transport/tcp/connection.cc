@@ -44,7 +44,7 @@ Connection::Connection(const std::vector<std::string>& endpoints, const Introduc
 void Connection::attempt() {
   const std::string& endpoint = (*endpoints_)[attempts_++ % endpoints_->size()];
   stage_ = Stage::kConnecting;
-  readable_ = writable_ = false;
+  readable_ = writable_ = has_closed_ = false;
   heard_.clear();
   std::string why;
   socket_ = dial(endpoint, &why);
@@ -62,6 +62,9 @@ bool Connection::give_up(const std::string& why) {
   return true;
 }
 
+// Nothing tells again of an end that came with the last bytes.
+bool Connection::can_read_on_after(const Moved& moved) const { return !moved.is_blocked || (has_closed_ && moved.bytes != 0); }
+
 bool Connection::read_exactly(std::byte* into, size_t bytes) {
   while (heard_.size() < bytes && readable_) {
     std::byte piece[128];
@@ -72,7 +75,7 @@ bool Connection::read_exactly(std::byte* into, size_t bytes) {
       give_up(moved.is_over ? "it was closed during the handshake" : moved.error);
       return false;
     }
-    if (moved.is_blocked) readable_ = false;
+    readable_ = can_read_on_after(moved);
   }
   if (heard_.size() < bytes) return false;
   std::memcpy(into, heard_.data(), bytes);
@@ -260,7 +263,7 @@ size_t Connection::receive(const Span& known) {
   }
   const Span spans[] = {known, {buffer_.get() + buffer_end_, kBuffer - buffer_end_}};
   const Moved moved = receive_some(socket_, known.bytes == 0 ? std::span(spans).last(1) : std::span(spans));
-  if (moved.is_blocked) readable_ = false;
+  readable_ = can_read_on_after(moved);
   is_over_ = moved.is_over;
   error_ = moved.error;
   const size_t placed = std::min(moved.bytes, known.bytes);

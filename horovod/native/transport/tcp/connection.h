@@ -35,7 +35,7 @@ class Connection {
   const std::string& last_attempt() const { return last_attempt_; }  // why it failed
 
   // What the system says about the socket.
-  void can_be_read() { readable_ = true; }
+  void can_be_read(bool has_closed) { readable_ = true, has_closed_ = has_closed_ || has_closed; }
   void can_be_written() { writable_ = true; }
 
   // Have done with a stranger.
@@ -70,6 +70,7 @@ class Connection {
   bool hear_answer();
   bool hear_hello();
   bool give_up(const std::string& why);
+  bool can_read_on_after(const Moved& moved) const;
   bool read_exactly(std::byte* into, size_t bytes);
   bool say(std::span<const std::byte> bytes);
   uint32_t checksum_of(const std::byte* data, uint64_t bytes) const;
@@ -91,7 +92,7 @@ class Connection {
   Stage stage_;
   std::string error_, last_attempt_;
   size_t attempts_ = 0;
-  bool readable_ = false, writable_ = false, is_over_ = false, stands_still_ = false;
+  bool readable_ = false, writable_ = false, has_closed_ = false, is_over_ = false, stands_still_ = false;
 
   // The handshake.
   Nonce nonce_{}, challenge_{};

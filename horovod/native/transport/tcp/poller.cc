@@ -61,9 +61,9 @@ const std::vector<Poller::Event>& Poller::wait(std::chrono::microseconds timeout
       was_seen_ = true;
       continue;
     }
-    const bool is_broken = (what & (EPOLLERR | EPOLLHUP)) != 0;
+    const bool is_broken = (what & (EPOLLERR | EPOLLHUP)) != 0, has_closed = is_broken || (what & EPOLLRDHUP) != 0;
     events_.push_back(
-        {happened[i].data.ptr, is_broken || (what & (EPOLLIN | EPOLLRDHUP)) != 0, is_broken || (what & EPOLLOUT) != 0});
+        {happened[i].data.ptr, has_closed || (what & EPOLLIN) != 0, is_broken || (what & EPOLLOUT) != 0, has_closed});
   }
   return events_;
 }

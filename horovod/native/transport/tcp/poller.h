@@ -19,6 +19,7 @@ class Poller {
   struct Event {
     void* owner;
     bool can_be_read, can_be_written;
+    bool has_closed;  // the other side: what it has sent before can be read still
   };
   // What has happened, after at most `timeout`. wake() ends the waiting, and each later one until hear_wake() is called.
   const std::vector<Event>& wait(std::chrono::microseconds timeout);

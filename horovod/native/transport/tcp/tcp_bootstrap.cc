@@ -1,6 +1,8 @@
 #include "transport/tcp/tcp_bootstrap.h"
 
 #include <algorithm>
+#include <deque>
+#include <map>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -32,17 +34,17 @@ class TcpBootstrap final : public Bootstrap {
       if (transport_.rank() != 0) {
         writer.put(text);
         transport_.post(0, writer.bytes());
-        const Message message = next_message();
-        ByteReader reader(message.bytes, message.from);
+        const std::vector<std::byte> all = message_from(0);
+        ByteReader reader(all, 0);
         for (std::string& each : texts) reader.get(&each);
         reader.end();
         return texts;
       }
       texts[0] = text;
-      for (int i = 1; i < transport_.size(); ++i) {
-        const Message message = next_message();
-        ByteReader reader(message.bytes, message.from);
-        reader.get(&texts[static_cast<size_t>(message.from)]);
+      for (int from = 1; from < transport_.size(); ++from) {
+        const std::vector<std::byte> theirs = message_from(from);
+        ByteReader reader(theirs, from);
+        reader.get(&texts[static_cast<size_t>(from)]);
         reader.end();
       }
       for (const std::string& each : texts) writer.put(each);
@@ -88,11 +90,21 @@ class TcpBootstrap final : public Bootstrap {
   std::unique_ptr<Transport> make_transport() override { return std::move(owned_); }
 
  private:
-  Message next_message() {
-    for (;;) {
-      if (std::optional<Message> message = transport_.receive()) return std::move(*message);
-      transport_.wait(std::chrono::milliseconds(100), true);
+  // The next; others' are kept until they are asked for.
+  std::vector<std::byte> message_from(int rank) {
+    std::deque<std::vector<std::byte>>& kept = heard_[rank];
+    while (kept.empty()) {
+      if (std::optional<Message> message = transport_.receive()) {
+        heard_[message->from].push_back(std::move(message->bytes));
+      } else if (transport_.has_left(rank)) {
+        throw InternalError(transport_.describe(rank) + " has left before the job began; its own error says why");
+      } else {
+        transport_.wait(std::chrono::milliseconds(100), true);
+      }
     }
+    std::vector<std::byte> bytes = std::move(kept.front());
+    kept.pop_front();
+    return bytes;
   }
 
   // What went wrong on one rank is every rank's error.
@@ -111,6 +123,7 @@ class TcpBootstrap final : public Bootstrap {
 
   std::unique_ptr<Transport> owned_;  // until make_transport()
   Transport& transport_;
+  std::map<int, std::deque<std::vector<std::byte>>> heard_;
 };
 
 }  // namespace

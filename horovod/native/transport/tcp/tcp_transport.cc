@@ -179,6 +179,8 @@ class TcpTransport final : public Transport, private ConnectionOwner {
 
   uint64_t moved() override { return bytes_moved_ + (host_window() != nullptr ? host_window()->counted() : 0); }
 
+  bool has_left(int r) const override { return peers_[static_cast<size_t>(r)].has_left; }
+
   void leave_to_parent() override {
     connections_.clear();
     listeners_.clear();
@@ -412,7 +414,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
         continue;
       }
       auto* connection = static_cast<Connection*>(event.owner);
-      if (event.can_be_read) connection->can_be_read();
+      if (event.can_be_read) connection->can_be_read(event.has_closed);
       if (event.can_be_written) connection->can_be_written();
     }
     bool progressed = false;

@@ -1,0 +1,39 @@
+"""A rank that reduces until something happens to another: `tcp_rank.py FOLDER [fork] [steps] [few]`.
+
+It writes FOLDER/started.RANK when it is under way, and prints what its operation failed with, and when.
+fork: it has a child that outlives it. steps: it ends in order, after some. few: it has few descriptors.
+"""
+
+import multiprocessing
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+import horovod.torch as hvd
+from horovod.common.exceptions import HorovodInternalError
+
+folder = Path(sys.argv[1])
+if "few" in sys.argv:
+    few = len(os.listdir("/proc/self/fd")) + 6
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, few))
+try:
+    hvd.init()
+except ValueError as error:
+    print(f"{time.time():.3f} {error}", flush=True)
+    os._exit(4)
+gradient = torch.ones(300_000)
+hvd.allreduce_(gradient, name="gradient", op=hvd.Sum)
+if "fork" in sys.argv:  # as workers of a DataLoader, which outlive their rank for a while
+    multiprocessing.get_context("fork").Process(target=time.sleep, args=(20,), daemon=True).start()
+(folder / f"started.{hvd.rank()}").touch()
+try:
+    for _ in range(100 if "steps" in sys.argv else 10**9):
+        hvd.allreduce_(gradient, name="gradient", op=hvd.Average)
+except HorovodInternalError as error:
+    print(f"{time.time():.3f} {error}", flush=True)
+    os._exit(3)
+hvd.shutdown()
