@@ -18,6 +18,7 @@ from horovod.common.exceptions import HorovodInternalError
 from horovod.common.membership import Membership, as_launched
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.readable import refuse_what_is_no_text
+from horovod.common.rendezvous import given
 
 __all__ = ["HorovodBasics", "basics"]
 
@@ -32,7 +33,13 @@ class HorovodBasics:
         self._has_failed = False  # an engine of this process ended otherwise than in order
 
     def init(
-        self, comm: Sequence[int] | Any | None = None, process_sets: Sequence[ProcessSet] | str | None = None
+        self,
+        comm: Sequence[int] | Any | None = None,
+        process_sets: Sequence[ProcessSet] | str | None = None,
+        *,
+        store: Any = None,
+        rank: int | None = None,
+        size: int | None = None,
     ) -> None:
         """Join the job this process was started in, and return once all its ranks have.
 
@@ -44,6 +51,9 @@ class HorovodBasics:
                 mpi4py communicator. Each of them makes the call; others may form jobs of their own.
             process_sets: ProcessSets to register, the same on all ranks; or "dynamic": none yet, but
                 add_process_set() and remove_process_set() work, as with HOROVOD_DYNAMIC_PROCESS_SETS=1.
+            store: where the processes meet, instead of as their launcher says: one of torch.distributed's
+                stores, or whatever has set(key, value) and a get(key) that waits. Give ``rank`` and ``size``
+                too, which say which of how many processes this is.
 
         Raises:
             ValueError: start-up failed, a setting is malformed, an argument is wrong, ranks were given
@@ -59,6 +69,7 @@ class HorovodBasics:
                 )
             os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
             process_sets = None
+        open_world = given.opening(comm, store, rank, size)
         job = jobs.current()
         with job.lock:
             if self.is_initialized():
@@ -70,7 +81,8 @@ class HorovodBasics:
                 self._is_known = True
                 os.register_at_fork(after_in_child=self._forget_in_child)
             notes.tell("joining")
-            job.member = Membership.begin(job.open_world or as_launched, comm, process_sets or [])
+            way = open_world or job.open_world or as_launched
+            job.member = Membership.begin(way, comm, process_sets or [])
             notes.tell("joined")
             if job.member.world.rank == 0 and notes.VARIABLE not in os.environ:  # else horovodrun has said it
                 variables.warn_of_unknown(os.environ)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from horovod.common import util
+from horovod.common import launched, util
 from horovod.common.process_sets import as_ranks
 
 __all__ = ["is_communicator", "launched_ranks", "ranks_within"]
@@ -25,6 +26,13 @@ def launched_ranks(comm: Any) -> list[int]:
     if is_communicator(comm):
         if not util.mpi_built():
             raise ValueError("init(comm=...): this horovod was built without MPI; leave comm out.")
+        launch = launched.detect(os.environ)
+        if launch.meets not in (launched.MPI, launched.NOWHERE):
+            raise ValueError(
+                "init(comm=...): no MPI has started this process, which is one of several "
+                f"({launch.evidence}), so a communicator does not know the others; give a list of ranks, or "
+                "leave comm out."
+            )
         world = sys.modules["mpi4py.MPI"].COMM_WORLD
         ranks = _translated(comm, world)
         return [] if ranks == list(range(world.Get_size())) else ranks

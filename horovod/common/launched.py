@@ -1,8 +1,9 @@
 """How this process was started: what launchers say about it in environment variables, and what follows.
 
-LAUNCHERS is the one table of them. MPI forms the jobs of some. Of the others hvd.init() knows no way to the
-other ranks, and each process would be a job of its own: that is refused, unless the launcher says that there
-is one process only. Where several speak, MPI's decides: horovodrun may have been called in a job of Slurm.
+LAUNCHERS is the one table of them, with how the ranks of each meet. MPI forms the jobs of some. Ranks of
+others meet in a store or a folder (`horovod.common.rendezvous`). Where there is no way to the other ranks,
+and each process would be a job of its own, that is refused, unless the launcher says that there is one
+process only. Where several speak, MPI's decides: horovodrun may have been called in a job of Slurm.
 
 runner/rank.py, which starts each rank, repeats the names that it needs: importing this module would double
 the time it takes. A test compares them.
@@ -12,20 +13,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
+
+from horovod.common import notes
 
 __all__ = [
-    "ALONE", "LAUNCHERS", "LOCAL_RANKS", "MARK", "Launch", "Launcher", "detect", "leave_mark", "of_several",
+    "ALONE", "FOLDER", "LAUNCHERS", "LOCAL_RANKS", "MARK", "MPI", "NOWHERE", "STEP", "STORE", "Launch",
+    "Launcher", "detect", "leave_mark", "of_several",
 ]  # fmt: skip
 
 _START = "`horovodrun -np N python train.py`"
+_FOLDER_VARIABLE = "HOROVOD_RENDEZVOUS_FOLDER"
+# How ranks meet: MPI connects them; torch's store is where MASTER_ADDR says; it is on the first host of a
+# step of Slurm's; in a folder; not at all.
+MPI, STORE, STEP, FOLDER, NOWHERE = "MPI", "store", "step", "folder", ""
 
 
 class Launcher(NamedTuple):
     """Who starts processes, and in which variables it tells each its place; "" where it has none.
 
     Without ``always_says_size``, its rank 0 means nothing by itself: a batch script of Slurm has
-    SLURM_PROCID=0 though it runs once, and RANK may be anybody's variable.
+    SLURM_PROCID=0 though it runs once, and RANK may be anybody's variable. ``job``: variables that tell its
+    jobs apart, the same on all ranks.
     """
 
     name: str
@@ -33,9 +42,14 @@ class Launcher(NamedTuple):
     rank: str
     local_size: str = ""
     local_ranks: tuple[str, ...] = ()  # one number, under the names that relatives give it
-    forms_mpi_jobs: bool = False
+    meets: str = NOWHERE
     always_says_size: bool = True
     instead: str = _START
+    job: tuple[str, ...] = ()
+
+    @property
+    def forms_mpi_jobs(self) -> bool:
+        return self.meets == MPI
 
 
 _OPEN_MPI = Launcher(
@@ -44,7 +58,7 @@ _OPEN_MPI = Launcher(
     rank="OMPI_COMM_WORLD_RANK",
     local_size="OMPI_COMM_WORLD_LOCAL_SIZE",
     local_ranks=("OMPI_COMM_WORLD_LOCAL_RANK",),
-    forms_mpi_jobs=True,
+    meets=MPI,
 )
 _PMI = Launcher(
     name="a launcher that speaks PMI, as MPICH's and Intel MPI's mpirun do,",
@@ -52,33 +66,42 @@ _PMI = Launcher(
     rank="PMI_RANK",
     local_size="MPI_LOCALNRANKS",
     local_ranks=("MPI_LOCALRANKID", "PMI_LOCAL_RANK"),
-    forms_mpi_jobs=True,
+    meets=MPI,
 )
-_PMIX = Launcher("a launcher that speaks PMIx", "", "PMIX_RANK", forms_mpi_jobs=True)
+_PMIX = Launcher("a launcher that speaks PMIx", "", "PMIX_RANK", meets=MPI)
 _PMIX_SERVER = "PMIX_SERVER_URI"  # followed by a version
+_TORCHRUN = Launcher(
+    name="torchrun, or another launcher of torch.distributed,",
+    size="WORLD_SIZE",
+    rank="RANK",
+    meets=STORE,
+    always_says_size=False,
+    # Not TORCHELASTIC_RESTART_COUNT, which each host counts, nor MASTER_ADDR: a host has many names.
+    job=("TORCHELASTIC_RUN_ID",),
+)
+_MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")
+_TORCHRUN_WORKER, _WITHIN_HOST = "TORCHELASTIC_RUN_ID", "LOCAL_RANK"
 # Not SLURM_NTASKS: that is the allocation's, and a batch script, which runs once, has it too.
 _SRUN = Launcher(
     name="srun",
     size="SLURM_STEP_NUM_TASKS",
     rank="SLURM_PROCID",
+    meets=STEP,
     always_says_size=False,
     instead="`horovodrun python train.py`, without `srun`, in the batch script",
+    job=("SLURM_JOB_ID", "SLURM_STEP_ID"),
 )
-_TORCHRUN = Launcher(
-    name="torchrun, or another launcher of torch.distributed,",
-    size="WORLD_SIZE",
-    rank="RANK",
-    always_says_size=False,
-)
-_TORCHRUN_WORKER = "TORCHELASTIC_RUN_ID"
 
-LAUNCHERS = (
+_HOROVOD = Launcher("Horovod's launcher for Gloo, Ray and Spark", "HOROVOD_SIZE", "HOROVOD_RANK")
+_INNERMOST = (_TORCHRUN, _HOROVOD)  # may have been started by any of the others
+
+LAUNCHERS = (  # the first that says all counts
     _OPEN_MPI,
     _PMI,
     _PMIX,
-    _SRUN,
     _TORCHRUN,
-    Launcher("Horovod's launcher for Gloo, Ray and Spark", "HOROVOD_SIZE", "HOROVOD_RANK"),
+    _HOROVOD,
+    _SRUN,
     Launcher("mpirun_rsh of MVAPICH2", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
     Launcher("jsrun", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK"),
     Launcher("Flux", "FLUX_JOB_SIZE", "FLUX_TASK_RANK"),
@@ -92,10 +115,17 @@ MARK = "HOROVOD_JOINED_BY"
 
 
 class Launch(NamedTuple):
-    """What is known of the job that this process was started in."""
+    """What is known of the job that this process was started in. ``meets``: how its ranks do."""
 
     size: int  # 0: its launcher does not say
     evidence: str  # as "OMPI_COMM_WORLD_SIZE=4"; "" without a launcher
+    meets: str = NOWHERE
+    rank: int = 0  # MPI says it otherwise
+    job_variables: tuple[str, ...] = ()
+
+    def job(self, environment: Mapping[str, str]) -> tuple[str, ...]:
+        """What tells it from other jobs, on all its ranks alike."""
+        return tuple(environment.get(name, "") for name in self.job_variables)
 
 
 ALONE = Launch(1, "")
@@ -113,28 +143,28 @@ class _Said(NamedTuple):
             return True
         return self.size not in (None, 1) or bool(self.rank)
 
+    @property
+    def is_whole(self) -> bool:
+        return self.size is not None and self.rank is not None
+
 
 def detect(environment: Mapping[str, str]) -> Launch:
     """The job that the environment tells of; ALONE where it is no job, or one of a single rank without MPI.
 
     ValueError, with the variables and with what to do, where this process is one of several and cannot join
-    the others: its launcher is not served, or contradicts itself, or has started not this process but a rank
-    that this process is a child of.
+    the others: its launcher is not served, or what is said is not whole or contradicts itself, or the
+    launcher has started not this process but a rank that this process is a child of.
     """
     by_mpi = _said(environment, [launcher for launcher in LAUNCHERS if launcher.forms_mpi_jobs])
-    if by_mpi:
+    if by_mpi and not _is_torchruns_within_step(environment, by_mpi):
         launch = _mpi_job(environment, by_mpi)
         _refuse_torchrun_within(environment, launch)
+    else:
+        others = [launcher for launcher in LAUNCHERS if not launcher.forms_mpi_jobs]
+        launch = _other_job(environment, _said(environment, others))
+    if launch.evidence:
         _refuse_child_of_rank(environment, launch)
-        return launch
-    for each in _said(environment, LAUNCHERS):
-        if each.is_of_several:
-            raise ValueError(
-                f"{each.launcher.name} has started this process as one of several ({each.evidence}), and "
-                "hvd.init() finds the others only in a job of mpirun: it would be alone. Use "
-                f"{each.launcher.instead}. {_way_out(environment)}"
-            )
-    return ALONE
+    return launch
 
 
 def of_several(environment: Mapping[str, str]) -> str:
@@ -193,7 +223,94 @@ def _mpi_job(environment: Mapping[str, str], said: Sequence[_Said]) -> Launch:
             f"of how many. Start the job with {_START}. {_way_out(environment)}"
         )
     # srun --mpi=pmix
-    return Launch(size or _number(environment.get(_SRUN.size, "")) or 0, evidence)
+    return Launch(size or _number(environment.get(_SRUN.size, "")) or 0, evidence, MPI)
+
+
+def _is_torchruns_within_step(environment: Mapping[str, str], by_mpi: Sequence[_Said]) -> bool:
+    """Whether torchrun has started this process in a task of srun's: PMI and PMIx, if srun has set them up
+    for the task, mean the task. (Ranks of horovodrun --ddp, which are MPI's, look alike but for its pipe.)
+    """
+    if _TORCHRUN_WORKER not in environment or notes.VARIABLE in environment:
+        return False
+    task, tasks = _number(environment.get(_SRUN.rank, "")), _number(environment.get(_SRUN.size, ""))
+    return task is not None and all(
+        each.launcher is not _OPEN_MPI and each.rank == task and each.size in (None, tasks) for each in by_mpi
+    )
+
+
+def _other_job(environment: Mapping[str, str], said: Sequence[_Said]) -> Launch:
+    """The job of the first who says all of it, where nobody says otherwise, and no MPI anything."""
+    several = [each for each in said if each.is_of_several]
+    if not several:
+        return ALONE
+    winner = next((each for each in several if each.is_whole), several[0])
+    for other in said:
+        if other.is_of_several or other.size is not None:
+            _refuse_contradiction(environment, winner, other)
+    size, rank = _place(environment, winner)
+    launcher = winner.launcher
+    meets = FOLDER if environment.get(_FOLDER_VARIABLE, "").strip() else launcher.meets
+    if meets == NOWHERE:
+        lacks = "and hvd.init() knows no way to the others: it would be alone"
+        to_do = f"Use {launcher.instead}, or name a folder that all ranks see in {_FOLDER_VARIABLE}"
+        _refuse(environment, winner, lacks, to_do)
+    if meets == STORE:
+        _refuse_nowhere(environment, winner)
+    return Launch(size, winner.evidence, meets, rank, launcher.job)
+
+
+def _place(environment: Mapping[str, str], said: _Said) -> tuple[int, int]:
+    """Size and rank. ValueError where they are not whole, or do not fit."""
+    launcher, size, rank = said.launcher, said.size, said.rank
+    lacks = ""
+    if size is None:
+        unset = f"{launcher.size} is not set: nobody says" if launcher.size else "does not say"
+        lacks = f"but {unset} of how many"
+    elif rank is None and environment.get(launcher.rank):
+        lacks = f"but {launcher.rank}={environment[launcher.rank]} is no number"
+    elif rank is None:
+        lacks = f"but {launcher.rank} is not set: nobody says which"
+    elif rank >= size:
+        lacks = f"but ranks of {size} are 0 to {size - 1}"
+    if size is None or rank is None or lacks:
+        _refuse(environment, said, lacks, f"Use {launcher.instead}")
+    return size, rank
+
+
+def _refuse(environment: Mapping[str, str], said: _Said, but: str, to_do: str) -> NoReturn:
+    raise ValueError(
+        f"{said.launcher.name} has started this process as one of several ({said.evidence}), {but}. {to_do}. "
+        f"{_way_out(environment)}"
+    )
+
+
+def _refuse_nowhere(environment: Mapping[str, str], said: _Said) -> None:
+    """Without the place where they meet, ranks would wait for each other at different ones."""
+    missing = [name for name in _MEETING_POINT if not environment.get(name)]
+    to_do = f"Use {_START}, or `torchrun --nproc-per-node N train.py`, or set"
+    if missing:
+        lacks = f"but {' and '.join(missing)}, where they meet, {'are' if len(missing) > 1 else 'is'} not set"
+        _refuse(environment, said, lacks, f"{to_do} them: the host of rank 0, and a port that is free there")
+    port = environment["MASTER_PORT"]
+    if not 0 < (_number(port) or 0) < 65536:
+        _refuse(environment, said, f"but MASTER_PORT={port} is no port", f"{to_do} one of 1 to 65535")
+
+
+def _refuse_contradiction(environment: Mapping[str, str], winner: _Said, other: _Said) -> None:
+    """What a task of srun's starts is numbered otherwise: where it is the only task, or by whoever numbers
+    processes within their hosts.
+    """
+    is_within = winner.launcher in _INNERMOST and other.launcher not in _INNERMOST
+    if is_within and (other.size == 1 or environment.keys() & {_TORCHRUN_WORKER, _WITHIN_HOST}):
+        return
+    for what in ("size", "rank"):
+        one, another = getattr(winner, what), getattr(other, what)
+        if None not in (one, another) and one != another:
+            raise ValueError(
+                f"{winner.evidence} and {other.evidence} contradict each other: {winner.launcher.name} and "
+                f"{other.launcher.name} say another {what} of this process' job. Unset what is not meant, or "
+                f"start the job with {_START}. {_way_out(environment)}"
+            )
 
 
 def _refuse_torchrun_within(environment: Mapping[str, str], launch: Launch) -> None:
@@ -208,7 +325,7 @@ def _refuse_torchrun_within(environment: Mapping[str, str], launch: Launch) -> N
 
 
 def _refuse_child_of_rank(environment: Mapping[str, str], launch: Launch) -> None:
-    """MPI would take a rank's child for the rank, and the other ranks know nothing of it."""
+    """A rank's child would be taken for the rank, and the other ranks know nothing of it."""
     pid, _, rank_of_job = environment.get(MARK, "").partition(" ")
     if not pid or pid == str(os.getpid()) or rank_of_job != _rank_of_job(environment):
         return  # a rank that has become another program is still that rank
@@ -220,8 +337,16 @@ def _refuse_child_of_rank(environment: Mapping[str, str], launch: Launch) -> Non
 
 
 def _rank_of_job(environment: Mapping[str, str]) -> str:
-    """The same for all processes that have inherited the variables of one rank."""
-    names = ("PMIX_NAMESPACE", *(launcher.rank for launcher in LAUNCHERS if launcher.forms_mpi_jobs))
+    """The same for all processes that have inherited the variables of one rank.
+
+    MPI's alone, where it says any: libraries set RANK and its like later, in ranks too.
+    """
+    mpi = [launcher for launcher in LAUNCHERS if launcher.forms_mpi_jobs]
+    names = ["PMIX_NAMESPACE", *(launcher.rank for launcher in mpi)]
+    if not any(environment.get(launcher.rank) for launcher in mpi):
+        names += [_FOLDER_VARIABLE, *_MEETING_POINT]
+        for launcher in LAUNCHERS:
+            names += [launcher.rank, *launcher.job]
     return " ".join(environment.get(name, "-") for name in names)
 
 

@@ -18,15 +18,17 @@ from typing import Any
 import numpy as np
 
 from horovod import _native as native
-from horovod.common import communicators, launched, listeners, software, waiting
+from horovod.common import communicators, launched, listeners, rendezvous, software, waiting
 from horovod.common.build_info import build_info
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.jobs import OpenWorld
 from horovod.common.options import BY_VARIABLE
 from horovod.common.process_sets import ProcessSet, checked_ranks, global_process_set
+from horovod.common.rendezvous.mpi import MpiRendezvous
 
 __all__ = ["Membership", "as_launched"]
 
+_log = logging.getLogger("horovod")
 _BYTES = 0  # the core's number for uint8
 _NAMES_BETWEEN_JOINS = 10**9
 
@@ -36,11 +38,23 @@ def as_launched(settings: native.Settings, ranks: list[int]) -> native.World:
     be joined.
     """
     launch = launched.detect(os.environ)
-    with listeners.narrowed(os.environ.get(listeners.RANKS_VARIABLE, "")):
-        world = native.open_world(settings, build_info().mpi.search_prefix(), *launch, ranks)
+    _log.debug("horovod: started %s.", f"as {launch.evidence} says" if launch.evidence else "alone")
+    if launch.meets in (launched.MPI, launched.NOWHERE):
+        with listeners.narrowed(os.environ.get(listeners.RANKS_VARIABLE, "")):
+            world = _by_mpi(settings, launch, ranks)
+    else:
+        world = rendezvous.open_over_tcp(settings, rendezvous.rendezvous_of(launch, os.environ, ranks))
     if launch.size != 1:
         launched.leave_mark(os.environ)
     return world
+
+
+def _by_mpi(settings: native.Settings, launch: launched.Launch, ranks: list[int]) -> native.World:
+    """Also the world of one, where no launcher has started this process."""
+    if settings.transport == "tcp" and launch.size != 1:
+        return rendezvous.open_over_tcp(settings, MpiRendezvous(settings, launch, ranks))
+    prefix = build_info().mpi.search_prefix()
+    return native.open_world(settings, prefix, launch.size, launch.evidence, ranks)
 
 
 class Membership:
@@ -245,7 +259,7 @@ def _check_software(by_rank: list[dict[str, Any]], rank: int) -> None:
             "Install the same one on every host."
         )
     if rank == 0 and (unwise := software.warning(facts)):
-        logging.getLogger("horovod").warning("horovod: %s.", unwise)
+        _log.warning("horovod: %s.", unwise)
 
 
 def _check_dynamic(by_rank: list[bool]) -> None:

@@ -20,7 +20,6 @@ import socket
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +30,10 @@ VERSION = 2  # of the answers: remembered ones of another version are not unders
 
 def addresses() -> list[tuple[str, str, int]]:
     """(interface, address/prefix, Mbit/s or 0) of every IPv4 address of this host."""
-    import psutil
+    _find_this_package()
+    from horovod.common import interfaces
 
-    states = psutil.net_if_stats()
-    return [
-        (name, str(IPv4Interface(f"{entry.address}/{entry.netmask}")), states[name].speed)
-        for name, entries in psutil.net_if_addrs().items()
-        for entry in entries
-        if entry.family == socket.AF_INET and entry.netmask and name in states and states[name].isup
-    ]
+    return [(name, str(at), speed) for name, at, speed in interfaces.addresses() if at.version == 4]
 
 
 def describe() -> dict[str, Any]:

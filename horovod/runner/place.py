@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from horovod.common import listeners
+from horovod.common.networks import Choice
 from horovod.runner import daemon_agent, forwarding, hosts, slurm
 from horovod.runner import rank as wrapper
 from horovod.runner.errors import LaunchError
@@ -19,7 +20,6 @@ from horovod.runner.host_cache import HostCache, default_folder
 from horovod.runner.hosts import Host, is_local
 from horovod.runner.launchers.job import Job
 from horovod.runner.mistakes import USAGE
-from horovod.runner.networks import Choice
 from horovod.runner.remote_hosts import HERE, Preparation, Prepared
 from horovod.runner.shell import Shell, Srun, Ssh, shell_for
 

@@ -12,9 +12,9 @@ from ipaddress import IPv4Address, IPv4Interface
 from typing import Any, TypeVar
 
 from horovod.common import software
+from horovod.common.networks import Address, Description
 from horovod.runner import host_agent
 from horovod.runner.errors import LaunchError
-from horovod.runner.networks import Description
 from horovod.runner.shell import CONNECT_TIMEOUT, Shell
 
 MOST_AT_ONCE = 64  # connections
@@ -97,7 +97,7 @@ def port_in(answer: Any) -> int:
     return answer
 
 
-def unreached(targets: Mapping[str, Sequence[IPv4Address]], shell: Shell) -> dict[str, list[IPv4Address]]:
+def unreached(targets: Mapping[str, Sequence[Address]], shell: Shell) -> dict[str, list[IPv4Address]]:
     """host -> those of its targets that do not answer it. "" stands for this machine."""
     port = shell.port or 22
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
-from horovod.common import software
-from horovod.runner import host_agent, host_cache, networks, preflight
+from horovod.common import networks, software
+from horovod.common.networks import Choice, Description, Network
+from horovod.runner import host_agent, host_cache, preflight
 from horovod.runner.errors import LaunchError
-from horovod.runner.networks import Choice, Description
 from horovod.runner.shell import Shell
 
 HERE = ""  # what this machine is called among the hosts of a job
@@ -89,7 +89,7 @@ class Preparation:
         return networks.choice(own, usable or found, daemons), warning
 
     def _unreached(
-        self, hosts: Mapping[str, Description], found: Sequence[IPv4Network]
+        self, hosts: Mapping[str, Description], found: Sequence[Network]
     ) -> dict[str, list[IPv4Address]]:
         targets = networks.ring(list(hosts), hosts, found)
         key = self._key("reach", *(f"{host}>{','.join(map(str, to))}" for host, to in targets.items()))

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
+from horovod.common.networks import Description
 from horovod.runner import ddp_rank, host_agent, preflight
 from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import is_local
-from horovod.runner.networks import Description
 from horovod.runner.place import Place
 from horovod.runner.remote_hosts import HERE, Prepared
 from horovod.runner.settings import DDP_COMPRESSION

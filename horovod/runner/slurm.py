@@ -6,13 +6,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from horovod.common import nodelists
 from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import Host, checked_host
 
-_MOST_HOSTS = 100_000  # a mistyped range must not fill the memory
 _NUMBER = "[0-9]{1,9}"  # of more digits, none is meant
 _REPEATED = re.compile(rf"({_NUMBER})(?:\(x({_NUMBER})\))?")
-_RANGE = re.compile(rf"({_NUMBER})(?:-({_NUMBER}))?")
 
 
 @dataclass(frozen=True)
@@ -64,50 +63,12 @@ def refuse_lsf(environment: Mapping[str, str]) -> None:
 
 
 def node_names(text: str) -> list[str]:
-    """`node[001-003,7],gpu[1-2]x` as [node001, node002, node003, node7, gpu1x, gpu2x], each checked."""
-    names: list[str] = []
-    for part in _split(text):
-        for name in _expanded(part, text):
-            names.append(checked_host(name, "1", f"SLURM_JOB_NODELIST {text}").name)
-            _refuse_too_many(len(names), text)
-    return names
-
-
-def _refuse_too_many(count: int, whole: str) -> None:
-    if count > _MOST_HOSTS:
-        raise LaunchError(f"SLURM_JOB_NODELIST {whole} names more than {_MOST_HOSTS} hosts")
-
-
-def _split(text: str) -> list[str]:
-    """At commas outside brackets."""
-    return [part for part in re.split(r",(?![^\[]*\])", text) if part]
-
-
-def _expanded(part: str, whole: str) -> list[str]:
-    """Every bracket of one part, the last varying fastest."""
-    head, *brackets = part.split("[")
-    names = [head]
-    for bracket in brackets:
-        inside, close, between = bracket.partition("]")
-        numbers = _numbers(inside) if close else None
-        if numbers is None:
-            raise LaunchError(f"SLURM_JOB_NODELIST {whole} is not understood at {part!r}; name hosts with -H")
-        _refuse_too_many(len(names) * len(numbers), whole)
-        names = [name + number + between for name in names for number in numbers]
-    return names
-
-
-def _numbers(inside: str) -> list[str] | None:
-    """`001-003,7` as [001, 002, 003, 7], at most one more than hosts may be; None for anything else."""
-    numbers: list[str] = []
-    for piece in inside.split(","):
-        match = _RANGE.fullmatch(piece)
-        if match is None:
-            return None
-        first, last = int(match[1]), int(match[2] or match[1])
-        last = min(last, first + _MOST_HOSTS - len(numbers))
-        numbers += [f"{number:0{len(match[1])}}" for number in range(first, last + 1)]
-    return numbers
+    """The hosts of a list of Slurm's, each checked."""
+    try:
+        names = nodelists.node_names(text)
+    except ValueError as error:
+        raise LaunchError(f"SLURM_JOB_NODELIST {text} {error}; name hosts with -H") from None
+    return [checked_host(name, "1", f"SLURM_JOB_NODELIST {text}").name for name in names]
 
 
 def _counts(environment: Mapping[str, str], variables: tuple[str, ...], hosts: int) -> list[int]:

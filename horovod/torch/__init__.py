@@ -8,6 +8,7 @@ from horovod.common import tracebacks as _tracebacks
 from horovod.common.absent import attribute_error
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.rendezvous import make_stores_with as _make_stores_with
 from horovod.torch.compression import Compression
 from horovod.torch.functions import (
     allgather_object,
@@ -78,6 +79,7 @@ from horovod.torch.mpi_ops import (
 )
 from horovod.torch.mpi_ops import _check_has_gpu as _check_has_gpu
 from horovod.torch.optimizer import DistributedOptimizer
+from horovod.torch.store import make_store as _make_store
 from horovod.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
@@ -97,6 +99,7 @@ __all__ = [
 
 
 _tracebacks.install()
+_make_stores_with(_make_store)
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,7 @@ def blocks(document: str, language: str) -> list[str]:
 def commands(on_other_hosts: bool) -> list[str]:
     """The command lines of the page that name hosts, or those that do not."""
     lines = [line for block in blocks("docs/running.md", "sh") for line in block.splitlines()]
-    return [line for line in lines if any(word in line for word in ("node", "hosts.txt")) == on_other_hosts]
+    return [line for line in lines if bool(re.search(r"node\d|hosts\.txt", line)) == on_other_hosts]
 
 
 def write_files(folder: Path) -> None:

@@ -1,12 +1,11 @@
-"""A rank that reduces until something happens to another: `tcp_rank.py FOLDER [fork] [steps] [few]`.
+"""A rank that reduces until something happens to another: `tcp_rank.py FOLDER [fork] [steps]`.
 
 It writes FOLDER/started.RANK when it is under way, and prints what its operation failed with, and when.
-fork: it has a child that outlives it. steps: it ends in order, after some. few: it has few descriptors.
+fork: it has a child that outlives it. steps: it ends in order, after some.
 """
 
 import multiprocessing
 import os
-import resource
 import sys
 import time
 from pathlib import Path
@@ -17,14 +16,7 @@ import horovod.torch as hvd
 from horovod.common.exceptions import HorovodInternalError
 
 folder = Path(sys.argv[1])
-if "few" in sys.argv:
-    few = len(os.listdir("/proc/self/fd")) + 6
-    resource.setrlimit(resource.RLIMIT_NOFILE, (few, few))
-try:
-    hvd.init()
-except ValueError as error:
-    print(f"{time.time():.3f} {error}", flush=True)
-    os._exit(4)
+hvd.init()
 gradient = torch.ones(300_000)
 hvd.allreduce_(gradient, name="gradient", op=hvd.Sum)
 if "fork" in sys.argv:  # as workers of a DataLoader, which outlive their rank for a while

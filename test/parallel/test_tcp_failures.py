@@ -109,14 +109,6 @@ def test_a_stopped_rank_is_named_at_the_limit(tmp_path: Path, started: list[Rank
     assert ranks.processes[1].returncode == 3 and "rank 1 was given up by rank 0" in text, text
 
 
-def test_ranks_with_too_few_descriptors_say_so(tmp_path: Path, started: list[Ranks]) -> None:
-    ranks = Ranks(2, tmp_path, ("few",))
-    started.append(ranks)
-    texts = [process.communicate(timeout=PATIENCE)[0] for process in ranks.processes]
-    assert all(process.returncode != 0 for process in ranks.processes), texts
-    assert any("Too many open files" in text for text in texts), texts
-
-
 def test_they_end_in_order(tmp_path: Path, started: list[Ranks]) -> None:
     ranks = Ranks(3, tmp_path, ("steps",))
     started.append(ranks)

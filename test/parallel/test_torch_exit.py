@@ -149,7 +149,8 @@ def test_a_rank_that_gives_up_in_the_middle_of_an_allreduce(transport: str) -> N
         hvd.shutdown()
         options = _native.Settings()
         options.transport = os.environ["HOROVOD_TRANSPORT"]
-        world = _native.open_world(options, sys.prefix, *detect(os.environ))
+        launch = detect(os.environ)
+        world = _native.open_world(options, sys.prefix, launch.size, launch.evidence)
         engine = _native.Engine(world, options, rank != 1)
         x = torch.ones(10_000_000)
         view = _native.Tensor(x.data_ptr(), x.data_ptr(), list(x.shape), 6)

@@ -107,6 +107,15 @@ QUOTED = [  # messages that are named in tables and lists; ... stands for what d
     "its storage was resized to ... bytes",
     "a ... has no memory of its own",
     "a transform of torch.func has wrapped it",
+    "does not reach",
+    "cannot open",
+    " the store of torch.distributed ",
+    " contradict each other",
+    "was told to listen in ",
+    "has no address that ranks on other hosts could reach",
+    "cannot listen for the others",
+    "HOROVOD_SECRET is set on ... of ... only",
+    " is another one on ",
 ]
 
 

@@ -14,7 +14,7 @@ NATIVE = ROOT / "horovod" / "native"
 SUFFIXES = (".cc", ".h", ".cu", ".cuh")
 ROW = re.compile(r"^\| `horovod/native/(\w+)` \|.*\| (.+?) \|$", re.MULTILINE)
 PYTHON_LAYERS = {  # package -> what it may import beside itself and the standard library
-    "common": ("numpy", "horovod._native"),
+    "common": ("numpy", "horovod._native", "psutil"),
     "torch": (
         *("horovod.common", "horovod._native", "horovod.torch_autoload"),
         *("torch", "numpy", "cloudpickle", "packaging"),
@@ -25,6 +25,7 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
     "runner": (
         *("horovod.common.build_info", "horovod.common.launched", "horovod.common.listeners"),
         *("horovod.common.options", "horovod.common.variables", "horovod.common.compressors"),
+        *("horovod.common.interfaces", "horovod.common.networks", "horovod.common.nodelists"),
         *("horovod.common.names", "horovod.common.notes", "horovod.common.readable"),
         *("horovod.common.software", "horovod.common.unbuilt"),
         *("yaml", "psutil", "cloudpickle", "shtab"),

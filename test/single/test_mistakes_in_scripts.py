@@ -176,12 +176,13 @@ def test_of_distributed_data_parallel(line: str, said: str, group: None) -> None
     check(line, re.escape(said), printed(line, wrapped=True))
 
 
-def test_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_by_hand_that_are_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
     with jobs.Job().entered():
         text = printed("hvd.init()")
-    check("hvd.init()", "torchrun.* Use `horovodrun -np N python train.py`", text)
+    check("hvd.init()", "torchrun.* MASTER_ADDR.* Use `horovodrun -np N python train.py`", text)
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from horovod.common.networks import Choice, Description
 from horovod.runner import command_line, config_file, ddp_rank, host_agent, hosts, rendezvous, settings
 from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import Host
-from horovod.runner.networks import Choice, Description
 from horovod.runner.place import Place
 from horovod.runner.remote_hosts import Prepared
 from horovod.runner.shell import Ssh

@@ -45,6 +45,7 @@ def test_another_way_than_ssh_withholds_what_may_be_secret_and_names_it() -> Non
     assert (asked.open, asked.withheld) == (found.open, ("NCCL_AUTH_TOKEN",))
     assert place.Place(2, OTHERS).daemon_agent() == ()
     assert place.Place(2, (Host("localhost", 2),)).forwarding({}, MINE).warning() == ""
+    assert place.Place(2, OTHERS).forwarding({}, {"HOROVOD_SECRET": "s"}).withheld == ("HOROVOD_SECRET",)
 
 
 def test_srun_passes_the_environment_on_unless_told_not_to() -> None:

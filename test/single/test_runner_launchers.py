@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from horovod.common.networks import Choice
 from horovod.runner import hosts, launchers, place
 from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import Host
 from horovod.runner.launchers.job import Job
-from horovod.runner.networks import Choice
 from horovod.runner.shell import Ssh
 
 LOCAL = Job("mpirun", 4, (Host("localhost", 4),), ("rank.py", "python"), ("PATH",), "/tmp/s")

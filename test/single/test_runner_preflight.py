@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from horovod.common import software
+from horovod.common.networks import Choice
 from horovod.runner import host_agent, launch, preflight, remote_hosts
 from horovod.runner.errors import LaunchError
 from horovod.runner.host_cache import LIFETIME, HostCache
-from horovod.runner.networks import Choice
 from horovod.runner.shell import Ssh
 from horovod.runner.supervise import Ending
 

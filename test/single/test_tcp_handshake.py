@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import resource
 import secrets
 import socket
 import threading
@@ -184,6 +185,20 @@ def test_what_a_rank_dials_has_to_know_the_secret_too() -> None:
     assert [world.rank for world in worlds] == [0, 1]
 
 
+@pytest.mark.parametrize("left", range(3))  # with more, one rank waits as long for the other as for a late one
+def test_without_descriptors_a_job_does_not_start(left: int) -> None:
+    """Two ranks need four for waiting, and one for each end of a connection."""
+    tcp = TcpJob(2)
+    os.close(free := os.dup(0))  # the lowest that is free
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + left, before[1]))
+    try:
+        with pytest.raises((ValueError, HorovodInternalError), match="Too many open files|lost|has left"):
+            tcp.open()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
 @pytest.mark.parametrize(
     ("frame", "reason"),
     [
@@ -211,5 +226,6 @@ def test_a_frame_that_cannot_be_ends_the_job_with_a_reason(frame: bytes, reason:
     with pytest.raises(HorovodInternalError, match=reason):
         world.finish(ticket)
     world.cancel()
+    del world  # closes its connections
     thread.join(LIMIT)
-    assert not room.any()
+    assert not thread.is_alive() and not room.any()

@@ -35,7 +35,8 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "start_timeout",
-        "seconds within which all ranks must have started",
+        "seconds within which all ranks must have started; where no MPI starts them, within which those that "
+        "call hvd.init() wait for the others",
         ("--start-timeout",),
         variable="HOROVOD_START_TIMEOUT",
         type="int",

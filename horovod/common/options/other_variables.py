@@ -49,7 +49,8 @@ OF_THE_GPU_LIBRARY = {
 _BETWEEN_PARTS = """
     JOINED_BY RANK_NOTES RUN_DAEMON_NETWORKS RUN_NETWORKS RUN_PARCEL RUN_VALUE RUN_VERBOSE
 """
-# They mean something to Horovod, its launchers or its build, and nothing here.
+# They mean something to Horovod, its launchers or its build, and nothing here, but for HOROVOD_RANK and
+# HOROVOD_SIZE: see `horovod.common.launched`.
 _OF_HOROVOD = """
     ALLOW_MIXED_GPU_IMPL CMAKE CROSS_RANK CROSS_SIZE DEBUG GLOO_RENDEZVOUS_ADDR GLOO_RENDEZVOUS_PORT HOSTNAME
     LOCAL_RANK LOCAL_SIZE LOCAL_VERSION MIXED_INSTALL NCCL_HOME NCCL_INCLUDE NCCL_LIB NCCL_LINK NVTX_INCLUDE

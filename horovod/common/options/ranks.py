@@ -103,8 +103,8 @@ RANK_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "transport",
-        "what carries the bytes: shared_memory (ranks of one host only), mpi (jobs of mpirun) or tcp; auto is "
-        "shared memory on one host, between hosts mpi where mpirun started the job, else tcp",
+        "what carries the bytes: shared_memory (ranks of one host only), mpi (jobs of mpirun) or tcp; auto "
+        "is shared memory on one host, between hosts mpi where mpirun started the job, else tcp",
         variable="HOROVOD_TRANSPORT",
         default="auto",
         choices=("auto", "shared_memory", "mpi", "tcp"),
@@ -328,5 +328,45 @@ RANK_OPTIONS: tuple[Option, ...] = (
         default="0",
         part=PYTHON,
         scope=JOB,
+    ),
+    Option(
+        "tcp_interfaces",
+        "interfaces, or networks as 10.0.0.0/8 or fd00::/8, in which this rank listens for those on other "
+        "hosts, over TCP; comma-separated. Default: the fastest network that all hosts share. Ranks of one "
+        "host talk at 127.0.0.1",
+        variable="HOROVOD_TCP_INTERFACES",
+        type="list",
+        part=PYTHON,
+        scope=RANK,
+        is_new=True,
+    ),
+    Option(
+        "tcp_ports",
+        "ports at which ranks listen over TCP, as 20000-20100, for firewalls; each takes one that is free. "
+        "Default: any",
+        variable="HOROVOD_TCP_PORTS",
+        form=(r"\d{1,5}(-\d{1,5})?|", "a port, or a range as 20000-20100"),
+        part=PYTHON,
+        scope=RANK,
+        is_new=True,
+    ),
+    Option(
+        "rendezvous_folder",
+        "absolute path of a folder that all ranks see, and only their user can write: there they meet, one "
+        "job at a time, where no MPI starts them. HOROVOD_RANK and HOROVOD_SIZE say which rank a process is, "
+        "or its launcher does",
+        variable="HOROVOD_RENDEZVOUS_FOLDER",
+        part=PYTHON,
+        scope=JOB,
+        is_new=True,
+    ),
+    Option(
+        "secret",
+        "text of 16 bytes or more that only the ranks of the job know, by which they know each other over "
+        "TCP. Default: one that is made where they meet, so that whoever can read there can connect",
+        variable="HOROVOD_SECRET",
+        part=PYTHON,
+        scope=JOB,
+        is_new=True,
     ),
 )

@@ -198,6 +198,11 @@ size_t Connection::write(ConnectionOwner& owner) {
   return total;
 }
 
+void Connection::stop() {
+  outgoing_.clear();
+  is_stopped_ = stands_still_ = true;
+}
+
 // ---- frames in -------------------------------------------------------------------------------------------------------
 
 // Takes from what was read ahead.

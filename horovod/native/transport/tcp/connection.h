@@ -52,7 +52,9 @@ class Connection {
   // Moves what can be moved. Returns how many bytes.
   size_t write(ConnectionOwner& owner);
   size_t read(ConnectionOwner& owner);
-  void stand_up() { stands_still_ = false; }
+  void stand_up() { stands_still_ = is_stopped_; }
+  // Nothing more is read into a transfer's memory, nor sent from it: whatever it was in the middle of.
+  void stop();
 
  private:
   enum class Stage { kConnecting, kAwaitsChallenge, kAwaitsAnswer, kAwaitsHello, kReady };
@@ -92,7 +94,7 @@ class Connection {
   Stage stage_;
   std::string error_, last_attempt_;
   size_t attempts_ = 0;
-  bool readable_ = false, writable_ = false, has_closed_ = false, is_over_ = false, stands_still_ = false;
+  bool readable_ = false, writable_ = false, has_closed_ = false, is_over_ = false, stands_still_ = false, is_stopped_ = false;
 
   // The handshake.
   Nonce nonce_{}, challenge_{};

@@ -105,6 +105,9 @@ Socket dial(const std::string& endpoint, std::string* why) {
   const bool began =
       connection && (connect(connection.descriptor(), found->ai_addr, found->ai_addrlen) == 0 || errno == EINPROGRESS);
   if (began) return connection;
+  if (errno == EMFILE || errno == ENFILE) {  // it will not be better at the next attempt
+    throw InternalError("no socket for a connection to " + endpoint + ": " + system_error() + "; raise `ulimit -n`");
+  }
   *why = system_error();
   return {};
 }

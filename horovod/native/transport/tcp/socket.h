@@ -40,7 +40,8 @@ Socket listen_at(const std::string& address, PortRange ports);
 // "10.0.0.1:4000", "[fd00::1]:4000": where a socket listens.
 std::string endpoint_of(const Socket& listener);
 
-// Begins to connect to an endpoint; none if that cannot even begin, and `why`.
+// Begins to connect to an endpoint; none if that cannot even begin, and `why`. Throws InternalError where descriptors have run
+// out.
 Socket dial(const std::string& endpoint, std::string* why);
 
 // What became of it, once the socket can be written to: "" or why there is no connection.

@@ -24,7 +24,7 @@ constexpr milliseconds kHeartbeat{500};
 constexpr milliseconds kBetweenLooks{100};  // at the clock: heartbeats, deadlines, attempts
 constexpr milliseconds kBetweenInspections{250};
 constexpr milliseconds kLongestFarewell{1000};
-constexpr std::chrono::seconds kLongestHandshake{20};
+constexpr std::chrono::seconds kLongestHandshake{15};
 constexpr size_t kMostStrangers = 64;       // for each rank: that have not shown yet that they know the secret
 constexpr size_t kPiece = size_t{1} << 20;  // of a transfer: what one lane takes at a time
 constexpr size_t kPiecesQueued = 2;         // per lane, so that one is there when the other has left
@@ -57,12 +57,14 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     const auto deadline = now + 2 * kLongestHandshake;
     while (!everybody_is_here()) {
       pump(kBetweenLooks);
-      if (Clock::now() > deadline) throw InternalError("rank 0 heard nothing of " + absent());
+      if (Clock::now() > deadline)
+        throw InternalError("rank " + std::to_string(rank()) + " heard nothing of " + absent() +
+                            ": see what it prints, and whether it still runs");
     }
   }
 
   ~TcpTransport() override {
-    if (!has_failed_ && lost_.empty()) say_goodbye();
+    if (!has_failed_ && !is_cancelled_) say_goodbye();
   }
 
   const char* name() const override { return "tcp"; }
@@ -110,19 +112,8 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   void wake() override { poller_.wake(); }
 
   void abandon(int silent) override {
-    has_failed_ = true;
-    const int32_t lost = silent == kNoRank ? lost_rank_ : silent;
-    const std::string why = silent == kNoRank ? lost_ : "";
-    std::vector<std::byte> payload(sizeof lost + why.size());
-    std::memcpy(payload.data(), &lost, sizeof lost);
-    std::memcpy(payload.data() + sizeof lost, why.data(), why.size());
-    for (Peer& peer : peers_) {
-      Connection* control = peer.connections[0];
-      if (control == nullptr || !control->is_ready() || !control->error().empty()) continue;
-      control->send(FrameKind::kAbandon, payload);
-      control->can_be_written();
-      control->write(*this);
-    }
+    if (silent != kNoRank && !has_failed_) lost_rank_ = silent;
+    tell_all();
   }
 
   Ticket start(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming, const std::shared_ptr<void>&) override {
@@ -161,15 +152,17 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     });
   }
 
+  // Messages still go: they say why.
   void cancel() override {
-    has_failed_ = true;
+    is_cancelled_ = true;
     for (Peer& peer : peers_) {
       peer.sending.clear();
       peer.receiving.clear();
     }
+    for (const auto& connection : connections_) {
+      if (connection->lane() != 0) connection->stop();
+    }
     unfinished_.clear();
-    connections_.clear();
-    for (Peer& peer : peers_) std::fill(peer.connections.begin(), peer.connections.end(), nullptr);
   }
 
   uint64_t sign_of_life(int from) override {
@@ -216,8 +209,24 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   [[noreturn]] void lose(int r, const std::string& why) {
     lost_rank_ = r;
     lost_ = describe(r) + ": " + why;
-    has_failed_ = true;
+    tell_all();
     throw InternalError("rank " + std::to_string(rank()) + " lost " + lost_);
+  }
+
+  // That this rank cannot go on, and whom it has lost. At once, as its process may end when it hears of that itself; and once.
+  void tell_all() {
+    if (std::exchange(has_failed_, true)) return;
+    const int32_t lost = lost_rank_;
+    std::vector<std::byte> payload(sizeof lost + lost_.size());
+    std::memcpy(payload.data(), &lost, sizeof lost);
+    std::memcpy(payload.data() + sizeof lost, lost_.data(), lost_.size());
+    for (Peer& peer : peers_) {
+      Connection* control = peer.connections[0];
+      if (control == nullptr || !control->is_ready() || !control->error().empty()) continue;
+      control->send(FrameKind::kAbandon, payload);
+      control->can_be_written();
+      control->write(*this);
+    }
   }
 
   // ---- connections ----
@@ -393,10 +402,10 @@ class TcpTransport final : public Transport, private ConnectionOwner {
       std::memcpy(&lost, payload.data(), sizeof lost);
       why.assign(reinterpret_cast<const char*>(payload.data()) + sizeof lost, payload.size() - sizeof lost);
     }
-    has_failed_ = true;
     lost_rank_ = lost;
     const std::string here = "rank " + std::to_string(rank()), there = "rank " + std::to_string(by);
     lost_ = !why.empty() || lost != kNoRank ? why : describe(by) + ", which could not go on; its own error says why";
+    tell_all();
     if (why.empty()) throw InternalError(abandonment(rank(), by, lost));
     if (lost == rank()) throw InternalError(here + " was given up by " + there + ": " + why);
     throw InternalError(here + " lost " + why + " (so says " + there + ")");
@@ -578,7 +587,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   uint64_t bytes_moved_ = 0, refused_ = 0;
   int lost_rank_ = kNoRank;
   std::string lost_;  // who is lost, and why
-  bool has_failed_ = false, must_accept_ = false;
+  bool has_failed_ = false, is_cancelled_ = false, must_accept_ = false;
   Clock::time_point last_look_{}, last_beat_{}, last_inspection_{};
 };
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
-from horovod.runner import networks
-from horovod.runner.networks import Choice, Description
+from horovod.common import networks
+from horovod.common.networks import Choice, Description
 
 LOOPBACK = ("lo", "127.0.0.1/8")
 DOCKER = ("docker0", "172.17.0.1/16")  # the same address on every host

@@ -1,0 +1,242 @@
+"""What a rank says of itself before ranks are connected: JSON, from processes that nobody has vouched for.
+
+    {"version": 1, "package": "0.29.0", "host": ..., "namespace": ..., "name": "node1, process 4711",
+     "addresses": [["eth0", "10.0.0.1/24", 1000], ...], "route": "10.0.0.1" or "", "wanted": ["eth0"],
+     "nonce": 64 hexadecimal digits, "has_secret": false}
+
+A rank that cannot take part says {"version": 1, "package": "0.29.0", "name": ..., "error": why}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from ipaddress import ip_address, ip_interface, ip_network
+from pathlib import Path
+from typing import Any
+
+import horovod
+from horovod.common import interfaces, listeners
+from horovod.common.networks import Address, Description, Interface
+from horovod.common.options import BY_VARIABLE
+
+__all__ = ["MOST_BYTES", "Card", "complaint", "misunderstood", "own", "parsed", "record_of"]
+
+VERSION = 1
+MOST_BYTES = 64 << 10  # of what one rank says
+NONCE_BYTES = 32
+_MOST_ADDRESSES, _MOST_WANTED, _MOST_CHARACTERS = 200, 64, 300
+_FASTEST = 2**31  # Mbit/s
+_RUN_NETWORKS = listeners.RANKS_VARIABLE
+
+
+@dataclass(frozen=True)
+class Card:
+    """One rank's. `host`: the same text for ranks that can share memory; `namespace`: for those that reach
+    each other at a loopback address.
+
+    `route`: its own address towards the place where ranks meet; None for none that others could reach.
+    `wanted`: interfaces, or networks as 10.0.0.0/8, that it was told to listen in; none for the usual.
+    """
+
+    host: str
+    namespace: str
+    name: str
+    addresses: tuple[tuple[str, Interface, int], ...]
+    route: Address | None
+    wanted: tuple[str, ...]
+    nonce: bytes
+    has_secret: bool
+
+    def description(self) -> Description:
+        """For `networks`; without what ends at the host itself."""
+        ends = tuple(
+            (name, at)
+            for name, at, _ in self.addresses
+            if not (at.ip.is_loopback or at.ip.is_link_local or at.ip.is_multicast)
+        )
+        return Description(ends, speeds={name: speed for name, _, speed in self.addresses})
+
+    def to_bytes(self) -> bytes:
+        return _written(
+            {
+                "host": self.host,
+                "namespace": self.namespace,
+                "name": self.name,
+                "addresses": [[name, str(at), speed] for name, at, speed in self.addresses],
+                "route": str(self.route or ""),
+                "wanted": list(self.wanted),
+                "nonce": self.nonce.hex(),
+                "has_secret": self.has_secret,
+            }
+        )
+
+
+def complaint(error: Exception) -> bytes:
+    """In a card's place: why this rank cannot take part."""
+    return _written({"name": _own_name(), "error": " ".join(str(error).split())[:_MOST_CHARACTERS]})
+
+
+def own(meets_at: str, has_secret: bool, environment: Mapping[str, str]) -> Card:
+    """This process' card, with a new nonce. `meets_at`: the host where ranks meet, "" if there is none.
+
+    ValueError: a setting is wrong. ImportError, OSError: what the host is like cannot be found out.
+    """
+    found = [(n, at, speed) for n, at, speed in interfaces.addresses() if not at.ip.is_link_local]
+    name, boot = socket.gethostname(), _first_line("/proc/sys/kernel/random/boot_id")
+    card = Card(
+        # Ranks that share memory also look by process ids whether the others live.
+        host=f"{name} {boot} {_number('/dev/shm', 'st_dev')} {_number('/proc/self/ns/pid', 'st_ino')}",
+        namespace=f"{boot or name} {_number('/proc/self/ns/net', 'st_ino')}",
+        name=_own_name(),
+        addresses=tuple(found[:_MOST_ADDRESSES]),
+        route=interfaces.address_towards(meets_at),
+        wanted=(),
+        nonce=secrets.token_bytes(NONCE_BYTES),
+        has_secret=has_secret,
+    )
+    return replace(card, wanted=_wanted(card, environment))
+
+
+def _own_name() -> str:
+    return f"{socket.gethostname()}, process {os.getpid()}"
+
+
+def _wanted(card: Card, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """What the user has said, else what horovodrun has chosen, if this host has it."""
+    option = BY_VARIABLE["HOROVOD_TCP_INTERFACES"]
+    wanted = _checked_words(option.variable, option.read(environment))
+    if wanted:
+        return wanted
+    chosen = _checked_words(_RUN_NETWORKS, listeners.parsed(environment.get(_RUN_NETWORKS, "")))
+    return chosen if card.description().along(chosen) else ()
+
+
+def _checked_words(variable: str, words: list[str]) -> tuple[str, ...]:
+    try:
+        return _ways(words)
+    except ValueError as error:
+        raise ValueError(f"{variable}={','.join(words)!r:.80}: {error}") from None
+
+
+def _ways(words: Any) -> tuple[str, ...]:
+    """Interfaces and networks. ValueError for anything else."""
+    if not isinstance(words, list) or len(words) > _MOST_WANTED or not all(map(_is_text, words)):
+        raise ValueError("give interfaces, or networks as 10.0.0.0/8")
+    for word in words:
+        if "/" in word:
+            ip_network(word, strict=False)
+    return tuple(words)
+
+
+def _first_line(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _number(path: str, what: str) -> str:
+    """Of a file's status; "" where systems have no such file."""
+    try:
+        return str(getattr(os.stat(path), what))
+    except OSError:
+        return ""
+
+
+def _written(said: dict[str, Any]) -> bytes:
+    return json.dumps({"version": VERSION, "package": horovod.__version__, **said}).encode()
+
+
+def parsed(rank: int, text: bytes) -> Card:
+    """A rank's card. ValueError, which names it, for anything else, and with its reason if it complains."""
+    record = record_of(rank, text)
+    if record.get("version") != VERSION:
+        raise _another_release(rank, record)
+    name, why = record.get("name"), record.get("error")
+    if _is_text(name) and _is_text(why):
+        raise ValueError(f"rank {rank} ({name}) cannot take part: {why}")
+    try:
+        return _card_of(record)
+    except (ValueError, KeyError, TypeError, OverflowError):
+        raise misunderstood(rank, text) from None
+
+
+def record_of(rank: int, text: bytes) -> dict[str, Any]:
+    """What a rank has said, an object of JSON. ValueError, which names it, for anything else."""
+    try:
+        record = json.loads(text) if len(text) <= MOST_BYTES else None
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict):
+        raise misunderstood(rank, text)
+    return record
+
+
+def _card_of(record: dict[str, Any]) -> Card:
+    """ValueError, KeyError, TypeError, OverflowError: something in it has another form."""
+    host, namespace, name = record["host"], record["namespace"], record["name"]
+    addresses, route, has_secret = record["addresses"], record["route"], record["has_secret"]
+    if not all(map(_is_text, (host, namespace, name))) or type(has_secret) is not bool:
+        raise ValueError
+    if not isinstance(addresses, list) or len(addresses) > _MOST_ADDRESSES or not isinstance(route, str):
+        raise ValueError
+    return Card(
+        host,
+        namespace,
+        name,
+        tuple(map(_address_of, addresses)),
+        _without_scope(ip_address(route)) if route else None,
+        _ways(record["wanted"]),
+        _nonce_of(record["nonce"]),
+        has_secret,
+    )
+
+
+def _address_of(entry: Any) -> tuple[str, Interface, int]:
+    name, address, speed = entry
+    if not (_is_text(name) and _is_text(address) and type(speed) is int and 0 <= speed <= _FASTEST):
+        raise ValueError
+    interface = ip_interface(address)
+    _without_scope(interface)
+    return name, interface, speed
+
+
+def _without_scope(address: Address) -> Address:
+    """Addresses with one, as fe80::1%eth0, mean nothing on another host."""
+    if getattr(address, "scope_id", None) is not None:
+        raise ValueError
+    return address
+
+
+def _nonce_of(text: Any) -> bytes:
+    nonce = bytes.fromhex(text)
+    if len(nonce) != NONCE_BYTES:
+        raise ValueError
+    return nonce
+
+
+def _is_text(value: Any) -> bool:
+    """Something that may be shown and handed on."""
+    return isinstance(value, str) and 0 < len(value) <= _MOST_CHARACTERS and value.isprintable()
+
+
+def _another_release(rank: int, record: dict[str, Any]) -> ValueError:
+    package = record.get("package")
+    what = f"horovod {package}" if _is_text(package) else "something else"
+    return ValueError(
+        f"rank {rank} runs {what}, which does not meet the others as horovod {horovod.__version__} does: "
+        "install the same release on every host"
+    )
+
+
+def misunderstood(rank: int, text: bytes) -> ValueError:
+    return ValueError(
+        f"rank {rank} sent {text[:80]!r} ({len(text)} bytes) where ranks tell each other of themselves: "
+        "install the same release of horovod on every host, and look who else writes to the place where "
+        "they meet"
+    )

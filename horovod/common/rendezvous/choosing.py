@@ -1,0 +1,69 @@
+"""Where the ranks of a job listen: a pure function of what all have said of themselves, so that all agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from horovod.common import networks
+from horovod.common.networks import Network
+from horovod.common.rendezvous.card import Card
+
+__all__ = ["addresses"]
+
+_LOOPBACKS = ("127.0.0.1", "::1")
+
+
+def addresses(cards: Sequence[Card]) -> list[list[str]]:
+    """By rank: a loopback address, where all reach each other at it; else those that each was told to listen
+    at, or one in the network that connects the hosts, or the one by which it reaches where ranks meet.
+
+    ValueError, the same on all ranks, where one of them has none.
+    """
+    if loopback := _loopback(cards):
+        return [[loopback]] * len(cards)
+    network = _connecting(cards)
+    return [_of_rank(rank, card, network) for rank, card in enumerate(cards)]
+
+
+def _loopback(cards: Sequence[Card]) -> str:
+    """The one at which all ranks reach each other, "" if there is none."""
+    if len({card.namespace for card in cards}) > 1:
+        return ""
+    own = {str(at.ip) for _, at, _ in cards[0].addresses}
+    return next((address for address in _LOOPBACKS if address in own), "")
+
+
+def _connecting(cards: Sequence[Card]) -> Network | None:
+    """The fastest that all hosts share; of those as fast, or whose speed nobody knows, the one through which
+    ranks met: that one is known to work.
+    """
+    hosts = list({card.namespace: card.description() for card in cards}.values())
+    candidates = networks.fastest(hosts, networks.shared(hosts))
+    routes = [card.route for card in cards if card.route is not None]
+
+    def merit(network: Network) -> tuple[bool, int]:
+        return any(route in network for route in routes), networks.speed(hosts, network)
+
+    return max(candidates, key=merit, default=None)
+
+
+def _of_rank(rank: int, card: Card, network: Network | None) -> list[str]:
+    host = card.description()
+    if card.wanted:
+        found = [address for _, address in host.along(card.wanted)]
+        if not found:
+            has = ", ".join(f"{name} {at}" for name, at in host.addresses) or "none that others could reach"
+            raise ValueError(
+                f"rank {rank} ({card.name}) was told to listen in {', '.join(card.wanted)}, and has no "
+                f"address there. It has: {has}. Set HOROVOD_TCP_INTERFACES to interfaces or networks of that "
+                "host"
+            )
+        return found
+    if network is not None:
+        return [str(min(host.networks()[network], key=networks.order))]
+    if card.route is None:
+        raise ValueError(
+            f"rank {rank} ({card.name}) has no address that ranks on other hosts could reach. Name an "
+            "interface, or a network, in HOROVOD_TCP_INTERFACES"
+        )
+    return [str(card.route)]

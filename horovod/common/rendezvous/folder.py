@@ -1,0 +1,105 @@
+"""Ranks that meet in a folder that all of them see, where nothing else connects them before they are.
+
+Files appear whole, by being renamed. Who waits for one looks through the whole folder again and again: by
+that a network file system notices what other hosts have written. The folder is the user's alone, as its files
+say where ranks listen and how to connect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from horovod.common.launched import Launch
+from horovod.common.options import BY_VARIABLE
+from horovod.common.rendezvous.store import StoreRendezvous, place_among
+
+__all__ = ["FolderRendezvous", "FolderStore", "by_folder"]
+
+_MOST_BYTES = 2 << 20  # of a file
+_FRESH = 0.01  # seconds for which a look through the folder serves all who ask
+_IN_THE_MAKING = "."
+
+
+class FolderStore:
+    """Keys are files. ValueError for a folder that is not there, or that others may write in."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+        self._listed: set[str] = set()
+        self._listed_at = 0.0
+        if not self.folder.is_absolute():
+            raise ValueError(f"{folder!r} is no absolute path, and ranks may start in different folders")
+        try:
+            with contextlib.suppress(FileExistsError):
+                self.folder.mkdir(mode=0o700)
+            status = self.folder.stat()
+        except OSError as error:
+            raise ValueError(f"the folder {folder} cannot be used: {error}") from None
+        if not stat.S_ISDIR(status.st_mode):
+            raise ValueError(f"{folder} is no folder")
+        if status.st_uid not in (os.geteuid(), 0) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise ValueError(
+                f"others may write in the folder {folder}, and could join the job: `chmod go-w {folder}`, or "
+                "name one that is yours"
+            )
+
+    def set(self, key: str, value: bytes) -> None:
+        path = self._path(key)
+        making = path.with_name(f"{_IN_THE_MAKING}{secrets.token_hex(8)}")
+        with open(os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(value)
+        making.rename(path)
+
+    def get(self, key: str) -> bytes | None:
+        """None where it is not there, or no more."""
+        try:
+            with open(self._path(key), "rb") as file:
+                return file.read(_MOST_BYTES)
+        except FileNotFoundError:
+            return None
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all are there, or were a moment ago."""
+        names = {self._path(key).name for key in keys}
+        if not names <= self._listed and time.monotonic() - self._listed_at > _FRESH:
+            self._listed, self._listed_at = set(os.listdir(self.folder)), time.monotonic()
+        return names <= self._listed
+
+    def forget(self, prefix: str) -> None:
+        """Whatever begins so, of earlier jobs that have left it too."""
+        for name in os.listdir(self.folder):
+            if name.startswith(quote(prefix, safe="")):
+                with contextlib.suppress(FileNotFoundError):
+                    (self.folder / name).unlink()
+
+    def _path(self, key: str) -> Path:
+        return self.folder / quote(key, safe="")
+
+
+class FolderRendezvous(StoreRendezvous):
+    """As in any store; what is left is taken away by rank 0."""
+
+    def done(self) -> None:
+        store = self._store
+        if self.rank == 0 and isinstance(store, FolderStore):
+            with contextlib.suppress(OSError):  # the job has begun, and needs it no more
+                store.forget(self.prefix)
+
+
+def by_folder(launch: Launch, environment: Mapping[str, str], ranks: Sequence[int]) -> FolderRendezvous:
+    """In HOROVOD_RENDEZVOUS_FOLDER. ValueError as FolderStore."""
+    option = BY_VARIABLE["HOROVOD_RENDEZVOUS_FOLDER"]
+    folder: str = option.read(environment)
+    try:
+        store = FolderStore(folder)
+    except ValueError as error:
+        raise ValueError(f"{option.variable}: {error}") from None
+    place = place_among(launch.rank, launch.size, ranks)
+    return FolderRendezvous(store, place, f"the folder {folder}", job=launch.job(environment))

@@ -1,0 +1,51 @@
+"""hvd.init(store=, rank=, size=): ranks that meet in what the script has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from horovod import _native as native
+from horovod.common import communicators
+from horovod.common.jobs import OpenWorld
+from horovod.common.process_sets import as_ranks
+from horovod.common.rendezvous.meeting import open_over_tcp
+from horovod.common.rendezvous.store import Store, StoreRendezvous, place_among
+
+__all__ = ["opening"]
+
+
+def opening(comm: Any, store: Any, rank: Any, size: Any) -> OpenWorld | None:
+    """How the world is opened; None where none of the three was given. ValueError: an argument is wrong."""
+    given = {"store": store, "rank": rank, "size": size}
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == len(given):
+        return None
+    if missing:
+        raise ValueError(f"init(store=, rank=, size=) go together: {' and '.join(missing)} is missing.")
+    if not all(callable(getattr(store, method, None)) for method in ("set", "get")):
+        raise ValueError(
+            f"init(store={store!r:.80}): a store has set(key, value) and get(key), as those of "
+            "torch.distributed."
+        )
+    number, count = as_ranks([rank, size])
+    if not 0 <= number < count:
+        raise ValueError(f"init(rank={number}, size={count}): ranks are 0 to size - 1.")
+    if communicators.is_communicator(comm):
+        raise ValueError("init(comm=..., store=...): give comm as a list of ranks; a communicator is MPI's.")
+    return _opening(store, number, count)
+
+
+def _opening(store: Store, rank: int, size: int) -> OpenWorld:
+    def open_world(settings: native.Settings, ranks: list[int]) -> native.World:
+        place = place_among(rank, size, ranks)
+        return open_over_tcp(
+            settings, StoreRendezvous(store, place, "the store given to hvd.init()", _host(store))
+        )
+
+    return open_world
+
+
+def _host(store: Any) -> str:
+    """Where torch's TCPStore is."""
+    host = getattr(store, "host", "")
+    return host if isinstance(host, str) else ""

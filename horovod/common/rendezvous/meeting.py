@@ -1,0 +1,221 @@
+"""How ranks that know nothing of each other become a world over TCP, wherever it is that they meet.
+
+They exchange twice. First everybody's *card*: who it is, its addresses, a number that nobody can guess. All
+choose from these alike where each listens. It opens a port there, and tells it in the second exchange, or why
+it could not: then all raise the same ValueError. What else ranks have to agree on they do when connected.
+
+Connections are opened by who knows the secret: of HOROVOD_SECRET, if that is set, and of all cards' numbers.
+Without HOROVOD_SECRET it is as safe as the place where ranks meet, whoever can read there can connect.
+"""
+
+from __future__ import annotations
+
+import functools
+import hmac
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from horovod import _native as native
+from horovod.common.options import BY_VARIABLE
+from horovod.common.rendezvous import card as cards_of
+from horovod.common.rendezvous import choosing
+from horovod.common.rendezvous.card import Card
+
+__all__ = ["Rendezvous", "open_over_tcp"]
+
+SHORTEST_SECRET = 16  # bytes
+_HIGHEST_PORT = 65535
+_log = logging.getLogger("horovod")
+
+
+class Rendezvous(Protocol):
+    """A place where ranks meet. ``name``: how it is called in logs and errors."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def host(self) -> str:
+        """The host it is on, "" where it is on none."""
+
+    def exchange(self, topic: str, value: bytes) -> list[bytes]:
+        """Every rank's value, by rank. Collective: all call it in the same order.
+
+        ValueError: a rank did not come in time, or the place is out of order.
+        """
+
+    def done(self) -> None:
+        """All ranks have all that was exchanged: what is left there may go."""
+
+
+class _Said(NamedTuple):
+    """In the second exchange: the port of each address a rank listens at, and that it knows the key."""
+
+    ports: list[int]
+    proof: str
+
+
+def open_over_tcp(
+    settings: native.Settings, rendezvous: Rendezvous, environment: Mapping[str, str] = os.environ
+) -> native.World:
+    """The world of those who meet; collective. ValueError, on all ranks, where one cannot take part."""
+    if rendezvous.size == 1:
+        return native.open_world(settings, "", 1, "", [])
+    cards, secret = _exchange_cards(settings, rendezvous, environment)
+    if not secret and rendezvous.rank == 0:
+        _tell_who_can_connect(rendezvous.name)
+    key = session_key(secret, cards)
+    addresses = choosing.addresses(cards)
+    listener, complaint = _listener(addresses[rendezvous.rank], environment)
+    said = _exchange_ports(rendezvous, cards, addresses, listener, complaint, key)
+    assert listener is not None, "this rank's complaint has been raised"
+    endpoints = [
+        [
+            f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+            for address, port in zip(*ends, strict=True)
+        ]
+        for ends in zip(addresses, (each.ports for each in said), strict=True)
+    ]
+    _log.debug(
+        "horovod: rank %d of %d met the others by way of %s, and listens at %s.",
+        *(rendezvous.rank, rendezvous.size, rendezvous.name, ", ".join(endpoints[rendezvous.rank])),
+    )
+    hosts, names = [card.host for card in cards], [card.name for card in cards]
+    world = native.open_world_over_tcp(settings, listener, rendezvous.rank, hosts, names, endpoints, key)
+    rendezvous.done()
+    return world
+
+
+@functools.cache  # once
+def _tell_who_can_connect(name: str) -> None:
+    _log.info(
+        "horovod: HOROVOD_SECRET is not set: who can read what ranks told each other by way of %s can "
+        "connect to them.",
+        name,
+    )
+
+
+def given_secret(environment: Mapping[str, str]) -> bytes:
+    """That of HOROVOD_SECRET, b"" without one. ValueError, which does not show it, if it could be guessed."""
+    text: str = BY_VARIABLE["HOROVOD_SECRET"].read(environment)
+    secret = text.encode()
+    if secret and len(secret) < SHORTEST_SECRET:
+        raise ValueError(
+            f"HOROVOD_SECRET has {len(secret)} bytes, and one of fewer than {SHORTEST_SECRET} could be "
+            "guessed: `export HOROVOD_SECRET=$(openssl rand -hex 32)`, and the same for all ranks"
+        )
+    return secret
+
+
+def session_key(secret: bytes, cards: Sequence[Card]) -> bytes:
+    """What the ranks know, and nobody else, for as long as this job lasts; 32 bytes."""
+    return hmac.digest(secret, b"horovod session" + b"".join(card.nonce for card in cards), "sha256")
+
+
+def tcp_ports(environment: Mapping[str, str]) -> tuple[int, int]:
+    """The first and the last port of HOROVOD_TCP_PORTS; 0 and 0 for any. ValueError where there is none."""
+    option = BY_VARIABLE["HOROVOD_TCP_PORTS"]
+    text: str = option.read(environment)
+    if not text:
+        return 0, 0
+    first, _, last = text.partition("-")
+    if not 0 < int(first) <= int(last or first) <= _HIGHEST_PORT:
+        raise ValueError(f"{option.variable}={text!r} is not {option.wanted()}, of 1 to {_HIGHEST_PORT}")
+    return int(first), int(last or first)
+
+
+def said_by(rank: int, text: bytes, card: Card, count: int) -> _Said:
+    """What a rank that listens at so many addresses has said. ValueError with its reason if it does not."""
+    record = cards_of.record_of(rank, text)
+    why, ports, proof = record.get("error"), record.get("ports"), record.get("proof")
+    if isinstance(why, str) and why.isprintable():
+        raise ValueError(f"rank {rank} ({card.name}) cannot listen for the others: {why}")
+    if not isinstance(ports, list) or len(ports) != count or not isinstance(proof, str):
+        raise cards_of.misunderstood(rank, text)
+    if not all(type(port) is int and 0 < port <= _HIGHEST_PORT for port in ports):
+        raise cards_of.misunderstood(rank, text)
+    return _Said(ports, proof)
+
+
+def _exchange_cards(
+    settings: native.Settings, rendezvous: Rendezvous, environment: Mapping[str, str]
+) -> tuple[list[Card], bytes]:
+    """All cards, and the secret that was given. ValueError, on all ranks, where a rank has none to show."""
+    secret = b""
+    try:
+        _refuse_mpi(settings, rendezvous)
+        secret = given_secret(environment)
+        mine = cards_of.own(rendezvous.host, bool(secret), environment).to_bytes()
+    except (ValueError, OSError, ImportError) as error:
+        mine = cards_of.complaint(error)
+    cards = [cards_of.parsed(rank, text) for rank, text in enumerate(rendezvous.exchange("card", mine))]
+    knowing = [rank for rank, card in enumerate(cards) if card.has_secret]
+    if knowing and len(knowing) < len(cards):
+        raise ValueError(
+            f"HOROVOD_SECRET is set on {_ranks(knowing)} of {len(cards)} only: set it on all, to the same "
+            "text, or on none"
+        )
+    return cards, secret
+
+
+def _refuse_mpi(settings: native.Settings, rendezvous: Rendezvous) -> None:
+    if settings.transport == "mpi":
+        raise ValueError(
+            "HOROVOD_TRANSPORT=mpi needs ranks that mpirun or horovodrun has started, and these meet by way "
+            f"of {rendezvous.name}: use tcp, or leave it out"
+        )
+
+
+def _listener(
+    addresses: Sequence[str], environment: Mapping[str, str]
+) -> tuple[native.TcpListener | None, str]:
+    """What listens at these addresses, or why nothing does."""
+    try:
+        return native.TcpListener(list(addresses), *tcp_ports(environment)), ""
+    except (ValueError, OSError) as error:
+        return None, " ".join(str(error).split())
+
+
+def _exchange_ports(
+    rendezvous: Rendezvous,
+    cards: Sequence[Card],
+    addresses: Sequence[Sequence[str]],
+    listener: native.TcpListener | None,
+    complaint: str,
+    key: bytes,
+) -> list[_Said]:
+    ends = listener.endpoints if listener is not None else []
+    ports = {"ports": [int(end.rpartition(":")[2]) for end in ends], "proof": _proof(key, rendezvous.rank)}
+    mine = json.dumps({"error": complaint} if complaint else ports).encode()
+    texts = rendezvous.exchange("ports", mine)
+    said = [
+        said_by(rank, text, card, len(at))
+        for rank, (text, card, at) in enumerate(zip(texts, cards, addresses, strict=True))
+    ]
+    strange = [rank for rank, each in enumerate(said) if not _is_proof(each.proof, key, rank)]
+    if strange:  # connections would be refused, and not say why
+        raise ValueError(
+            f"HOROVOD_SECRET is another one on rank {rendezvous.rank} than on {_ranks(strange)}: set it to "
+            "the same text on all"
+        )
+    return said
+
+
+def _proof(key: bytes, rank: int) -> str:
+    """That a rank knows the key, which it does not tell."""
+    return hmac.digest(key, b"horovod rank %d" % rank, "sha256").hex()
+
+
+def _is_proof(text: str, key: bytes, rank: int) -> bool:
+    return hmac.compare_digest(text.encode(errors="replace"), _proof(key, rank).encode())
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    more = f" and {len(numbers) - 16} more" if len(numbers) > 16 else ""
+    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:16]))}{more}"

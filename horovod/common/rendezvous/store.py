@@ -1,0 +1,309 @@
+"""Ranks that meet in a store: whatever has ``set`` and a ``get`` that waits, as torch.distributed's stores.
+
+What is in a store may be of processes that are dead, or of an earlier init(): so each rank first says hello
+with a number that it draws, and goes on when rank 0 has welcomed that very number. With the welcome comes the
+name of the session, new each time, which all later keys begin with. Rank 0 gathers, and publishes what it has
+gathered, or why that failed: so n ranks cost some n requests, and hear of the same error.
+
+Where a store can only wait for ever, ranks do not look whether what is there is old: they count their
+meetings, which all of them must have held equally often, and JOB/RANKS has the number too.
+
+    horovod/JOB/RANKS/hello/RANK              the number
+    horovod/JOB/RANKS/welcome/RANK            the number, the session
+    horovod/JOB/RANKS/SESSION/TOPIC/RANK      a rank's value
+    horovod/JOB/RANKS/SESSION/TOPIC/all/PART  all of them, see `packed`; or "E" and why not
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import hashlib
+import itertools
+import os
+import re
+import secrets
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple, Protocol
+
+from horovod.common.options import BY_VARIABLE
+from horovod.common.rendezvous.card import MOST_BYTES
+
+__all__ = ["Place", "Store", "StoreRendezvous", "packed", "place_among", "start_timeout", "unpacked"]
+
+_PART = 1 << 20  # bytes of one value: stores have limits
+_SLICE = 1.0  # seconds of one request, so that Ctrl-C is heard
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1  # between two looks
+_SHORTEST_WAIT = 0.01  # 0 is for ever, to some stores
+_GRACE = 5.0  # that rank 0 may take longer than those who wait for its verdict
+_NUMBER = 16  # bytes that are drawn
+_meetings: dict[tuple[str, int], Iterator[int]] = collections.defaultdict(itertools.count)
+_WELCOME = re.compile(rb"[0-9a-f]{%d}" % (4 * _NUMBER))
+
+
+class Store(Protocol):
+    """As torch.distributed.Store, whose ``check``, or else ``wait``, and ``delete_key`` are used if there."""
+
+    def set(self, key: str, value: Any, /) -> Any: ...
+    def get(self, key: str, /) -> Any:
+        """Waits until somebody has set it."""
+
+
+class Place(NamedTuple):
+    """A process among the launched ones, and those of them that form the job, in its order."""
+
+    rank: int
+    members: tuple[int, ...]
+
+
+def place_among(rank: int, size: int, ranks: Sequence[int]) -> Place:
+    """Of a rank of `size`, where init(comm=ranks) was called; none for all. ValueError: they cannot be."""
+    if any(not 0 <= one < size for one in ranks) or len(set(ranks)) < len(ranks):
+        raise ValueError(
+            f"init(comm={list(ranks)}): each of the {size} ranks, 0 to {size - 1}, may be named once."
+        )
+    if ranks and rank not in ranks:
+        raise ValueError(
+            f"init(comm={list(ranks)}) on rank {rank}, which is not among them: call init() with the ranks "
+            "that this one shall work with."
+        )
+    return Place(rank, tuple(ranks or range(size)))
+
+
+def start_timeout() -> float:
+    """Seconds within which all ranks must have come."""
+    return float(BY_VARIABLE["HOROVOD_START_TIMEOUT"].read(os.environ))
+
+
+class StoreRendezvous:
+    """A meeting in a store, for one init(). `job`: what tells it from other jobs that use the store.
+
+    Not thread-safe. Rank 0 takes away what is left when it is done, if the store can forget.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        place: Place,
+        name: str,
+        host: str = "",
+        job: Iterable[str] = (),
+        seconds: float | None = None,
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.rank = place.members.index(place.rank)
+        self.size = len(place.members)
+        self._members = place.members
+        self._seconds = start_timeout() if seconds is None else seconds
+        self._store = store
+        self.prefix = f"horovod/{_digest(job)}/{_digest(map(str, place.members))}"
+        if not (hasattr(store, "wait") or hasattr(store, "check")):
+            self.prefix += f"/{next(_meetings[self.prefix, self.rank])}"
+        self._session = ""
+        self._seen: dict[str, None] = {}  # keys, in the order in which they were found or set
+
+    def exchange(self, topic: str, value: bytes) -> list[bytes]:
+        """Every rank's value, by rank. Collective. ValueError as in `meeting.Rendezvous`."""
+        if not self._session:
+            self._session = self._call_roll() if self.rank == 0 else self._answer_roll()
+        if self.rank != 0:
+            self._set(f"{self._session}/{topic}/{self.rank}", value)
+            return self._published(topic)
+        deadline = time.monotonic() + self._seconds
+        others = [self._await(f"{self._session}/{topic}/{rank}", deadline) for rank in range(1, self.size)]
+        values = [value, *(said for said in others if said is not None)]
+        if len(values) < self.size:
+            silent = [rank for rank, said in enumerate(others, 1) if said is None]
+            self._fail(topic, self._silence(silent))
+        if large := [rank for rank, said in enumerate(values) if len(said) > MOST_BYTES]:
+            self._fail(topic, f"{self._who(large)} sent more than {MOST_BYTES} bytes by way of {self.name}")
+        self._publish(topic, b"V" + packed(values))
+        return values
+
+    def done(self) -> None:
+        """Rank 0 has the store forget what it has seen; where that fails, it stays."""
+        forget: Callable[[str], Any] | None = getattr(self._store, "delete_key", None)
+        if self.rank == 0 and forget is not None:
+            with contextlib.suppress(Exception):  # the job has begun, and needs the store no more
+                for key in self._seen:
+                    forget(key)
+
+    def _call_roll(self) -> str:
+        """Rank 0: welcome all others, and name the session."""
+        self._session = session = secrets.token_hex(_NUMBER)
+        deadline = time.monotonic() + self._seconds
+        welcomed: dict[int, bytes] = {}
+        absent, pause = list(range(1, self.size)), _SHORTEST_PAUSE
+        while absent:
+            for rank in absent:  # one look each: nobody waits for another's
+                number = self._find(f"hello/{rank}", 0.0)
+                if number is not None and number != welcomed.get(rank):
+                    welcomed[rank], pause = number, _SHORTEST_PAUSE
+                    self._set(f"welcome/{rank}", number[: 2 * _NUMBER] + session.encode())
+            asked = [rank for rank in absent if rank in welcomed]
+            here = {rank for rank in asked if self._find(f"{session}/here/{rank}", 0.0) is not None}
+            absent = [rank for rank in absent if rank not in here]
+            if absent and time.monotonic() > deadline:
+                self._fail("roll", self._absence(absent))
+            time.sleep(pause if absent else 0.0)
+            pause = min(1.5 * pause, _LONGEST_PAUSE)
+        self._publish("roll", b"V" + packed([b""] * self.size))
+        return session
+
+    def _answer_roll(self) -> str:
+        """Other ranks: be welcomed; returns the session when all have been."""
+        number = secrets.token_hex(_NUMBER).encode()
+        deadline, pause = time.monotonic() + self._seconds, _SHORTEST_PAUSE
+        while True:
+            self._set(f"hello/{self.rank}", number)  # again: rank 0 may be taking an earlier one away
+            welcome = self._find(f"welcome/{self.rank}", min(_SLICE, deadline - time.monotonic()))
+            if welcome is not None and welcome.startswith(number) and _WELCOME.fullmatch(welcome):
+                break
+            if time.monotonic() > deadline:
+                raise ValueError(self._absence([0]))
+            time.sleep(0.0 if welcome is None else pause)
+            pause = min(1.5 * pause, _LONGEST_PAUSE)
+        self._session = welcome[len(number) :].decode()
+        self._set(f"{self._session}/here/{self.rank}", b"here")
+        self._published("roll")
+        return self._session
+
+    def _publish(self, topic: str, data: bytes) -> None:
+        whole = struct.pack(">I", len(data)) + data
+        for part, begin in enumerate(range(0, len(whole), _PART)):
+            self._set(f"{self._session}/{topic}/all/{part}", whole[begin : begin + _PART])
+
+    def _fail(self, topic: str, why: str) -> None:
+        """Rank 0: have all ranks raise the same."""
+        self._publish(topic, b"E" + why.encode())
+        raise ValueError(why)
+
+    def _published(self, topic: str) -> list[bytes]:
+        """Other ranks: what rank 0 has published. ValueError: why it has not."""
+        deadline = time.monotonic() + self._seconds + _GRACE
+        whole, part = b"", 0
+        length = 5
+        while len(whole) < length:
+            data = self._await(f"{self._session}/{topic}/all/{part}", deadline)
+            if not data:
+                raise ValueError(self._silence([0]))
+            whole, part = whole + data, part + 1
+            if part == 1 and len(whole) >= 4:
+                length = 4 + min(struct.unpack(">I", whole[:4])[0], self.size * (MOST_BYTES + 4) + 1)
+        kind, data = whole[4:5], whole[5:length]
+        if kind != b"V":
+            raise ValueError(data[:MOST_BYTES].decode(errors="replace"))
+        return unpacked(data, self.size, self.name)
+
+    def _await(self, key: str, deadline: float) -> bytes | None:
+        """A value, or None if it is not there by the deadline; what is there already counts after it too."""
+        while True:
+            left = deadline - time.monotonic()
+            value = self._find(key, min(_SLICE, left))
+            if value is not None or left <= 0:
+                return value
+
+    def _find(self, key: str, seconds: float) -> bytes | None:
+        """A value, or None if it is not there within so many seconds. ValueError: the store is broken."""
+        key = f"{self.prefix}/{key}"
+        begin = time.monotonic()
+        try:
+            value = self._store.get(key) if self._has(key, seconds) else None
+        except Exception as error:  # of whatever class the store's author likes
+            waited = time.monotonic() - begin > 0.5 * max(seconds, _SHORTEST_WAIT)
+            if waited and not hasattr(self._store, "check"):
+                return None
+            raise self._broken(error) from error
+        if value is None:
+            time.sleep(_SHORTEST_PAUSE)  # for stores that do not wait
+            return None
+        if not isinstance(value, str | bytes | bytearray | memoryview):
+            raise self._broken(f"get() returned {value!r:.80}, which is neither bytes nor text")
+        self._seen[key] = None
+        return value.encode(errors="replace") if isinstance(value, str) else bytes(value)
+
+    def _has(self, key: str, seconds: float) -> bool:
+        """Whether it is there within so many seconds; an exception of the store's may mean that it is not.
+
+        Asks again and again where it can: torch writes warnings when a wait ends without success.
+        """
+        check: Callable[..., bool] | None = getattr(self._store, "check", None)
+        wait: Callable[..., Any] | None = getattr(self._store, "wait", None)
+        if check is None:
+            if wait is not None:
+                wait([key], timedelta(seconds=max(seconds, _SHORTEST_WAIT)))
+            return True
+        deadline, pause = time.monotonic() + seconds, _SHORTEST_PAUSE
+        while not check([key]):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(pause, left))
+            pause = min(1.5 * pause, _LONGEST_PAUSE)
+        return True
+
+    def _set(self, key: str, value: bytes) -> None:
+        key = f"{self.prefix}/{key}"
+        self._seen[key] = None
+        try:
+            self._store.set(key, value)
+        except Exception as error:
+            raise self._broken(error) from error
+
+    def _broken(self, error: object) -> ValueError:
+        why = str(error).partition("\n")[0]  # without a traceback of the store's own
+        return ValueError(
+            f"rank {self._members[self.rank]} cannot use {self.name}, by way of which ranks meet: {why}"
+        )
+
+    def _absence(self, absent: Sequence[int]) -> str:
+        return (
+            f"{self._who(absent)} of {self.size} did not come to {self.name} within {self._seconds:g} s. Do "
+            "these processes run, on hosts that reach it, and does each call hvd.init(), with the same comm= "
+            "if any? Have all been told the same number of ranks, and each another rank? Where they are slow "
+            "to start, raise HOROVOD_START_TIMEOUT"
+        )
+
+    def _silence(self, silent: Sequence[int]) -> str:
+        return (
+            f"{self._who(silent)} of {self.size} came to {self.name}, and said nothing more within "
+            f"{self._seconds:g} s: see what these processes print, and whether they still run"
+        )
+
+    def _who(self, ranks: Sequence[int]) -> str:
+        """As launched."""
+        named = ", ".join(str(self._members[rank]) for rank in ranks[:16])
+        more = f" and {len(ranks) - 16} more" if len(ranks) > 16 else ""
+        return f"rank{'s' if len(ranks) > 1 else ''} {named}{more}"
+
+
+def packed(values: Iterable[bytes]) -> bytes:
+    """Each with its length before it: 4 bytes, the highest first."""
+    return b"".join(struct.pack(">I", len(value)) + value for value in values)
+
+
+def unpacked(data: bytes, count: int, name: str) -> list[bytes]:
+    """So many values. ValueError for anything else; `name` says where it came from."""
+    values: list[bytes] = []
+    at = 0
+    while at + 4 <= len(data) and len(values) < count:
+        end = at + 4 + struct.unpack_from(">I", data, at)[0]
+        if end > min(len(data), at + 4 + MOST_BYTES):
+            break
+        values.append(data[at + 4 : end])
+        at = end
+    if len(values) < count or at < len(data):
+        raise ValueError(
+            f"rank 0 published {data[:80]!r} ({len(data)} bytes) by way of {name}, which is not what {count} "
+            "ranks have said: install the same release of horovod on every host, and look who else writes "
+            "there"
+        )
+    return values
+
+
+def _digest(words: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(words).encode(errors="surrogateescape")).hexdigest()[:16]

@@ -1,0 +1,393 @@
+"""Where ranks meet: a folder, torch's store, a step of Slurm's, what a script has, MPI."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from meeting_ranks import MemoryStore, errors_of, fake_native, meet
+from ranks import in_threads
+
+import horovod.torch as hvd
+from horovod.common import jobs, launched, membership
+from horovod.common.launched import Launch, detect
+from horovod.common.rendezvous import given, mpi, rendezvous_of, slurm, torchrun
+from horovod.common.rendezvous.folder import FolderStore
+from horovod.common.rendezvous.store import StoreRendezvous, place_among
+from horovod.torch import store as torch_store
+
+BY_HAND = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29400"}
+STEP = {
+    "SLURM_STEP_NUM_TASKS": "2", "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NODELIST": "n[07-09],x", "SLURM_JOB_NODELIST": "n[01-09],x",
+}  # fmt: skip
+
+
+@pytest.fixture
+def core(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_native(monkeypatch)
+
+
+# ---- a folder
+
+
+def in_folder(folder: Path, size: int, seconds: float = 10.0) -> list[Any]:
+    def launch(rank: int) -> dict[str, str]:
+        named = {"HOROVOD_RANK": str(rank), "HOROVOD_SIZE": str(size)}
+        return {**named, "HOROVOD_RENDEZVOUS_FOLDER": str(folder)}
+
+    found = [rendezvous_of(detect(launch(rank)), launch(rank), []) for rank in range(size)]
+    for each in found:
+        each._seconds = seconds  # type: ignore[attr-defined]
+    return found
+
+
+def test_a_shared_folder(tmp_path: Path, core: None) -> None:
+    folder = tmp_path / "meet"
+    for _ in range(2):
+        worlds = meet(in_folder(folder, 3))
+        assert [world.rank for world in worlds] == [0, 1, 2]
+        assert list(folder.iterdir()) == []
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_what_a_dead_job_left_in_a_folder(tmp_path: Path, core: None) -> None:
+    dead = in_folder(tmp_path, 2, seconds=0.2)
+    (why,) = errors_of(meet(dead[1:]))
+    assert why.startswith(f"rank 0 of 2 did not come to the folder {tmp_path} within 0.2 s")
+    (tmp_path / "of another").touch()
+    assert len(list(tmp_path.iterdir())) == 2
+    assert {len(world.secret) for world in meet(in_folder(tmp_path, 2))} == {32}
+    assert [path.name for path in tmp_path.iterdir()] == ["of another"]
+
+
+def test_a_folder_as_a_store(tmp_path: Path) -> None:
+    store = FolderStore(str(tmp_path))
+    store.set("a/b", b"first")
+    store.set("a/b", b"second")
+    assert store.get("a/b") == b"second"
+    (path,) = tmp_path.iterdir()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert store.check(["a/b"]) and not store.check(["a/b", "a/c"])
+
+
+def test_folders_that_others_could_write_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for mode in (0o770, 0o707, 0o1777):
+        tmp_path.chmod(mode)
+        with pytest.raises(
+            ValueError, match=f"^HOROVOD_RENDEZVOUS_FOLDER: others may write in .*`chmod go-w {tmp_path}`"
+        ):
+            in_folder(tmp_path, 2)
+    tmp_path.chmod(0o755)
+    in_folder(tmp_path, 2)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    if tmp_path.stat().st_uid != 0:
+        with pytest.raises(ValueError, match="others may write"):
+            in_folder(tmp_path, 2)
+
+
+def test_folders_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder, said in (
+        ("meet", "'meet' is no absolute path"),
+        (str(tmp_path / "file"), "is no folder"),
+        (str(tmp_path / "no" / "such"), "cannot be used: .*No such file"),
+        (str(tmp_path / "file" / "in"), "cannot be used: .*Not a directory"),
+    ):
+        with pytest.raises(ValueError, match=f"^HOROVOD_RENDEZVOUS_FOLDER: .*{said}"):
+            in_folder(Path(folder), 2)
+
+
+# ---- torch's store
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, bool, float]]:
+    """What was asked of torch."""
+    asked: list[tuple[str, int, bool, float]] = []
+    store = MemoryStore()
+
+    def make(*wish: Any) -> MemoryStore:
+        asked.append(wish)
+        return store
+
+    monkeypatch.setattr(torchrun, "_make", make)
+    return asked
+
+
+def found(environment: dict[str, str], size: int, rank: str = "RANK") -> list[Any]:
+    environments = [{**environment, rank: str(number)} for number in range(size)]
+    return [rendezvous_of(detect(each), each, []) for each in environments]
+
+
+def test_four_variables_by_hand(
+    made: list[tuple[str, int, bool, float]], core: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOROVOD_START_TIMEOUT", "9")
+    ranks = found(BY_HAND, 2)
+    assert made == [("localhost", 29400, True, 9.0), ("localhost", 29400, False, 9.0)]
+    assert [world.size for world in meet(ranks)] == [2, 2]
+    assert {rank.name for rank in ranks} == {"torch's store at localhost:29400"}
+
+
+def test_torchruns_agent_has_the_store(made: list[tuple[str, int, bool, float]], core: None) -> None:
+    worker = {**BY_HAND, "TORCHELASTIC_RUN_ID": "a", "TORCHELASTIC_RESTART_COUNT": "0", "LOCAL_RANK": "0"}
+    ranks = found({**worker, "TORCHELASTIC_USE_AGENT_STORE": "True"}, 2)
+    ranks[1:] = found(
+        {**worker, "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "1"}, 2
+    )[1:]
+    assert {is_host for _, _, is_host, _ in made} == {False}
+    assert [world.size for world in meet(ranks)] == [2, 2], "each agent counts restarts for itself"
+    made.clear()
+    found({**worker, "TORCHELASTIC_USE_AGENT_STORE": "False"}, 2)
+    assert [is_host for _, _, is_host, _ in made] == [True, False]
+
+
+def test_jobs_of_other_runs_do_not_meet(made: list[tuple[str, int, bool, float]]) -> None:
+    prefixes = {rank.prefix for run in "ab" for rank in found({**BY_HAND, "TORCHELASTIC_RUN_ID": run}, 2)}
+    assert len(prefixes) == 2
+
+
+def test_a_host_of_several_names(made: list[tuple[str, int, bool, float]]) -> None:
+    prefixes = {
+        rank.prefix for name in ("localhost", "node1") for rank in found({**BY_HAND, "MASTER_ADDR": name}, 2)
+    }
+    assert len(prefixes) == 1
+
+
+def test_without_the_face_that_has_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torchrun, "_make", None)
+    with pytest.raises(
+        ValueError, match=r"^RANK=0, WORLD_SIZE=2: .* which horovod.torch opens: import it before"
+    ):
+        found(BY_HAND, 2)
+
+
+def test_a_store_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> MemoryStore:
+        raise RuntimeError("The client socket has timed out")
+
+    monkeypatch.setattr(torchrun, "_make", fail)
+    with pytest.raises(
+        ValueError, match=r"^rank 0 of 2 \(RANK=0, WORLD_SIZE=2\) cannot open the store of .*29400"
+    ):
+        found(BY_HAND, 1)
+    with pytest.raises(
+        ValueError, match=r"^rank 1 of 2 .* does not reach the store .*: The client socket has timed"
+    ):
+        rendezvous_of(detect({**BY_HAND, "RANK": "1"}), {**BY_HAND, "RANK": "1"}, [])
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Free, as far as one can know."""
+    holder = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    number = holder.port
+    del holder
+    yield number
+    torch_store._kept.clear()
+
+
+def torchs_own(port: int, rank: int) -> Any:
+    """What init_process_group() makes."""
+    return next(dist.rendezvous(f"tcp://localhost:{port}", rank, 2, timeout=timedelta(seconds=10)))[0]
+
+
+def test_torchs_store_itself(port: int, core: None) -> None:
+    """Shared with init_process_group(), which torch lets have the same port in the same process."""
+    stores = [torch_store.make_store("localhost", port, rank == 0, 10.0) for rank in range(2)]
+    places = [place_among(rank, 2, []) for rank in range(2)]
+    worlds = meet(
+        [StoreRendezvous(s, p, "torch's", seconds=10.0) for s, p in zip(stores, places, strict=True)]
+    )
+    assert worlds[0].secret == worlds[1].secret
+    assert stores[0].num_keys() <= 2, "of torch's own"  # type: ignore[attr-defined]
+    theirs = in_threads(2, lambda rank: torchs_own(port, rank))
+    theirs[0].set("key", "value")
+    assert stores[1].get("key") == b"value"
+    assert torch_store.make_store("localhost", port, True, 10.0) is stores[0]
+
+
+def test_torchs_store_after_init_process_group(port: int, core: None) -> None:
+    theirs = in_threads(2, lambda rank: torchs_own(port, rank))
+    ours = [torch_store.make_store("localhost", port, rank == 0, 10.0) for rank in range(2)]
+    theirs[1].set("key", "value")
+    assert ours[0].get("key") == ours[1].get("key") == b"value"
+
+
+def test_who_is_missing_in_torchs_store(port: int, core: None) -> None:
+    store = torch_store.make_store("localhost", port, True, 10.0)
+    (why,) = errors_of(meet([StoreRendezvous(store, place_among(0, 3, []), "torch's store", seconds=0.3)]))
+    assert why.startswith("ranks 1, 2 of 3 did not come to torch's store within 0.3 s")
+    store.set("key", b"\0\xff")
+    assert store.get("key") == b"\0\xff", "it serves on"
+
+
+# ---- Slurm
+
+
+def test_a_step_of_srun(made: list[tuple[str, int, bool, float]], core: None) -> None:
+    ranks = found(STEP, 2, "SLURM_PROCID")
+    port = slurm.port_of_step(STEP)
+    assert [wish[:3] for wish in made] == [("n07", port, True), ("n07", port, False)]
+    assert 10_000 <= port < 30_000 and port != slurm.port_of_step({**STEP, "SLURM_STEP_ID": "1"})
+    assert [world.size for world in meet(ranks)] == [2, 2]
+
+
+def test_a_place_that_the_script_has_chosen(made: list[tuple[str, int, bool, float]]) -> None:
+    told = {**STEP, "MASTER_ADDR": "login", "MASTER_PORT": "80", "SLURM_NODEID": "1"}
+    found(told, 2, "SLURM_PROCID")
+    assert {wish[:2] for wish in made} == {("login", 80)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"SLURM_STEP_NODELIST": "", "SLURM_JOB_NODELIST": ""},
+            "SLURM_STEP_NODELIST and SLURM_JOB_NODELIST do not",
+        ),
+        (
+            {"SLURM_STEP_NODELIST": "n[1-"},
+            r"SLURM_STEP_NODELIST=n\[1- is not understood at 'n\[1-': set MASTER_ADDR",
+        ),
+        ({"SLURM_STEP_NODELIST": ","}, "SLURM_STEP_NODELIST=, "),
+        ({"SLURM_NODEID": "1"}, "SLURM_PROCID=0 is on node 1 of the step, .* set MASTER_ADDR"),
+        ({"MASTER_PORT": "http"}, "MASTER_PORT=http is no port"),
+        ({"MASTER_PORT": "65536"}, "MASTER_PORT=65536 is no port"),
+        ({"MASTER_PORT": "9" * 5000}, "MASTER_PORT=9+ is no port"),
+    ],
+)
+def test_steps_that_cannot_meet(
+    changes: dict[str, str], said: str, made: list[tuple[str, int, bool, float]]
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        found({**STEP, **changes}, 1, "SLURM_PROCID")
+    assert made == []
+
+
+def test_the_first_host_of_the_job_where_nobody_says_the_steps() -> None:
+    assert slurm.first_host({"SLURM_JOB_NODELIST": "a-[3-4],b"}) == "a-3"
+
+
+# ---- what a script has
+
+
+def test_init_in_a_store_of_the_script(core: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+
+    def open_world(rank: int) -> Any:
+        opening = given.opening(None, store, rank, 4)
+        assert opening is not None
+        return opening(SimpleNamespace(transport="auto"), [])  # type: ignore[arg-type]
+
+    assert [world.size for world in in_threads(4, open_world)] == [4] * 4
+    assert given.opening(None, None, None, None) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"store": MemoryStore()}, r"init\(store=, rank=, size=\) go together: rank and size is missing"),
+        ({"rank": 0}, "store and size is missing"),
+        ({"rank": 0, "size": 1}, "store is missing"),
+        ({"store": MemoryStore(), "rank": 0}, "size is missing"),
+        ({"store": {}, "rank": 0, "size": 1}, r"init\(store=\{\}\): a store has set\(key, value\) and get"),
+        ({"store": "tcp://a:1", "rank": 0, "size": 1}, "a store has set"),
+        ({"store": MemoryStore(), "rank": 2, "size": 2}, r"init\(rank=2, size=2\): ranks are 0 to size - 1"),
+        ({"store": MemoryStore(), "rank": -1, "size": 2}, "ranks are 0 to size - 1"),
+        ({"store": MemoryStore(), "rank": 0, "size": 0}, "ranks are 0 to size - 1"),
+        ({"store": MemoryStore(), "rank": "0", "size": 2}, "ranks are whole numbers"),
+    ],
+)
+def test_arguments_that_are_wrong(arguments: dict[str, Any], said: str) -> None:
+    with jobs.Job().entered(), pytest.raises(ValueError, match=said):
+        hvd.init(**arguments)
+    assert not hvd.is_initialized()
+
+
+def test_a_store_and_a_communicator(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Comm:
+        pass
+
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", SimpleNamespace(Comm=Comm))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="give comm as a list of ranks; a communicator is MPI's"):
+        given.opening(Comm(), MemoryStore(), 0, 2)
+
+
+def test_a_communicator_where_no_mpi_has_started_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """mpi4py finds this process alone, so that its world would be taken for all ranks."""
+
+    class Comm:
+        pass
+
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", SimpleNamespace(Comm=Comm))  # type: ignore[arg-type]
+    for name, text in {**BY_HAND, "RANK": "1"}.items():
+        monkeypatch.setenv(name, text)
+    with pytest.raises(ValueError, match=r"no MPI has started this process, .* \(RANK=1, WORLD_SIZE=2\)"):
+        membership.Membership.begin(membership.as_launched, Comm(), [])
+
+
+# ---- MPI
+
+
+def test_ranks_of_mpirun_that_shall_talk_over_tcp(core: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, asked = MemoryStore(), []
+
+    class MpiMeeting:
+        def __init__(self, settings: Any, prefix: str, size: int, evidence: str, ranks: list[int]) -> None:
+            asked.append((size, evidence, ranks))
+            self.rank, self.size = settings.rank, size
+            self.inner = StoreRendezvous(store, place_among(self.rank, size, []), "", seconds=10.0)
+
+        def gather(self, value: bytes) -> list[bytes]:
+            return self.inner.exchange("x", value)
+
+    monkeypatch.setattr(mpi, "native", SimpleNamespace(MpiMeeting=MpiMeeting))
+    launch = Launch(2, "OMPI_COMM_WORLD_SIZE=2", launched.MPI)
+
+    def rank(number: int) -> Any:
+        settings: Any = SimpleNamespace(transport="tcp", rank=number)
+        rendezvous = mpi.MpiRendezvous(settings, launch, [])
+        values = rendezvous.exchange("topic", b"%d" % number)
+        return rendezvous.name, rendezvous.rank, rendezvous.size, values
+
+    assert in_threads(2, rank) == [("MPI", number, 2, [b"0", b"1"]) for number in range(2)]
+    assert asked == [(2, "OMPI_COMM_WORLD_SIZE=2", [])] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "transport", "way"),
+    [
+        ("", "auto", "core"),
+        ("", "tcp", "core"),
+        ("OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1", "auto", "core"),
+        ("OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1", "tcp", "MPI"),
+        ("OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0", "tcp", "core"),
+        ("RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=80", "auto", "store"),
+        ("RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=80", "tcp", "store"),
+        ("RANK=0 WORLD_SIZE=1", "tcp", "core"),
+    ],
+)
+def test_who_opens_the_world(text: str, transport: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", dict(word.split("=") for word in text.split()))
+    core = SimpleNamespace(open_world=lambda *told: "core")
+    monkeypatch.setattr(membership, "native", core)
+    monkeypatch.setattr(membership, "MpiRendezvous", lambda settings, launch, ranks: "MPI")
+    ways = SimpleNamespace(
+        open_over_tcp=lambda settings, rendezvous: rendezvous,
+        rendezvous_of=lambda launch, environment, ranks: launch.meets,
+    )
+    monkeypatch.setattr(membership, "rendezvous", ways)
+    settings: Any = SimpleNamespace(transport=transport)
+    assert membership.as_launched(settings, []) == way
+    several = "SIZE=2" in text
+    assert (launched.MARK in os.environ) == several
