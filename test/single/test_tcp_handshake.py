@@ -37,6 +37,17 @@ def test_crc32c_of_the_instruction_is_the_table_s(length: int) -> None:
     assert native.crc32c(text) == native.crc32c_by_table(text)
 
 
+def test_ranks_meet_by_ipv6() -> None:
+    if not socket.has_ipv6:
+        pytest.skip("this Python has no IPv6")
+    try:
+        tcp = TcpJob(2, address="::1")
+    except ValueError as error:
+        pytest.skip(f"there is no IPv6 here: {error}")
+    assert tcp.endpoints[0][0].startswith("[::1]:")
+    assert [world.rank for world in tcp.open()] == [0, 1]
+
+
 def test_crc32c_is_the_standard_s() -> None:
     assert native.crc32c(b"123456789") == 0xE3069283  # RFC 3720
     assert native.crc32c(bytes(32)) == 0x8A9136AA
@@ -185,15 +196,18 @@ def test_what_a_rank_dials_has_to_know_the_secret_too() -> None:
     assert [world.rank for world in worlds] == [0, 1]
 
 
-@pytest.mark.parametrize("left", range(3))  # with more, one rank waits as long for the other as for a late one
+@pytest.mark.parametrize("left", range(3))
 def test_without_descriptors_a_job_does_not_start(left: int) -> None:
-    """Two ranks need four for waiting, and one for each end of a connection."""
+    """Two ranks need four for waiting, and one for each end of a connection.
+
+    (With a few more, one rank waits as long for the other as for one that is late.)
+    """
     tcp = TcpJob(2)
     os.close(free := os.dup(0))  # the lowest that is free
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (free + left, before[1]))
     try:
-        with pytest.raises((ValueError, HorovodInternalError), match="Too many open files|lost|has left"):
+        with pytest.raises((ValueError, HorovodInternalError), match=r"Too many open files|lost|has left"):
             tcp.open()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
