@@ -62,3 +62,26 @@ def test_every_part_runs_and_reaches_the_page(tmp_path: Path) -> None:
     assert drawn == {f"cluster_{part}.svg" for part in benchmark.PARTS}
     page = (tmp_path / "page.md").read_text()
     assert shown.strip() in page and all(f"]({name})" in page for name in drawn)
+
+
+@pytest.mark.timeout(200)
+def test_transports_are_compared() -> None:
+    """benchmarks/transports.py: with one size and one round, and 8 bytes to and fro."""
+    reason = rig.why_not()
+    if reason:
+        pytest.skip(reason)
+    command = [sys.executable, str(BENCHMARKS / "transports.py")]
+    environment = rig.launching.environment("cluster")
+    for words in (["--bytes", "1000", "--rounds", "1", "--connections", "2"], ["--latency"]):
+        done = subprocess.run(
+            [*command, *words], capture_output=True, text=True, timeout=90, env=environment, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        if "--latency" in words:
+            assert re.search(
+                r"^8 bytes, asleep: socket .* us, tcp .* us, [\d.]+x$", done.stdout, re.MULTILINE
+            )
+        else:
+            rows = [line.split("|")[1:-1] for line in done.stdout.splitlines()[2:]]
+            assert [row[1].strip() for row in rows] == ["none", "bit8", "int4"]
+            assert all(len(row) == 5 and "s/GB" in cell for row in rows for cell in row[2:])

@@ -77,6 +77,14 @@ def test_the_same_build_under_another_torch(textbook_build: tuple[Path, str], tm
     assert run.stdout.endswith("a world of one works\n"), run.stdout
 
 
+WORLD_OF_TWO = """
+import os, torch, horovod.torch as hvd
+hvd.init()
+total = hvd.allreduce(torch.tensor([1.0 + hvd.rank()]), op=hvd.Sum, compression=hvd.Compression.bit8)
+os.write(1, f"{float(total)} in {hvd.size()}\\n".encode())
+"""
+
+
 def test_libmpi_is_found_from_site_packages(textbook_build: tuple[Path, str]) -> None:
     plugin = textbook_build[0] / "horovod" / "libhorovod_mpi.so"
     report = subprocess.run(["readelf", "-d", plugin], capture_output=True, text=True, check=True).stdout
@@ -110,6 +118,12 @@ def test_without_mpi(textbook_build: tuple[Path, str], sources: Path, tmp_path: 
     (tmp_path / "one.py").write_text(WORLD_OF_ONE + "assert not hvd.mpi_built()\n")
     run = run_shell("python one.py", tmp_path, PYTHONPATH=str(library))
     assert run.stdout.endswith("a world of one works\n"), run.stdout
+    (tmp_path / "two.py").write_text(WORLD_OF_TWO)
+    both = "export WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29533; "
+    both += "RANK=1 python two.py & RANK=0 python two.py; wait"
+    for transport in ("auto", "tcp"):
+        run = run_shell(both, tmp_path, PYTHONPATH=str(library), HOROVOD_TRANSPORT=transport)
+        assert run.stdout == "3.0 in 2\n" * 2, run.stdout
 
 
 def only_the_sentence(run: "subprocess.CompletedProcess[str]", beginning: str) -> str:

@@ -39,8 +39,8 @@ def on_all(worlds: list[native.World], body: Callable[[native.World], Any]) -> l
 
 
 def next_message(world: native.World) -> bytes:
-    while (message := world.receive()) is None:
-        world.wait(100_000)
+    message = world.next_message(20.0)
+    assert message is not None
     return message
 
 

@@ -65,6 +65,20 @@ void register_transport(nb::class_<World>& world) {
             world.opened.transport->wait(std::chrono::microseconds(microseconds), eager);
           },
           "microseconds"_a, "eager"_a = true, released())
+      .def(
+          "next_message",
+          [](World& world, double seconds) -> nb::object {
+            const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+            std::optional<Message> message;
+            {
+              const nb::gil_scoped_release release;
+              while (!(message = world.opened.transport->receive()) && std::chrono::steady_clock::now() < deadline) {
+                world.opened.transport->wait(std::chrono::milliseconds(100), true);
+              }
+            }
+            return message ? nb::object(nb::bytes(message->bytes.data(), message->bytes.size())) : nb::none();
+          },
+          "seconds"_a, nb::sig("def next_message(self, seconds: float) -> bytes | None"))
       .def("wake", [](World& world) { world.opened.transport->wake(); }, released());
 }
 

@@ -1,0 +1,207 @@
+"""TCP beside MPI and beside bare sockets, between hosts that it makes itself (horovod.made_hosts, as root).
+
+    python benchmarks/transports.py --hosts 2 --rate 1gbit            # 1 KB to 100 MB, some minutes
+    python benchmarks/transports.py --latency                         # 8 bytes, to and fro
+
+Allreduces: jobs of horovodrun with HOROVOD_TRANSPORT=mpi and =tcp take turns. Printed are medians over all
+calls, their ratio with the range over rounds, and processor time of the engine for each GB of float32.
+Latency: two processes on two hosts take turns over a socket of their own and over the transport, in one run;
+once at full speed, and once with pauses in which the other side falls asleep.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import report
+from on_hosts.jobs import environment
+
+from horovod.made_hosts import MadeHosts
+
+SIZES = (1000, 64_000, report.MEGA, 25 * report.MEGA, 100 * report.MEGA)
+COMPRESSIONS = ("none", "bit8", "int4")
+SECONDS_OF_A_CELL = 1.0  # roughly; at least three calls
+PINGS, BURSTS, PAUSE = 200, 15, 0.01
+
+
+def reductions(sizes: list[int]) -> None:
+    """One rank: what calls took, and what they cost the engine, on rank 0's standard output."""
+    import torch
+
+    import horovod.torch as hvd
+
+    torch.set_num_threads(1)
+    hvd.init()
+    cells = {}
+    for size in sizes:
+        for name in COMPRESSIONS:
+            x, compression = torch.randn(size // 4), getattr(hvd.Compression, name)
+
+            def call(x: torch.Tensor = x, name: str = f"{size} {name}", by: object = compression) -> float:
+                begin = time.perf_counter()
+                hvd.allreduce_(x, op=hvd.Average, name=name, compression=by)
+                return time.perf_counter() - begin
+
+            longest = hvd.allreduce(torch.tensor(max(call(), call())), op=hvd.Max, name="longest")
+            count = max(3, min(300, int(SECONDS_OF_A_CELL / float(longest))))
+            before = hvd.metrics()["engine_cpu_microseconds"]
+            took = statistics.median(call() for _ in range(count))
+            cost = (hvd.metrics()["engine_cpu_microseconds"] - before) / 1e6 / (count * size / report.GIGA)
+            cells[f"{size} {name}"] = [took, cost]
+    hvd.barrier()  # an engine that has ended has no processor time
+    if hvd.rank() == 0:
+        print("CELLS " + json.dumps(cells), flush=True)
+    hvd.shutdown()
+
+
+def pings(rank: int, folder: Path) -> None:
+    """One of two processes: bursts of pings over a socket, and over the transport, in turn."""
+    from horovod import _native as native
+
+    def told(name: str, value: list[str]) -> list[str]:
+        mine, theirs = (folder / f"{name}.{each}" for each in (rank, 1 - rank))
+        mine.with_suffix(f".{rank}.part").write_text(json.dumps(value))
+        mine.with_suffix(f".{rank}.part").rename(mine)
+        while not theirs.exists():
+            time.sleep(0.01)
+        answer: list[str] = json.loads(theirs.read_text())
+        return answer
+
+    address = f"10.77.0.{rank + 1}"
+    server = socket.create_server((address, 0))
+    other = told("socket", [str(server.getsockname()[1])])
+    if rank == 0:
+        bare = socket.create_connection((f"10.77.0.{2 - rank}", int(other[0])))
+    else:
+        bare = server.accept()[0]
+    bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    listener = native.TcpListener([address])
+    ends = [listener.endpoints, told("listener", listener.endpoints)][:: 1 if rank == 0 else -1]
+    settings = native.Settings()
+    settings.deterministic = True
+    world = native.open_world_over_tcp(settings, listener, rank, ["h1", "h2"], ["", ""], ends, bytes(32))
+
+    def by_socket() -> None:
+        if rank == 0:
+            bare.send(b"12345678")
+        bare.recv(8)
+        if rank == 1:
+            bare.send(b"12345678")
+
+    def by_transport() -> None:
+        if rank == 0:
+            world.post(1, b"12345678")
+        world.next_message(60.0)
+        if rank == 1:
+            world.post(0, b"12345678")
+
+    def burst(way: Callable[[], None], count: int, pause: float) -> float:
+        took = []
+        for _ in range(count):
+            time.sleep(pause if rank == 0 else 0.0)
+            begin = time.perf_counter()
+            way()
+            took.append(time.perf_counter() - begin)
+        return statistics.median(took) / 2  # one way
+
+    found: dict[str, list[float]] = {}
+    for _ in range(BURSTS):
+        for name, way in (("socket", by_socket), ("tcp", by_transport)):
+            found.setdefault(name, []).append(burst(way, PINGS, 0.0))
+            found.setdefault(f"{name}, asleep", []).append(burst(way, 10, PAUSE))
+    if rank == 0:
+        print("PINGS " + json.dumps(found), flush=True)
+
+
+def latency(hosts: MadeHosts) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        words = [sys.executable, str(Path(__file__).resolve()), "--ping"]
+        second = hosts.start("h2", [*words, "1", folder], environment())
+        first = hosts.run("h1", [*words, "0", folder], 120, environment())
+        second.communicate(timeout=20)
+    line = next((line for line in first.stdout.splitlines() if line.startswith("PINGS ")), None)
+    if line is None:
+        raise SystemExit(f"transports.py: {first.stdout}{first.stderr}")
+    found = json.loads(line.removeprefix("PINGS "))
+    for kind in ("", ", asleep"):
+        bare, ours = found[f"socket{kind}"], found[f"tcp{kind}"]
+        ratio = statistics.median(a / b for a, b in zip(ours, bare, strict=True))
+        print(
+            f"8 bytes{kind}: socket {report.time_text(statistics.median(bare))}, "
+            f"tcp {report.time_text(statistics.median(ours))}, {ratio:.2f}x"
+        )
+
+
+def allreduces(hosts: MadeHosts, chosen: argparse.Namespace) -> None:
+    places = ",".join(f"{name}:{chosen.ranks}" for name in hosts.names)
+    count = str(len(hosts.names) * chosen.ranks)
+    ways = {"mpi": {"HOROVOD_TRANSPORT": "mpi"}, "tcp": {"HOROVOD_TRANSPORT": "tcp"}}
+    for lanes in chosen.connections:
+        ways[f"tcp, {lanes} connections"] = {
+            "HOROVOD_TRANSPORT": "tcp",
+            "HOROVOD_TCP_CONNECTIONS": str(lanes),
+        }
+    rounds: list[dict[str, dict[str, list[float]]]] = []
+    for number in range(chosen.rounds):
+        row = {}
+        for name in list(ways)[:: 1 if number % 2 == 0 else -1]:
+            words = ["horovodrun", "-np", count, "-H", places, sys.executable, str(Path(__file__).resolve())]
+            sizes = [str(size) for size in chosen.bytes]
+            done = hosts.run("h1", [*words, "--rank", *sizes], 600, {**environment(), **ways[name]})
+            line = next((line for line in done.stdout.splitlines() if "CELLS " in line), None)
+            if line is None:
+                raise SystemExit(f"transports.py: {name}: {done.stdout}{done.stderr}")
+            row[name] = json.loads(line.partition("CELLS ")[2])
+        rounds.append(row)
+    rows = []
+    for cell in rounds[0]["mpi"]:
+        size, compression = cell.split()
+        line = [report.size_text(int(size)), compression]
+        for name in ways:
+            took = statistics.median(row[name][cell][0] for row in rounds)
+            ratios = [row["mpi"][cell][0] / row[name][cell][0] for row in rounds]
+            against = f" {statistics.median(ratios):.2f}x ({min(ratios):.2f}-{max(ratios):.2f})"
+            cost = statistics.median(row[name][cell][1] for row in rounds)
+            line.append(f"{report.time_text(took)}{'' if name == 'mpi' else against}, {cost:.2f} s/GB")
+        rows.append(line)
+    print(report.table(["size", "compression", *ways], rows, 2))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    option = parser.add_argument
+    option("--hosts", type=int, default=2)
+    option("--ranks", type=int, default=1, help="on each host")
+    option("--rate", default="1gbit", help="of the cables; none: as fast as the machine")
+    option("--bytes", type=int, nargs="+", default=list(SIZES), help="of the tensors")
+    option("--rounds", type=int, default=5)
+    option("--connections", type=int, nargs="*", default=[], help="also with so many connections")
+    option("--latency", action="store_true", help="of 8 bytes instead")
+    option("--rank", type=int, nargs="+", help=argparse.SUPPRESS)
+    option("--ping", nargs=2, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.rank:
+        return reductions(chosen.rank)
+    if chosen.ping:
+        return pings(int(chosen.ping[0]), Path(chosen.ping[1]))
+    with MadeHosts(chosen.hosts, rate="none" if chosen.latency else chosen.rate) as hosts:
+        if chosen.latency:
+            latency(hosts)
+        else:
+            allreduces(hosts, chosen)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    main()
