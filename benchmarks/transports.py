@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import report
 from on_hosts.jobs import environment
@@ -31,6 +32,9 @@ SIZES = (1000, 64_000, report.MEGA, 25 * report.MEGA, 100 * report.MEGA)
 COMPRESSIONS = ("none", "bit8", "int4")
 SECONDS_OF_A_CELL = 1.0  # roughly; at least three calls
 PINGS, BURSTS, PAUSE = 200, 15, 0.01
+Cells: TypeAlias = (
+    "dict[str, list[float]]"  # "1000 none" -> seconds of a call, seconds of the engine for each GB
+)
 
 
 def reductions(sizes: list[int]) -> None:
@@ -141,27 +145,27 @@ def latency(hosts: MadeHosts) -> None:
         )
 
 
-def allreduces(hosts: MadeHosts, chosen: argparse.Namespace) -> None:
+def cells_of(hosts: MadeHosts, chosen: argparse.Namespace, settings: dict[str, str]) -> Cells:
+    """What one job measured."""
     places = ",".join(f"{name}:{chosen.ranks}" for name in hosts.names)
-    count = str(len(hosts.names) * chosen.ranks)
+    launcher = ["horovodrun", "-np", str(len(hosts.names) * chosen.ranks), "-H", places]
+    program = [sys.executable, str(Path(__file__).resolve()), "--rank", *map(str, chosen.bytes)]
+    done = hosts.run("h1", [*launcher, *program], 600, {**environment(), **settings})
+    line = next((line for line in done.stdout.splitlines() if "CELLS " in line), None)
+    if line is None:
+        raise SystemExit(f"transports.py: {settings}: {done.stdout}{done.stderr}")
+    cells: Cells = json.loads(line.partition("CELLS ")[2])
+    return cells
+
+
+def allreduces(hosts: MadeHosts, chosen: argparse.Namespace) -> None:
     ways = {"mpi": {"HOROVOD_TRANSPORT": "mpi"}, "tcp": {"HOROVOD_TRANSPORT": "tcp"}}
     for lanes in chosen.connections:
-        ways[f"tcp, {lanes} connections"] = {
-            "HOROVOD_TRANSPORT": "tcp",
-            "HOROVOD_TCP_CONNECTIONS": str(lanes),
-        }
-    rounds: list[dict[str, dict[str, list[float]]]] = []
+        ways[f"tcp, {lanes} connections"] = ways["tcp"] | {"HOROVOD_TCP_CONNECTIONS": str(lanes)}
+    rounds: list[dict[str, Cells]] = []
     for number in range(chosen.rounds):
-        row = {}
-        for name in list(ways)[:: 1 if number % 2 == 0 else -1]:
-            words = ["horovodrun", "-np", count, "-H", places, sys.executable, str(Path(__file__).resolve())]
-            sizes = [str(size) for size in chosen.bytes]
-            done = hosts.run("h1", [*words, "--rank", *sizes], 600, {**environment(), **ways[name]})
-            line = next((line for line in done.stdout.splitlines() if "CELLS " in line), None)
-            if line is None:
-                raise SystemExit(f"transports.py: {name}: {done.stdout}{done.stderr}")
-            row[name] = json.loads(line.partition("CELLS ")[2])
-        rounds.append(row)
+        turns = list(ways)[:: 1 if number % 2 == 0 else -1]
+        rounds.append({name: cells_of(hosts, chosen, ways[name]) for name in turns})
     rows = []
     for cell in rounds[0]["mpi"]:
         size, compression = cell.split()
