@@ -99,8 +99,9 @@ test-sanitize: $(VENV)/.tests ## test/single under AddressSanitizer, UBSan and T
 	@bash scripts/test_sanitized.sh $(BIN)/python address,undefined
 	@bash scripts/test_sanitized.sh $(BIN)/python thread
 
-# What the engine's threads do with each other.
-THREADED := $(addprefix test/single/test_,engine.py join.py process_sets.py deadlocks.py random_programs.py)
+# What the engine's threads do with each other, and what comes from outside.
+THREADED := $(addprefix test/single/test_,engine.py join.py process_sets.py deadlocks.py random_programs.py \
+  transport_contract.py tcp_handshake.py)
 
 test-sanitize-slice: $(VENV)/.tests ## a slice of it, which CI runs: the engine's threads, 5 minutes with both builds
 	@HOROVOD_TEST_CASES=20 bash scripts/test_sanitized.sh $(BIN)/python address,undefined $(THREADED)

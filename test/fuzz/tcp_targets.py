@@ -52,7 +52,8 @@ def _stranger(data: bytes) -> None:
 
 
 def _frame(kind: int, payload: bytes = b"", transfer: int = 0, offset: int = 0) -> bytes:
-    return header(kind, len(payload), transfer, offset) + payload
+    checksum = 0 if kind == _BULK else _native.crc32c(payload)
+    return header(kind, len(payload), transfer, offset, checksum) + payload
 
 
 def _text(text: bytes) -> bytes:

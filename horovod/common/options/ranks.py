@@ -126,7 +126,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "tcp_timeout_seconds",
-        "seconds after which a rank of which nothing is heard over TCP is lost; 0: never",
+        "seconds, 2 or more, after which a rank of which nothing is heard over TCP is lost; 0: never",
         variable="HOROVOD_TCP_TIMEOUT_SECONDS",
         type="float",
         default="10",
@@ -136,7 +136,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "tcp_checksums",
-        "have every piece of data over TCP checked by a CRC-32C of its own",
+        "have every piece of data over TCP checked by a CRC-32C of its own, as messages always are",
         variable="HOROVOD_TCP_CHECKSUMS",
         type="bool",
         default="0",

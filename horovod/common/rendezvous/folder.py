@@ -8,6 +8,7 @@ say where ranks listen and how to connect.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
@@ -62,7 +63,9 @@ class FolderStore:
         try:
             with open(self._path(key), "rb") as file:
                 return file.read(_MOST_BYTES)
-        except FileNotFoundError:
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ESTALE):  # on NFS: it has another file now
+                raise
             return None
 
     def check(self, keys: Sequence[str]) -> bool:

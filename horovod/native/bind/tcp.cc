@@ -46,6 +46,10 @@ std::unique_ptr<World> open_world_over_tcp(const Settings& settings, TcpListener
     if (endpoints[r].empty()) throw InvalidArgument("rank " + std::to_string(r) + " listens nowhere");
     meeting.peers.push_back({names[r], endpoints[r]});
   }
+  if (settings.tcp_timeout_seconds != 0 && settings.tcp_timeout_seconds < 2) {
+    throw InvalidArgument(
+        "HOROVOD_TCP_TIMEOUT_SECONDS: ranks say twice a second that they live; give 2 or more, or 0 for never");
+  }
   const nb::gil_scoped_release released;
   const TcpOptions options{static_cast<int>(settings.tcp_connections), settings.tcp_timeout_seconds, settings.tcp_checksums};
   const std::unique_ptr<Bootstrap> job =

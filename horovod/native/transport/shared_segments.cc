@@ -3,78 +3,65 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
 #include "base/error.h"
-#include "transport/tcp/handshake.h"
 
 namespace hvd {
 namespace {
 
-constexpr char kPrefix[] = "/horovod-";
+constexpr unsigned kCloseOnExec = 1;  // MFD_CLOEXEC, which older C libraries do not know, nor the call
 
-std::string drawn_name() {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string name = kPrefix;
-  for (const std::byte byte : draw_nonce()) {
-    name += kDigits[std::to_integer<unsigned>(byte) >> 4];
-    name += kDigits[std::to_integer<unsigned>(byte) & 15];
-  }
-  return name;
-}
-
-[[noreturn]] void refuse(const std::string& what, const std::string& name) {
-  throw StartupError("shared memory " + name + ": " + what + ": " + std::strerror(errno));
-}
+[[noreturn]] void refuse(const std::string& what) { throw StartupError("shared memory " + what + ": " + std::strerror(errno)); }
 
 }  // namespace
 
-SharedSegment::SharedSegment(size_t bytes) : name_(drawn_name()), bytes_(bytes) {
-  const int descriptor = shm_open(name_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (descriptor < 0) refuse("it cannot be made", name_);
-  is_named_ = true;
-  if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) {
-    close(descriptor);
-    unlink();
-    refuse("it has no room", name_);
+SharedSegment::SharedSegment(size_t bytes)
+    : bytes_(bytes), descriptor_(static_cast<int>(syscall(SYS_memfd_create, "horovod", kCloseOnExec))) {
+  if (descriptor_ < 0) refuse("cannot be made");
+  name_ = "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(descriptor_);
+  if (ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) {
+    close(descriptor_);
+    refuse("has no room for " + std::to_string(bytes) + " bytes");
   }
-  map(descriptor);
+  map("cannot be mapped");
 }
 
-SharedSegment::SharedSegment(const std::string& name, size_t bytes) : name_(name), bytes_(bytes) {
-  const int descriptor = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0);
-  if (descriptor < 0) refuse("it cannot be opened", name);
+SharedSegment::SharedSegment(const std::string& name, size_t bytes)
+    : name_(name), bytes_(bytes), descriptor_(open(name.c_str(), O_RDWR | O_CLOEXEC)) {
+  if (descriptor_ < 0) refuse("of another rank, " + name + ", cannot be opened");
   struct stat facts{};
-  if (fstat(descriptor, &facts) != 0 || facts.st_uid != geteuid() || facts.st_size != static_cast<off_t>(bytes)) {
-    close(descriptor);
+  if (fstat(descriptor_, &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_size != static_cast<off_t>(bytes)) {
+    close(descriptor_);
     throw StartupError("shared memory " + name + " is not what a rank of this job has made");
   }
-  map(descriptor);
+  map("of another rank, " + name + ", cannot be mapped");
+  let_go();
 }
 
-void SharedSegment::map(int descriptor) {
-  void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  const int code = errno;
-  close(descriptor);
+void SharedSegment::map(const std::string& what) {
+  void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
   if (memory == MAP_FAILED) {
-    unlink();
+    const int code = errno;
+    let_go();
     errno = code;
-    refuse("it cannot be mapped", name_);
+    refuse(what);
   }
   memory_ = static_cast<std::byte*>(memory);
 }
 
 SharedSegment::~SharedSegment() {
-  unlink();
+  let_go();
   munmap(memory_, bytes_);
 }
 
-void SharedSegment::unlink() {
-  if (is_named_) shm_unlink(name_.c_str());
-  is_named_ = false;
+void SharedSegment::let_go() {
+  if (descriptor_ >= 0) close(descriptor_);
+  descriptor_ = -1;
 }
 
 }  // namespace hvd

@@ -1,4 +1,5 @@
-// Memory that processes of one host share, made by POSIX shm_open.
+// Memory that processes of one host share: files that have no name but that of a descriptor, so nothing is left of them when
+// the last process that has mapped them ends, however it does.
 #pragma once
 
 #include <cstddef>
@@ -6,26 +7,27 @@
 
 namespace hvd {
 
-// A mapping, until it is destroyed. The one that made the segment also takes its name away, if unlink() has not.
+// A mapping, until it is destroyed.
 class SharedSegment {
  public:
-  // Makes one under a name that nobody can guess. Throws StartupError.
+  // Makes one. Throws StartupError.
   explicit SharedSegment(size_t bytes);
-  // Maps one that another process of this user has made. Throws StartupError.
+  // Maps one that another process of this user has made, and has not let go of. Throws StartupError.
   SharedSegment(const std::string& name, size_t bytes);
   SharedSegment(const SharedSegment&) = delete;
   ~SharedSegment();
 
   std::byte* memory() const { return memory_; }
+  // By which others find it, until let_go().
   const std::string& name() const { return name_; }
-  void unlink();  // those who have mapped it keep it
+  void let_go();
 
  private:
-  void map(int descriptor);
+  void map(const std::string& what);
 
   std::string name_;
   const size_t bytes_;
-  bool is_named_ = false;
+  int descriptor_ = -1;
   std::byte* memory_ = nullptr;
 };
 

@@ -20,6 +20,7 @@ Connection::Connection(Socket accepted, const Introduction& self, const Connecti
     : terms_(terms),
       who_(self),
       begun_(now),
+      attempted_(now),
       socket_(std::move(accepted)),
       stage_(Stage::kAwaitsHello),
       writable_(true),
@@ -34,6 +35,7 @@ Connection::Connection(const std::vector<std::string>& endpoints, const Introduc
       who_(who),
       peer_(static_cast<int>(who.to)),
       begun_(now),
+      attempted_(now),
       stage_(Stage::kConnecting),
       nonce_(draw_nonce()) {
   attempt();
@@ -49,6 +51,14 @@ void Connection::attempt() {
   std::string why;
   socket_ = dial(endpoint, &why);
   if (!socket_) last_attempt_ = endpoint + ": " + why;
+}
+
+void Connection::leave_slow_attempt(TimePoint now, std::chrono::seconds limit) {
+  const auto attempts = std::max<int64_t>(3, static_cast<int64_t>(endpoints_->size()));
+  if (!socket_) attempted_ = now;  // the next is about to begin
+  if (now - attempted_ < limit / static_cast<double>(attempts)) return;
+  attempted_ = now;
+  give_up("no answer");
 }
 
 // A listener that has too many strangers at its door, or is not there yet, may be there at the next attempt.
@@ -151,18 +161,24 @@ bool Connection::hear_hello() {
 
 // ---- frames out ------------------------------------------------------------------------------------------------------
 
-uint32_t Connection::checksum_of(const std::byte* data, uint64_t bytes) const {
-  return terms_.with_checksums ? crc32c({data, bytes}) : 0;
+// Messages always have one: by them ranks find out whether they are told alike.
+uint32_t Connection::checksum_of(FrameKind kind, const std::byte* data, uint64_t bytes) const {
+  return terms_.with_checksums || kind != FrameKind::kBulk ? crc32c({data, bytes}) : 0;
+}
+
+bool Connection::has_transfers() const {
+  return std::any_of(outgoing_.begin(), outgoing_.end(), [](const Frame& frame) { return frame.ticket != 0; });
 }
 
 void Connection::send(FrameKind kind, std::vector<std::byte> payload) {
-  const FrameHeader header{.kind = kind, .checksum = checksum_of(payload.data(), payload.size()), .bytes = payload.size()};
+  const FrameHeader header{
+      .kind = kind, .checksum = checksum_of(kind, payload.data(), payload.size()), .bytes = payload.size()};
   Frame& frame = outgoing_.emplace_back(Frame{header, std::move(payload), nullptr, 0});
   frame.data = frame.own.data();
 }
 
 void Connection::send(FrameHeader header, const std::byte* data, Ticket ticket) {
-  header.checksum = checksum_of(data, header.bytes);
+  header.checksum = checksum_of(header.kind, data, header.bytes);
   outgoing_.push_back({header, {}, data, ticket});
 }
 
@@ -183,7 +199,8 @@ size_t Connection::write(ConnectionOwner& owner) {
     const Moved moved = send_some(socket_, {spans, count});
     if (moved.is_blocked) writable_ = false;
     if (!moved.error.empty()) {
-      error_ = moved.error;
+      write_error_ = moved.error;  // what the other side has said before may be there still
+      writable_ = false;
       return total;
     }
     total += moved.bytes;
@@ -200,6 +217,7 @@ size_t Connection::write(ConnectionOwner& owner) {
 
 void Connection::stop() {
   outgoing_.clear();
+  outgoing_done_ = 0;
   is_stopped_ = stands_still_ = true;
 }
 
@@ -239,7 +257,7 @@ bool Connection::begin_frame(ConnectionOwner& owner) {
 void Connection::end_frame(ConnectionOwner& owner) {
   in_frame_ = false;
   const std::byte* data = place_ != nullptr ? place_ : payload_.data();
-  if (checksum_of(data, header_.bytes) != header_.checksum) {
+  if (checksum_of(header_.kind, data, header_.bytes) != header_.checksum) {
     throw InternalError("what has arrived is not what was sent: the checksum of " + std::to_string(header_.bytes) +
                         " bytes is wrong. The network or a machine's memory is broken");
   }
@@ -293,6 +311,7 @@ size_t Connection::read(ConnectionOwner& owner) {
       total += receive(known);
     }
   }
+  if (!write_error_.empty() && error_.empty() && (!readable_ || stands_still_)) error_ = write_error_;
   return total;
 }
 

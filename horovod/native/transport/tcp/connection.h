@@ -38,8 +38,11 @@ class Connection {
   void can_be_read(bool has_closed) { readable_ = true, has_closed_ = has_closed_ || has_closed; }
   void can_be_written() { writable_ = true; }
 
-  // Have done with a stranger.
+  // Have done with it.
   void refuse(const std::string& why) { error_ = why; }
+  void begin_again(TimePoint now) { begun_ = attempted_ = now; }  // as if it had not taken any time so far
+  // Where an endpoint does not answer, the next is tried; all of them, and each a few times, within `limit`.
+  void leave_slow_attempt(TimePoint now, std::chrono::seconds limit);
 
   // Goes on with the handshake. True if it has come further; after another attempt the descriptor is another.
   bool shake_hands();
@@ -48,6 +51,7 @@ class Connection {
   void send(FrameKind kind, std::vector<std::byte> payload);
   void send(FrameHeader header, const std::byte* data, Ticket ticket);
   size_t queued() const { return outgoing_.size(); }
+  bool has_transfers() const;  // pieces that have not left
 
   // Moves what can be moved. Returns how many bytes.
   size_t write(ConnectionOwner& owner);
@@ -75,7 +79,7 @@ class Connection {
   bool can_read_on_after(const Moved& moved) const;
   bool read_exactly(std::byte* into, size_t bytes);
   bool say(std::span<const std::byte> bytes);
-  uint32_t checksum_of(const std::byte* data, uint64_t bytes) const;
+  uint32_t checksum_of(FrameKind kind, const std::byte* data, uint64_t bytes) const;
   size_t fill(std::byte* into, size_t bytes);
   bool begin_frame(ConnectionOwner& owner);
   void end_frame(ConnectionOwner& owner);
@@ -89,10 +93,10 @@ class Connection {
   const ConnectionTerms& terms_;
   Introduction who_;
   int peer_ = kNoRank;
-  const TimePoint begun_;
+  TimePoint begun_, attempted_;
   Socket socket_;
   Stage stage_;
-  std::string error_, last_attempt_;
+  std::string error_, write_error_, last_attempt_;
   size_t attempts_ = 0;
   bool readable_ = false, writable_ = false, has_closed_ = false, is_over_ = false, stands_still_ = false, is_stopped_ = false;
 

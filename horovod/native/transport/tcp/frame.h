@@ -15,7 +15,7 @@ enum class FrameKind : uint32_t {
 
 struct FrameHeader {
   FrameKind kind = FrameKind::kHeartbeat;
-  uint32_t checksum = 0;  // CRC-32C of the bytes, where the job wants it
+  uint32_t checksum = 0;  // CRC-32C of the bytes; of kBulk, where the job wants it, else 0
   uint64_t bytes = 0;
   uint64_t transfer = 0;  // of kBulk: which, in the order in which both have started them, and from where in it
   uint64_t offset = 0;

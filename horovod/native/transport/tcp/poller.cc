@@ -76,10 +76,11 @@ void Poller::wake() {
 }
 
 void Poller::hear_wake() {
-  if (!is_rung_.exchange(false) && !was_seen_) return;
+  if (!is_rung_ && !was_seen_) return;
   was_seen_ = false;
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = read(doorbell_.descriptor(), &count, sizeof count);  // it may be on its way still
+  is_rung_ = false;  // last: who rings before this is heard already, as its caller has not looked yet
 }
 
 }  // namespace hvd

@@ -61,16 +61,13 @@ class TcpBootstrap final : public Bootstrap {
     const std::vector<int>& ranks = here.hosts[host_of(here.rank, here.hosts)];
     auto segments = std::make_shared<std::vector<std::unique_ptr<SharedSegment>>>();
     SharedSegment* own = nullptr;
-    agree([&]() -> std::string {
-      if (here.local_rank != 0 || here.local_size == 1) return "";
-      return why_no_room(bytes, here.local_size);
-    });
     std::string name;
     agree([&]() -> std::string {
       segments->push_back(std::make_unique<SharedSegment>(bytes));
       own = segments->back().get();
       name = own->name();
-      return commit(own->memory(), bytes) ? "" : no_room_left(bytes, here.local_size);
+      // All of its pages at once: nobody shall start to train where another cannot.
+      return commit(own->memory(), bytes) ? "" : "this host has no memory left for what its ranks share";
     });
     const std::vector<std::string> names = gather(name);
     SharedSegments shared{{}, segments};
@@ -83,7 +80,7 @@ class TcpBootstrap final : public Bootstrap {
       }
       return "";
     });
-    own->unlink();
+    own->let_go();
     return shared;
   }
 

@@ -1,5 +1,7 @@
 #include "transport/tcp/tcp_transport.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -61,10 +63,16 @@ class TcpTransport final : public Transport, private ConnectionOwner {
         throw InternalError("rank " + std::to_string(rank()) + " heard nothing of " + absent() +
                             ": see what it prints, and whether it still runs");
     }
+    has_begun_ = true;
   }
 
   ~TcpTransport() override {
-    if (!has_failed_ && !is_cancelled_) say_goodbye();
+    if (!unfinished_.empty()) cancel();  // their memory may be gone already
+    if (!has_failed_ && !is_cancelled_) {
+      say_goodbye();
+    } else {
+      tell_all();
+    }
   }
 
   const char* name() const override { return "tcp"; }
@@ -101,9 +109,11 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   void wait(microseconds timeout, bool eager) override {
     if (!arrived_.empty()) return;
     const auto until = Clock::now() + (eager ? std::min(patience_, timeout) : microseconds(0));
-    while (Clock::now() < until) {
-      pump(microseconds(0));
+    for (;;) {
+      const bool progressed = pump(microseconds(0));
       if (!arrived_.empty()) return;
+      if (progressed) continue;
+      if (Clock::now() >= until) break;
       std::this_thread::yield();
     }
     pump(std::min<microseconds>(timeout, kHeartbeat));
@@ -146,9 +156,8 @@ class TcpTransport final : public Transport, private ConnectionOwner {
 
   void finish(Ticket ticket) override {
     wait_until([&] {
-      if (!unfinished_.contains(ticket)) return true;
-      serve_();
-      return false;
+      if (unfinished_.contains(ticket)) serve_();
+      return !unfinished_.contains(ticket);
     });
   }
 
@@ -166,7 +175,11 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   }
 
   uint64_t sign_of_life(int from) override {
-    if (from != rank() && !peer_of(from).has_left) connection_to(from, 0);
+    try {
+      if (from != rank() && !peer_of(from).has_left) connection_to(from, 0);
+    } catch (const InternalError& error) {  // to ask is no reason to end a job
+      HVD_LOG(log_, kDebug, "cannot ask " << describe(from) << " whether it lives: " << error.what());
+    }
     return peer_of(from).frames;
   }
 
@@ -175,8 +188,9 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   bool has_left(int r) const override { return peers_[static_cast<size_t>(r)].has_left; }
 
   void leave_to_parent() override {
-    connections_.clear();
-    listeners_.clear();
+    // Nothing is destroyed: another thread may have been changing it when this process was forked.
+    for (const auto& connection : connections_) close(connection->socket().descriptor());
+    for (const Socket& listener : listeners_) close(listener.descriptor());
   }
 
   std::string describe(int r) const override {
@@ -243,18 +257,20 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     return *connection;
   }
 
-  void accept_all(Socket& listener) {
+  // A few at a time, so that those who are to be refused make room.
+  void accept_some(Socket& listener) {
     std::string why;
-    for (;;) {
+    for (size_t count = 0; count < kMostStrangers; ++count) {
       Socket accepted = accept_next(listener, &why);
-      if (!accepted) break;
+      if (!why.empty()) refused("the system accepts no connection: " + why);
+      must_accept_ |= !why.empty();
+      if (!accepted) return;
       make_room_for_a_stranger();
       const Introduction self{static_cast<uint32_t>(rank()), static_cast<uint32_t>(rank()), 0, static_cast<uint32_t>(size())};
       connections_.push_back(std::make_unique<Connection>(std::move(accepted), self, terms_, Clock::now()));
       poller_.watch(connections_.back()->socket().descriptor(), connections_.back().get());
     }
-    if (!why.empty()) refused("the system accepts no connection: " + why);
-    must_accept_ = !why.empty();
+    must_accept_ = true;
   }
 
   // Many that only hold connections do not keep a rank out, which dials again.
@@ -266,7 +282,8 @@ class TcpTransport final : public Transport, private ConnectionOwner {
       strangers += 1;
       if (oldest == nullptr) oldest = one.get();
     }
-    if (strangers >= std::max(kMostStrangers, 2 * peers_.size())) oldest->refuse("too many at once that say nothing");
+    if (strangers >= std::max(kMostStrangers, 2 * (lanes() + 1) * peers_.size()))
+      oldest->refuse("too many at once that say nothing");
   }
 
   void refused(const std::string& why) {
@@ -291,7 +308,8 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   }
 
   void admit(Connection& connection) {
-    make_ready(connection.socket(), options_.timeout_seconds);
+    // Data may rightly wait for as long as its receiver does; whether that lives says the other connection.
+    make_ready(connection.socket(), connection.lane() == 0 ? options_.timeout_seconds : 0);
     Peer& peer = peer_of(connection.peer());
     peer.heard = Clock::now();
     if (!connection.is_accepted()) return;
@@ -419,7 +437,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
       const auto listener =
           std::find_if(listeners_.begin(), listeners_.end(), [&](const Socket& one) { return &one == event.owner; });
       if (listener != listeners_.end()) {
-        accept_all(*listener);
+        accept_some(*listener);
         continue;
       }
       auto* connection = static_cast<Connection*>(event.owner);
@@ -427,10 +445,15 @@ class TcpTransport final : public Transport, private ConnectionOwner {
       if (event.can_be_written) connection->can_be_written();
     }
     bool progressed = false;
+    if (std::exchange(must_accept_, false)) {
+      for (Socket& listener : listeners_) accept_some(listener);
+    }
+    for (const auto& connection : connections_) progressed |= turn(*connection);  // first all that others have said
     for (auto position = connections_.begin(); position != connections_.end();) {
       Connection& connection = **position;
-      progressed |= turn(connection);
-      position = is_done_with(connection) ? connections_.erase(position) : std::next(position);
+      const bool is_done = is_done_with(connection);
+      if (is_done && connection.socket()) poller_.forget(connection.socket().descriptor());  // a child may have a copy
+      position = is_done ? connections_.erase(position) : std::next(position);
     }
     look_at_the_clock();
     return progressed;
@@ -465,11 +488,17 @@ class TcpTransport final : public Transport, private ConnectionOwner {
       lose(connection.peer(), connection.error().empty() ? "it has closed its connection, so its process has ended"
                                                          : "its connection broke: " + connection.error());
     }
+    if (connection.has_transfers()) lose(connection.peer(), "it has left the job");
+    forget_ways_of(connection);
+    return true;
+  }
+
+  void forget_ways_of(const Connection& connection) {
+    Peer& peer = peer_of(connection.peer());
     std::erase(peer.stalled, &connection);
     for (Connection*& way : peer.connections) {
       if (way == &connection) way = nullptr;
     }
-    return true;
   }
 
   void look_at_the_clock() {
@@ -477,14 +506,12 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     if (now - last_look_ < kBetweenLooks) return;
     const bool was_away = now - last_look_ > 4 * kHeartbeat;  // what has come meanwhile was not read yet
     last_look_ = now;
-    if (must_accept_) {
-      for (Socket& listener : listeners_) accept_all(listener);
-    }
     const bool beats = now - last_beat_ >= kHeartbeat;
     if (beats) last_beat_ = now;
     for (auto position = connections_.begin(); position != connections_.end();) {
       Connection& connection = **position++;
       if (!connection.is_ready()) {
+        if (was_away) connection.begin_again(now);
         check_handshake(connection, now);
       } else if (beats && connection.lane() == 0 && connection.queued() == 0 && !peer_of(connection.peer()).has_left) {
         connection.send(FrameKind::kHeartbeat, {});
@@ -498,14 +525,18 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   }
 
   void check_handshake(Connection& connection, Clock::time_point now) {
-    if (connection.is_trusted() && !connection.socket()) shake_hands(connection);
-    if (now - connection.begun() < kLongestHandshake) return;
-    if (connection.is_trusted()) {
-      lose(connection.peer(),
-           "it cannot be reached (" + connection.last_attempt() +
-               "); does a firewall stand between the hosts, or HOROVOD_TCP_INTERFACES name a wrong network?");
+    if (!connection.is_trusted()) {
+      if (now - connection.begun() >= kLongestHandshake) connection.refuse("it said nothing for too long");
+      return;
     }
-    connection.refuse("it said nothing for too long");
+    if (peer_of(connection.peer()).has_left) return connection.refuse("it has left");
+    connection.leave_slow_attempt(now, kLongestHandshake);
+    if (!connection.socket()) shake_hands(connection);
+    const auto limit =
+        std::max<std::chrono::duration<double>>(kLongestHandshake, std::chrono::duration<double>(options_.timeout_seconds));
+    if (now - connection.begun() < limit || (options_.timeout_seconds <= 0 && has_begun_)) return;
+    lose(connection.peer(), "it cannot be reached (" + connection.last_attempt() +
+                                "); does a firewall stand between the hosts, or HOROVOD_TCP_INTERFACES name a wrong network?");
   }
 
   void check_presence(int r, Clock::time_point now) {
@@ -528,18 +559,21 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     inspect_();
   }
 
+  // Sleeps only if nothing has moved since it looked last: of what a socket could do still nothing tells again.
   template <typename Condition>
   void wait_until(const Condition& is_so) {
     auto patient_until = Clock::now() + patience_;
+    uint64_t moved = bytes_moved_ + 1;
     while (!is_so()) {
       poller_.hear_wake();  // whoever waits for something else looks for himself before he sleeps
-      const bool may_sleep = Clock::now() >= patient_until;
-      if (pump(may_sleep ? microseconds(kBetweenLooks) : microseconds(0))) {
-        patient_until = Clock::now() + patience_;
-      } else {
-        inspect_now_and_then();
-        if (!may_sleep) std::this_thread::yield();
-      }
+      const auto now = Clock::now();
+      const bool has_moved = moved != bytes_moved_;
+      moved = bytes_moved_;
+      if (has_moved) patient_until = now + patience_;
+      const bool may_sleep = !has_moved && now >= patient_until;
+      if (pump(may_sleep ? microseconds(kBetweenLooks) : microseconds(0))) continue;
+      inspect_now_and_then();
+      if (!may_sleep) std::this_thread::yield();
     }
   }
 
@@ -587,7 +621,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   uint64_t bytes_moved_ = 0, refused_ = 0;
   int lost_rank_ = kNoRank;
   std::string lost_;  // who is lost, and why
-  bool has_failed_ = false, is_cancelled_ = false, must_accept_ = false;
+  bool has_failed_ = false, is_cancelled_ = false, must_accept_ = false, has_begun_ = false;
   Clock::time_point last_look_{}, last_beat_{}, last_inspection_{};
 };
 
