@@ -311,7 +311,6 @@ size_t Connection::read(ConnectionOwner& owner) {
       total += receive(known);
     }
   }
-  if (!write_error_.empty() && error_.empty() && (!readable_ || stands_still_)) error_ = write_error_;
   return total;
 }
 

@@ -29,20 +29,19 @@ class Connection {
   int peer() const { return peer_; }
   uint32_t lane() const { return who_.lane; }
   TimePoint begun() const { return begun_; }
-  const Socket& socket() const { return socket_; }                   // none between two attempts
-  bool is_over() const { return is_over_; }                          // the other side sends nothing more
-  const std::string& error() const { return error_; }                // why the connection, or the attempt at one, is lost
+  const Socket& socket() const { return socket_; }  // none between two attempts
+  bool is_over() const { return is_over_; }         // the other side sends nothing more
+  // Why the connection, or the attempt at one, is lost: if it cannot be written to, once all is read.
+  const std::string& error() const { return error_.empty() && (!readable_ || stands_still_) ? write_error_ : error_; }
   const std::string& last_attempt() const { return last_attempt_; }  // why it failed
 
   // What the system says about the socket.
   void can_be_read(bool has_closed) { readable_ = true, has_closed_ = has_closed_ || has_closed; }
   void can_be_written() { writable_ = true; }
 
-  // Have done with it.
-  void refuse(const std::string& why) { error_ = why; }
-  void begin_again(TimePoint now) { begun_ = attempted_ = now; }  // as if it had not taken any time so far
-  // Where an endpoint does not answer, the next is tried; all of them, and each a few times, within `limit`.
-  void leave_slow_attempt(TimePoint now, std::chrono::seconds limit);
+  void refuse(const std::string& why) { error_ = why; }                // have done with it
+  void begin_again(TimePoint now) { begun_ = attempted_ = now; }       // as if it had not taken any time so far
+  void leave_slow_attempt(TimePoint now, std::chrono::seconds limit);  // within which all endpoints have their turn
 
   // Goes on with the handshake. True if it has come further; after another attempt the descriptor is another.
   bool shake_hands();
