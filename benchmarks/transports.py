@@ -188,6 +188,7 @@ def main() -> None:
     option("--hosts", type=int, default=2)
     option("--ranks", type=int, default=1, help="on each host")
     option("--rate", default="1gbit", help="of the cables; none: as fast as the machine")
+    option("--rtt", default="none", help="of a round trip between hosts, as 20ms")
     option("--bytes", type=int, nargs="+", default=list(SIZES), help="of the tensors")
     option("--rounds", type=int, default=5)
     option("--connections", type=int, nargs="*", default=[], help="also with so many connections")
@@ -199,11 +200,14 @@ def main() -> None:
         return reductions(chosen.rank)
     if chosen.ping:
         return pings(int(chosen.ping[0]), Path(chosen.ping[1]))
-    with MadeHosts(chosen.hosts, rate="none" if chosen.latency else chosen.rate) as hosts:
+    rate = "none" if chosen.latency else chosen.rate
+    with MadeHosts(chosen.hosts, rate=rate, rtt=chosen.rtt) as hosts:
         if chosen.latency:
             latency(hosts)
         else:
             allreduces(hosts, chosen)
+        if chosen.rtt != "none":
+            print(f"switch: {hosts.switch_seconds():.1f} s of processor")
 
 
 if __name__ == "__main__":

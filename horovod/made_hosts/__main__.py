@@ -37,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
     up = actions.add_parser("up", help="make h1, h2, ..., or make them anew")
     up.add_argument("count", type=int, help="how many hosts")
     up.add_argument("--rate", default="none", help="limit of each cable and direction, as 1gbit or 100mbit")
+    up.add_argument("--rtt", default="none", help="of a round trip, as 20ms; for up to some hundred Mbit/s")
     actions.add_parser("down", help="end all their processes and remove them")
     actions.add_parser("status", help="addresses, and who is up")
     execute = actions.add_parser("exec", help="run a command on a host")
@@ -53,7 +54,7 @@ def main(words: list[str]) -> int:
     chosen = parser().parse_args(words)
     try:
         if chosen.action == "up":
-            MadeHosts(chosen.count, rate=chosen.rate, name=chosen.name, keep=True).up()
+            MadeHosts(chosen.count, rate=chosen.rate, rtt=chosen.rtt, name=chosen.name, keep=True).up()
             return 0
         if chosen.action == "down":  # there need be nothing
             MadeHosts(1, name=chosen.name).down()
@@ -64,6 +65,8 @@ def main(words: list[str]) -> int:
             os.execv(command[0], command)
         elif chosen.action == "status":
             print("\n".join(f"{host} {state}" for host, state in hosts.status().items()))
+            if hosts.rtt != "none":
+                print(f"switch: round trips of {hosts.rtt}, {hosts.switch_seconds():.1f} s of processor")
         elif chosen.action == "rate":
             hosts.rate(chosen.rate)
         elif chosen.action == "bytes":

@@ -17,7 +17,7 @@ from typing import Any
 
 from horovod.made_hosts.host import Host
 from horovod.made_hosts.login import Login
-from horovod.made_hosts.network import Network, remove
+from horovod.made_hosts.network import Network, remove, seconds_of
 from horovod.made_hosts.system import NETWORK_NAMESPACES, HostsError, start_time, why_not
 
 # As network namespaces, it lasts until the machine is started again.
@@ -38,13 +38,22 @@ class MadeHosts:
     Args:
         count: 1 to 250.
         rate: limit of each cable in each direction, as tc takes it ("1gbit"), or "none".
+        rtt: how long a round trip between two hosts takes, as "20ms", or "none": as short as it is. Each
+            frame then passes a process, so rates of more than some hundred Mbit/s are not reached.
         name: of the cluster; the default is a name that no other cluster has.
         prefix: of the hosts' names.
         keep: the hosts outlive this process; otherwise the next who makes hosts removes what this one left.
     """
 
     def __init__(
-        self, count: int, *, rate: str = "none", name: str = "", prefix: str = "h", keep: bool = False
+        self,
+        count: int,
+        *,
+        rate: str = "none",
+        rtt: str = "none",
+        name: str = "",
+        prefix: str = "h",
+        keep: bool = False,
     ) -> None:
         self.cluster = name or f"process{os.getpid()}cluster{next(_numbers)}"
         for word in (self.cluster, prefix):
@@ -53,11 +62,12 @@ class MadeHosts:
         if not 1 <= count <= MOST_HOSTS:
             raise HostsError(f"a cluster has 1 to {MOST_HOSTS} hosts, not {count}")
         self.rate_limit = rate
+        self.rtt = rtt
         self.prefix = prefix
         self._owner = None if keep else [os.getpid(), start_time(os.getpid())]
         self.folder = FOLDER / self.cluster
         self.login = Login(self.folder)
-        self._network = Network(self._namespace("switch"))
+        self._network = Network(self._namespace("switch"), seconds_of(rtt))
         self.names = [f"{prefix}{number}" for number in range(1, count + 1)]
         self.addresses = {name: f"{SUBNET}.{number}" for number, name in enumerate(self.names, 1)}
         self._hosts = {name: Host(name, self._namespace(name), self.login) for name in self.names}
@@ -68,7 +78,8 @@ class MadeHosts:
         record = _record(FOLDER / name)
         if record is None:
             raise HostsError(f"there is no cluster named {name}")
-        found = MadeHosts(record["count"], rate=record["rate"], name=name, prefix=record["prefix"])
+        made = {key: record[key] for key in ("rate", "rtt", "prefix")}
+        found = MadeHosts(record["count"], name=name, **made)
         found._owner = record["owner"]
         return found
 
@@ -95,6 +106,7 @@ class MadeHosts:
         for name, address in self.addresses.items():
             self._network.attach(self._hosts[name].namespace, name, f"{address}/24")
         self.rate(self.rate_limit)
+        self._network.switch_on(self.names, self.folder / "switch.log")
         for host in self._hosts.values():
             host.boot()
 
@@ -184,6 +196,10 @@ class MadeHosts:
         """Bytes that a host has received and sent by its cable, headers included."""
         return self._network.bytes(self._host(host).namespace)
 
+    def switch_seconds(self) -> float:
+        """Processor time that `rtt` has cost so far."""
+        return self._network.switch_seconds()
+
     def namespace(self, host: str) -> str:
         """The name that `ip -n` and `tc -n` know a host's network by."""
         return self._host(host).namespace
@@ -210,6 +226,7 @@ class MadeHosts:
             "count": len(self.names),
             "prefix": self.prefix,
             "rate": self.rate_limit,
+            "rtt": self.rtt,
             "owner": self._owner,  # process and start time; null: kept until somebody removes it
         }
         (self.folder / "cluster.json").write_text(json.dumps(record))

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
 
-from horovod.made_hosts.system import NETWORK_NAMESPACES, HostsError, run
+from horovod.made_hosts.system import NETWORK_NAMESPACES, HostsError, path_of, processes_in, run
 
 BRIDGE = "br0"
 DEVICE = "eth0"  # a host's end of its cable
@@ -15,15 +22,35 @@ SHAPE = ("burst", "256k", "latency", "50ms")
 NO_IPV6 = "for file in /proc/sys/net/ipv6/conf/*/disable_ipv6; do [ ! -e $file ] || echo 1 >$file; done"
 
 
-class Network:
-    """Cables from hosts to one switch. Hosts are known here by the names of their network namespaces."""
+PACKAGE = Path(__file__).resolve().parents[2]
+SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
-    def __init__(self, switch: str) -> None:
+
+def seconds_of(rtt: str) -> float:
+    """Of a text as "20ms"; 0 for "none". HostsError for what is no time."""
+    if rtt == "none":
+        return 0.0
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s)", rtt)
+    if found is None or not 0.0 < float(found[1]) * SECONDS[found[2]] <= 10.0:
+        raise HostsError(f'a round trip takes a time of up to 10 s as "20ms", or "none", not {rtt!r}')
+    return float(found[1]) * SECONDS[found[2]]
+
+
+class Network:
+    """Cables from hosts to one switch. Hosts are known here by the names of their network namespaces.
+
+    `rtt`: seconds of a round trip. Without, the switch is the kernel's bridge; else a process, see `delay`.
+    """
+
+    def __init__(self, switch: str, rtt: float = 0.0) -> None:
         self.switch = switch
+        self.rtt = rtt
 
     def make(self) -> None:
         run("ip", "netns", "add", self.switch)
         run("ip", "-n", self.switch, "link", "set", "lo", "up")
+        if self.rtt:
+            return
         run("ip", "-n", self.switch, "link", "add", BRIDGE, "type", "bridge")
         run("ip", "-n", self.switch, "link", "set", BRIDGE, "up")
 
@@ -36,8 +63,35 @@ class Network:
         run("ip", "-n", host, "link", "add", DEVICE, "type", "veth", *peer)
         run("ip", "-n", host, "address", "add", address, "dev", DEVICE)
         run("ip", "-n", host, "link", "set", DEVICE, "up")
-        run("ip", "-n", self.switch, "link", "set", port, "master", BRIDGE)
+        if not self.rtt:
+            run("ip", "-n", self.switch, "link", "set", port, "master", BRIDGE)
         run("ip", "-n", self.switch, "link", "set", port, "up")
+
+    def switch_on(self, ports: Sequence[str], log: Path) -> None:
+        """When all hosts are attached: what makes round trips take their time. `log`: what it says."""
+        if not self.rtt:
+            return
+        program = [sys.executable, "-m", "horovod.made_hosts.delay", str(self.rtt / 2), *ports]
+        with log.open("wb") as said:
+            started = subprocess.Popen(
+                [str(path_of("ip")), "netns", "exec", self.switch, *program],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                cwd=PACKAGE,
+                start_new_session=True,
+            )
+        time.sleep(0.2)
+        if started.poll() is not None:
+            raise HostsError(f"the switch did not start: {log.read_text(errors='replace').strip()}")
+
+    def switch_seconds(self) -> float:
+        """Processor time that the process has taken which makes round trips take their time."""
+        ticks = 0
+        for process in processes_in(self.switch):
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def shape(self, host: str, port: str, rate: str) -> None:
         """Limit what a host may send and receive. rate: as tc takes it ("1gbit", "100mbit"), or "none"."""

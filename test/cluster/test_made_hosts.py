@@ -64,7 +64,7 @@ def test_cables_carry_what_their_rate_allows_and_count_it(made: MadeHosts) -> No
     assert receiver.stdout is not None and receiver.stdout.readline() == "ready\n"
     made.rate("200mbit")
     made.run("h2", [sys.executable, "-c", SEND.format(count)])
-    received, seconds = receiver.communicate(timeout=30)[0].split()
+    received, seconds = receiver.communicate(timeout=60)[0].split()
     assert int(received) == count
     # 25 MB/s with its headers, after a bucket of 256 KiB; never faster, whatever else the machine does
     assert float(seconds) > 0.95 * (count - 262_144) / 25e6
@@ -151,3 +151,27 @@ def test_what_is_lacking_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for count, name in ((0, "a"), (251, "a"), (1, "a-b"), (1, "../a")):
         with pytest.raises(HostsError):
             MadeHosts(count, name=name)
+
+
+CONNECT = """
+import socket, time
+took = []
+for _ in range(9):
+    begin = time.perf_counter()
+    socket.create_connection(("h2", 22)).close()
+    took.append(time.perf_counter() - begin)
+print(sorted(took)[4])
+"""
+
+
+def test_round_trips_take_what_they_shall() -> None:
+    """A connection is open after one; and a stream arrives whole, no faster than the cable."""
+    with MadeHosts(2, rate="100mbit", rtt="20ms", name=f"far{os.getpid()}") as hosts:
+        assert 0.020 <= float(said(hosts, "h1", f"{sys.executable} -c '{CONNECT}'")) < 0.5
+        receiver = hosts.start("h1", [sys.executable, "-c", RECEIVE])
+        assert receiver.stdout is not None and receiver.stdout.readline() == "ready\n"
+        assert hosts.run("h2", [sys.executable, "-c", SEND.format(20_000_000)]).returncode == 0
+        count, seconds = receiver.communicate(timeout=30)[0].split()
+        assert int(count) == 20_000_000 and float(seconds) > 1.5
+        assert MadeHosts.open(hosts.cluster).rtt == "20ms" and hosts.switch_seconds() > 0.0
+    assert not traces(hosts.cluster)

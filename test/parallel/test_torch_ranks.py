@@ -90,8 +90,13 @@ def test_nothing_is_left_in_shared_memory() -> None:
 
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize(
-    ("name", "np"),
-    [pytest.param("test_collectives.py", 2, marks=pytest.mark.quick), ("test_compression.py", 4)],
+    ("name", "np", "transport"),
+    [
+        pytest.param("test_collectives.py", 2, "mpi", marks=pytest.mark.quick),
+        pytest.param("test_collectives.py", 2, "tcp", marks=pytest.mark.quick),
+        ("test_compression.py", 4, "mpi"),
+        ("test_compression.py", 4, "tcp"),
+    ],
 )
-def test_in_ranks_that_exchange_messages(name: str, np: int) -> None:
-    run_test_file(np, RANKS / name, HOROVOD_TRANSPORT="mpi")
+def test_in_ranks_that_exchange_messages(name: str, np: int, transport: str) -> None:
+    run_test_file(np, RANKS / name, HOROVOD_TRANSPORT=transport)

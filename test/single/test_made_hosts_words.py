@@ -21,6 +21,9 @@ from horovod.made_hosts.system import HostsError
     [
         ({"name": "a b"}, "letters and digits, not 'a b'"),
         ({"prefix": "h-"}, "letters and digits, not 'h-'"),
+        ({"rtt": "20"}, r"as \"20ms\", or \"none\", not '20'"),
+        ({"rtt": "11s"}, "up to 10 s"),
+        ({"rtt": "0ms"}, "up to 10 s"),
         ({"count": 0}, "1 to 250 hosts, not 0"),
         ({"count": 251}, "1 to 250 hosts, not 251"),
     ],
@@ -70,7 +73,7 @@ def test_clusters_that_nobody_has_are_known(tmp_path: Path, monkeypatch: pytest.
     assert cluster._is_left_over(folder)
     mine = [os.getpid(), system_start(os.getpid())]
     for owner, is_left in ((None, False), (mine, False), ([os.getpid(), "1"], True)):
-        record = {"count": 3, "rate": "1gbit", "prefix": "n", "owner": owner}
+        record = {"count": 3, "rate": "1gbit", "rtt": "none", "prefix": "n", "owner": owner}
         (folder / "cluster.json").write_text(json.dumps(record))
         assert cluster._is_left_over(folder) == is_left
     opened = MadeHosts.open("lab")
@@ -87,6 +90,7 @@ class Hosts:
     """In place of a cluster: what was asked of it."""
 
     asked: list[Any]
+    rtt = "none"
 
     def __init__(self, count: int, **options: Any) -> None:
         self.asked.append((count, options))
@@ -97,6 +101,9 @@ class Hosts:
 
     def status(self) -> dict[str, str]:
         return {"h1": "10.77.0.1 up"}
+
+    def switch_seconds(self) -> float:
+        return 1.25
 
     def bytes(self, host: str) -> tuple[int, int]:
         return (3, 4) if host == "h1" else (0, 0)
@@ -111,7 +118,10 @@ class Hosts:
 @pytest.mark.parametrize(
     ("words", "asked"),
     [
-        ("up 2 --rate 1gbit", [(2, {"rate": "1gbit", "name": "hosts", "keep": True}), ("up",)]),
+        (
+            "up 2 --rate 1gbit --rtt 5ms",
+            [(2, {"rate": "1gbit", "rtt": "5ms", "name": "hosts", "keep": True}), ("up",)],
+        ),
         ("--name lab down", [(1, {"name": "lab"}), ("down",)]),
         ("rate 10mbit", [(0, {"name": "hosts"}), ("rate", "10mbit")]),
         ("cut h2", [(0, {"name": "hosts"}), ("cut", "h2")]),
@@ -130,6 +140,9 @@ def test_answers_by_hand(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     monkeypatch.setattr(by_hand, "MadeHosts", Hosts)
     assert by_hand.main(["status"]) == by_hand.main(["bytes", "h1"]) == 0
     assert capsys.readouterr().out == "h1 10.77.0.1 up\n3 4\n"
+    monkeypatch.setattr(Hosts, "rtt", "20ms")
+    assert by_hand.main(["status"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "switch: round trips of 20ms, 1.2 s of processor"
     monkeypatch.setattr(by_hand, "MadeHosts", MadeHosts)
     assert by_hand.main(["--name", "nobodys", "status"]) == 1
     assert capsys.readouterr().err == "made_hosts: there is no cluster named nobodys\n"
