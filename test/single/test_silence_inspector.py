@@ -190,6 +190,8 @@ def test_a_rank_that_stops_listening_to_the_coordinator() -> None:
             engine.wait(handles[0])
         return str(caught.value)
 
-    told, _ = on_ranks(2, program, settings=settings_with(warn=1, shut_down=2), stepped=(1,))
+    settings = [settings_with(warn=1, shut_down=2) for _ in range(2)]
+    settings[0].cycle_time = 60_000.0  # ms: however slowly it submits, it asks for all at once when it waits
+    told, _ = on_ranks(2, program, settings=settings, stepped=(1,))
     assert told.startswith("rank 0 lost rank 1 ")
     assert "while rank 0 tells the others what all have agreed on; HOROVOD_STALL_SHUTDOWN_TIME" in told
