@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     up = actions.add_parser("up", help="make h1, h2, ..., or make them anew")
     up.add_argument("count", type=int, help="how many hosts")
     up.add_argument("--rate", default="none", help="limit of each cable and direction, as 1gbit or 100mbit")
-    up.add_argument("--rtt", default="none", help="of a round trip, as 20ms; for up to some hundred Mbit/s")
+    up.add_argument("--rtt", default="none", help="of a round trip, as 20ms; for rates up to 200mbit")
     actions.add_parser("down", help="end all their processes and remove them")
     actions.add_parser("status", help="addresses, and who is up")
     execute = actions.add_parser("exec", help="run a command on a host")

@@ -39,7 +39,7 @@ class MadeHosts:
         count: 1 to 250.
         rate: limit of each cable in each direction, as tc takes it ("1gbit"), or "none".
         rtt: how long a round trip between two hosts takes, as "20ms", or "none": as short as it is. Each
-            frame then passes a process, so rates of more than some hundred Mbit/s are not reached.
+            frame then passes a process: 200mbit was measured, and more is not promised.
         name: of the cluster; the default is a name that no other cluster has.
         prefix: of the hosts' names.
         keep: the hosts outlive this process; otherwise the next who makes hosts removes what this one left.

@@ -3,8 +3,8 @@
     python -m horovod.made_hosts.delay SECONDS PORT..
 
 It runs in the switch's network namespace, until it is killed. Frames are taken and given by raw sockets, with
-the kernel's notes on them (segments of up to 64 KiB stay whole), so that Python is quick enough for some
-hundred Mbit/s. A port whose queue is full loses frames, as those of switches do.
+the kernel's notes on them (segments of up to 64 KiB stay whole), so that Python is quick enough for
+200 Mbit/s. A port whose queue is full loses frames, as those of switches do.
 """
 
 from __future__ import annotations

@@ -56,7 +56,8 @@ void Connection::attempt() {
 void Connection::leave_slow_attempt(TimePoint now, std::chrono::seconds limit) {
   const auto attempts = std::max<int64_t>(3, static_cast<int64_t>(endpoints_->size()));
   if (!socket_) attempted_ = now;  // the next is about to begin
-  if (now - attempted_ < limit / static_cast<double>(attempts)) return;
+  // Who has been told who this is may take it for a connection already, and its end for this rank's.
+  if (stage_ == Stage::kAwaitsAnswer || now - attempted_ < limit / static_cast<double>(attempts)) return;
   attempted_ = now;
   give_up("no answer");
 }

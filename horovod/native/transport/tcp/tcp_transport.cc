@@ -132,7 +132,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
       if (in.bytes == 0) continue;
       unfinished_[ticket] += 1;
       Peer& peer = peer_of(in.from);
-      peer.receiving.emplace(peer.next_in++, Transfer{ticket, static_cast<std::byte*>(in.data), in.bytes, 0});
+      peer.receiving.emplace(peer.next_in++, Receiving{ticket, static_cast<std::byte*>(in.data), in.bytes});
       for (Connection* lane : peer.stalled) lane->stand_up();
       peer.stalled.clear();
     }
@@ -140,8 +140,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
       if (out.bytes == 0) continue;
       unfinished_[ticket] += 1;
       Peer& peer = peer_of(out.to);
-      auto* data = static_cast<std::byte*>(const_cast<void*>(out.data));  // read only
-      peer.sending.push_back({ticket, data, out.bytes, peer.next_out++});
+      peer.sending.push_back({ticket, static_cast<const std::byte*>(out.data), out.bytes, peer.next_out++});
       if (out.to != rank()) feed(out.to);
     }
     copy_own();
@@ -199,20 +198,26 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   }
 
  private:
-  struct Transfer {
+  struct Sending {
+    Ticket ticket;
+    const std::byte* data;
+    size_t bytes;
+    uint64_t number;
+    size_t given = 0;  // to lanes
+  };
+  struct Receiving {
     Ticket ticket;
     std::byte* data;
-    size_t bytes;  // not yet given to a lane; of incoming ones, of the whole
-    uint64_t number_or_arrived;
+    size_t bytes;
+    size_t arrived = 0;
   };
   struct Peer {
     TcpPeer known;
     std::vector<Connection*> connections;  // over which this rank sends, by lane; null: not needed so far
-    std::deque<Transfer> sending{};
-    std::map<uint64_t, Transfer> receiving{};
+    std::deque<Sending> sending{};
+    std::map<uint64_t, Receiving> receiving{};  // by number
     std::vector<Connection*> stalled{};
     uint64_t next_out = 0, next_in = 0, frames = 0;
-    uint64_t sent_of_first = 0;
     bool has_left = false;
     Clock::time_point heard{};
   };
@@ -333,18 +338,15 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     for (size_t lane = 1; lane <= lanes() && !peer.sending.empty(); ++lane) {
       Connection& connection = connection_to(to, lane);
       while (!peer.sending.empty() && connection.queued() < kPiecesQueued) {
-        Transfer& first = peer.sending.front();
-        const size_t bytes = std::min(kPiece, first.bytes);
-        const FrameHeader header{FrameKind::kBulk, 0, bytes, first.number_or_arrived, peer.sent_of_first};
+        Sending& first = peer.sending.front();
+        const size_t bytes = std::min(kPiece, first.bytes - first.given);
+        const FrameHeader header{FrameKind::kBulk, 0, bytes, first.number, first.given};
         pieces_[first.ticket] += 1;
-        connection.send(header, first.data, first.ticket);
-        first.data += bytes;
-        first.bytes -= bytes;
-        peer.sent_of_first += bytes;
-        if (first.bytes != 0) continue;
+        connection.send(header, first.data + first.given, first.ticket);
+        first.given += bytes;
+        if (first.given != first.bytes) continue;
         finish_one(first.ticket);
         peer.sending.pop_front();
-        peer.sent_of_first = 0;
       }
       push(connection);
     }
@@ -365,7 +367,8 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   void copy_own() {
     Peer& own = peer_of(rank());
     while (!own.sending.empty() && !own.receiving.empty()) {
-      const Transfer out = own.sending.front(), in = own.receiving.begin()->second;
+      const Sending out = own.sending.front();
+      const Receiving in = own.receiving.begin()->second;
       if (out.bytes != in.bytes) throw InternalError("a rank sends itself something else than it receives");
       std::memcpy(in.data, out.data, out.bytes);
       own.sending.pop_front();
@@ -387,7 +390,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
       peer.stalled.push_back(const_cast<Connection*>(&from));
       return nullptr;
     }
-    const Transfer& transfer = position->second;
+    const Receiving& transfer = position->second;
     if (header.offset > transfer.bytes || header.bytes > transfer.bytes - header.offset) {
       throw InternalError(describe(from.peer()) + " sends " + std::to_string(header.offset + header.bytes) + " bytes where " +
                           std::to_string(transfer.bytes) + " are expected");
@@ -398,9 +401,9 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   void on_bulk(const Connection& from, const FrameHeader& header) override {
     Peer& peer = peer_of(from.peer());
     const auto position = peer.receiving.find(header.transfer);
-    Transfer& transfer = position->second;
-    transfer.number_or_arrived += header.bytes;
-    if (transfer.number_or_arrived < transfer.bytes) return;
+    Receiving& transfer = position->second;
+    transfer.arrived += header.bytes;
+    if (transfer.arrived < transfer.bytes) return;
     const Ticket ticket = transfer.ticket;
     peer.receiving.erase(position);
     finish_one(ticket);
