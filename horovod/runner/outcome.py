@@ -8,10 +8,11 @@ of these that there is:
     1. a rank that was stopped (SIGSTOP and the like) before any failed, or was missed in hvd.init()
     2. a rank whose wrapper was killed, so that it cannot report: mpirun then ends the others
     3. the rank that failed first, and neither followed nor was told
-    4. a host that fell silent
-    5. a rank that ended, with code 0, while others waited for it
-    6. the rank that followers name
-    7. the first follower
+    4. a rank that ended, with code 0, before hvd.init(), while others wait there: its host may be gone by now
+    5. a host that fell silent
+    6. a rank that ended, with code 0, while others waited for it
+    7. the rank that followers name
+    8. the first follower
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 VAIN_WAIT, STOPPED_WAIT = 5.0, 15.0  # seconds; whoever has stopped a rank may have it go on
 _JOINING = {"joining", "joined"}
@@ -173,7 +175,10 @@ class Outcome:
         if by_itself is not None:
             return by_itself, str(self.ends[by_itself])
         followers = [rank for rank in self.ends if self._is_follower(rank) and not self.ends[rank].told]
-        for rank, deed in (*self._absent(), *self._deserters(followers), *self._accused(followers)):
+        gone = [self._absent(), self._deserters(followers)]
+        if self._some_wait_for_who_left():
+            gone.reverse()
+        for rank, deed in chain(*gone, self._accused(followers)):
             return rank, deed
         return (followers[0], str(self.ends[followers[0]])) if followers else (None, "")
 

@@ -87,6 +87,9 @@ def test_a_rank_that_ended_without_init() -> None:
     assert job.verdict(0) == (1, f"rank 1 on host host1 {said}; the other ranks were ended")
     job.take(0, "stopped 19")  # while they wait, and have been told nothing yet
     assert job.culprit() == 1
+    job.lost = {"host2"}  # whose daemon went before mpirun ended
+    assert job.culprit() == 1
+    job.lost = set()
     job.take(0, "note joined")
     job.take(2, "note joined")
     assert not job.waits_in_vain()
