@@ -12,7 +12,7 @@ import pytest
 from rig import NET, Cluster
 
 PROGRAM = str(Path(__file__).parent / "host_programs" / "digest_of_training.py")
-TRAINED = [sys.executable, PROGRAM, "12"]
+TRAINED = [sys.executable, PROGRAM, "100"]
 HOSTS = ("t1", "t2")
 PORT = "29411"
 LIMIT = 90.0
@@ -85,7 +85,7 @@ def digests(processes: Launched) -> list[str]:
 
 
 def test_all_launchers_give_the_same_training(cluster: Cluster) -> None:
-    """2 hosts with 2 ranks each, 8 bits: the same bits on all ranks, and under horovodrun."""
+    """MNIST, 2 hosts with 2 ranks each, 8 bits: the same bits on all ranks, and under horovodrun."""
     settings = {"HOROVOD_DETERMINISTIC": "1", "OMP_NUM_THREADS": "1"}
     job = cluster.horovodrun("-np", "4", "-H", "t1:2,t2:2", *TRAINED, limit=LIMIT, **settings)
     assert job.returncode == 0, job.stdout + job.stderr

@@ -29,6 +29,7 @@ class _Door:
         self.world, self._other = self.job.open(settings)
 
     def knock(self, data: bytes) -> None:
+        self._other.receive()  # so that it is not taken for silent
         with self.job.connect(0) as connection:
             connection.sendall(data)
             connection.shutdown(socket.SHUT_WR)
