@@ -111,7 +111,8 @@ def pings(rank: int, folder: Path) -> None:
     def burst(way: Callable[[], None], count: int, pause: float) -> float:
         took = []
         for _ in range(count):
-            time.sleep(pause if rank == 0 else 0.0)
+            if rank == 0 and pause:
+                time.sleep(pause)
             begin = time.perf_counter()
             way()
             took.append(time.perf_counter() - begin)
