@@ -445,7 +445,9 @@ class Engine:
     set, a rank outside it, a name in flight, or arguments that the operation cannot have.
     """
 
-    def __init__(self, world: World, settings: Settings, start_thread: bool = True) -> None: ...
+    def __init__(
+        self, world: World, settings: Settings, start_thread: bool = True, in_order: bool = False
+    ) -> None: ...
     @property
     def has_failed(self) -> bool:
         """Whether the engine stopped because something failed, here or on another rank."""
@@ -477,7 +479,12 @@ class Engine:
         """What is kept of such memory for the next result."""
 
     def allreduce(
-        self, name: str, tensors: Sequence[Tensor], reduction: Reduction, process_set: int = 0
+        self,
+        name: str,
+        tensors: Sequence[Tensor],
+        reduction: Reduction,
+        process_set: int = 0,
+        follows: bool = False,
     ) -> int: ...
     def reducescatter(
         self, name: str, tensors: Sequence[Tensor], reduction: Reduction, process_set: int = 0
@@ -493,6 +500,8 @@ class Engine:
 
     def barrier(self, name: str, process_set: int = 0) -> int: ...
     def join(self) -> int: ...
+    def hold(self) -> None: ...
+    def let_go(self) -> None: ...
     def poll(self, handle: int) -> bool:
         """Whether it is done, on a GPU too; ValueError on an unknown handle."""
 
@@ -505,6 +514,7 @@ class Engine:
         Raises HorovodInternalError, or ValueError on an unknown handle.
         """
 
+    def has_result_within(self, handle: int, seconds: float) -> bool: ...
     def wait_or_yield(self, handle: int) -> bool:
         """Sleeps until has_result(), and returns True.
 
@@ -549,100 +559,6 @@ class SilenceInspector:
     def is_due(self, now: float) -> bool: ...
     def inspect(self, now: float, signs: Mapping[int, int], moved: int = 0) -> SilenceReport:
         """signs: of each rank that is waited for, a number that changes while it is alive."""
-
-class DrawKeys:
-    """How often each name was reduced so far, by which stochastic codecs draw other numbers each time.
-
-    One for each sequence of reductions that ranks make in the same order, as an engine's process set has.
-    """
-
-    def __init__(self) -> None: ...
-
-class CarriedAllreduce:
-    """An allreduce whose messages the caller carries between ranks; the engine's bits on the same route.
-
-    ``parts``: (reduction, names, tensors), where the tensors of a part have one dtype. Each name draws random
-    numbers as an engine's operation of one tensor does. The tensors' memory and feedback are in use until the
-    last call; results go to the destinations. Call, in this order and once each, with the addresses of
-    messages, which are multiples of 16:
-
-    gather: ``pack`` one message, give it to all ranks, ``reduce`` the ``size`` messages in rank order.
-    ``is_scattered``: ``pack`` ``size`` messages, give number r to rank r, ``reduce`` what arrives, in rank
-    order, to one result, give it to all ranks, ``unpack`` the ``size`` results, in rank order.
-
-    A rank alone in its world has messages of 0 bytes, for which no addresses are needed. The GIL is released.
-
-    With ``step_elements`` all of this goes in ``steps`` steps, each with messages of its own for about so
-    many elements of a slice (of a gather: of all), rounded up to multiples of 4096 for each part. The calls
-    for a step are in the order above, once each; steps may be under way together, and in any order. Results
-    do not depend on the number of steps.
-
-    With ``device``, the number of a GPU, all memory is that GPU's and in use until ``stream`` has done what
-    the calls gave it: float32, float16 and bfloat16 there, Sum and Average, 64 ranks at most.
-
-    ValueError: no such rank; as many names as tensors, each once, and one dtype in a part; tensors elsewhere
-    than ``device``; feedback of another size, or twice; a codec with integers or with another op than Sum and
-    Average; Adasum; ``step_elements`` below 0; calls in another order; no such step; more or fewer addresses,
-    or at other places.
-    """
-
-    def __init__(
-        self,
-        parts: Sequence[tuple[Reduction, Sequence[str], Sequence[Tensor]]],
-        rank: int,
-        size: int,
-        is_scattered: bool,
-        keys: DrawKeys,
-        device: int = -1,
-        stream: int = 0,
-        *,
-        step_elements: int = 0,
-    ) -> None: ...
-    @property
-    def message_bytes(self) -> int:
-        """Of a message: equal on all ranks and in all steps, a multiple of 16; what is not used is zeros."""
-
-    @property
-    def saturated(self) -> int:
-        """Finite values that a codec's range cut off; on a GPU 0, as ``Device.take_saturated`` has them."""
-
-    @property
-    def steps(self) -> int:
-        """How many there are: the same on all ranks, and 1 or more."""
-
-    @property
-    def result_bytes(self) -> int:
-        """Of a result, likewise; 0 unless ``is_scattered``."""
-
-    def pack(self, to: Sequence[int], step: int = 0) -> None: ...
-    def reduce(self, messages: Sequence[int], result: int = 0, step: int = 0) -> None: ...
-    def unpack(self, results: Sequence[int], step: int = 0) -> None: ...
-
-class CarriedReduceScatter:
-    """A reduce-scatter whose messages the caller carries: of ``size`` chunks, number r goes to rank r.
-
-    The tensor's source has ``size * k`` elements, its destination ``k``. As CarriedAllreduce: ``pack``
-    ``size`` messages, give number r to rank r, ``reduce`` what arrives, in rank order. ValueError as there,
-    for feedback, and for a number of elements that ``size`` does not divide.
-    """
-
-    def __init__(
-        self,
-        reduction: Reduction,
-        name: str,
-        tensor: Tensor,
-        rank: int,
-        size: int,
-        keys: DrawKeys,
-        device: int = -1,
-        stream: int = 0,
-    ) -> None: ...
-    @property
-    def message_bytes(self) -> int: ...
-    @property
-    def saturated(self) -> int: ...
-    def pack(self, to: Sequence[int]) -> None: ...
-    def reduce(self, messages: Sequence[int]) -> None: ...
 
 class DeviceMemory:
     """Of a GPU, or pinned memory of the host; freed with the object, when nothing uses it any more."""

@@ -20,7 +20,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.readable import refuse_what_is_no_text
 from horovod.common.rendezvous import given
 
-__all__ = ["HorovodBasics", "basics"]
+__all__ = ["HorovodBasics", "basics", "ends_from_uncaught_exception"]
 
 
 class HorovodBasics:
@@ -111,7 +111,7 @@ class HorovodBasics:
         """
         if not self._is_child:
             notes.tell("leaving")
-        if self._is_child or _ends_from_uncaught_exception():
+        if self._is_child or ends_from_uncaught_exception():
             return
         self.shutdown()
         if not self._has_failed:
@@ -294,7 +294,7 @@ class HorovodBasics:
         return False
 
 
-def _ends_from_uncaught_exception() -> bool:
+def ends_from_uncaught_exception() -> bool:
     """Whether the interpreter is ending because nobody caught an exception (known to atexit only by these
     traces).
 

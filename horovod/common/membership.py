@@ -69,16 +69,24 @@ class Membership:
         self._joins = 0
 
     @classmethod
-    def begin(cls, open_world: OpenWorld, comm: Any, process_sets: Sequence[ProcessSet]) -> Membership:
+    def begin(
+        cls,
+        open_world: OpenWorld,
+        comm: Any = None,
+        process_sets: Sequence[ProcessSet] = (),
+        settings: native.Settings | None = None,
+        in_order: bool = False,
+    ) -> Membership:
         """Join a job. ``comm``, ``process_sets`` and errors are those of ``hvd.init``; if it fails on one
-        rank, all hear of it.
+        rank, all hear of it. ``settings``: None are those of the environment. ``in_order``: all ranks
+        promise to start the same operations in one order, and hear of it where they do not.
         """
         ranks = communicators.launched_ranks(comm)
-        settings = native.Settings.from_environment()
+        settings = settings or native.Settings.from_environment()
         is_dynamic = BY_VARIABLE["HOROVOD_DYNAMIC_PROCESS_SETS"].read(os.environ)
         world = open_world(settings, ranks)
         try:
-            engine = native.Engine(world, settings)
+            engine = native.Engine(world, settings, in_order=in_order)
         except BaseException:
             world.abandon()
             raise
@@ -108,7 +116,7 @@ class Membership:
             "host": socket.gethostname(),
             "software": software.loaded(),
         }
-        texts = self._allgathered(json.dumps(wanted).encode())
+        texts = self.allgathered("init", json.dumps(wanted).encode())
         by_rank = [_read(rank, text, wanted) for rank, text in enumerate(texts)]
         _check_software(by_rank, world.rank)
         _check_dynamic([each["is_dynamic"] for each in by_rank])
@@ -118,10 +126,11 @@ class Membership:
         for process_set, description in zip(process_sets, wanted["sets"], strict=True):
             self._register(process_set, self._id_of(description["ranks"]))
 
-    def _allgathered(self, data: bytes) -> list[bytes]:
+    def allgathered(self, name: str, data: bytes) -> list[bytes]:
+        """Every rank's bytes, by rank. Collective, under one name."""
         source = ctypes.create_string_buffer(data, len(data))
         tensor = native.Tensor(ctypes.addressof(source), 0, [len(data)], _BYTES)
-        result = self.engine.wait(self.engine.allgather("init", [tensor]))
+        result = self.engine.wait(self.engine.allgather(name, [tensor]))
         everything = np.from_dlpack(result.buffer()).tobytes()
         ends = list(itertools.accumulate(result.sizes, initial=0))
         return [everything[begin:end] for begin, end in itertools.pairwise(ends)]

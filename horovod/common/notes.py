@@ -23,7 +23,7 @@ _MISSING = re.compile(r"^(\d+)!?: \[", re.MULTILINE)  # of the stall inspector's
 _FOLLOWS = re.compile(
     r"\blost rank \d|Horovod has been shut down: this rank or another|a peer may have ended|Missing ranks:"
     # of gloo and NCCL, under torch.distributed
-    r"|Connection (?:closed|reset) by|heard nothing more of|Broken pipe|remote process exited"
+    r"|Connection (?:closed|reset) by|Broken pipe|remote process exited"
 )
 _told: set[str] = set()
 

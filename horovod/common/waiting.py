@@ -22,7 +22,8 @@ from horovod.common import jobs
 
 __all__ = [
     *("Stepper", "advance_all", "begin", "blocked_microseconds"),
-    *("finish", "finish_all", "finish_or_yield", "wait", "wait_or_yield"),
+    *("finish", "finish_all", "finish_or_yield", "has_result_within", "is_over_within"),
+    *("wait", "wait_or_yield"),
 ]
 
 FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 500e-6  # seconds between two looks
@@ -128,6 +129,33 @@ def wait_or_yield(engine: native.Engine, handle: int) -> bool:
     with _timed():
         _pause_until(is_over, lambda: engine.note_blocked(handle, True))
         return not yields and engine.wait_or_yield(handle)
+
+
+def has_result_within(engine: native.Engine, handle: int, seconds: float) -> bool:
+    """Sleep until ``wait`` would not, for so long at most; whether it is so. Nobody trains meanwhile: the
+    time is not counted, and the engine is not hurried.
+    """
+    deadline = time.monotonic() + seconds
+    pause = FIRST_PAUSE
+    while advance_all() and not engine.has_result(handle):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+    return engine.has_result_within(handle, max(deadline - time.monotonic(), 0.0))
+
+
+def is_over_within(stepper: Stepper, seconds: float) -> bool:
+    """The same of an operation that takes several requests."""
+    deadline = time.monotonic() + seconds
+    pause = FIRST_PAUSE
+    while not stepper.advance():
+        if time.monotonic() > deadline:
+            return False
+        advance_all()
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+    return True
 
 
 def finish(stepper: Stepper) -> None:

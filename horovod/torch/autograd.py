@@ -74,7 +74,7 @@ class CompressedGroupedAllreduce(OfItsJob):
     ) -> Any:
         ctx.how = (compressor, None, arguments, process_set)
         return synchronize(
-            start_allreduce(tensors, name, arguments, compressor, process_set, in_place=False, grouped=True)
+            start_allreduce(tensors, name, arguments, compressor, process_set, grouped=True)
         )
 
     @staticmethod
@@ -102,9 +102,7 @@ class HorovodAllreduce(OfItsJob):
         ctx.ignored = (None,) * (5 + len(process_set_and_compression))
         arguments = reduce_arguments(ctx.op, prescale_factor, postscale_factor)
         return synchronize(
-            start_allreduce(
-                [tensor], name, arguments, resolved(compression), process_set, in_place=False, grouped=False
-            )
+            start_allreduce([tensor], name, arguments, resolved(compression), process_set)
         )
 
     @staticmethod
@@ -133,9 +131,7 @@ class HorovodGroupedAllreduce(OfItsJob):
         ctx.factors = (prescale_factor, postscale_factor, process_set)
         arguments = reduce_arguments(ctx.op, prescale_factor, postscale_factor)
         return synchronize(
-            start_allreduce(
-                tensors, name, arguments, NoneCompressor, process_set, in_place=False, grouped=True
-            )
+            start_allreduce(tensors, name, arguments, NoneCompressor, process_set, grouped=True)
         )
 
     @staticmethod

@@ -25,7 +25,7 @@ from horovod import _native as native
 
 __all__ = [
     "CPU", "Origin", "common_device", "copy_out", "current_stream", "device_of", "done_future", "follow",
-    "future_with", "new_stream", "order", "torch_device", "torch_stream", "why_not_served",
+    "new_future", "new_stream", "order", "torch_device", "torch_stream", "why_not_served",
 ]
 
 CPU = -1
@@ -108,18 +108,15 @@ def new_stream(device: int) -> torch.cuda.Stream | None:
     return None if device == CPU else torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
+def new_future(device: int) -> torch.futures.Future[None]:
+    """A future. On a GPU whoever waits for it goes on behind what is on the stream where it is completed."""
+    return torch.futures.Future() if device == CPU else torch.futures.Future(devices=[torch_device(device)])
+
+
 def done_future(device: int) -> torch.futures.Future[None]:
-    """A future that is done. On a GPU whoever waits for it goes on behind what is on the current stream."""
-    future: torch.futures.Future[None]
-    future = torch.futures.Future() if device == CPU else torch.futures.Future(devices=[torch_device(device)])
+    """One that is done."""
+    future = new_future(device)
     future.set_result(None)
-    return future
-
-
-def future_with(error: Exception) -> torch.futures.Future[None]:
-    """A future that has failed."""
-    future: torch.futures.Future[None] = torch.futures.Future()
-    future.set_exception(error)  # type: ignore[arg-type]
     return future
 
 

@@ -195,7 +195,7 @@ class GradientReducer:
             self._arguments,
             compressor,
             self._process_set,
-            in_place=True,
+            into=tensors,
             grouped=grouped,
             kept=[
                 Kept(
@@ -225,7 +225,7 @@ class GradientReducer:
         value = torch.as_tensor(loss).detach().clone()
         name = "DistributedOptimizer.loss"
         handle = start_allreduce(
-            [value], name, self._arguments, Compression.none, self._process_set, in_place=True, grouped=False
+            [value], name, self._arguments, Compression.none, self._process_set, into=[value]
         )
         synchronize(handle)
         return value

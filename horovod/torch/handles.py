@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -21,7 +22,8 @@ from horovod.torch import devices, storage
 from horovod.torch.compiling import breaks_graphs
 
 __all__ = [
-    *("Operation", "Output", "abandon", "complete_all", "poll", "register", "starting", "synchronize"),
+    *("Operation", "Output", "abandon", "complete_all", "is_done_within", "poll", "register", "starting"),
+    "synchronize",
     "wait_or_yield",
 ]
 
@@ -202,6 +204,24 @@ def wait_or_yield(handle: int) -> bool:
     with flight.lock:
         operation = flight.operations.get(handle)
     return operation is None or operation.complete_or_yield()
+
+
+def is_done_within(handle: int, seconds: float) -> bool:
+    """Sleep until ``synchronize`` would not, for so long at most; whether it is so. For threads that do
+    nothing else: see waiting.has_result_within. An unknown handle is done.
+    """
+    flight = _in_flight()
+    with flight.lock:
+        operation = flight.operations.get(handle)
+    if operation is None:
+        return True
+    deadline = time.monotonic() + seconds
+    return all(
+        waiting.has_result_within(operation.engine, wait, deadline - time.monotonic())
+        for wait in operation.waits
+    ) and all(
+        waiting.is_over_within(stepper, deadline - time.monotonic()) for stepper in operation.steppers
+    )
 
 
 def complete_all(handles: Sequence[int]) -> list[Output]:

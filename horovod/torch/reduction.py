@@ -8,7 +8,7 @@ route of gathered.py. Arguments and errors are those of mpi_ops.py, which export
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import torch
 
@@ -35,10 +35,13 @@ def _start(
     factors: tuple[float, float],
     process_set: ProcessSet,
     compression: CompressorLike,
-    **how: Any,
+    **how: bool,
 ) -> int:
     arguments = reduce_arguments(handle_average_backwards_compatibility(op, average), *factors)
-    return start_allreduce(tensors, name, arguments, of_one_call(compression), process_set, **how)
+    compressor = of_one_call(compression)
+    into = tensors if how["in_place"] else None
+    grouped = how["grouped"]
+    return start_allreduce(tensors, name, arguments, compressor, process_set, into=into, grouped=grouped)
 
 
 @breaks_graphs

@@ -109,7 +109,7 @@ def start_broadcast(
     request = member.engine.broadcast(wire, described(source, output), root_rank, process_set_id)
 
     def finish(results: list[native.Result]) -> Output:
-        return delivered(tensor if direct else output, tensor, in_place)
+        return delivered(tensor if direct else output, tensor if in_place else None)
 
     operation = Operation(member.engine, [request], [tensor, source, output], finish=finish, origin=origin)
     operation.lend(label, [] if direct else [source], [tensor] if direct else [])
@@ -173,9 +173,10 @@ def start_reducescatter(
     process_set: ProcessSet,
     *,
     grouped: bool,
+    into: Sequence[torch.Tensor] | None = None,
 ) -> int:
     """Reduce-scatter of one tensor or a group: this rank's rows of the reduction. ``codec`` works on
-    floats only.
+    floats only. ``into``: where these rows go, contiguous and as many as they are.
     """
     member = basics.member()
     process_set_id = member.id_of(process_set)
@@ -189,7 +190,7 @@ def start_reducescatter(
     origin = devices.Origin.here(devices.common_device(tensors, label))
     sources = [addressable(tensor) for tensor in tensors]
     rows = [_own_rows(len(source), process_set) for source in sources]
-    outputs = [
+    outputs = into or [
         new_result(member.engine, source, torch.Size((own, *source.shape[1:])))
         for own, source in zip(rows, sources, strict=True)
     ]

@@ -156,11 +156,12 @@ class RoundsOperation:
         self._sources = self._rounds.proceed(self._sums)
         self._sums = [torch.empty_like(source) for source in self._sources]
         if self._sources:
-            name = f"{self._wire}.round{self._number}" if self._number else self._wire
+            follows = self._number > 0
+            name = f"{self._wire}.round{self._number}" if follows else self._wire
             requested = [
                 described(source, sum_) for source, sum_ in zip(self._sources, self._sums, strict=True)
             ]
             self._number += 1
             self._handle = self._engine.allreduce(
-                name, requested, native.Reduction(Sum), self._process_set_id
+                name, requested, native.Reduction(Sum), self._process_set_id, follows
             )

@@ -51,16 +51,17 @@ class Kept(NamedTuple):
 class _Request(NamedTuple):
     """One allreduce as it is started: shared by the routes its tensors may take.
 
-    ``kept`` and ``ranks``: what is remembered of each tensor; how many ranks take part.
+    ``kept``, ``into`` and ``ranks``: what is remembered of each tensor; where its result goes, None for a new
+    one; how many ranks take part.
     """
 
     wire: str
     arguments: ReduceArguments
     compressor: Any
-    in_place: bool
     operation: Operation
     process_set_id: int
     kept: Sequence[Kept]
+    into: Sequence[torch.Tensor | None]
     ranks: int
 
 
@@ -71,14 +72,15 @@ def start_allreduce(
     compressor: Any,
     process_set: ProcessSet,
     *,
-    in_place: bool,
-    grouped: bool,
+    into: Sequence[torch.Tensor] | None = None,
+    grouped: bool = False,
     kept: Sequence[Kept] | None = None,
 ) -> int:
     """Allreduce of one tensor or a group over a process set.
 
-    ``compressor`` is resolved; its output is a tuple if ``grouped``. ``kept`` is of each
-    tensor; without it, compressors remember what they do of an operation of that name.
+    ``compressor`` is resolved; its output is a tuple if ``grouped``. ``into``: where results go, the tensors
+    themselves, or contiguous ones of their shapes and dtypes; None: they are new. ``kept`` is of each tensor;
+    without it, compressors remember what they do of an operation of that name.
     """
     member = basics.member()
     process_set_id = member.id_of(process_set)
@@ -91,11 +93,9 @@ def start_allreduce(
     wire = wire_name("allreduce", name, process_set)
     if kept is None:
         is_kept = name is not None and getattr(compressor, "combine", "sum") == "rounds"
-        # What compressors remember of allreduces that nobody else keeps states for.
-        memory = jobs.current().own(Memory)
-        keys = [f"{process_set_id}/{wire}/{i}" for i in range(len(tensors))]
-        kept = [Kept(memory.of(key, compressor) if is_kept else {}) for key in keys]
-    request = _Request(wire, arguments, compressor, in_place, operation, process_set_id, kept, ranks)
+        kept = _kept_by_job(f"{process_set_id}/{wire}", compressor if is_kept else None, len(tensors))
+    places: Sequence[torch.Tensor | None] = into or [None] * len(tensors)
+    request = _Request(wire, arguments, compressor, operation, process_set_id, kept, places, ranks)
     waiting.advance_all()
     finishes: list[tuple[list[int], slice, Finish]] = []
     with handles.starting(operation):
@@ -104,7 +104,9 @@ def start_allreduce(
             members = [i for i, other in enumerate(routes) if other is route]
             wire = request.wire if number == 0 else f"{request.wire}.{number}"
             begin = len(operation.waits)
-            own = request._replace(wire=wire, kept=[kept[i] for i in members])
+            own = request._replace(
+                wire=wire, kept=[kept[i] for i in members], into=[places[i] for i in members]
+            )
             finish = route(own, [tensors[i] for i in members])
             finishes.append((members, slice(begin, len(operation.waits)), finish))
 
@@ -112,7 +114,7 @@ def start_allreduce(
         outputs = list(tensors)
         for members, own_results, finish in finishes:
             for i, reduced in zip(members, finish(results[own_results]), strict=True):
-                outputs[i] = delivered(reduced, tensors[i], in_place)
+                outputs[i] = delivered(reduced, places[i])
         return tuple(outputs) if grouped else outputs[0]
 
     operation.finish = finish_all
@@ -128,14 +130,20 @@ def _check_adasum(world: native.World, process_set_id: int) -> None:
         raise NotImplementedError("op=Adasum needs as many ranks on every host.")
 
 
-def delivered(result: torch.Tensor, tensor: torch.Tensor, in_place: bool) -> torch.Tensor:
-    """The tensor the caller gets: in place it is the caller's own, whatever the result was computed in."""
-    if not in_place:
+def _kept_by_job(key: str, compressor: Any, count: int) -> list[Kept]:
+    """What compressors remember of allreduces that nobody else keeps states for; None remembers nothing."""
+    memory = jobs.current().own(Memory)
+    return [Kept(memory.of(f"{key}/{i}", compressor) if compressor else {}) for i in range(count)]
+
+
+def delivered(result: torch.Tensor, place: torch.Tensor | None) -> torch.Tensor:
+    """The tensor the caller gets: its own, if it has said where, whatever the result was computed in."""
+    if place is None:
         return result
-    if result is not tensor:
+    if result is not place:
         with torch.no_grad():
-            tensor.copy_(result)
-    return tensor
+            place.copy_(result)
+    return place
 
 
 def _label(name: str | None) -> str:
@@ -181,20 +189,19 @@ def _start_native(request: _Request, tensors: list[torch.Tensor], codec: native.
     operation = request.operation
     members, outputs = [], []
     read, written = [], []  # of the caller's tensors
-    for tensor, kept in zip(tensors, request.kept, strict=True):
+    for tensor, kept, place in zip(tensors, request.kept, request.into, strict=True):
         source = addressable(tensor)
-        # A copy may be overwritten. `source` aliases the tensor otherwise, and must not be, unless that was
-        # asked for.
-        overwrite = request.in_place or not is_addressable(tensor)
-        output = source if overwrite else new_result(operation.engine, source)
+        if place is not None and is_addressable(place):
+            output = source if place is tensor else place
+            written.append(place)
+            outputs.append(place)
+        else:  # a copy may be overwritten; without one `source` is the caller's
+            output = new_result(operation.engine, source) if is_addressable(tensor) else source
+            outputs.append(output)
+        if outputs[-1] is not tensor:
+            read.append(source)
         members.append(described(source, output, kept.feedback if codec else None))
         operation.tensors += [tensor, source, output]
-        is_direct = request.in_place and is_addressable(tensor)
-        if is_direct:
-            written.append(tensor)
-        else:
-            read.append(source)
-        outputs.append(tensor if is_direct else output)
     operation.waits.append(
         operation.engine.allreduce(
             request.wire, members, reduction_of(request.arguments, codec), request.process_set_id
@@ -219,22 +226,22 @@ def _start_summed(request: _Request, tensors: list[torch.Tensor]) -> Finish:
     compressor = request.compressor
     compressed, contexts = [], []
     with torch.no_grad():
-        for tensor, kept in zip(tensors, request.kept, strict=True):
+        for tensor, kept, place in zip(tensors, request.kept, request.into, strict=True):
             small, ctx = compressed_with(compressor, tensor.detach(), kept.feedback)
             check_served(small, request.wire)
             kept.note_sent(small.nbytes)
             keep = (
-                not request.in_place
+                place is not tensor
                 and small.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
             )
             compressed.append(small.clone() if keep else small)
             contexts.append(ctx)
-    finish = _start_exact(request._replace(in_place=True), compressed)
+    finish = _start_exact(request._replace(into=compressed), compressed)
 
     def decompress(results: list[native.Result]) -> list[torch.Tensor]:
         with torch.no_grad():
             sums = [
-                delivered(sum_, small, True) for sum_, small in zip(finish(results), compressed, strict=True)
+                delivered(sum_, small) for sum_, small in zip(finish(results), compressed, strict=True)
             ]
             return [compressor.decompress(sum_, ctx) for sum_, ctx in zip(sums, contexts, strict=True)]
 

@@ -6,66 +6,53 @@ from typing import NamedTuple
 
 from diagrams.drawing import SMALL, Drawing
 
-WIDTH, LANE_WIDTH = 380, 92
-LANES = {"one host": 10, "several hosts": 106, "GPU": 202, "DDP": 298}  # where each begins
-LEFT, ENGINE_WIDTH = 10, 284  # the first three lanes have the engine
-FILLS = ("rank0", "rank1", "rank2", "rank3")
+WIDTH, LANE_WIDTH, HALF = 380, 120, 185
+LANES = {"one host": 10, "several hosts": 140, "GPU": 270}  # where each begins
+LEFT = 10
+FILLS = ("rank0", "rank1", "rank2")
 MIDDLES = tuple(x + LANE_WIDTH / 2 for x in LANES.values())
-ENGINE_MIDDLE = LEFT + ENGINE_WIDTH / 2
+MIDDLE = LEFT + WIDTH / 2
 
 
 class Stage(NamedTuple):
     """One row of boxes: how high, what of each lane is in it, and what carries bytes from there."""
 
     height: int
-    texts: tuple[str, str, str, str]
+    texts: tuple[str, str, str]
     carried_by: tuple[str, ...] = ()
 
 
-OF_THE_ENGINE = (  # and of DDP beside it
-    (
-        "Engine::submit: address, shape, codec;\na handle comes back, nothing is copied",
-        "DDP's hook,\nDDP's bucket",
-    ),
-    (
-        "rank 0's Coordinator: when all have asked,\nits verdict says what goes together",
-        "GroupReducer:\nDDP's order",
-    ),
-    (
-        "Executor, carry_out(): the Backend plans;\nplan_allreduce() chooses a route",
-        "route: by the\nrank count",
-    ),
+# Of a script for Horovod, and of one for native DDP.
+BEFORE = (
+    "DistributedOptimizer:\nthe hook of a parameter",
+    "DDP: a bucket for the hook,\nGroupReducer",
+)
+AFTER = ("HandleTable: its handle\nis done", "CompletionThread: its future\nis done")
+OF_THE_ENGINE = (
+    "Engine::submit: address, shape, codec;\na handle comes back, nothing is copied",
+    "rank 0's Coordinator: when all have asked,\nits verdict says what goes together",
+    "Executor, carry_out(): the Backend plans;\nplan_allreduce() chooses a route",
 )
 STAGES = (
     Stage(
-        66,
+        52,
         (
-            "each rank\nencodes its\ngradient",
-            "inside a host\nranks add up;\na carrier\nencodes",
-            "kernels\nencode",
-            "a thread or\na stream\nencodes",
+            "each rank encodes\nits gradient",
+            "inside a host ranks\nadd up; a carrier\nencodes",
+            "kernels encode",
         ),
-        ("shared\nwindow", "messages\nof carriers", "NCCL, or\nPCIe to host", "torch's gloo\nor NCCL"),
+        ("shared window", "messages\nof carriers", "NCCL, or\nPCIe to host"),
     ),
     Stage(
         52,
         (
-            "each adds up\nits slice,\nencodes it",
-            "carriers add\nsums of hosts,\nencode them",
-            "a kernel, or\nthe host, adds\nand encodes",
-            "each adds up\nits slice,\nencodes it",
+            "each adds up its\nslice, encodes it",
+            "carriers add up\nsums of hosts,\nencode them",
+            "a kernel or the\nhost adds, encodes",
         ),
-        ("shared\nwindow", "messages,\nthen window", "NCCL, or\nPCIe to GPU", "torch's gloo\nor NCCL"),
+        ("shared window", "messages,\nthen window", "NCCL, or\nPCIe to GPU"),
     ),
-    Stage(
-        36,
-        (
-            "decode into\nthe gradient",
-            "decode into\nthe gradient",
-            "kernels\ndecode",
-            "decode into\nthe bucket",
-        ),
-    ),
+    Stage(36, ("decode into\nthe gradient", "decode into\nthe gradient", "kernels\ndecode")),
 )
 LEGEND = (
     "orange: what carries bytes. Drawn is a route that scatters codes;",
@@ -85,22 +72,27 @@ def _arrows(drawing: Drawing, y: float, end: float, middles: tuple[float, ...]) 
         drawing.arrow((x, y), (x, end))
 
 
+def _two_boxes(drawing: Drawing, y: float, texts: tuple[str, str]) -> None:
+    for x, text in zip((LEFT, LEFT + WIDTH - HALF), texts, strict=True):
+        _box(drawing, x, y, HALF, 36, text, "plain")
+
+
 def _to_the_backends(drawing: Drawing, y: float) -> float:
     """What comes before bytes are made; returns where the next box begins, as all of these."""
-    _box(drawing, LEFT, y, WIDTH, 28, "backward: autograd calls the hook of a parameter", "plain")
-    y += 28
-    for engine, ddp in OF_THE_ENGINE:
-        _arrows(drawing, y, y + 13, (ENGINE_MIDDLE, MIDDLES[3]))
-        _box(drawing, LEFT, y + 13, ENGINE_WIDTH, 36, engine, "plain")
-        _box(drawing, LANES["DDP"], y + 13, LANE_WIDTH, 36, ddp, FILLS[3])
+    _two_boxes(drawing, y, BEFORE)
+    y += 36
+    arrows_from: tuple[float, ...] = (LEFT + HALF / 2, LEFT + WIDTH - HALF / 2)
+    for engine in OF_THE_ENGINE:
+        _arrows(drawing, y, y + 13, arrows_from)
+        _box(drawing, LEFT, y + 13, WIDTH, 36, engine, "plain")
+        arrows_from = (MIDDLE,)
         y += 49
     on_cpu = (MIDDLES[0] + MIDDLES[1]) / 2
-    _arrows(drawing, y, y + 13, (on_cpu, *MIDDLES[2:]))
-    _box(drawing, LEFT, y + 13, LANES["GPU"] - LEFT - 4, 36, "CpuBackend", "plain")
+    _arrows(drawing, y, y + 13, (on_cpu, MIDDLES[2]))
+    _box(drawing, LEFT, y + 13, LANES["GPU"] - LEFT - 10, 36, "CpuBackend", "plain")
     _box(drawing, LANES["GPU"], y + 13, LANE_WIDTH, 36, "NcclBackend,\nHostBackend", FILLS[2])
-    _box(drawing, LANES["DDP"], y + 13, LANE_WIDTH, 36, "HostCourier,\nStreamCourier", FILLS[3])
     y += 49
-    _arrows(drawing, y, y + 13, (on_cpu, *MIDDLES[2:]))
+    _arrows(drawing, y, y + 13, (on_cpu, MIDDLES[2]))
     shared = "Layout, Steps, slices_of(): which bytes a message has,\nand who owns which slice"
     _box(drawing, LEFT, y + 13, WIDTH, 36, shared, "plain")
     return y + 49
@@ -123,27 +115,24 @@ def _over_the_wire(drawing: Drawing, y: float) -> float:
 def way() -> Drawing:
     drawing = Drawing(
         "The way of a gradient",
-        "From top to bottom, in four lanes: one host, several hosts, GPU, and DDP. All begin with the "
-        "hook that autograd calls. The first three share the engine: submit, the verdict of rank 0, the "
-        "executor that plans a route. Then the CPU's backend, or those of GPUs, take over. DDP has a "
-        "hook, a bucket and an order of its own, and couriers. All lanes share the layout, the slices and "
-        "the steps. On one host each rank encodes its gradient into the shared window, adds up its slice "
-        "of it, and reads the others' slices. On several hosts ranks first add up inside their host, and "
-        "carriers exchange codes by messages. On a GPU kernels encode and decode, and NCCL carries codes, "
-        "or PCIe to the host, which adds them up. Under DDP torch's groups carry them. Last a handle or a "
-        "future is done, and the optimizer takes its step.",
-        694,
+        "From top to bottom. A gradient comes from the hook of a parameter, with a DistributedOptimizer, or "
+        "in DDP's bucket. Then all is the engine's: submit, the verdict of rank 0, the executor that plans a "
+        "route; the CPU's backend, or those of GPUs; the layout, the slices and the steps. In three lanes: "
+        "on one host each rank encodes its gradient into the shared window, adds up its slice of it, and "
+        "reads the others' slices. On several hosts ranks first add up inside their host, and carriers "
+        "exchange codes by messages. On a GPU kernels encode and decode, and NCCL carries codes, or PCIe to "
+        "the host, which adds them up. Last a handle is done, or DDP's future, and the optimizer takes its "
+        "step.",
+        690,
     )
     for (name, x), middle in zip(LANES.items(), MIDDLES, strict=True):
         assert x < middle
         drawing.words(middle, 16, name, bold=True, size=SMALL)
     y = _over_the_wire(drawing, _to_the_backends(drawing, 30))
     _arrows(drawing, y, y + 13, MIDDLES)
-    done = "HandleTable: done, and backward() goes on;\non a GPU as soon as all is enqueued"
-    _box(drawing, LEFT, y + 13, ENGINE_WIDTH, 36, done, "plain")
-    _box(drawing, LANES["DDP"], y + 13, LANE_WIDTH, 36, "its future\nis done", FILLS[3])
+    _two_boxes(drawing, y + 13, AFTER)
     y += 49
-    _arrows(drawing, y, y + 13, (ENGINE_MIDDLE, MIDDLES[3]))
+    _arrows(drawing, y, y + 13, (LEFT + HALF / 2, LEFT + WIDTH - HALF / 2))
     _box(drawing, LEFT, y + 13, WIDTH, 28, "optimizer's step: the same bits on every rank", "plain")
     y += 41
     drawing.words(200, y + 28, "\n".join(LEGEND), colour="quiet", size=SMALL)

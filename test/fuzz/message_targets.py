@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 import torch
@@ -23,12 +24,12 @@ from horovod.torch.reduce_ops import ReduceArguments, Sum
 SIZE = 3
 
 
-def _worlds_with_a_set() -> tuple[list[_native.World], list[_native.Engine]]:
+def _worlds_with_a_set(in_order: bool = False) -> tuple[list[_native.World], list[_native.Engine]]:
     """Three stepped ranks; the last two have a process set, of which rank 0 is coordinator but no member."""
     worlds = _native.local_worlds(SIZE)
     settings = _native.Settings()
     settings.stall_check_disable = True
-    engines = [_native.Engine(world, settings, start_thread=False) for world in worlds]
+    engines = [_native.Engine(world, settings, start_thread=False, in_order=in_order) for world in worlds]
     added = [engine.add_process_set([1, 2]) for engine in engines]
     while not all(engine.poll(handle) for engine, handle in zip(engines, added, strict=True)):
         for engine in engines:
@@ -57,11 +58,11 @@ def _received(world: _native.World) -> list[bytes]:
     return list(iter(world.receive, None))
 
 
-def _written() -> tuple[list[bytes], list[bytes]]:
+def _written(in_order: bool = False) -> tuple[list[bytes], list[bytes]]:
     """(announcements, verdicts) as engines write them."""
     announcements, verdicts = [], []
     for values in (np.ones((2, 3), np.float32), np.ones(4, np.int64)):
-        worlds, engines = _worlds_with_a_set()
+        worlds, engines = _worlds_with_a_set(in_order)
         for engine in engines[1:]:
             _submit(engine, values, _native.get_codec("bit8"))
             engine.step(50.0)
@@ -84,8 +85,9 @@ def _close(engines: Iterable[_native.Engine]) -> None:
 
 
 _ANNOUNCEMENTS, _VERDICTS = _written()
+_ORDERED, _ = _written(in_order=True)
 # A caller in set 1 waits for "sum", and may go on without it.
-_ANNOUNCEMENTS.append(b"\1\0\0\0\1\0\0\0\0" + bytes(12) + b"\3\0\0\0sum\1")
+_ANNOUNCEMENTS.append(b"\1\0\0\0\1\0\0\0\0" + bytes(16) + b"\3\0\0\0sum\1")
 
 
 def read_announcements(data: bytes) -> None:
@@ -100,9 +102,9 @@ def read_device_peer(data: bytes) -> None:
     assert _native.rewritten_device_peer(data) == data, "understood as something else"
 
 
-def coordinate(data: bytes) -> None:
+def coordinate(data: bytes, in_order: bool = False) -> None:
     """Rank 0 hears it from both members of a set, and answers what ranks can read."""
-    worlds, engines = _worlds_with_a_set()
+    worlds, engines = _worlds_with_a_set(in_order)
     try:
         worlds[1].post(0, data)
         engines[0].step(1.0)
@@ -260,6 +262,7 @@ TARGETS = (
     Target("verdicts", _VERDICTS, read_verdicts, (HorovodInternalError,), 12),
     Target("GPUs of ranks", _PEERS, read_device_peer, (HorovodInternalError,), 4),
     Target("coordinator", _ANNOUNCEMENTS, coordinate, (HorovodInternalError,), 1),
+    Target("order of ranks", _ORDERED, partial(coordinate, in_order=True), (HorovodInternalError,), 1),
     Target("codes", tuple(_encoded()), decode, (), 6),
     Target("codec name", _NAMES, name_codec, (ValueError,), 3),
     Target("gathered codes", (_OWN.payload.numpy().tobytes(),), read_gathered, (HorovodInternalError,), 3),

@@ -10,15 +10,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from horovod import _native as native
 from horovod.torch import devices
-from horovod.torch.ddp.carried import CarriedTensors
 
 __all__ = ["EmulatedGpu", "asked_for"]
 
@@ -43,9 +41,7 @@ class EmulatedGpu:
         devices.copy_out = self._copy_out
         devices.new_stream = lambda device: None
         devices.torch_device = lambda device: torch.device("cpu")
-        devices.done_future = self._done_future
-        for step in ("pack", "reduce", "unpack"):
-            setattr(CarriedTensors, step, self._waited_for(getattr(CarriedTensors, step)))
+        devices.new_future = lambda device: torch.futures.Future()
 
     def _follow(self, device: int, streams: Iterable[int]) -> None:
         for stream in streams:
@@ -65,21 +61,6 @@ class EmulatedGpu:
     def _copy_out(self, result: native.Result, offset: int, output: torch.Tensor) -> None:
         result.copy_to(offset, output.data_ptr(), output.nbytes, self.stream)
         self.wait_for(self.stream)
-
-    def _done_future(self, device: int) -> torch.futures.Future[None]:
-        self.wait_for(self.stream)
-        future: torch.futures.Future[None] = torch.futures.Future()
-        future.set_result(None)
-        return future
-
-    def _waited_for(self, work: Callable[..., None]) -> Callable[..., None]:
-        """Work of the core, behind which torch goes on, and gives memory that it has used to others."""
-
-        def done(*arguments: Any) -> None:
-            work(*arguments)
-            self.wait_for(self.stream)
-
-        return done
 
     @contextlib.contextmanager
     def on_cpu(self) -> Iterator[None]:

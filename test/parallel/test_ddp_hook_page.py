@@ -7,7 +7,7 @@ import pytest
 from ddp_jobs import run_torchrun
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "ddp.md"
-SECTIONS = {"In one line": 4, "What is kept between steps": 3, "When compression does not pay": 1}
+SECTIONS = {"In one line": 5, "What is kept between steps": 3, "When compression does not pay": 1}
 
 
 @pytest.mark.parametrize("np", [1, 2])

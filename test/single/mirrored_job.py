@@ -117,8 +117,16 @@ class MirroredEngine:
             return int(call(request.name, *more))
         return int(call(request.name, tensors[0] if request.operation == "broadcast" else tensors, *more))
 
-    def allreduce(self, name: str, tensors: list[Tensor], reduction: Reduction, process_set: int = 0) -> int:
-        return self._ask(Request("allreduce", name, tensors, reduction), reduction.for_core(), process_set)
+    def allreduce(
+        self,
+        name: str,
+        tensors: list[Tensor],
+        reduction: Reduction,
+        process_set: int = 0,
+        follows: bool = False,
+    ) -> int:
+        request = Request("allreduce", name, tensors, reduction)
+        return self._ask(request, reduction.for_core(), process_set, follows)
 
     def allgather(self, name: str, tensors: list[Tensor], process_set: int = 0) -> int:
         return self._ask(Request("allgather", name, tensors), process_set)

@@ -34,14 +34,15 @@ def text(of: str) -> bytes:
 
 def request(operation: int = ALLREDUCE, name: str = "x") -> bytes:
     """Of one float32 tensor of shape (2,), to be summed."""
-    head = struct.pack("<BBddi?", operation, 1, 1.0, 1.0, -1, False) + text(name) + text("")
+    head = struct.pack("<BBddi??", operation, 1, 1.0, 1.0, -1, False, False) + text(name) + text("")
     return head + struct.pack("<IB", 1, 6) + struct.pack("<IIq", 1, 1, 2) + struct.pack("<I", 0)
 
 
 def announcement(*requests: bytes, process_set: int = 0, answers: int = 0) -> bytes:
     head = struct.pack("<II?I", 1, process_set, False, answers) + struct.pack("<I", 0)
     not_blocked = text("") + struct.pack("<?", False)
-    return head + struct.pack("<I", len(requests)) + b"".join(requests) + not_blocked
+    no_places = struct.pack("<I", 0)
+    return head + struct.pack("<I", len(requests)) + b"".join(requests) + no_places + not_blocked
 
 
 def item(name: str, rows: tuple[int, ...] = (), stand_in: bytes = b"") -> bytes:

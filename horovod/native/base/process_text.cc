@@ -1,5 +1,10 @@
 #include "base/process_text.h"
 
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
 #include <fstream>
 #include <iterator>
 
@@ -30,6 +35,17 @@ std::string process_text(pid_t pid) {
     default:
       return process;
   }
+}
+
+bool has_ended(pid_t pid) {
+  if (kill(pid, 0) != 0 && errno == ESRCH) return true;
+  const char state = state_of(pid);
+  return state == 'Z' || state == 'X';
+}
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = "";
+  return gethostname(name, sizeof name - 1) == 0 ? name : "this host";
 }
 
 }  // namespace hvd

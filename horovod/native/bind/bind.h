@@ -23,7 +23,6 @@ void register_plan(nanobind::module_& m);
 void register_device_plan(nanobind::module_& m);
 void register_device(nanobind::module_& m);
 void register_engine(nanobind::module_& m);
-void register_carried(nanobind::module_& m);
 void register_device_kernels(nanobind::module_& m);
 
 }  // namespace hvd

@@ -98,10 +98,10 @@ bool wait_for_result_or_deadlock(Engine& engine, int64_t handle) {
 // thread is not there and whose locks may be held for ever.
 class BoundEngine {
  public:
-  BoundEngine(World& world, const Settings& settings, bool start_thread)
+  BoundEngine(World& world, const Settings& settings, bool start_thread, bool in_order)
       : rank_(world.opened.transport->rank()),
         engine_(std::make_unique<Engine>(*world.opened.transport, settings,
-                                         start_thread ? Engine::Drive::kThread : Engine::Drive::kManual)) {}
+                                         start_thread ? Engine::Drive::kThread : Engine::Drive::kManual, in_order)) {}
   BoundEngine(const BoundEngine&) = delete;
   ~BoundEngine() {
     if (!process_.is_this()) static_cast<void>(engine_.release());
@@ -128,10 +128,13 @@ void bind_collectives(nb::class_<BoundEngine>& engine) {
       .def_prop_ro("idle_bytes", [](const BoundEngine& self) { return self.engine().results().idle_bytes(); })
       .def(
           "allreduce",
-          [](BoundEngine& self, std::string name, std::vector<TensorRef> tensors, const Reduction& reduction, int set) {
-            return self.engine().submit(set, allreduce_submission(std::move(name), std::move(tensors), reduction));
+          [](BoundEngine& self, std::string name, std::vector<TensorRef> tensors, const Reduction& reduction, int set,
+             bool follows) {
+            Submission submission = allreduce_submission(std::move(name), std::move(tensors), reduction);
+            submission.request.follows = follows;
+            return self.engine().submit(set, std::move(submission));
           },
-          "name"_a, "tensors"_a, "reduction"_a, "process_set"_a = 0)
+          "name"_a, "tensors"_a, "reduction"_a, "process_set"_a = 0, "follows"_a = false)
       .def(
           "reducescatter",
           [](BoundEngine& self, std::string name, std::vector<TensorRef> tensors, const Reduction& reduction, int set) {
@@ -167,12 +170,22 @@ void bind_collectives(nb::class_<BoundEngine>& engine) {
 
 void bind_waiting(nb::class_<BoundEngine>& engine) {
   using namespace nb::literals;
+  engine.def("hold", [](BoundEngine& self) { self.engine().hold(); }).def("let_go", [](BoundEngine& self) {
+    self.engine().let_go();
+  });
   engine.def(
             "poll", [](BoundEngine& self, int64_t handle) { return self.engine().is_done(handle); }, "handle"_a)
       .def(
           "has_result", [](BoundEngine& self, int64_t handle) { return self.engine().has_result(handle); }, "handle"_a)
       .def(
           "wait", [](BoundEngine& self, int64_t handle) { return wait_for(self.engine(), handle); }, "handle"_a)
+      .def(
+          "has_result_within",
+          [](BoundEngine& self, int64_t handle, double seconds) {
+            const std::chrono::microseconds limit{static_cast<int64_t>(seconds * 1e6)};
+            return self.engine().wait_for_result(handle, limit, false) == HandleTable::Seen::kResult;
+          },
+          "handle"_a, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "wait_or_yield", [](BoundEngine& self, int64_t handle) { return wait_for_result_or_deadlock(self.engine(), handle); },
           "handle"_a)
@@ -239,7 +252,8 @@ void register_engine(nb::module_& m) {
           "offset"_a, "address"_a, "nbytes"_a, "stream"_a);
   nb::class_<BoundEngine> engine(m, "Engine");
   engine
-      .def(nb::init<World&, const Settings&, bool>(), "world"_a, "settings"_a, "start_thread"_a = true, nb::keep_alive<1, 2>())
+      .def(nb::init<World&, const Settings&, bool, bool>(), "world"_a, "settings"_a, "start_thread"_a = true,
+           "in_order"_a = false, nb::keep_alive<1, 2>())
       .def_prop_ro("has_failed", [](const BoundEngine& self) { return self.engine().has_failed(); })
       .def(
           "step",

@@ -17,6 +17,5 @@ NB_MODULE(_native, m) {
   hvd::register_tcp(m);
   hvd::register_engine(m);
   hvd::register_silence_inspector(m);
-  hvd::register_carried(m);
   hvd::register_device_kernels(m);
 }

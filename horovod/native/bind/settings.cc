@@ -18,7 +18,6 @@ void register_settings(nb::module_& m) {
 #define HVD_BIND(variable, member, type, default_value, reader, is_of_job) settings.def_rw(#member, &Settings::member);
   HVD_FOR_EACH_SETTING(HVD_BIND)
 #undef HVD_BIND
-
   m.def(
       "disagreement_of_settings",
       [](const std::vector<Settings*>& ranks) {

@@ -19,7 +19,7 @@ std::vector<int64_t> first_dimensions(const std::vector<RankRequest>& requests) 
 
 }  // namespace
 
-Coordinator::Coordinator(std::vector<int> ranks, std::string label, int64_t cache_capacity, FusionRules rules,
+Coordinator::Coordinator(std::vector<int> ranks, std::string label, int64_t cache_capacity, FusionRules rules, bool in_order,
                          std::vector<Listener*> listeners)
     : ranks_(std::move(ranks)),
       label_(std::move(label)),
@@ -27,7 +27,9 @@ Coordinator::Coordinator(std::vector<int> ranks, std::string label, int64_t cach
       listeners_(std::move(listeners)),
       cache_(cache_capacity),
       owed_(ranks_.size(), 0),
-      has_joined_(ranks_.size(), false) {}
+      has_joined_(ranks_.size(), false) {
+  if (in_order) order_.emplace(ranks_.size());
+}
 
 void Coordinator::refuse(size_t position, const std::string& what) const {
   throw InternalError("rank " + std::to_string(ranks_[position]) + " " + what +
@@ -36,6 +38,7 @@ void Coordinator::refuse(size_t position, const std::string& what) const {
 
 std::vector<uint32_t> Coordinator::hear(size_t position, const Announcement& announcement, TimePoint now) {
   std::vector<uint32_t> unknown;
+  if (order_ && announcement.answers == 0) note_order(position, announcement);
   for (const uint32_t id : announcement.ids) {
     if (const Request* request = cache_.request(id, position)) {
       hear_request(position, *request, id, now);
@@ -72,6 +75,51 @@ void Coordinator::hear_request(size_t position, const Request& request, uint32_t
   pending.ids[position] = id;
   ++pending.count;
   if (!was_complete && is_complete(pending)) complete_.push_back(request.name);
+}
+
+void Coordinator::note_order(size_t position, const Announcement& announcement) {
+  const size_t count = announcement.ids.size() + announcement.requests.size();
+  if (announcement.places.size() != announcement.requests.size()) refuse(position, "does not say in which order it asks");
+  size_t id = 0, request = 0;
+  for (size_t place = 0; place < count; ++place) {
+    const Request* next = nullptr;
+    if (request < announcement.places.size() && announcement.places[request] == place) {
+      next = &announcement.requests[request++];
+    } else if (id < announcement.ids.size()) {
+      next = cache_.request(announcement.ids[id++], position);  // null, if it is forgotten: that agrees with all
+    } else {
+      refuse(position, "asks in an order that cannot be");
+    }
+    if (next == nullptr || !next->follows) order_->add(position, next != nullptr ? next->name : "");
+  }
+}
+
+// Where ranks asked for different operations nobody gets any of them.
+void Coordinator::refuse_out_of_order(std::vector<Verdict>* verdicts) {
+  for (const OrderCheck::Names& names : order_->take_differing()) {
+    std::string who;
+    for (size_t position = 0; position < names.size(); ++position) {
+      who += (position == 0 ? "rank " : ", rank ") + std::to_string(ranks_[position]) + " '" + names[position] + "'";
+    }
+    Verdict& verdict = verdicts->emplace_back();
+    verdict.kind = VerdictKind::kRefuse;
+    verdict.error = "Ranks do not start the same operations in the same order: at one place start " + who +
+                    ". Have all ranks reduce the same, in one order. The job can go on";
+    for (const std::string& name : names) {
+      const auto pending = pending_.find(name);
+      if (pending == pending_.end()) continue;
+      const auto& requests = pending->second.requests;
+      const auto asked =
+          std::find_if(requests.begin(), requests.end(), [](const auto& request) { return request.has_value(); });
+      for (Listener* listener : listeners_) {
+        listener->on_agreed(label_ + name, name_of((*asked)->operation));
+        listener->on_refused(label_ + name);
+      }
+      pending_.erase(pending);
+      std::erase(complete_, name);
+      verdict.items.push_back({0, name, 0, {}, {}});
+    }
+  }
 }
 
 void Coordinator::hear_join(size_t position) {
@@ -178,6 +226,7 @@ std::vector<Verdict> Coordinator::decide() {
   std::vector<Verdict> verdicts;
   std::vector<Ready> ready;
   std::vector<uint32_t> forgotten;
+  if (order_) refuse_out_of_order(&verdicts);
   for (const std::string& name : complete_) {
     if (auto refusal = refuse_or_accept(name, &ready, &forgotten)) verdicts.push_back(std::move(*refusal));
   }

@@ -12,6 +12,7 @@
 #include "observe/stall_inspector.h"
 #include "schedule/agreement.h"
 #include "schedule/fusion.h"
+#include "schedule/order_check.h"
 #include "schedule/request.h"
 #include "schedule/response_cache.h"
 
@@ -22,8 +23,8 @@ class Coordinator {
   using TimePoint = std::chrono::steady_clock::time_point;
 
   // `ranks` are the members by their number in the job; a position is an index into them. `label` precedes names shown
-  // to listeners.
-  Coordinator(std::vector<int> ranks, std::string label, int64_t cache_capacity, FusionRules rules,
+  // to listeners. `in_order`: see Surroundings.
+  Coordinator(std::vector<int> ranks, std::string label, int64_t cache_capacity, FusionRules rules, bool in_order,
               std::vector<Listener*> listeners);
 
   // Returns ids that the rank must announce again in full.
@@ -51,6 +52,8 @@ class Coordinator {
   [[noreturn]] void refuse(size_t position, const std::string& what) const;
   void hear_request(size_t position, const Request& request, uint32_t id, TimePoint now);
   void hear_join(size_t position);
+  void note_order(size_t position, const Announcement& announcement);
+  void refuse_out_of_order(std::vector<Verdict>* verdicts);
   void complete_without_absent();
   bool is_missing(const Pending& pending, size_t position) const;
   bool is_complete(const Pending& pending) const;
@@ -64,6 +67,7 @@ class Coordinator {
   const std::vector<Listener*> listeners_;
 
   ResponseCache cache_;
+  std::optional<OrderCheck> order_;
   std::unordered_map<std::string, Pending> pending_;
   std::vector<std::string> complete_;  // names all ranks have asked for, in that order
   std::vector<uint32_t> owed_;         // by position: requests it announced by forgotten ids, and not yet in full

@@ -22,7 +22,7 @@ constexpr char kShutDown[] =
 
 }  // namespace
 
-Engine::Engine(Transport& transport, const Settings& settings, Drive drive)
+Engine::Engine(Transport& transport, const Settings& settings, Drive drive, bool in_order)
     : transport_(transport),
       settings_(settings),
       log_(settings, transport.rank()),
@@ -37,7 +37,7 @@ Engine::Engine(Transport& transport, const Settings& settings, Drive drive)
            }),
       in_flight_(transport.rank()),
       sets_({transport_, settings_, log_, observers_.listeners(), resolve_simd_level(settings.simd), gpu_, in_flight_,
-             *results_}),
+             *results_, in_order}),
       vigil_(transport, sets_, in_flight_, observers_.stall_limits(), log_),
       gathered_(settings_) {
   HVD_LOG(log_, kInfo, "rank " << transport.rank() << " of " << transport.size() << " over " << transport.name());
@@ -83,13 +83,27 @@ int64_t Engine::submit(int process_set, Submission submission) {
   return handle;
 }
 
+void Engine::hold() {
+  MutexLock lock(mutex_);
+  ++held_;
+}
+
+void Engine::let_go() {
+  {
+    MutexLock lock(mutex_);
+    if (--held_ != 0 || gathered_.is_empty()) return;
+    somebody_waits_ = true;
+  }
+  transport_.wake();
+}
+
 std::optional<Result> Engine::wait(int64_t handle, microseconds timeout) {
   if (!handles_.has_result(handle)) hurry();
   return handles_.wait(handle, timeout);
 }
 
-HandleTable::Seen Engine::wait_for_result(int64_t handle, microseconds timeout) {
-  if (!handles_.has_result(handle)) hurry();
+HandleTable::Seen Engine::wait_for_result(int64_t handle, microseconds timeout, bool in_hurry) {
+  if (in_hurry && !handles_.has_result(handle)) hurry();
   return handles_.wait_for_result(handle, timeout);
 }
 
@@ -192,7 +206,7 @@ void Engine::sleep() {
   microseconds limit = kIdle;
   {
     MutexLock lock(mutex_);
-    if (orders_.empty() && !gathered_.is_empty()) {
+    if (orders_.empty() && !gathered_.is_empty() && held_ == 0) {
       limit = std::max(microseconds(0), std::chrono::duration_cast<microseconds>(gathered_.due(is_unanswered_) - now()));
     }
   }
@@ -232,7 +246,7 @@ void Engine::hear(int from, const Announcement& announcement) {
 
 bool Engine::must_announce() {
   if (leaving_ && !told_leaving_) return true;
-  if (gathered_.is_empty()) return false;
+  if (gathered_.is_empty() || held_ != 0) return false;
   return somebody_waits_ || gathered_.is_enough() || now() >= gathered_.due(is_unanswered_);
 }
 

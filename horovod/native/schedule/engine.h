@@ -31,15 +31,19 @@ class Engine {
   enum class Drive { kThread, kManual };
 
   // The transport outlives the engine. Drive::kManual has no thread: tests call step(), whose argument is their clock.
-  Engine(Transport& transport, const Settings& settings, Drive drive = Drive::kThread);
+  // `in_order`: see Surroundings.
+  Engine(Transport& transport, const Settings& settings, Drive drive = Drive::kThread, bool in_order = false);
   ~Engine();
   // Returns a handle. Throws InvalidArgument if there is no such process set, this rank is not in it, or the name is in
   // flight on this rank; InternalError after the end.
   int64_t submit(int process_set, Submission submission) EXCLUDES(mutex_);
+  // What is submitted between the two is announced together, as soon as nobody holds any more. Calls may overlap.
+  void hold() EXCLUDES(mutex_);
+  void let_go() EXCLUDES(mutex_);
   bool is_done(int64_t handle) { return handles_.is_done(handle); }  // these and wait(): see HandleTable
   bool has_result(int64_t handle) { return handles_.has_result(handle); }
   std::optional<Result> wait(int64_t handle, std::chrono::microseconds timeout);
-  HandleTable::Seen wait_for_result(int64_t handle, std::chrono::microseconds timeout);
+  HandleTable::Seen wait_for_result(int64_t handle, std::chrono::microseconds timeout, bool in_hurry = true);
   // Says that a caller does nothing until the operation is done; it `may_yield` if it can go on without. Callers say so when
   // they have waited for a while, and again now and then: so ranks that wait for each other in a circle are found out.
   void note_blocked(int64_t handle, bool may_yield) EXCLUDES(mutex_);
@@ -97,7 +101,8 @@ class Engine {
   Vigil vigil_;  // the engine's thread only
   HandleTable handles_;
   Mutex mutex_;
-  Gathering gathered_ GUARDED_BY(mutex_);               // submitted, not yet announced
+  Gathering gathered_ GUARDED_BY(mutex_);  // submitted, not yet announced
+  int held_ GUARDED_BY(mutex_) = 0;
   std::map<int64_t, bool> blocked_ GUARDED_BY(mutex_);  // handles that callers wait for, and whether these may yield
   bool leaving_ GUARDED_BY(mutex_) = false, told_leaving_ GUARDED_BY(mutex_) = false;
   std::string stopped_because_ GUARDED_BY(mutex_);  // not empty: nothing is accepted any more

@@ -14,12 +14,12 @@ std::string label_of(int id) { return id == 0 ? "" : "process_set_" + std::to_st
 }  // namespace
 
 ProcessSet::ProcessSet(const Surroundings& s, int id, uint32_t serial, std::vector<int> ranks)
-    : rank_(s.transport.rank()), id_(id), serial_(serial), ranks_(std::move(ranks)), simd_(s.simd) {
+    : rank_(s.transport.rank()), id_(id), serial_(serial), ranks_(std::move(ranks)), simd_(s.simd), in_order_(s.in_order) {
   if (id == 0) HVD_LOG(s.log, kInfo, "links: " << hvd::to_text(s.transport.links()));
   if (rank_ == 0) {
-    coordinator_ =
-        std::make_unique<Coordinator>(ranks_, label_of(id), s.settings.cache_capacity,
-                                      FusionRules{s.settings.fusion_threshold, s.settings.disable_group_fusion}, s.listeners);
+    coordinator_ = std::make_unique<Coordinator>(ranks_, label_of(id), s.settings.cache_capacity,
+                                                 FusionRules{s.settings.fusion_threshold, s.settings.disable_group_fusion},
+                                                 s.in_order, s.listeners);
   }
   if (std::binary_search(ranks_.begin(), ranks_.end(), rank_)) {
     executor_ = std::make_unique<Executor>(s, ranks_, label_of(id), counters_);
@@ -43,12 +43,15 @@ std::string ProcessSet::to_text() const {
 Announcement ProcessSet::announce(std::vector<Submission> submissions) {
   Announcement announcement;
   announcement.set = serial_;
-  for (Submission& submission : submissions) {
+  for (size_t place = 0; place < submissions.size(); ++place) {
+    Submission& submission = submissions[place];
     const uint32_t id = submission.announced_id = mirror_.id_of(submission.request);
-    if (id != 0)
+    if (id != 0) {
       announcement.ids.push_back(id);
-    else
+    } else {
       announcement.requests.push_back(submission.request);
+      if (in_order_) announcement.places.push_back(static_cast<uint32_t>(place));
+    }
     announced_.insert_or_assign(submission.request.name, std::move(submission));
   }
   counters_.announcements += 1;

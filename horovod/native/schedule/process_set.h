@@ -73,6 +73,7 @@ class ProcessSet {
   const uint32_t serial_;
   const std::vector<int> ranks_;
   const SimdLevel simd_;
+  const bool in_order_;
 
   Counters counters_;
   CacheMirror mirror_;

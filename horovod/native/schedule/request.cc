@@ -17,6 +17,7 @@ void put(const Request& r, ByteWriter* out) {
   out->put(r.prescale);
   out->put(r.postscale);
   out->put(r.root);
+  out->put(r.follows);
   out->put(r.on_gpu);
   out->put(r.name);
   out->put(r.codec);
@@ -55,6 +56,7 @@ void get(ByteReader* in, Request* r) {
   in->get(&r->prescale);
   in->get(&r->postscale);
   in->get(&r->root);
+  in->get(&r->follows);
   in->get(&r->on_gpu);
   in->get(&r->name);
   in->get(&r->codec);
@@ -112,6 +114,7 @@ void put(const Announcement& announcement, ByteWriter* out) {
   out->put(announcement.answers);
   out->put(announcement.ids);
   put_all(announcement.requests, out);
+  out->put(announcement.places);
   out->put(announcement.blocked_on);
   out->put(announcement.may_yield);
 }
@@ -122,6 +125,7 @@ void get(ByteReader* in, Announcement* announcement) {
   in->get(&announcement->answers);
   in->get(&announcement->ids);
   get_all(in, &announcement->requests);
+  in->get(&announcement->places);
   in->get(&announcement->blocked_on);
   in->get(&announcement->may_yield);
 }

@@ -55,8 +55,9 @@ struct Request {
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;
   double postscale = 1.0;
-  int32_t root = -1;    // broadcast: its number in the job
-  bool on_gpu = false;  // where the tensors are; operations without any are nowhere
+  int32_t root = -1;     // broadcast: its number in the job
+  bool follows = false;  // of an operation that takes several, not the first: it comes when ranks have the last one's result
+  bool on_gpu = false;   // where the tensors are; operations without any are nowhere
   std::string name;
   std::string codec;          // "" or Codec::name()
   std::vector<DType> dtypes;  // of each tensor; several are one group
@@ -76,6 +77,7 @@ struct Announcement {
   uint32_t answers = 0;     // `requests` are those of as many ids that the coordinator had forgotten
   std::vector<uint32_t> ids;
   std::vector<Request> requests;
+  std::vector<uint32_t> places;  // where order counts: of each of `requests`, among all that is announced here
   std::string blocked_on;  // if not empty, all that it says: a caller waits for this operation, and does nothing meanwhile
   bool may_yield = false;  // that caller may be let go on without it, see deadlocks.h
 };

@@ -24,6 +24,7 @@ struct Surroundings {
   RankGpu& gpu;
   InFlight& in_flight;
   ResultMemory& results;
+  bool in_order;  // all ranks promise to ask for the same operations in one order, and are told where they do not
 };
 
 }  // namespace hvd

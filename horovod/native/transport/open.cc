@@ -1,9 +1,8 @@
 #include "transport/open.h"
 
-#include <unistd.h>
-
 #include "base/build_digest.h"
 #include "base/error.h"
+#include "base/process_text.h"
 #include "transport/host_window.h"
 #include "transport/self.h"
 #include "transport/shared_memory.h"
@@ -33,12 +32,6 @@ std::unique_ptr<Transport> make_transport_between_hosts(Bootstrap& job, bool wit
   job.barrier();
   add_host_window(*transport, std::move(segments.by_local_rank), std::move(segments.keep_alive));
   return transport;
-}
-
-std::string host_name() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
 }
 
 // Ranks that send each other different messages would wait for ever; and what rank 0 decides for all by its own settings is

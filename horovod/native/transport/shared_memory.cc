@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <new>
 #include <thread>
@@ -148,19 +147,25 @@ std::string SharedMemoryTransport::describe(int r) const {
   return Transport::describe(r) + " (" + process_text(header(r).pid.load(std::memory_order_relaxed)) + ")";
 }
 
+// Who has ended without a word is to blame, and not those who could not go on then, whatever has become of them.
 void SharedMemoryTransport::throw_if_a_peer_is_lost() {
+  int abandoned_by = kNoRank;
   for (int r = 0; r < size(); ++r) {
-    if (r != rank() && header(r).has_abandoned.load(std::memory_order_acquire)) {
-      silent_ = header(r).silent.load(std::memory_order_relaxed);
-      throw InternalError(abandonment(rank(), r, silent_));
+    if (r == rank()) continue;
+    if (header(r).has_abandoned.load(std::memory_order_acquire)) {
+      abandoned_by = abandoned_by == kNoRank ? r : abandoned_by;
+      continue;
     }
     if (!peers_[static_cast<size_t>(r)].pid_is_visible) continue;
     const pid_t pid = header(r).pid.load(std::memory_order_relaxed);
-    if (kill(pid, 0) != 0 && errno == ESRCH) {
+    if (has_ended(pid)) {
       throw InternalError("rank " + std::to_string(topology_.rank) + " lost rank " + std::to_string(r) + " (process " +
                           std::to_string(pid) + " has ended); the job cannot go on");
     }
   }
+  if (abandoned_by == kNoRank) return;
+  silent_ = header(abandoned_by).silent.load(std::memory_order_relaxed);
+  throw InternalError(abandonment(rank(), abandoned_by, silent_));
 }
 
 // ---- messages: frames of a 4-byte length and that many bytes ---------------------------------------------------------

@@ -5,8 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <climits>
 #include <cstdlib>
+
+#include "base/process_text.h"
 
 namespace hvd {
 namespace {
@@ -23,11 +24,6 @@ size_t with_margin(size_t bytes) { return bytes + bytes / 16 + (size_t{64} << 10
 std::string in_mib(unsigned long long bytes) {
   const unsigned long long tenths = bytes * 10 >> 20;
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " MiB";
-}
-
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = "";
-  return gethostname(name, sizeof name - 1) == 0 ? name : "this host";
 }
 
 std::string complaint(size_t bytes, int ranks, const std::string& has) {

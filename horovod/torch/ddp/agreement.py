@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
 __all__ = [
-    "DIGEST_BYTES", "RanksDisagree", "check_agreement", "digest_of", "terms_as_bytes", "terms_from_bytes",
+    "RanksDisagree", "check_agreement", "terms_as_bytes", "terms_from_bytes",
 ]
 
-DIGEST_BYTES = 32
 MOST_SAID = 3  # terms about which ranks disagree that are told
 
 
 class RanksDisagree(ValueError):
     """Ranks were given different things. All ranks raise it, and go on together if they are told to."""
-
-
-def digest_of(terms: Mapping[str, str]) -> bytes:
-    """DIGEST_BYTES bytes that are the same where the terms are."""
-    return hashlib.sha256(terms_as_bytes(terms)).digest()
 
 
 def terms_as_bytes(terms: Mapping[str, str]) -> bytes:

@@ -8,7 +8,10 @@ All else goes to gloo or NCCL by torch's own code, which finds them registered h
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,6 +27,8 @@ from horovod.torch.ddp.reducer import Gradient, GroupReducer
 from horovod.torch.reduce_ops import Average, Sum
 
 __all__ = ["HorovodProcessGroup"]
+
+MOST_AT_A_TIME = 64  # sums under way
 
 # What torch's C++ looks for in Python first. Where it finds nothing it goes on with the interpreter locked,
 # and waits for gloo's queue, whose threads may wait for the interpreter to free a tensor. So all are found.
@@ -52,6 +57,8 @@ class HorovodProcessGroup(dist.ProcessGroup):
         self._store = options.store
         self._reducer: GroupReducer | None = None  # once there is something to compress
         self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._under_way: deque[torch.futures.Future[None]] = deque(maxlen=MOST_AT_A_TIME)
         self._callbacks = CallbackThread()
         self._is_coalescing = False
         agree(options.store, rank, size)
@@ -93,15 +100,23 @@ class HorovodProcessGroup(dist.ProcessGroup):
     def _start(self, tensors: Sequence[torch.Tensor], op: Any) -> dist.Work:
         with self._lock:  # threads of a script may come with the first sums together
             self._reducer = self._reducer or GroupReducer(self)
-        compressor = self._sums.compressor
-        gradients = [
-            Gradient(f"sum.{number}", tensor, compressor, None, self._first_sums.note(tensor, compressor))
-            for number, tensor in enumerate(tensors)
-        ]
-        future = self._reducer.start(gradients, Average if op == dist.ReduceOp.AVG else Sum)
+            future = self._reducer.start(self._gradients(tensors), Average if _is_mean(op) else Sum)
+            self._under_way.append(future)
         elements = sum(tensor.numel() for tensor in tensors)
         what = f"rank {self.rank()}: compressed allreduce of {elements} elements"
         return FutureWork(future, tensors, what, self._callbacks)
+
+    def _gradients(self, tensors: Sequence[torch.Tensor]) -> list[Gradient]:
+        """Names come again and again, by which ranks know each other's requests, but not while in use."""
+        number = next(self._numbers) % MOST_AT_A_TIME
+        if len(self._under_way) == MOST_AT_A_TIME:
+            with contextlib.suppress(Exception):  # whoever waits for that sum hears of it
+                self._under_way[0].wait()
+        compressor = self._sums.compressor
+        return [
+            Gradient(f"sum.{number}.{i}", tensor, compressor, None, self._first_sums.note(tensor, compressor))
+            for i, tensor in enumerate(tensors)
+        ]
 
     # What a subclass in Python has to say by itself.
 
@@ -136,6 +151,10 @@ class HorovodProcessGroup(dist.ProcessGroup):
             self._reducer.close()
         self._callbacks.close()
         super().shutdown()
+
+
+def _is_mean(op: Any) -> bool:
+    return bool(op == dist.ReduceOp.AVG)
 
 
 def _is_sum(op: Any) -> bool:

@@ -25,19 +25,20 @@ import torch
 import torch.distributed as dist
 
 from horovod import _native as native
-from horovod.torch import devices
+from horovod.common import jobs
+from horovod.common.basics import basics
+from horovod.common.process_sets import global_process_set
 from horovod.torch.compression import UNSAID, Compression, Rules, compressor_name
 from horovod.torch.compression.first_step import FirstStep
-from horovod.torch.ddp import alone
+from horovod.torch.ddp import alone, group_job
 from horovod.torch.ddp.agreement import check_agreement
-from horovod.torch.ddp.carried import addresses
 from horovod.torch.ddp.state import VARIABLES
-from horovod.torch.reduce_ops import Average, Sum
-from horovod.torch.tensors import check_served, described
+from horovod.torch.handles import complete_all
+from horovod.torch.reduce_ops import Average, ReduceArguments, Sum
+from horovod.torch.requests import start_reducescatter
+from horovod.torch.tensors import check_served
 
 __all__ = ["compress_fsdp"]
-
-ALIGNMENT = 16  # bytes: of messages, as native.CarriedReduceScatter wants them
 
 
 def compress_fsdp(model: torch.nn.Module, compression: Any = UNSAID) -> None:
@@ -74,8 +75,11 @@ def compress_fsdp(model: torch.nn.Module, compression: Any = UNSAID) -> None:
     _agree(units)
     compressed = [unit for unit in units if any(_codec(shard.compressor) for shard in unit.shards)]
     first_step = _FirstStep(rules, units, compressed)
+    # In the order of the units, which is every rank's: a job is begun by all of its ranks together.
+    job_of = {group: group_job.begin(group) for group in dict.fromkeys(unit.group for unit in compressed)}
     for unit in compressed:
-        unit.module.set_custom_reduce_scatter(CompressedReduceScatter(unit.shards, first_step))
+        reduce_scatter = CompressedReduceScatter(unit.shards, job_of[unit.group], first_step)
+        unit.module.set_custom_reduce_scatter(reduce_scatter)
 
 
 class _Shard(NamedTuple):
@@ -146,10 +150,10 @@ class _Group(NamedTuple):
 class CompressedReduceScatter:
     """FSDP's reduce-scatter of one unit, as FSDPModule.set_custom_reduce_scatter() takes it."""
 
-    def __init__(self, shards: Sequence[_Shard], first_step: _FirstStep) -> None:
+    def __init__(self, shards: Sequence[_Shard], job: jobs.Job, first_step: _FirstStep) -> None:
         self._shards = shards
+        self._job = job
         self._first_step = first_step
-        self._keys = native.DrawKeys()
         self._has_warned = False
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -172,37 +176,32 @@ class CompressedReduceScatter:
                 "compressed reduce-scatter of FSDP has no async_op: FSDP itself does not ask for it."
             )
         check_served(input_tensor, "reduce-scatter of FSDP")
-        rank, ranks = dist.get_rank(group), dist.get_world_size(group)
-        device = devices.device_of(input_tensor)
-        stream = devices.current_stream(device)
-        arguments = _arguments(op)
-        chunks = input_tensor.view(ranks, -1)
-        under_way = []
-        for part in self._groups(chunks.shape[1]):
-            is_all = part.elements == chunks.shape[1]
-            source = chunks if is_all else _taken(chunks, part)
-            result = output_tensor if is_all else output_tensor.new_empty(part.elements)
-            carried = native.CarriedReduceScatter(
-                native.Reduction(*arguments, part.codec),
-                f"fsdp.{part.name}",
-                described(source, result),
-                rank,
-                ranks,
-                self._keys,
-                device,
-                stream,
-            )
-            under_way.append((part, carried, source, result))
-        lengths = [carried.message_bytes for _, carried, *_ in under_way]
-        sent = torch.empty(ranks, sum(lengths), dtype=torch.uint8, device=input_tensor.device)
-        received = torch.empty_like(sent)
-        packed, arrived = torch.split(sent, lengths, 1), torch.split(received, lengths, 1)
-        for (_, carried, *_), messages in zip(under_way, packed, strict=True):
-            carried.pack(addresses(list(messages)))
-        dist.all_to_all_single(received.view(-1), sent.view(-1), group=group)
-        for (part, carried, _, result), messages in zip(under_way, arrived, strict=True):
-            carried.reduce(addresses(list(messages)))
-            if result is not output_tensor:
+        arguments = ReduceArguments(*_arguments(op))
+        chunks = input_tensor.view(dist.get_world_size(group), -1)
+        parts = self._groups(chunks.shape[1])
+        is_whole = len(parts) == 1
+        results = [output_tensor if is_whole else output_tensor.new_empty(part.elements) for part in parts]
+        with self._job.entered():
+            engine = basics.member().engine
+            engine.hold()
+            try:
+                started = [
+                    start_reducescatter(
+                        [(chunks if is_whole else _taken(chunks, part)).reshape(-1)],
+                        f"fsdp.{part.name}",
+                        arguments,
+                        part.codec,
+                        global_process_set,
+                        grouped=False,
+                        into=[result],
+                    )
+                    for part, result in zip(parts, results, strict=True)
+                ]
+            finally:
+                engine.let_go()
+            complete_all(started)
+        if not is_whole:
+            for part, result in zip(parts, results, strict=True):
                 _put(output_tensor, part, result)
         self._first_step.note(self._shards, input_tensor.dtype)
 

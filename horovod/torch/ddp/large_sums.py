@@ -75,7 +75,6 @@ class LargeSums:
             not self.are_exact
             and tensor.layout == torch.strided
             and tensor.dtype in DTYPES
-            and not (tensor.is_cuda and tensor.dtype == torch.float64)  # kernels sum in float32
             and tensor.numel() >= self.min_elements
             and tensor.is_contiguous()
         )

@@ -243,6 +243,10 @@ class CompressionState:
             "_loaded": self.state_dict(),
         }
 
+    def metrics(self) -> dict[str, int]:
+        """The counters of hvd.metrics(), of this model's gradients; empty before one was reduced."""
+        return {} if self._reducer is None else self._reducer.metrics()
+
     # ---- checkpoints ----
 
     def state_dict(self) -> dict[str, Any]:

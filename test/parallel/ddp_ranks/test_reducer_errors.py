@@ -8,6 +8,7 @@ import pytest
 import torch
 from reducer_cases import Positives, assert_same_on_all_ranks
 
+from horovod.common.exceptions import HorovodInternalError
 from horovod.torch.compression import Compression, resolved
 from horovod.torch.ddp.reducer import Gradient, GroupReducer
 from horovod.torch.reduce_ops import Max, Sum
@@ -42,7 +43,7 @@ def test_agree(reducer: GroupReducer, rank: int, size: int) -> None:
     )
     with pytest.raises(ValueError, match=r"b.weight: rank 0 has nothing, rank.* 1.* ha.* x"):
         reducer.agree({} if rank == 0 else {"b.weight": "x"})
-    with pytest.raises(ValueError, match=r"order: rank 0 has horovod, a, b, rank.* 1.* ha.* horovod, b, a"):
+    with pytest.raises(ValueError, match=r"order: rank 0 has a, b, rank.* 1.* ha.* b, a"):
         reducer.agree({"a": "1", "b": "2"} if rank == 0 else {"b": "2", "a": "1"})
     works(reducer, rank, size)
 
@@ -52,21 +53,24 @@ def test_a_rank_that_disagrees_is_named_on_all_ranks(reducer: GroupReducer, rank
         pytest.skip("there is nobody to disagree with")
     last = rank == size - 1
     cases = [
-        (Gradient("w", torch.ones(40, 50), resolved(Compression.int8) if last else bit8), "w: .*bit8.*int8"),
-        (Gradient("w", torch.ones(40, 51 if last else 50), bit8), r"w: .*\[40, 50\].*\[40, 51\]"),
-        (Gradient("w", torch.ones(9).double() if last else torch.ones(9), bit8), "w: .*float32.*float64"),
-        (Gradient("v" if last else "w", torch.ones(9), bit8), f"w: .*rank {size - 1} has nothing; v: "),
+        (Gradient("w", torch.ones(40, 50), resolved(Compression.int8) if last else bit8), "w': .*bit8.*int8"),
+        (Gradient("w", torch.ones(40, 51 if last else 50), bit8), r"w': .*\(40, 50\).*\(40, 51\)"),
+        (Gradient("w", torch.ones(9).double() if last else torch.ones(9), bit8), "w': .*float32.*float64"),
+        (
+            Gradient("v" if last else "w", torch.ones(9), bit8),
+            f"in the same order: .*rank 0 'allreduce.w', .*rank {size - 1} 'allreduce.v'",
+        ),
     ]
     for gradient, said in cases:
         before = gradient.tensor.clone()
         behind = torch.full((30, 30), float(rank))
         future = reducer.start([gradient])
         next_one = reducer.start([Gradient("behind", behind, resolved(Compression.none))], Sum)
-        with pytest.raises(ValueError, match=f"ranks disagree about what is reduced and how: {said}"):
+        with pytest.raises(HorovodInternalError, match=f"{said}.*The job can go on"):
             future.wait()
         next_one.wait()
         assert torch.equal(gradient.tensor, before) and torch.all(behind == size * (size - 1) / 2)
-    with pytest.raises(ValueError, match=r"op: .*Average.*Sum"):
+    with pytest.raises(HorovodInternalError, match=r"'allreduce.w': .*Average.*Sum"):
         reducer.start([Gradient("w", torch.ones(9), bit8)], Sum if last else 0).wait()
     works(reducer, rank, size)
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import gc
-import os
 import threading
 import time
+from pathlib import Path
 
-import pytest
 import torch
 import torch.distributed as dist
 from reducer_cases import assert_same_bits, buckets, engines_make, named, reduced
 
 from horovod.torch.ddp.reducer import Gradient, GroupReducer
-from horovod.torch.ddp.scheduling import behind_training
 from horovod.torch.reduce_ops import Average
 
 
-def couriers() -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if thread.name == "horovod-ddp-courier"}
+def completers() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "horovod-ddp-completion"}
+
+
+def engines() -> int:
+    names = [Path(task, "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+    return names.count("horovod-engine")
 
 
 def test_two_reducers_may_be_used_in_turns(rank: int, size: int) -> None:
@@ -71,30 +74,18 @@ def test_some_ranks_have_reducers_of_their_own(rank: int, size: int) -> None:
 
 
 def test_a_reducer_that_is_forgotten_ends_its_thread(rank: int, size: int) -> None:
-    before = couriers()
+    gc.collect()
+    before, engines_before = completers(), engines()
     reducer = GroupReducer()
     x = torch.full((50, 60), float(rank))
     future = reducer.start([Gradient("x", x, named("bit8"))])
-    own = couriers() - before
-    assert len(own) == (size > 1)
+    own = completers() - before
+    assert len(own) == 1 and engines() > 0
     del reducer
     future.wait()
     gc.collect()
     for thread in own:
         thread.join(20)
         assert not thread.is_alive()
+    assert engines() <= engines_before
 
-
-def test_threads_that_carry_do_not_interrupt_those_that_train(rank: int, size: int) -> None:
-    with behind_training():
-        if os.sched_getscheduler(0) != os.SCHED_BATCH:
-            pytest.skip("the system refuses SCHED_BATCH, or the tests are not scheduled as usual")
-    before = set(os.listdir("/proc/self/task"))
-    reducer = GroupReducer()
-    started = {int(thread) for thread in set(os.listdir("/proc/self/task")) - before}
-    reduced(reducer, buckets(size)[rank], named("bit8"))
-    assert size == 1 or (started and couriers())
-    for thread in started | {courier.native_id for courier in couriers()}:
-        assert os.sched_getscheduler(thread) == os.SCHED_BATCH
-    assert os.sched_getscheduler(0) == os.SCHED_OTHER
-    reducer.close()

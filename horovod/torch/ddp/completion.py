@@ -1,0 +1,141 @@
+"""The thread that waits for a reducer's operations, one after the other, and completes their futures.
+
+DDP waits for a future of torch's, which somebody has to complete. Steps of compressors that work in Python go
+on in this thread too.
+"""
+
+from __future__ import annotations
+
+import atexit
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+
+import torch
+
+from horovod.common import jobs
+from horovod.common.exceptions import HorovodInternalError
+from horovod.torch import devices, handles
+from horovod.torch.ddp import group_job
+
+__all__ = ["CompletionThread"]
+
+SLICE = 0.1  # seconds between two looks at whether the process ends
+_EXIT_SECONDS = 10.0
+
+# In the place of work.
+_LEAVE = "leave the job"
+_CLOSE = "leave the job, and end"
+_EXIT = "end at once"
+
+
+class CompletionThread(threading.Thread):
+    """Thread-safe. The thread works for a job, and leaves it in the end.
+
+    Attributes:
+        failure: what has failed on this rank alone, such as a compressor; then the job is left, so that the
+            others do not wait for this rank.
+    """
+
+    def __init__(self, job: jobs.Job) -> None:
+        super().__init__(name="horovod-ddp-completion", daemon=True)
+        self._job = job
+        self._work: queue.SimpleQueue[Callable[[], None] | str] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._left = 0  # guarded by _lock
+        self.failure: BaseException | None = None
+        self._is_ending = False
+        _running.add(self)
+        self.start()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        with self._lock:
+            return self._left == 0
+
+    def complete(
+        self,
+        started: Sequence[int],
+        origin: devices.Origin,
+        future: torch.futures.Future[None],
+        is_inference: bool,
+    ) -> None:
+        """Complete a future when operations (handles) are done, with the first error if any has failed."""
+
+        def wait() -> None:
+            # What was made in inference mode may be written to in that mode only.
+            mode = torch.inference_mode() if is_inference else torch.no_grad()
+            error: BaseException | None = None
+            with origin.resumed():
+                try:
+                    with mode:
+                        self._wait_for(started)
+                except HorovodInternalError as of_all:
+                    error = self.failure or of_all
+                except Exception as own:
+                    error = own
+                    self.fail(own)
+                with self._lock:
+                    self._left -= 1
+                if error is None:
+                    future.set_result(None)
+                else:
+                    future.set_exception(error)  # type: ignore[arg-type]
+
+        with self._lock:
+            self._left += 1
+        self._work.put(wait)
+
+    def fail(self, failure: BaseException) -> None:
+        """Something has failed on this rank alone."""
+        with self._lock:
+            if self.failure is None:
+                self.failure = failure
+                self._work.put(_LEAVE)
+
+    def close_soon(self) -> None:
+        """Have the thread leave the job when nothing is under way any more."""
+        self._work.put(_CLOSE)
+
+    def close(self) -> None:
+        """As that, and wait for it."""
+        self.close_soon()
+        self.join()
+
+    def end(self) -> None:
+        """The process ends: nothing is waited for any more, and the job is not left here."""
+        self._is_ending = True
+        self._work.put(_EXIT)
+        self.join(_EXIT_SECONDS)
+
+    def _wait_for(self, started: Sequence[int]) -> None:
+        for handle in started:
+            while not handles.is_done_within(handle, SLICE):
+                if self._is_ending:
+                    raise RuntimeError("The process is ending: nothing can be reduced any more.")
+        handles.complete_all(started)
+
+    def run(self) -> None:
+        """What the thread does."""
+        with self._job.entered():
+            while self._goes_on_after(self._work.get()):  # and keeps nothing of it while there is no more
+                pass
+
+    def _goes_on_after(self, work: Callable[[], None] | str) -> bool:
+        if callable(work):
+            work()
+        elif work is not _EXIT:
+            group_job.leave(self._job)
+        return callable(work) or work is _LEAVE
+
+
+_running: weakref.WeakSet[CompletionThread] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_threads() -> None:
+    """Of the interpreter's end a thread that waits in the core would learn too late."""
+    for each in list(_running):
+        each.end()

@@ -1,0 +1,137 @@
+"""The job that the ranks of a process group form for themselves: an engine each, and connections over TCP or
+shared memory, by which its operations mix with nobody's.
+
+They meet in the group's store, where torch's own backends meet, and ask for the same operations in one order.
+"""
+
+from __future__ import annotations
+
+import atexit
+import datetime
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+
+from horovod import _native as native
+from horovod.common import jobs, rendezvous
+from horovod.common.basics import ends_from_uncaught_exception
+from horovod.common.membership import Membership
+from horovod.common.rendezvous.store import StoreRendezvous, place_among
+
+__all__ = ["begin", "begun", "leave"]
+
+_begun: dict[jobs.Job, None] = {}  # and not left: engines live as long as they are here
+_timelines: Iterator[int] = itertools.count(1)  # that jobs of this process write
+
+
+def begin(group: dist.ProcessGroup, algorithm: str | None = None) -> jobs.Job:
+    """A job of the group's ranks; rank numbers are the group's. Collective.
+
+    Args:
+        algorithm: as HOROVOD_ALLREDUCE_ALGORITHM, which counts where it is None.
+
+    ValueError, on all ranks, where they cannot meet, or were told differently; and for a wrong setting.
+    """
+    settings = settings_of(group, algorithm)
+    store: Any = dist.distributed_c10d._get_process_group_store(group)
+    # The same on all ranks: how many this group has made so far. A store may see several jobs at a time.
+    number = store.add(f"horovod.ddp/made_by/{group.rank()}", 1)
+
+    def open_world(settings: native.Settings, ranks: list[int]) -> native.World:
+        meeting = StoreRendezvous(
+            PrefixStore(f"horovod.ddp/{number}", store),
+            place_among(group.rank(), group.size(), ranks),
+            "the process group's store",
+            _host_of(store),
+            seconds=_timeout_of(group).total_seconds(),
+        )
+        return rendezvous.open_over_tcp(settings, meeting)
+
+    job = jobs.Job()  # which keeps no process group alive
+    with job.lock, job.entered():
+        job.member = Membership.begin(open_world, settings=settings, in_order=True)
+    _begun[job] = None
+    return job
+
+
+def begun() -> list[jobs.Job]:
+    """The jobs that this process is in."""
+    return list(_begun)
+
+
+def leave(job: jobs.Job) -> None:
+    """Leave a job: what is under way on any rank fails. Harmless when repeated."""
+    _begun.pop(job, None)
+    with job.lock, job.entered():
+        member, job.member = job.member, None
+        if member is not None:
+            member.leave()
+
+
+@atexit.register
+def _leave_all() -> None:
+    """Unless an exception ends the process: others then hear that its connections were closed."""
+    for job in [] if ends_from_uncaught_exception() else list(_begun):
+        leave(job)
+
+
+def _become_a_childs() -> None:
+    for job in _begun:
+        job.become_a_childs()
+    _begun.clear()
+
+
+os.register_at_fork(after_in_child=_become_a_childs)
+
+
+def settings_of(group: dist.ProcessGroup, algorithm: str | None) -> native.Settings:
+    """The environment's, and what follows from the group. ValueError for a wrong one."""
+    settings = native.Settings.from_environment()
+    if settings.transport == "mpi":
+        raise ValueError(
+            "HOROVOD_TRANSPORT=mpi: ranks of torch.distributed do not meet by MPI. Leave the variable out, "
+            "or say tcp."
+        )
+    if settings.cache_capacity:
+        settings.cache_capacity = 1 << 40  # of what ranks know nothing more they could not tell the order
+    # Results must not depend on what DDP happened to put into one bucket: it does so anew when it is resumed.
+    settings.deterministic = True
+    if algorithm is not None:
+        settings.allreduce_algorithm = algorithm
+    seconds = _timeout_of(group).total_seconds()
+    if settings.stall_shutdown_time_seconds == 0:
+        settings.stall_shutdown_time_seconds = seconds
+        settings.stall_check_time_seconds = min(settings.stall_check_time_seconds, seconds / 2)
+    if settings.timeline not in ("", "DYNAMIC") and group.rank() == 0:
+        settings.timeline = _timeline_of(settings.timeline, next(_timelines))
+    return settings
+
+
+def _timeline_of(path: str, number: int) -> str:
+    """A file for each job: of several groups, several processes may be rank 0."""
+    first = dist.get_rank()
+    marks = ([f"rank{first}"] if first else []) + ([str(number)] if number > 1 else [])
+    file = Path(os.fspath(path))
+    return str(file.with_name(".".join([file.stem, *marks]) + file.suffix))
+
+
+def _host_of(store: Any) -> str:
+    """Where torch's TCPStore is, below what others wrap around it; "" for another store."""
+    while (below := getattr(store, "underlying_store", None)) is not None:
+        store = below
+    host = getattr(store, "host", "")
+    return host if isinstance(host, str) else ""
+
+
+def _timeout_of(group: dist.ProcessGroup) -> datetime.timedelta:
+    for device in group._device_types:
+        options = getattr(group._get_backend(device), "options", None)
+        timeout = getattr(options, "_timeout", None)
+        if isinstance(timeout, datetime.timedelta):
+            return timeout
+    return dist.default_pg_timeout
