@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,43 @@ def test_a_port_that_is_taken_on_another_host(cluster: Cluster) -> None:
     finally:
         taken.kill()
         taken.communicate()
+
+
+def bytes_of_ten_steps(cluster: Cluster, folder: Path, per_host: int) -> int:
+    """That the second host's cable carries out; two hosts, 2 M parameters in 8 bits."""
+    folder.mkdir()
+    program = str(Path(__file__).parent / "host_programs" / "ddp_steps.py")
+    ranks = [
+        cluster.start(
+            host,
+            [sys.executable, program, str(folder)],
+            RANK=str(number * per_host + local),
+            WORLD_SIZE=str(2 * per_host),
+            MASTER_ADDR=f"{NET}.1",
+            MASTER_PORT="29433",
+        )
+        for number, host in enumerate(("t1", "t2"))
+        for local in range(per_host)
+    ]
+
+    def wait_for(name: str) -> int:
+        deadline = time.monotonic() + 60
+        while len(list(folder.glob(f"{name}.*"))) < len(ranks) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return cluster.made.bytes("t2")[1]
+
+    before = wait_for("under_way")
+    (folder / "go").touch()
+    after = wait_for("done")
+    (folder / "end").touch()
+    for rank in ranks:
+        out, err = rank.communicate(timeout=60)
+        assert rank.returncode == 0, out + err
+    return after - before
+
+
+def test_two_ranks_of_a_host_send_what_one_does(cluster: Cluster, tmp_path: Path) -> None:
+    one = bytes_of_ten_steps(cluster, tmp_path / "one", 1)
+    two = bytes_of_ten_steps(cluster, tmp_path / "two", 2)
+    assert 10 * 2_000_000 < one < 1.2 * 10 * 2_000_000
+    assert two < 1.05 * one, (one, two)
