@@ -18,6 +18,7 @@ are gathered exactly.
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,7 +26,6 @@ import torch
 import torch.distributed as dist
 
 from horovod import _native as native
-from horovod.common import jobs
 from horovod.common.basics import basics
 from horovod.common.process_sets import global_process_set
 from horovod.torch.compression import UNSAID, Compression, Rules, compressor_name
@@ -76,9 +76,9 @@ def compress_fsdp(model: torch.nn.Module, compression: Any = UNSAID) -> None:
     compressed = [unit for unit in units if any(_codec(shard.compressor) for shard in unit.shards)]
     first_step = _FirstStep(rules, units, compressed)
     # In the order of the units, which is every rank's: a job is begun by all of its ranks together.
-    job_of = {group: group_job.begin(group) for group in dict.fromkeys(unit.group for unit in compressed)}
+    engines = {group: _OwnEngine(group) for group in dict.fromkeys(unit.group for unit in compressed)}
     for unit in compressed:
-        reduce_scatter = CompressedReduceScatter(unit.shards, job_of[unit.group], first_step)
+        reduce_scatter = CompressedReduceScatter(unit.shards, engines[unit.group], first_step)
         unit.module.set_custom_reduce_scatter(reduce_scatter)
 
 
@@ -147,12 +147,20 @@ class _Group(NamedTuple):
         return sum(end - begin for begin, end in self.stretches)
 
 
+class _OwnEngine:
+    """The job of a group's ranks for one model, which is left when its last unit is let go of."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self.job = group_job.begin(group)
+        weakref.finalize(self, group_job.leave, self.job).atexit = False  # group_job sees to that
+
+
 class CompressedReduceScatter:
     """FSDP's reduce-scatter of one unit, as FSDPModule.set_custom_reduce_scatter() takes it."""
 
-    def __init__(self, shards: Sequence[_Shard], job: jobs.Job, first_step: _FirstStep) -> None:
+    def __init__(self, shards: Sequence[_Shard], own: _OwnEngine, first_step: _FirstStep) -> None:
         self._shards = shards
-        self._job = job
+        self._own = own
         self._first_step = first_step
         self._has_warned = False
 
@@ -181,7 +189,7 @@ class CompressedReduceScatter:
         parts = self._groups(chunks.shape[1])
         is_whole = len(parts) == 1
         results = [output_tensor if is_whole else output_tensor.new_empty(part.elements) for part in parts]
-        with self._job.entered():
+        with self._own.job.entered():
             engine = basics.member().engine
             engine.hold()
             try:
