@@ -104,7 +104,7 @@ void Coordinator::refuse_out_of_order(std::vector<Verdict>* verdicts) {
     Verdict& verdict = verdicts->emplace_back();
     verdict.kind = VerdictKind::kRefuse;
     verdict.error = "Ranks do not start the same operations in the same order: at one place start " + who +
-                    ". Have all ranks reduce the same, in one order. The job can go on";
+                    ". Have all ranks do the same, in one order";
     for (const std::string& name : names) {
       const auto pending = pending_.find(name);
       if (pending == pending_.end()) continue;

@@ -159,6 +159,7 @@ void SharedMemoryTransport::throw_if_a_peer_is_lost() {
     if (!peers_[static_cast<size_t>(r)].pid_is_visible) continue;
     const pid_t pid = header(r).pid.load(std::memory_order_relaxed);
     if (has_ended(pid)) {
+      if (pump_messages()) return;  // its last words may have come between
       throw InternalError("rank " + std::to_string(topology_.rank) + " lost rank " + std::to_string(r) + " (process " +
                           std::to_string(pid) + " has ended); the job cannot go on");
     }

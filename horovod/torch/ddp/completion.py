@@ -44,7 +44,7 @@ class CompletionThread(threading.Thread):
         self._work: queue.SimpleQueue[Callable[[], None] | str] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._left = 0  # guarded by _lock
-        self.failure: BaseException | None = None
+        self.failure: Exception | None = None
         self._is_ending = False
         _running.add(self)
         self.start()
@@ -67,28 +67,31 @@ class CompletionThread(threading.Thread):
         def wait() -> None:
             # What was made in inference mode may be written to in that mode only.
             mode = torch.inference_mode() if is_inference else torch.no_grad()
-            error: BaseException | None = None
-            with origin.resumed():
-                try:
-                    with mode:
-                        self._wait_for(started)
-                except HorovodInternalError as of_all:
-                    error = self.failure or of_all
-                except Exception as own:
-                    error = own
-                    self.fail(own)
-                with self._lock:
-                    self._left -= 1
-                if error is None:
+            error: Exception | None = None
+            try:
+                with self._job.entered(), mode, origin.resumed():
+                    self._wait_for(started)
+            except HorovodInternalError as of_all:
+                error = self.failure or of_all
+            except Exception as own:
+                error = own
+                self.fail(own)
+            except BaseException as end:  # as SystemExit: it would end this thread, and no future takes it
+                error = RuntimeError(f"{type(end).__name__}: {end}")
+                self.fail(error)
+            with self._lock:
+                self._left -= 1
+            if error is None:
+                with origin.resumed():
                     future.set_result(None)
-                else:
-                    future.set_exception(error)  # type: ignore[arg-type]
+            else:
+                future.set_exception(error)  # type: ignore[arg-type]
 
         with self._lock:
             self._left += 1
         self._work.put(wait)
 
-    def fail(self, failure: BaseException) -> None:
+    def fail(self, failure: Exception) -> None:
         """Something has failed on this rank alone."""
         with self._lock:
             if self.failure is None:
@@ -119,9 +122,8 @@ class CompletionThread(threading.Thread):
 
     def run(self) -> None:
         """What the thread does."""
-        with self._job.entered():
-            while self._goes_on_after(self._work.get()):  # and keeps nothing of it while there is no more
-                pass
+        while self._goes_on_after(self._work.get()):  # and keeps nothing of it while there is no more
+            pass
 
     def _goes_on_after(self, work: Callable[[], None] | str) -> bool:
         if callable(work):

@@ -152,7 +152,7 @@ class _OwnEngine:
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.job = group_job.begin(group)
-        weakref.finalize(self, group_job.leave, self.job).atexit = False  # group_job sees to that
+        weakref.finalize(self, group_job.leave_soon, self.job).atexit = False  # group_job sees to that
 
 
 class CompressedReduceScatter:

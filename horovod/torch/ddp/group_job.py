@@ -10,6 +10,7 @@ import atexit
 import datetime
 import itertools
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from horovod.common.basics import ends_from_uncaught_exception
 from horovod.common.membership import Membership
 from horovod.common.rendezvous.store import StoreRendezvous, place_among
 
-__all__ = ["begin", "begun", "leave"]
+__all__ = ["begin", "begun", "leave", "leave_soon"]
 
 _begun: dict[jobs.Job, None] = {}  # and not left: engines live as long as they are here
 _timelines: Iterator[int] = itertools.count(1)  # that jobs of this process write
@@ -37,19 +38,20 @@ def begin(group: dist.ProcessGroup, algorithm: str | None = None) -> jobs.Job:
 
     ValueError, on all ranks, where they cannot meet, or were told differently; and for a wrong setting.
     """
-    settings = settings_of(group, algorithm)
     store: Any = dist.distributed_c10d._get_process_group_store(group)
     # The same on all ranks: how many this group has made so far. A store may see several jobs at a time.
     number = store.add(f"horovod.ddp/made_by/{group.rank()}", 1)
 
+    meeting = StoreRendezvous(
+        PrefixStore(f"horovod.ddp/{number}", store),
+        place_among(group.rank(), group.size(), []),
+        "the process group's store",
+        _host_of(store),
+        seconds=_timeout_of(group).total_seconds(),
+    )
+    settings = _settings_of_all(meeting, group, algorithm)
+
     def open_world(settings: native.Settings, ranks: list[int]) -> native.World:
-        meeting = StoreRendezvous(
-            PrefixStore(f"horovod.ddp/{number}", store),
-            place_among(group.rank(), group.size(), ranks),
-            "the process group's store",
-            _host_of(store),
-            seconds=_timeout_of(group).total_seconds(),
-        )
         return rendezvous.open_over_tcp(settings, meeting)
 
     job = jobs.Job()  # which keeps no process group alive
@@ -71,6 +73,12 @@ def leave(job: jobs.Job) -> None:
         member, job.member = job.member, None
         if member is not None:
             member.leave()
+            job.forget()
+
+
+def leave_soon(job: jobs.Job) -> None:
+    """Without waiting for other ranks; for finalizers, which may be called anywhere."""
+    threading.Thread(target=leave, args=(job,), name="horovod-ddp-leaving").start()
 
 
 @atexit.register
@@ -89,14 +97,27 @@ def _become_a_childs() -> None:
 os.register_at_fork(after_in_child=_become_a_childs)
 
 
-def settings_of(group: dist.ProcessGroup, algorithm: str | None) -> native.Settings:
+def _settings_of_all(
+    meeting: StoreRendezvous, group: dist.ProcessGroup, algorithm: str | None
+) -> native.Settings:
+    """This rank's. ValueError on all ranks where a rank's are wrong, so that nobody waits for it."""
+    settings, wrong = None, ""
+    try:
+        settings = _settings_of(group, algorithm)
+    except ValueError as error:
+        wrong = str(error)
+    said = [wrong.encode()] if group.size() == 1 else meeting.exchange("settings", wrong.encode())
+    errors = [f"rank {rank}: {text.decode(errors='replace')}" for rank, text in enumerate(said) if text]
+    if errors or settings is None:
+        raise ValueError("; ".join(errors))
+    return settings
+
+
+def _settings_of(group: dist.ProcessGroup, algorithm: str | None) -> native.Settings:
     """The environment's, and what follows from the group. ValueError for a wrong one."""
     settings = native.Settings.from_environment()
     if settings.transport == "mpi":
-        raise ValueError(
-            "HOROVOD_TRANSPORT=mpi: ranks of torch.distributed do not meet by MPI. Leave the variable out, "
-            "or say tcp."
-        )
+        settings.transport = "tcp"  # what it asks for: not by shared memory
     if settings.cache_capacity:
         settings.cache_capacity = 1 << 40  # of what ranks know nothing more they could not tell the order
     # Results must not depend on what DDP happened to put into one bucket: it does so anew when it is resumed.
@@ -113,9 +134,9 @@ def settings_of(group: dist.ProcessGroup, algorithm: str | None) -> native.Setti
 
 
 def _timeline_of(path: str, number: int) -> str:
-    """A file for each job: of several groups, several processes may be rank 0."""
+    """A file for each job, beside that of hvd.init(): of several groups, several processes may be rank 0."""
     first = dist.get_rank()
-    marks = ([f"rank{first}"] if first else []) + ([str(number)] if number > 1 else [])
+    marks = ["ddp", *([f"rank{first}"] if first else []), *([str(number)] if number > 1 else [])]
     file = Path(os.fspath(path))
     return str(file.with_name(".".join([file.stem, *marks]) + file.suffix))
 

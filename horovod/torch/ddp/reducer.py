@@ -80,6 +80,7 @@ class GroupReducer:
         self.residuals = Residuals(error_feedback)
         self.memory = Memory()
         self._is_closed = False
+        self._last_metrics: dict[str, int] = {}
         self._origins: dict[int, devices.Origin] = {}  # by device
         self._job = group_job.begin(group, algorithm)
         self._completion = CompletionThread(self._job)
@@ -91,9 +92,8 @@ class GroupReducer:
         ValueError on every rank, which says what each of them has, unless all have the same in one order.
         """
         self._check_open()
-        member = self._job.member
-        assert member is not None
-        texts = self._job.run(member.allgathered, "terms", terms_as_bytes(terms))
+        with self._job.entered():
+            texts = basics.member().allgathered("terms", terms_as_bytes(terms))
         check_agreement([terms_from_bytes(text) for text in texts])
 
     def start(self, gradients: Sequence[Gradient], op: int = Average) -> torch.futures.Future[None]:
@@ -118,7 +118,9 @@ class GroupReducer:
             return devices.done_future(device)
         if self._completion.is_idle:
             self.residuals.rescale()
-        origin = self._origins.setdefault(device, devices.Origin.beside(device))
+        if device not in self._origins:
+            self._origins[device] = devices.Origin.beside(device)
+        origin = self._origins[device]
         origin.wait_for_caller()
         is_inference = any(gradient.tensor.is_inference() for gradient in gradients)
         mode = torch.inference_mode() if is_inference else torch.no_grad()
@@ -127,22 +129,26 @@ class GroupReducer:
         try:
             with self._job.entered(), mode, origin.resumed():
                 self._start(gradients, ReduceArguments(op, 1.0, 1.0), started)
-        except HorovodInternalError:
-            raise
+        except HorovodInternalError as error:
+            raise self._completion.failure or error from None
         except BaseException as error:
-            self._completion.fail(error)
+            own = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
+            self._completion.fail(own)
             raise
         finally:  # those that could be started still need their tensors
             self._completion.complete(started, origin, future, is_inference)
         return future
 
     def metrics(self) -> dict[str, int]:
-        """The counters of hvd.metrics(), of what this reducer has done."""
-        self._check_open()
-        return self._job.run(basics.metrics)
+        """The counters of hvd.metrics(), of what this reducer has done; also when it is closed."""
+        member = self._job.member
+        if member is None:
+            return dict(self._last_metrics)
+        return self._job.run(member.metrics, global_process_set)
 
     def close(self) -> None:
         """Finish what was started, then leave the job."""
+        self._last_metrics = self.metrics()
         self._is_closed = True
         self._completion.close()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
-from reducer_cases import Positives, assert_same_on_all_ranks
+import torch.distributed as dist
+from reducer_cases import Halves, Positives, assert_same_on_all_ranks
 
 from horovod.common.exceptions import HorovodInternalError
 from horovod.torch.compression import Compression, resolved
@@ -66,7 +68,7 @@ def test_a_rank_that_disagrees_is_named_on_all_ranks(reducer: GroupReducer, rank
         behind = torch.full((30, 30), float(rank))
         future = reducer.start([gradient])
         next_one = reducer.start([Gradient("behind", behind, resolved(Compression.none))], Sum)
-        with pytest.raises(HorovodInternalError, match=f"{said}.*The job can go on"):
+        with pytest.raises(HorovodInternalError, match=said):
             future.wait()
         next_one.wait()
         assert torch.equal(gradient.tensor, before) and torch.all(behind == size * (size - 1) / 2)
@@ -101,3 +103,49 @@ def test_close(rank: int, size: int) -> None:
     with pytest.raises(RuntimeError, match="This reducer was closed"):
         reducer.start([Gradient("x", x, bit8)])
     assert_same_on_all_ranks([x])
+
+
+def test_counters_stay_when_it_is_closed(rank: int, size: int) -> None:
+    reducer = GroupReducer()
+    reducer.start([Gradient("x", torch.ones(64, 64), bit8)]).wait()
+    counted = reducer.metrics()
+    assert counted["operations"] == 1 + (size > 1)  # ranks have told each other of themselves
+    reducer.close()
+    assert reducer.metrics()["operations"] == counted["operations"]
+
+
+def test_a_wrong_setting_of_one_rank_is_told_to_all(
+    monkeypatch: pytest.MonkeyPatch, rank: int, size: int
+) -> None:
+    if rank == size - 1:
+        monkeypatch.setenv("HOROVOD_CYCLE_TIME", "soon")
+    with pytest.raises(ValueError, match=f"rank {size - 1}: .*HOROVOD_CYCLE_TIME"):
+        GroupReducer()
+    monkeypatch.delenv("HOROVOD_CYCLE_TIME", raising=False)
+    made = GroupReducer()
+    works(made, rank, size)
+    made.close()
+
+
+class Leaves(Halves):
+    """Its last rank ends a thread where it should go on."""
+
+    @staticmethod
+    def rounds(tensor: torch.Tensor, state: Any) -> Any:
+        yield tensor.clone()
+        if dist.get_rank() == dist.get_world_size() - 1:
+            raise SystemExit("enough")
+        return (yield tensor.clone())
+
+
+def test_what_would_end_a_thread_is_an_error_of_the_gradients(rank: int, size: int) -> None:
+    if size == 1:
+        pytest.skip("nothing travels")
+    reducer = GroupReducer()
+    future = reducer.start([Gradient("x", torch.ones(64, 64), resolved(Leaves))])
+    said = "SystemExit: enough" if rank == size - 1 else "shut down"
+    with pytest.raises(RuntimeError, match=said):
+        future.wait()
+    with pytest.raises(RuntimeError, match=said):
+        reducer.start([Gradient("y", torch.ones(64, 64), bit8)]).wait()
+    reducer.close()
