@@ -145,20 +145,27 @@ def run_limited(
     cwd: str | Path = ROOT,
 ) -> int | None:
     """The exit code; None if it was ended because its time was over. No process of it is left in any case."""
-    with subprocess.Popen(
-        command,
-        cwd=cwd,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    ) as process:
-        try:
-            return process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
+    # A signal waits until the process is known that it is to end.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    process = None
+    try:
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),
+        )
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if process is not None:
             end_session(process)
 
 
@@ -170,6 +177,7 @@ def end_session(process: subprocess.Popen[Any]) -> None:
             process.wait(GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
+            process.wait()
     for pid in processes_of_session(process.pid):
         try:
             os.kill(pid, signal.SIGKILL)
