@@ -8,10 +8,8 @@ All else goes to gloo or NCCL by torch's own code, which finds them registered h
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -58,7 +56,6 @@ class HorovodProcessGroup(dist.ProcessGroup):
         self._reducer: GroupReducer | None = None  # once there is something to compress
         self._lock = threading.Lock()
         self._numbers = itertools.count()
-        self._under_way: deque[torch.futures.Future[None]] = deque(maxlen=MOST_AT_A_TIME)
         self._callbacks = CallbackThread()
         self._is_coalescing = False
         agree(options.store, rank, size)
@@ -101,17 +98,13 @@ class HorovodProcessGroup(dist.ProcessGroup):
         with self._lock:  # threads of a script may come with the first sums together
             self._reducer = self._reducer or GroupReducer(self)
             future = self._reducer.start(self._gradients(tensors), Average if _is_mean(op) else Sum)
-            self._under_way.append(future)
         elements = sum(tensor.numel() for tensor in tensors)
         what = f"rank {self.rank()}: compressed allreduce of {elements} elements"
         return FutureWork(future, tensors, what, self._callbacks)
 
     def _gradients(self, tensors: Sequence[torch.Tensor]) -> list[Gradient]:
-        """Names come again and again, by which ranks know each other's requests, but not while in use."""
+        """Names come again, by which ranks know each other's requests; a reducer waits for those in use."""
         number = next(self._numbers) % MOST_AT_A_TIME
-        if len(self._under_way) == MOST_AT_A_TIME:
-            with contextlib.suppress(Exception):  # whoever waits for that sum hears of it
-                self._under_way[0].wait()
         compressor = self._sums.compressor
         return [
             Gradient(f"sum.{number}.{i}", tensor, compressor, None, self._first_sums.note(tensor, compressor))

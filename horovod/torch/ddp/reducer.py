@@ -6,6 +6,7 @@ DistributedOptimizer do, under their names: the same routes, bytes, residuals an
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -81,6 +82,7 @@ class GroupReducer:
         self.memory = Memory()
         self._is_closed = False
         self._last_metrics: dict[str, int] = {}
+        self._under_way: dict[str, torch.futures.Future[None]] = {}  # by gradient, of the last time
         self._origins: dict[int, devices.Origin] = {}  # by device
         self._job = group_job.begin(group, algorithm)
         self._completion = CompletionThread(self._job)
@@ -124,8 +126,10 @@ class GroupReducer:
         origin.wait_for_caller()
         is_inference = any(gradient.tensor.is_inference() for gradient in gradients)
         mode = torch.inference_mode() if is_inference else torch.no_grad()
+        self._await_earlier(gradients)
         started: list[int] = []
         future = devices.new_future(device)
+        self._under_way.update((gradient.name, future) for gradient in gradients)
         try:
             with self._job.entered(), mode, origin.resumed():
                 self._start(gradients, ReduceArguments(op, 1.0, 1.0), started)
@@ -138,6 +142,14 @@ class GroupReducer:
         finally:  # those that could be started still need their tensors
             self._completion.complete(started, origin, future, is_inference)
         return future
+
+    def _await_earlier(self, gradients: Sequence[Gradient]) -> None:
+        """Names are free again: a backward pass that has failed may leave some under way, on all ranks."""
+        for gradient in gradients:
+            earlier = self._under_way.pop(gradient.name, None)
+            if earlier is not None and not earlier.done():
+                with contextlib.suppress(Exception):  # whoever waits for those hears of it
+                    earlier.wait()
 
     def metrics(self) -> dict[str, int]:
         """The counters of hvd.metrics(), of what this reducer has done; also when it is closed."""
