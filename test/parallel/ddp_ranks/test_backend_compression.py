@@ -173,7 +173,8 @@ def test_callbacks_run_in_one_order_on_all_ranks(make: MakeGroup, rank: int, siz
     if size == 1:
         pytest.skip("one rank's sums are gloo's: callbacks on its two threads may wait for each other")
     group = make()
-    firsts = [values(rank) for _ in range(8)]
+    # The first takes a while, and none ends before it: not before all have their callbacks.
+    firsts = [values(rank, 200 * LARGE), *(values(rank) for _ in range(7))]
     seconds = [torch.full((LARGE,), float(n)) for n in range(8)]
     order: list[int] = []
 

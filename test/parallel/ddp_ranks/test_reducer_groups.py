@@ -86,7 +86,7 @@ def test_a_reducer_that_is_forgotten_ends_its_thread(rank: int, size: int) -> No
     x = torch.full((50, 60), float(rank))
     future = reducer.start([Gradient("x", x, named("bit8"))])
     own = completers() - before
-    assert len(own) == 1 and engines() > 0
+    assert len(own) == 1
     del reducer
     future.wait()
     gc.collect()
