@@ -23,7 +23,7 @@ from horovod.torch.compiling import breaks_graphs
 
 __all__ = [
     *("Operation", "Output", "abandon", "complete_all", "is_done_within", "poll", "register", "starting"),
-    "synchronize",
+    "synchronize", "together",
     "wait_or_yield",
 ]
 
@@ -149,6 +149,16 @@ def starting(operation: Operation) -> Iterator[None]:
         if operation.waits:
             abandon(operation)
         raise
+
+
+@contextlib.contextmanager
+def together(engine: native.Engine) -> Iterator[None]:
+    """What is requested inside the block is announced together, at its end."""
+    engine.hold()
+    try:
+        yield
+    finally:
+        engine.let_go()
 
 
 @breaks_graphs

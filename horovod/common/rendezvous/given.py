@@ -11,7 +11,7 @@ from horovod.common.process_sets import as_ranks
 from horovod.common.rendezvous.meeting import open_over_tcp
 from horovod.common.rendezvous.store import Store, StoreRendezvous, place_among
 
-__all__ = ["opening"]
+__all__ = ["host_of", "opening"]
 
 
 def opening(comm: Any, store: Any, rank: Any, size: Any) -> OpenWorld | None:
@@ -39,13 +39,15 @@ def _opening(store: Store, rank: int, size: int) -> OpenWorld:
     def open_world(settings: native.Settings, ranks: list[int]) -> native.World:
         place = place_among(rank, size, ranks)
         return open_over_tcp(
-            settings, StoreRendezvous(store, place, "the store given to hvd.init()", _host(store))
+            settings, StoreRendezvous(store, place, "the store given to hvd.init()", host_of(store))
         )
 
     return open_world
 
 
-def _host(store: Any) -> str:
-    """Where torch's TCPStore is."""
+def host_of(store: Any) -> str:
+    """Where torch's TCPStore is, below what others wrap around it; "" for another store."""
+    while (below := getattr(store, "underlying_store", None)) is not None:
+        store = below
     host = getattr(store, "host", "")
     return host if isinstance(host, str) else ""

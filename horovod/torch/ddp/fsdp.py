@@ -33,7 +33,7 @@ from horovod.torch.compression.first_step import FirstStep
 from horovod.torch.ddp import alone, group_job
 from horovod.torch.ddp.agreement import check_agreement
 from horovod.torch.ddp.state import VARIABLES
-from horovod.torch.handles import complete_all
+from horovod.torch.handles import complete_all, together
 from horovod.torch.reduce_ops import Average, ReduceArguments, Sum
 from horovod.torch.requests import start_reducescatter
 from horovod.torch.tensors import check_served
@@ -190,9 +190,7 @@ class CompressedReduceScatter:
         is_whole = len(parts) == 1
         results = [output_tensor if is_whole else output_tensor.new_empty(part.elements) for part in parts]
         with self._own.job.entered():
-            engine = basics.member().engine
-            engine.hold()
-            try:
+            with together(basics.member().engine):
                 started = [
                     start_reducescatter(
                         [(chunks if is_whole else _taken(chunks, part)).reshape(-1)],
@@ -205,8 +203,6 @@ class CompressedReduceScatter:
                     )
                     for part, result in zip(parts, results, strict=True)
                 ]
-            finally:
-                engine.let_go()
             complete_all(started)
         if not is_whole:
             for part, result in zip(parts, results, strict=True):

@@ -22,7 +22,9 @@ from horovod import _native as native
 from horovod.common import jobs, rendezvous
 from horovod.common.basics import ends_from_uncaught_exception
 from horovod.common.membership import Membership
+from horovod.common.rendezvous.given import host_of
 from horovod.common.rendezvous.store import StoreRendezvous, place_among
+from horovod.torch_autoload import wait_for_gloo_in_destroy_process_group
 
 __all__ = ["begin", "begun", "leave", "leave_soon"]
 
@@ -38,6 +40,7 @@ def begin(group: dist.ProcessGroup, algorithm: str | None = None) -> jobs.Job:
 
     ValueError, on all ranks, where they cannot meet, or were told differently; and for a wrong setting.
     """
+    wait_for_gloo_in_destroy_process_group()
     store: Any = dist.distributed_c10d._get_process_group_store(group)
     # The same on all ranks: how many this group has made so far. A store may see several jobs at a time.
     number = store.add(f"horovod.ddp/made_by/{group.rank()}", 1)
@@ -46,7 +49,7 @@ def begin(group: dist.ProcessGroup, algorithm: str | None = None) -> jobs.Job:
         PrefixStore(f"horovod.ddp/{number}", store),
         place_among(group.rank(), group.size(), []),
         "the process group's store",
-        _host_of(store),
+        host_of(store),
         seconds=_timeout_of(group).total_seconds(),
     )
     settings = _settings_of_all(meeting, group, algorithm)
@@ -139,14 +142,6 @@ def _timeline_of(path: str, number: int) -> str:
     marks = ["ddp", *([f"rank{first}"] if first else []), *([str(number)] if number > 1 else [])]
     file = Path(os.fspath(path))
     return str(file.with_name(".".join([file.stem, *marks]) + file.suffix))
-
-
-def _host_of(store: Any) -> str:
-    """Where torch's TCPStore is, below what others wrap around it; "" for another store."""
-    while (below := getattr(store, "underlying_store", None)) is not None:
-        store = below
-    host = getattr(store, "host", "")
-    return host if isinstance(host, str) else ""
 
 
 def _timeout_of(group: dist.ProcessGroup) -> datetime.timedelta:

@@ -23,6 +23,7 @@ from horovod.torch.compression.memory import Memory
 from horovod.torch.ddp import group_job
 from horovod.torch.ddp.agreement import check_agreement, terms_as_bytes, terms_from_bytes
 from horovod.torch.ddp.completion import CompletionThread
+from horovod.torch.handles import together
 from horovod.torch.reduce_ops import Average, ReduceArguments, Sum
 from horovod.torch.residuals import Residuals
 from horovod.torch.submission import Kept, start_allreduce
@@ -172,14 +173,11 @@ class GroupReducer:
 
     def _start(self, gradients: Sequence[Gradient], arguments: ReduceArguments, started: list[int]) -> None:
         """Append the handles of all, which travel together."""
-        engine = basics.member().engine
-        engine.hold()
-        try:
+        with together(basics.member().engine):
             for name, tensor, compressor, source, note_sent in gradients:
                 state = self.memory.of(name, compressor, tensor.device)
                 keeps = self.residuals.is_kept
                 feedback = self.residuals.of(name, tensor, compressor) if keeps else None
-                kept = Kept(state, feedback, note_sent)
                 handle = start_allreduce(
                     [tensor if source is None else source],
                     name,
@@ -187,11 +185,9 @@ class GroupReducer:
                     compressor,
                     global_process_set,
                     into=[tensor],
-                    kept=[kept],
+                    kept=[Kept(state, feedback, note_sent)],
                 )
                 started.append(handle)
-        finally:
-            engine.let_go()
 
 
 def _checked(gradients: Sequence[Gradient], op: int) -> int:
