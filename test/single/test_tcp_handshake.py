@@ -205,18 +205,18 @@ def test_what_a_rank_dials_has_to_know_the_secret_too() -> None:
 
 
 @pytest.mark.skipif(IS_SANITIZED, reason="a sanitizer does not live without descriptors")
-@pytest.mark.parametrize("left", range(3))
+@pytest.mark.parametrize("left", range(2))
 def test_without_descriptors_a_job_does_not_start(left: int) -> None:
-    """Two ranks need four for waiting, and one for each end of a connection.
+    """A rank needs two for waiting.
 
-    (With a few more, one rank waits as long for the other as for one that is late.)
+    (Where one rank finds them and the other does not, it waits as long as for one that is late.)
     """
     tcp = TcpJob(2)
     os.close(free := os.dup(0))  # the lowest that is free
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (free + left, before[1]))
     try:
-        with pytest.raises((ValueError, HorovodInternalError), match=r"Too many open files|lost|has left"):
+        with pytest.raises((ValueError, HorovodInternalError), match="Too many open files"):
             tcp.open()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
