@@ -87,7 +87,7 @@ def is_shown(output: str, shown: str, tolerance: float) -> bool:
 
 
 def _without_ours(text: str) -> tuple[str, str]:
-    """A text and, by themselves, horovod's own lines: standard error, which mpirun forwards at another time."""
+    """A text and, apart, horovod's own lines: standard error, which mpirun forwards at another time."""
     lines = text.splitlines(keepends=True)
     ours = [line for line in lines if line.startswith("horovod: ")]
     return "".join(line for line in lines if line not in ours), "".join(ours)
