@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import struct
 from collections.abc import Iterable
 from functools import partial
 
@@ -87,7 +88,17 @@ def _close(engines: Iterable[_native.Engine]) -> None:
 _ANNOUNCEMENTS, _VERDICTS = _written()
 _ORDERED, _ = _written(in_order=True)
 # A caller in set 1 waits for "sum", and may go on without it.
-_ANNOUNCEMENTS.append(b"\1\0\0\0\1\0\0\0\0" + bytes(16) + b"\3\0\0\0sum\1")
+_ANNOUNCEMENTS.append(b"\1\0\0\0\1\0\0\0\0" + bytes(21) + b"\3\0\0\0sum\1")
+
+
+def _begun(ids: tuple[int, ...], ends: tuple[int, ...]) -> bytes:
+    """What a rank of set 1 writes that begins what it knows, each part ending at a number in `ids`."""
+    listed = [struct.pack(f"<{1 + len(each)}I", len(each), *each) for each in (ids, ends)]
+    return struct.pack("<IIBI", 1, 1, 0, 0) + listed[0] + bytes(8) + b"\1" + listed[1] + bytes(5)
+
+
+_AGREED = _ORDERED[:2]  # of both members of the set: with them, rank 0 knows requests by ids
+_ORDERED += [_begun((1, 2), (1, 2)), _begun((1, 2), (2,)), _begun((2,), (1,))]
 
 
 def read_announcements(data: bytes) -> None:
@@ -106,6 +117,10 @@ def coordinate(data: bytes, in_order: bool = False) -> None:
     """Rank 0 hears it from both members of a set, and answers what ranks can read."""
     worlds, engines = _worlds_with_a_set(in_order)
     try:
+        if in_order:
+            for world, message in zip(worlds[1:], _AGREED, strict=True):
+                world.post(0, message)
+            engines[0].step(1.0)
         worlds[1].post(0, data)
         engines[0].step(1.0)
         worlds[2].post(0, data)

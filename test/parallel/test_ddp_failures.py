@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -78,6 +79,7 @@ def test_a_reducer_needs_no_close(script: Path, np: int) -> None:
 
 
 SHUT_DOWN = "HorovodInternalError: Horovod has been shut down: this rank or another"
+LEFT = f"{SHUT_DOWN}|: rank 1 has left the job, or ended, while others carry out 'allreduce.g0' and"
 
 
 @pytest.mark.parametrize("how", ["killed", "ends", "killed within"])
@@ -90,7 +92,7 @@ def test_others_of_a_rank_that_is_gone_hear_of_it(script: Path, np: int, transpo
         assert rank.returncode == 7, rank.stdout
         first, later = (line for line in rank.stdout.splitlines() if line.startswith(("step", "later")))
         for line in (first, later):
-            assert SHUT_DOWN in line if how == "ends" else " lost rank 1 (" in line, rank.stdout
+            assert re.search(LEFT if how == "ends" else r" lost rank 1 \(", line), rank.stdout
         assert first.startswith("step 3: HorovodInternalError: "), rank.stdout
 
 
@@ -99,4 +101,4 @@ def test_others_of_a_rank_whose_compressor_raises_hear_of_it_while_it_is_there(s
     assert [rank.returncode for rank in ranks] == [7, 7, 7], ranks
     said = "ArithmeticError: three is not for me\n"
     assert ranks[1].stdout == f"step 3: {said}later: {said}"
-    assert all(rank.stdout.startswith(f"step 3: {SHUT_DOWN}") for rank in (ranks[0], ranks[2])), ranks
+    assert all(re.search(f"step 3: .*({LEFT})", ranks[r].stdout) for r in (0, 2)), ranks

@@ -1,14 +1,21 @@
-"""Ranks that promised to start the same operations in one order: who breaks it is told, and what was held."""
+"""Ranks that promised to start the same operations in one order.
+
+They begin what all know before the others have asked for it; who breaks the order is told.
+"""
 
 from __future__ import annotations
 
+import random
+import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from ranks import ends_within, submit
+from tcp_worlds import tcp_settings, tcp_worlds
 
 from horovod import _native
 from horovod.common.exceptions import HorovodInternalError
@@ -16,16 +23,20 @@ from horovod.common.exceptions import HorovodInternalError
 Engines = list[_native.Engine]
 
 
-def engines_of(size: int, in_order: bool, cache_capacity: int = 1 << 40) -> Engines:
-    settings = _native.Settings()
-    settings.cache_capacity = cache_capacity
-    worlds = _native.local_worlds(size)
-    return [_native.Engine(w, settings, in_order=in_order) for w in worlds]
+def engines_of(size: int, in_order: bool = True, over: str = "window", **settings: object) -> Engines:
+    """Engines of ranks 0..size-1. `over`: "window" and "exchange" are of threads, "tcp" is of hosts."""
+    chosen = tcp_settings(**{"cache_capacity": 1 << 40, **settings})
+    made = tcp_worlds(size) if over == "tcp" else _native.local_worlds(size, over == "window")
+    return [_native.Engine(world, chosen, in_order=in_order) for world in made]
 
 
 def shut_down(engines: Engines) -> None:
     """Each waits for the others."""
-    threads = [threading.Thread(target=engine.shutdown) for engine in engines]
+    together(engines, _native.Engine.shutdown)
+
+
+def together(engines: Engines, act: Callable[[_native.Engine], object]) -> None:
+    threads = [threading.Thread(target=act, args=(engine,)) for engine in engines]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -34,7 +45,14 @@ def shut_down(engines: Engines) -> None:
 
 @pytest.fixture(params=[2, 3])
 def engines(request: pytest.FixtureRequest) -> Iterator[Engines]:
-    made = engines_of(request.param, True)
+    made = engines_of(request.param)
+    yield made
+    shut_down(made)
+
+
+@pytest.fixture(params=[(size, over) for size in (2, 3) for over in ("window", "exchange", "tcp")])
+def any_engines(request: pytest.FixtureRequest) -> Iterator[Engines]:
+    made = engines_of(request.param[0], over=request.param[1])
     yield made
     shut_down(made)
 
@@ -67,17 +85,115 @@ def test_one_order_is_right(engines: Engines) -> None:
         assert outcomes(engines, [names] * len(engines)) == [[""] * len(names)] * len(engines)
 
 
-@pytest.mark.parametrize("before", [[], ["a", "b", "c"], ["b"]])
-def test_another_order_is_told_to_all(engines: Engines, before: list[str]) -> None:
-    """Whether names are known by numbers or not; and the job goes on."""
+@pytest.mark.parametrize("before", ["", "c"])
+def test_another_order_is_told_to_all(engines: Engines, before: str) -> None:
+    """Of names on which they have not agreed before; and the job goes on."""
     others = len(engines) - 1
-    outcomes(engines, [before] * len(engines))
-    told = outcomes(engines, [*[["a", "c"]] * others, ["b", "c"]])
+    if before:
+        outcomes(engines, [before] * len(engines))
+    told = outcomes(engines, [*["ac"] * others, "bc"])
     assert [own[1] for own in told] == [""] * len(engines)
     for own in told:
         assert "rank 0 'a'" in own[0] and f"rank {others} 'b'" in own[0]
         assert own[0].endswith("in one order")
-    assert outcomes(engines, [["a"]] * len(engines)) == [[""]] * len(engines)
+    assert outcomes(engines, ["a"] * len(engines)) == [[""]] * len(engines)
+
+
+def know(engines: Engines, names: str) -> None:
+    """Have all ranks begin these at once from now on."""
+    for _ in range(2):
+        assert outcomes(engines, [names] * len(engines)) == [[""] * len(names)] * len(engines)
+
+
+def test_what_is_known_is_begun(any_engines: Engines) -> None:
+    know(any_engines, "abc")
+    begun = [engine.counters()["begun"] for engine in any_engines]
+    know(any_engines, "abc")
+    assert [
+        engine.counters()["begun"] - before for engine, before in zip(any_engines, begun, strict=True)
+    ] == [6] * len(any_engines)
+
+
+@pytest.mark.parametrize("asked", ["ba", "bc", "b"])
+def test_another_order_of_what_is_known_ends_the_job(any_engines: Engines, asked: str) -> None:
+    """Nobody is given what was made of two operations, and none is left waiting."""
+    others = len(any_engines) - 1
+    know(any_engines, "abc")
+    why = f"at one place start .*rank {others} 'b'.*in one order"
+    for own in outcomes(any_engines, [*["a"] * others, asked]):
+        assert all(re.search(why, error) and "rank 0 'a'" in error for error in own), own
+    for engine in any_engines:
+        with pytest.raises(HorovodInternalError, match=why):
+            submit(engine, "later", np.ones(3, np.float32))
+
+
+def test_another_size_of_what_is_known_ends_the_job(any_engines: Engines) -> None:
+    know(any_engines, "ab")
+    arrays = [np.ones(1000 if rank == 1 else 3, np.float32) for rank in range(len(any_engines))]
+    handles = [submit(engine, "a", array) for engine, array in zip(any_engines, arrays, strict=True)]
+    for engine, handle in zip(any_engines, handles, strict=True):
+        assert ends_within(engine, handle)
+        with pytest.raises(HorovodInternalError, match=r"shape of 'a': ranks? 0.*\(3,\).*rank 1: \(1000,\)"):
+            engine.wait(handle)
+
+
+@pytest.mark.parametrize("leaver", [0, -1])
+def test_who_leaves_is_not_waited_for(any_engines: Engines, leaver: int) -> None:
+    """Where others have begun what it will never ask for."""
+    know(any_engines, "a")
+    others = any_engines[1:] if leaver == 0 else any_engines[:-1]
+    arrays = [np.ones(3, np.float32) for _ in others]
+    handles = [submit(engine, "a", array) for engine, array in zip(others, arrays, strict=True)]
+    time.sleep(0.1)  # without it, it may have left before the others ask
+    threading.Thread(target=any_engines[leaver].shutdown).start()
+    for engine, handle in zip(others, handles, strict=True):
+        assert ends_within(engine, handle)
+        with pytest.raises(
+            HorovodInternalError, match="has left the job, or ended, while others carry out 'a'"
+        ):
+            engine.wait(handle)
+
+
+@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize("over", ["window", "tcp"])
+def test_whom_others_wait_for_is_named(over: str, late: int, capfd: pytest.CaptureFixture[str]) -> None:
+    """Also where the coordinator itself has begun what another does not ask for."""
+    engines = engines_of(2, over=over, stall_check_time_seconds=1.0, stall_shutdown_time_seconds=2.0)
+    know(engines, "a")
+    array = np.ones(3, np.float32)
+    handle = submit(engines[1 - late], "a", array)
+    assert ends_within(engines[1 - late], handle)
+    with pytest.raises(HorovodInternalError, match=rf"Missing ranks:\n{late}!: \[a\]\nThe job ends"):
+        engines[1 - late].wait(handle)
+    shut_down(engines)
+    warned, _, told = capfd.readouterr().err.partition("longest for 2 s")
+    assert f"Missing ranks:\n{late}: [a]\n" in warned and told
+
+
+def ask_together(engine: _native.Engine, groups: Sequence[str], arrays: dict[str, np.ndarray]) -> list[int]:
+    """Sums of each group, announced as one."""
+    handles = []
+    for group in groups:
+        engine.hold()
+        handles += [submit(engine, name, arrays[name]) for name in group]
+        engine.let_go()
+    return handles
+
+
+def test_other_parts_of_what_goes_together_end_the_job() -> None:
+    engines = engines_of(2)
+    arrays = [{name: np.ones(3, np.float32) for name in "abc"} for _ in engines]
+    for groups in ([["ab", "c"]] * 2, [["ab", "c"]] * 2, [["ab", "c"], ["abc"]]):
+        asked = [ask_together(*each) for each in zip(engines, groups, arrays, strict=True)]
+        for engine, handles in zip(engines, asked, strict=True):
+            assert all(ends_within(engine, handle) for handle in handles)
+            if groups[0] != groups[1]:
+                with pytest.raises(HorovodInternalError, match="do not start the same operations together"):
+                    engine.wait(handles[-1])
+            else:
+                for handle in handles:
+                    engine.wait(handle)
+    shut_down(engines)
 
 
 def test_swapped_operations_are_both_refused(engines: Engines) -> None:
@@ -86,7 +202,7 @@ def test_swapped_operations_are_both_refused(engines: Engines) -> None:
 
 
 def test_without_the_promise_any_order_does() -> None:
-    engines = engines_of(2, False)
+    engines = engines_of(2, in_order=False)
     assert outcomes(engines, [["a", "b"], ["b", "a"]]) == [["", ""]] * 2
     shut_down(engines)
 
@@ -113,7 +229,7 @@ def test_what_follows_comes_when_it_does(engines: Engines) -> None:
 
 
 def test_what_is_held_is_announced_together() -> None:
-    engines = engines_of(2, True)
+    engines = engines_of(2)
     arrays = [[np.ones(3, np.float32) for _ in range(4)] for _ in engines]
     for engine in engines:
         engine.hold()
@@ -132,3 +248,81 @@ def test_what_is_held_is_announced_together() -> None:
     assert [engine.counters()["announcements"] for engine in engines] == [1, 1]
     assert [engine.counters()["buckets"] for engine in engines] == [1, 1]
     shut_down(engines)
+
+
+class Program:
+    """What all ranks do alike, drawn at random: sums, in groups and in rounds, gathers, barriers."""
+
+    NAMES = "abcdefgh"
+
+    def __init__(self, seed: int, size: int) -> None:
+        rng = random.Random(seed)
+        self.size = size
+        self.lines = []
+        for line in range(60):
+            rounds = ["rounds"] * (seed % 2 == 1 and line >= 30)  # from then on nothing is begun
+            what = rng.choice([*["group"] * 6, *["single"] * 3, "gather", "barrier", *rounds])
+            names = rng.sample(self.NAMES, rng.randint(1, 5))
+            self.lines.append((what, names, rng.random() < 0.3))
+        self.sizes = {name: rng.choice([1, 3, 1000, 40_000]) for name in self.NAMES}
+
+    def run(self, engine: _native.Engine, rank: int, seed: int) -> None:
+        """With waits and pauses of this rank's own; AssertionError where a sum is wrong."""
+        rng = random.Random(seed)
+        pending: dict[str, tuple[int, np.ndarray]] = {}
+        for number, (what, names, all_wait) in enumerate(self.lines):
+            for name in [*pending] if all_wait else [name for name in names if name in pending]:
+                self.end(engine, *pending.pop(name))
+            if rng.random() < 0.2:
+                time.sleep(rng.random() * 0.002)
+            if what in ("gather", "barrier"):
+                self.end_other(engine, what, rank, number)
+                continue
+            if what == "group":
+                engine.hold()
+            for name in names if what == "group" else names[:1]:
+                array = np.full(self.sizes[name], rank + 1.0, np.float32)
+                pending[name] = submit(engine, name, array), array
+            if what == "group":
+                engine.let_go()
+            if what == "rounds":
+                self.end(engine, *pending.pop(names[0]))
+                array = np.full(3, rank + 1.0, np.float32)
+                tensor = _native.Tensor(array.ctypes.data, array.ctypes.data, [3], 6)
+                handle = engine.allreduce(f"{names[0]}.round1", [tensor], _native.Reduction(), 0, True)
+                self.end(engine, handle, array)
+        for handle, array in pending.values():
+            self.end(engine, handle, array)
+
+    def end(self, engine: _native.Engine, handle: int, array: np.ndarray) -> None:
+        assert ends_within(engine, handle), "it hangs"
+        engine.wait(handle)
+        assert np.all(array == sum(range(1, self.size + 1)))
+
+    def end_other(self, engine: _native.Engine, what: str, rank: int, number: int) -> None:
+        mine = np.full(rank + 1, rank, np.int64)
+        if what == "barrier":
+            handle = engine.barrier(f"barrier {number}")
+        else:
+            handle = engine.allgather(
+                f"gather {number}", [_native.Tensor(mine.ctypes.data, 0, [rank + 1], 4)]
+            )
+        assert ends_within(engine, handle), "it hangs"
+        engine.wait(handle)
+
+
+@pytest.mark.parametrize("over", ["window", "exchange", "tcp"])
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_programs_of_any_timing(over: str, size: int) -> None:
+    for seed in range(6):
+        engines = engines_of(size, over=over)
+        program = Program(seed, size)
+        with ThreadPoolExecutor(size) as pool:
+            runs = [
+                pool.submit(program.run, engine, rank, 100 * seed + rank)
+                for rank, engine in enumerate(engines)
+            ]
+            errors = [run.exception() for run in runs]
+        shut_down(engines)
+        assert errors == [None] * size
+        assert all(engine.counters()["begun"] > 0 for engine in engines)

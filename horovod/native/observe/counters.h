@@ -14,6 +14,7 @@ namespace hvd {
   X(wire_bytes, "bytes this rank handed to others: sent, or written once for all who share memory")                   \
   X(announcements, "negotiation rounds: announcements sent to the coordinator")                                       \
   X(cache_hits, "requests announced by number")                                                                       \
+  X(begun, "of these, in jobs of DDP, those carried out without waiting for an answer")                               \
   X(refusals, "requests refused because ranks disagreed")                                                             \
   X(saturated, "finite values that a codec's range cut off on this rank")                                             \
   X(residuals_dropped, "elements of error feedback that this rank dropped, because others encode these elements now") \

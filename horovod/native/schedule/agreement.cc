@@ -107,15 +107,14 @@ std::vector<Property> properties_of(Operation operation) {
 // What all ranks ask for alike, and none can have.
 std::string impossibility(const Request& request) {
   if (request.operation == Operation::kAddProcessSet && request.set.empty()) {
-    return "no rank could add the process set it was asked for. The job can go on";
+    return "no rank could add the process set it was asked for";
   }
   const char* const along_rows = kind_of(request.operation).along_rows;
   for (const Shape& shape : request.shapes) {
     if (along_rows == nullptr || !shape.empty()) continue;
     std::string call(name_of(request.operation));
     for (char& letter : call) letter = static_cast<char>(letter - 'A' + 'a');
-    return "'" + request.name + "' has no dimensions to " + along_rows + " along. Reshape it to (1,) before " + call +
-           ". The job can go on";
+    return "'" + request.name + "' has no dimensions to " + along_rows + " along. Reshape it to (1,) before " + call;
   }
   return "";
 }
@@ -132,7 +131,7 @@ std::string disagreement(std::span<const RankRequest> requests) {
       for (const RankRequest& one : requests) same &= property.text(*one.request) == property.text(first);
       if (same) continue;
       return "ranks disagree on the " + std::string(property.noun) + " of '" + first.name +
-             "': " + by_rank(requests, property.text) + ". " + property.remedy + ". The job can go on";
+             "': " + by_rank(requests, property.text) + ". " + property.remedy;
     }
   }
   return impossibility(first);

@@ -26,6 +26,7 @@ Coordinator::Coordinator(std::vector<int> ranks, std::string label, int64_t cach
       rules_(rules),
       listeners_(std::move(listeners)),
       cache_(cache_capacity),
+      begun_(ranks_.size()),
       owed_(ranks_.size(), 0),
       has_joined_(ranks_.size(), false) {
   if (in_order) order_.emplace(ranks_.size());
@@ -53,7 +54,8 @@ std::vector<uint32_t> Coordinator::hear(size_t position, const Announcement& ann
     owed_[position] -= announcement.answers;
     complete_without_absent();
   }
-  somebody_left_ |= announcement.is_leaving;
+  if (announcement.is_begun) note_begun(position, announcement);
+  if (announcement.is_leaving) left_ = ranks_[position];
   return unknown;
 }
 
@@ -69,7 +71,7 @@ void Coordinator::hear_request(size_t position, const Request& request, uint32_t
   if (pending.requests[position]) refuse(position, "asked twice for '" + request.name + "'");
   const bool was_complete = is_complete(pending);
   for (Listener* listener : listeners_) {
-    listener->on_rank_ready(label_ + request.name, name_of(request.operation), ranks_[position]);
+    if (!pending.is_told) listener->on_rank_ready(label_ + request.name, name_of(request.operation), ranks_[position]);
   }
   pending.requests[position] = request;
   pending.ids[position] = id;
@@ -90,35 +92,92 @@ void Coordinator::note_order(size_t position, const Announcement& announcement) 
     } else {
       refuse(position, "asks in an order that cannot be");
     }
-    if (next == nullptr || !next->follows) order_->add(position, next != nullptr ? next->name : "");
+    if (next == nullptr || !next->follows) order_->add(position, next != nullptr ? next->name : "", announcement.is_begun);
   }
 }
 
-// Where ranks asked for different operations nobody gets any of them.
+// Listeners are those of rank 0, for which the operation begins when it does here.
+void Coordinator::note_begun(size_t position, const Announcement& announcement) {
+  if (!order_) refuse(position, "begins operations without an answer");
+  const std::span<const uint32_t> ids = announcement.ids;
+  size_t from = 0;
+  for (const size_t to : announcement.batches) {
+    if (!begun_.add(position, ids.subspan(from, to - from)) && broken_.empty()) {
+      const Request* first = cache_.request(ids[from], position);
+      broken_ = "Ranks do not start the same operations together: rank " + std::to_string(ranks_[position]) + " starts '" +
+                (first == nullptr ? "" : first->name) + "' with " + std::to_string(to - from - 1) + " others, another rank not";
+    }
+    for (; from < to; ++from) {
+      const Request* request = cache_.request(ids[from], position);
+      if (request == nullptr) refuse(position, "begins what it has not been told of");
+      if (position == 0) tell_agreed(request->name, &pending_.at(request->name));
+    }
+  }
+}
+
+void Coordinator::tell_agreed(const std::string& name, Pending* pending) const {
+  if (std::exchange(pending->is_told, true)) return;
+  const auto& requests = pending->requests;
+  const auto asked = std::find_if(requests.begin(), requests.end(), [](const auto& request) { return request.has_value(); });
+  for (Listener* listener : listeners_) listener->on_agreed(label_ + name, name_of((*asked)->operation));
+}
+
+// Where ranks asked for different operations nobody gets any of them. What is begun cannot be taken back: the job ends.
 void Coordinator::refuse_out_of_order(std::vector<Verdict>* verdicts) {
-  for (const OrderCheck::Names& names : order_->take_differing()) {
+  for (const OrderCheck::Place& place : order_->take_differing()) {
     std::string who;
-    for (size_t position = 0; position < names.size(); ++position) {
-      who += (position == 0 ? "rank " : ", rank ") + std::to_string(ranks_[position]) + " '" + names[position] + "'";
+    for (size_t position = 0; position < place.names.size(); ++position) {
+      if (place.names[position].empty()) continue;
+      who += (who.empty() ? "rank " : ", rank ") + std::to_string(ranks_[position]) + " '" + place.names[position] + "'";
+    }
+    std::string error = "Ranks do not start the same operations in the same order: at one place start " + who +
+                        ". Have all ranks do the same, in one order";
+    if (place.is_begun) {
+      broken_ = std::move(error);
+      return;
     }
     Verdict& verdict = verdicts->emplace_back();
     verdict.kind = VerdictKind::kRefuse;
-    verdict.error = "Ranks do not start the same operations in the same order: at one place start " + who +
-                    ". Have all ranks do the same, in one order";
-    for (const std::string& name : names) {
+    verdict.error = std::move(error);
+    for (const std::string& name : place.names) {
       const auto pending = pending_.find(name);
       if (pending == pending_.end()) continue;
-      const auto& requests = pending->second.requests;
-      const auto asked =
-          std::find_if(requests.begin(), requests.end(), [](const auto& request) { return request.has_value(); });
-      for (Listener* listener : listeners_) {
-        listener->on_agreed(label_ + name, name_of((*asked)->operation));
-        listener->on_refused(label_ + name);
-      }
+      tell_agreed(name, &pending->second);
+      for (Listener* listener : listeners_) listener->on_refused(label_ + name);
       pending_.erase(pending);
       std::erase(complete_, name);
       verdict.items.push_back({0, name, 0, {}, {}});
     }
+  }
+}
+
+// Who has begun it may give it out, and who has not is to carry it out in the same way.
+void Coordinator::answer_begun(std::vector<Verdict>* verdicts) {
+  for (; !begun_.is_empty() && broken_.empty(); begun_.remove_first()) {
+    const BegunBatch& batch = begun_.first();
+    std::vector<const Request*> requests;
+    for (const uint32_t id : batch.ids) {
+      requests.push_back(cache_.request(id, 0));
+      const auto pending = pending_.find(requests.back()->name);
+      if (pending == pending_.end() || !is_complete(pending->second)) return;
+    }
+    for (size_t i = 0; i < batch.ids.size(); ++i) {
+      const auto pending = pending_.find(requests[i]->name);
+      if (std::any_of(pending->second.ids.begin(), pending->second.ids.end(), [&](auto id) { return id != batch.ids[i]; })) {
+        std::vector<RankRequest> all;
+        for (size_t p = 0; p < ranks_.size(); ++p) {
+          if (const auto& request = pending->second.requests[p]) all.push_back({ranks_[p], &*request});
+        }
+        broken_ = refusal(all);
+        if (broken_.empty()) refuse(0, "has begun '" + requests[i]->name + "', which others ask for anew");
+        return;
+      }
+      tell_agreed(requests[i]->name, &pending->second);
+      std::erase(complete_, requests[i]->name);
+      pending_.erase(pending);
+      cache_.touch(batch.ids[i]);
+    }
+    for (Verdict& run : runs_of(batch.ids, requests, rules_)) verdicts->push_back(std::move(run));
   }
 }
 
@@ -173,17 +232,18 @@ std::string Coordinator::refusal(const std::vector<RankRequest>& requests) const
   if (is_allreduce) {
     return what + takes +
            " part with a factor of 1, which prescale_factor would change. Scale the tensors of a Product "
-           "before the allreduce, or its result. The job can go on";
+           "before the allreduce, or its result";
   }
   return what + takes +
          " part in allreduce only until all ranks have. Let every rank do the same number "
-         "of other operations before join(). The job can go on";
+         "of other operations before join()";
 }
 
 // Either adds to `ready`, or returns the refusal.
 std::optional<Verdict> Coordinator::refuse_or_accept(const std::string& name, std::vector<Ready>* ready,
                                                      std::vector<uint32_t>* forgotten) {
   const auto position = pending_.find(name);
+  tell_agreed(name, &position->second);
   Pending pending = std::move(position->second);
   pending_.erase(position);
   std::vector<RankRequest> requests;
@@ -191,8 +251,6 @@ std::optional<Verdict> Coordinator::refuse_or_accept(const std::string& name, st
     if (pending.requests[i]) requests.push_back({ranks_[i], &*pending.requests[i]});
   }
   const Request first = *requests.front().request;
-  for (Listener* listener : listeners_) listener->on_agreed(label_ + name, name_of(first.operation));
-
   const uint32_t id = pending.ids.front();
   const bool all_by_id = id != 0 && cache_.request(id, 0) != nullptr &&
                          std::all_of(pending.ids.begin(), pending.ids.end(), [&](uint32_t other) { return other == id; });
@@ -203,7 +261,7 @@ std::optional<Verdict> Coordinator::refuse_or_accept(const std::string& name, st
   }
   if (std::string error = refusal(requests); !error.empty()) {
     for (Listener* listener : listeners_) listener->on_refused(label_ + name);
-    return Verdict{0, VerdictKind::kRefuse, {{0, name, 0, {}, {}}}, {}, std::move(error)};
+    return Verdict{0, VerdictKind::kRefuse, {{0, name, 0, {}, {}}}, {}, error + ". The job can go on"};
   }
   Ready one{{0, name, 0, {}, {}}, first};
   if (first.operation == Operation::kAllgather) one.item.rows = first_dimensions(requests);
@@ -224,26 +282,36 @@ std::optional<Verdict> Coordinator::refuse_or_accept(const std::string& name, st
 
 std::vector<Verdict> Coordinator::decide() {
   std::vector<Verdict> verdicts;
+  if (order_) refuse_out_of_order(&verdicts);
+  answer_begun(&verdicts);
+  // What others begin has its place before what has been asked for since.
+  if (begun_.is_empty()) answer_complete(&verdicts);
+  const std::optional<int> left = std::exchange(left_, std::nullopt);
+  if (left && !begun_.is_empty() && broken_.empty()) {
+    broken_ = "rank " + std::to_string(*left) + " has left the job, or ended, while others carry out '" +
+              cache_.request(begun_.first().ids.front(), 0)->name + "' and wait for it. Have all ranks do the same operations";
+  }
+  if (!broken_.empty() || left) {
+    verdicts.push_back({0, VerdictKind::kShutdown, {}, {}, std::exchange(broken_, "")});
+  }
+  return verdicts;
+}
+
+void Coordinator::answer_complete(std::vector<Verdict>* verdicts) {
   std::vector<Ready> ready;
   std::vector<uint32_t> forgotten;
-  if (order_) refuse_out_of_order(&verdicts);
   for (const std::string& name : complete_) {
-    if (auto refusal = refuse_or_accept(name, &ready, &forgotten)) verdicts.push_back(std::move(*refusal));
+    if (auto refusal = refuse_or_accept(name, &ready, &forgotten)) verdicts->push_back(std::move(*refusal));
   }
   complete_.clear();
   std::vector<const Request*> requests;
   for (const Ready& one : ready) requests.push_back(&one.request);
   for (const std::vector<size_t>& bucket : fuse(requests, rules_)) {
-    Verdict& verdict = verdicts.emplace_back();
+    Verdict& verdict = verdicts->emplace_back();
     for (const size_t i : bucket) verdict.items.push_back(std::move(ready[i].item));
   }
   // Last, since an item above may still be named by an id that had to go.
-  if (!forgotten.empty()) verdicts.push_back({0, VerdictKind::kForget, {}, std::move(forgotten), ""});
-  if (somebody_left_) {
-    verdicts.push_back({0, VerdictKind::kShutdown, {}, {}, ""});
-    somebody_left_ = false;
-  }
-  return verdicts;
+  if (!forgotten.empty()) verdicts->push_back({0, VerdictKind::kForget, {}, std::move(forgotten), ""});
 }
 
 std::vector<int> Coordinator::missing(size_t position, const std::string& name) const {

@@ -11,6 +11,7 @@
 #include "observe/listener.h"
 #include "observe/stall_inspector.h"
 #include "schedule/agreement.h"
+#include "schedule/begun.h"
 #include "schedule/fusion.h"
 #include "schedule/order_check.h"
 #include "schedule/request.h"
@@ -43,6 +44,7 @@ class Coordinator {
     size_t count = 0;                              // of requests
     TimePoint since;
     bool is_join = false;
+    bool is_told = false;  // listeners know that it is agreed on
   };
   struct Ready {
     Item item;
@@ -53,7 +55,11 @@ class Coordinator {
   void hear_request(size_t position, const Request& request, uint32_t id, TimePoint now);
   void hear_join(size_t position);
   void note_order(size_t position, const Announcement& announcement);
+  void note_begun(size_t position, const Announcement& announcement);
   void refuse_out_of_order(std::vector<Verdict>* verdicts);
+  void answer_begun(std::vector<Verdict>* verdicts);
+  void answer_complete(std::vector<Verdict>* verdicts);
+  void tell_agreed(const std::string& name, Pending* pending) const;
   void complete_without_absent();
   bool is_missing(const Pending& pending, size_t position) const;
   bool is_complete(const Pending& pending) const;
@@ -68,13 +74,15 @@ class Coordinator {
 
   ResponseCache cache_;
   std::optional<OrderCheck> order_;
+  BegunBatches begun_;
+  std::string broken_;  // not empty: why the job ends, as somebody has begun what others do not
   std::unordered_map<std::string, Pending> pending_;
   std::vector<std::string> complete_;  // names all ranks have asked for, in that order
   std::vector<uint32_t> owed_;         // by position: requests it announced by forgotten ids, and not yet in full
   std::vector<bool> has_joined_;       // by position
   size_t joined_count_ = 0;
   int last_joined_ = 0;
-  bool somebody_left_ = false;
+  std::optional<int> left_;  // the rank that has said that it shuts down; all are still to be told
 };
 
 }  // namespace hvd

@@ -28,6 +28,7 @@ Engine::Engine(Transport& transport, const Settings& settings, Drive drive, bool
       log_(settings, transport.rank()),
       drive_(drive),
       coordinates_(transport.rank() == 0),
+      in_order_(in_order),
       core_(core_for(settings.thread_affinity, transport.topology().local_rank)),
       observers_(settings, transport.rank(), log_),
       gpu_(transport.rank(), transport.topology().local_rank,
@@ -41,7 +42,11 @@ Engine::Engine(Transport& transport, const Settings& settings, Drive drive, bool
       vigil_(transport, sets_, in_flight_, observers_.stall_limits(), log_),
       gathered_(settings_) {
   HVD_LOG(log_, kInfo, "rank " << transport.rank() << " of " << transport.size() << " over " << transport.name());
-  transport_.inspect_while_waiting([this] { vigil_.look_inside(now()); });
+  transport_.inspect_while_waiting([this] {
+    vigil_.look_inside(now());
+    if (in_order_) listen_inside();
+  });
+  if (in_order_ && coordinates_) transport_.serve_while_waiting([this] { serve_others(); });
   if (drive_ == Drive::kThread) thread_ = std::thread(&Engine::run, this);
 }
 
@@ -71,6 +76,7 @@ int64_t Engine::submit(int process_set, Submission submission) {
                             "; give each pending operation a name of its own, or synchronize the first one before");
     }
     handle = submission.handle = handles_.open();
+    submission.begins_batch = std::exchange(is_new_batch_, held_ == 0);
     submission.submitted = steady_clock::now();
     must_wake = gathered_.is_empty();
     // Nobody does these and goes on with something else.
@@ -86,12 +92,15 @@ int64_t Engine::submit(int process_set, Submission submission) {
 void Engine::hold() {
   MutexLock lock(mutex_);
   ++held_;
+  is_new_batch_ = true;
 }
 
 void Engine::let_go() {
   {
     MutexLock lock(mutex_);
-    if (--held_ != 0 || gathered_.is_empty()) return;
+    if (--held_ != 0) return;
+    is_new_batch_ = true;
+    if (gathered_.is_empty()) return;
     somebody_waits_ = true;
   }
   transport_.wake();
@@ -196,8 +205,8 @@ bool Engine::round() {
   if (coordinates_ && !is_stopped_) {
     progressed |= issue();
     release_deadlocked();
-    progressed |= obey_orders();
   }
+  progressed |= obey_orders();
   inspect_stalls();
   return progressed;
 }
@@ -270,8 +279,10 @@ bool Engine::announce() {
   if (is_leaving) by_set.try_emplace(0);
   std::vector<Announcement> announcements;
   for (auto& [serial, submissions] : by_set) {
-    announcements.push_back(sets_.by_serial(serial)->announce(std::move(submissions)));
+    const ProcessSets::Pointer set = sets_.by_serial(serial);
+    announcements.push_back(set->announce(std::move(submissions), serial == 0 && by_set.size() == 1 && !is_leaving));
     announcements.back().is_leaving = is_leaving && serial == 0;
+    for (Verdict& run : set->runs_of(announcements.back())) orders_.push_back(std::move(run));
   }
   for (Listener* listener : observers_.listeners()) listener->on_round();
   if (coordinates_) {
@@ -351,6 +362,34 @@ void Engine::serve_others() {
   release_deadlocked();
 }
 
+// What is carried out may have been begun before all have asked for it: throws InternalError when some do not.
+void Engine::listen_inside() {
+  while (const std::optional<Message> message = transport_.receive()) hear(*message);
+  if (coordinates_) {
+    issue();
+    end_stalled();
+  }
+  if (const std::string reason = reason_to_end(); !reason.empty()) throw InternalError(reason);
+}
+
+// That the coordinator has given; or "".
+std::string Engine::reason_to_end() const {
+  for (const Verdict& one : orders_) {
+    if (one.kind == VerdictKind::kShutdown && !one.error.empty()) return one.error;
+  }
+  return "";
+}
+
+// After a failure, which may be but the consequence of what the coordinator finds, and tells all at this moment.
+std::string Engine::reason_heard() {
+  const auto deadline = steady_clock::now() + std::chrono::seconds(1);
+  try {
+    for (; in_order_ && steady_clock::now() < deadline; std::this_thread::sleep_for(microseconds(500))) listen_inside();
+  } catch (const std::exception&) {  // that reason, or that there is nothing more to be heard
+  }
+  return reason_to_end();
+}
+
 void Engine::inspect_stalls() {
   if (is_stopped_) return;
   if (vigil_.is_due(now())) {
@@ -361,20 +400,26 @@ void Engine::inspect_stalls() {
     }
     vigil_.look_between(now(), is_leaving);
   }
-  if (!observers_.is_inspection_due(now())) return;
+  if (end_stalled()) obey_orders();
+}
+
+// On the coordinator: whether what ranks have not asked for ends the job. Then it is told to all, and among the orders.
+bool Engine::end_stalled() {
+  if (!observers_.is_inspection_due(now())) return false;
   std::vector<StalledOperation> incomplete;
   for (const auto& [serial, set] : sets_.all()) {
     for (StalledOperation& one : set->incomplete(now())) incomplete.push_back(std::move(one));
   }
   std::string reason = observers_.inspect(now(), incomplete);
-  if (reason.empty()) return;
+  if (reason.empty()) return false;
   reason += vigil_.accuse(incomplete);
   ByteWriter writer;
   const std::vector<Verdict> verdicts = {{0, VerdictKind::kShutdown, {}, {}, reason}};
   const std::span<const std::byte> bytes = write(verdicts, &writer);
   for (int rank = 1; rank < transport_.size(); ++rank) transport_.post(rank, bytes);
   transport_.flush();
-  obey(verdicts.front());
+  orders_.assign(verdicts.begin(), verdicts.end());
+  return true;
 }
 
 // All ranks have come here, after the same operations; or, with an error, the job cannot go on.
@@ -385,11 +430,16 @@ void Engine::end(const std::string& error) {
   stop(error.empty() ? kShutDown : error);
 }
 
+void Engine::accept_no_more(const std::string& reason) {
+  MutexLock lock(mutex_);
+  if (stopped_because_.empty()) stopped_because_ = reason;
+}
+
 void Engine::stop(const std::string& reason) {
+  accept_no_more(reason);
   std::vector<Queued> queued;
   {
     MutexLock lock(mutex_);
-    if (stopped_because_.empty()) stopped_because_ = reason;
     queued = gathered_.take_all();
   }
   if (has_failed_) sets_.abort_gpu();  // first: to free memory waits for the GPU, and that perhaps for a peer

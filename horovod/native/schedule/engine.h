@@ -1,6 +1,6 @@
-// The engine: takes submissions from any thread, agrees with the other ranks on what is ready, and carries it out.
-// One background thread does all but submitting and waiting. Submissions are gathered until somebody waits for one, they
-// reach the fusion threshold, or a cycle has passed. Rank 0 coordinates all process sets: all operations have one order.
+// The engine: takes submissions from any thread, agrees with the other ranks on what is ready, and carries it out. One thread
+// does all but submitting and waiting. Submissions are gathered until somebody waits for one, they reach the fusion threshold,
+// or a cycle has passed. Rank 0 coordinates all process sets: all operations have one order.
 #pragma once
 
 #include <atomic>
@@ -38,8 +38,7 @@ class Engine {
   // flight on this rank; InternalError after the end.
   int64_t submit(int process_set, Submission submission) EXCLUDES(mutex_);
   // What is submitted between the two is announced together, as soon as nobody holds any more. Calls may overlap.
-  void hold() EXCLUDES(mutex_);
-  void let_go() EXCLUDES(mutex_);
+  void hold() EXCLUDES(mutex_), let_go() EXCLUDES(mutex_);
   bool is_done(int64_t handle) { return handles_.is_done(handle); }  // these and wait(): see HandleTable
   bool has_result(int64_t handle) { return handles_.has_result(handle); }
   std::optional<Result> wait(int64_t handle, std::chrono::microseconds timeout);
@@ -51,12 +50,10 @@ class Engine {
   const ProcessSets& process_sets() const { return sets_; }
   Observers& observers() { return observers_; }
   ResultMemory& results() { return *results_; }
-  void stop_timeline();  // when it has been told of what a GPU is still doing
-  // Tells the other ranks, waits until all have stopped, and fails what is pending. May be repeated.
-  void shutdown() EXCLUDES(mutex_);
+  void stop_timeline();                // when it has been told of what a GPU is still doing
+  void shutdown() EXCLUDES(mutex_);    // waits until all ranks have stopped, and fails what is pending; may be repeated
   bool has_failed() const { return has_failed_; }  // stopped because something failed, on this rank or another
-  // One round, after `elapsed` has passed on the manual clock. True if anything happened.
-  bool step(std::chrono::microseconds elapsed);
+  bool step(std::chrono::microseconds elapsed);  // one round, later by that; true if anything happened
   std::chrono::microseconds cpu_time();  // of the engine's thread so far, collectives included; 0 without a thread
 
  private:
@@ -74,24 +71,27 @@ class Engine {
   bool issue();
   bool report_blocked() EXCLUDES(mutex_);
   void release_deadlocked();
-  void serve_others();
+  void serve_others(), listen_inside();
+  std::string reason_to_end() const;
+  std::string reason_heard();
   void inspect_stalls();
+  bool end_stalled();
   void obey(const Verdict& verdict);
-  void run_together(ProcessSet& set, const std::vector<Item>& items);
+  void run_together(ProcessSet& set, const std::vector<Item>& items, bool begins);
+  void give_out(ProcessSet& set, const CarriedOut& done);
   Result carry_out(ProcessSet& set, std::span<Agreed> together);
   void refuse(ProcessSet& set, const Verdict& verdict);
   void remove_set(int id) EXCLUDES(mutex_);
   void release_names(ProcessSet& set, const std::vector<Agreed>& done) EXCLUDES(mutex_);
-  void give_up(const std::string& reason) EXCLUDES(mutex_);
-  void end(const std::string& error) EXCLUDES(mutex_);
-  void stop(const std::string& reason) EXCLUDES(mutex_);
+  void give_up(const std::string& reason) EXCLUDES(mutex_), end(const std::string& error) EXCLUDES(mutex_);
+  void accept_no_more(const std::string& reason) EXCLUDES(mutex_), stop(const std::string& reason) EXCLUDES(mutex_);
 
   // Constant after construction.
   Transport& transport_;
   const Settings settings_;
   const Log log_;
   const Drive drive_;
-  const bool coordinates_;
+  const bool coordinates_, in_order_;
   const std::optional<int> core_;  // for the thread
   Observers observers_;
   RankGpu gpu_;
@@ -103,12 +103,12 @@ class Engine {
   Mutex mutex_;
   Gathering gathered_ GUARDED_BY(mutex_);  // submitted, not yet announced
   int held_ GUARDED_BY(mutex_) = 0;
+  bool is_new_batch_ GUARDED_BY(mutex_) = true;  // the next submission does not go together with the last
   std::map<int64_t, bool> blocked_ GUARDED_BY(mutex_);  // handles that callers wait for, and whether these may yield
   bool leaving_ GUARDED_BY(mutex_) = false, told_leaving_ GUARDED_BY(mutex_) = false;
   std::string stopped_because_ GUARDED_BY(mutex_);  // not empty: nothing is accepted any more
   std::atomic<bool> somebody_waits_{false}, caller_is_blocked_{false}, is_unanswered_{false};  // the last announcement
   std::atomic<bool> has_failed_{false}, is_stopped_{false};
-
   // Engine thread only, or whoever steps.
   std::deque<Verdict> orders_;                       // verdicts on this rank's operations that it has not obeyed yet
   Deadlocks deadlocks_;                              // on rank 0

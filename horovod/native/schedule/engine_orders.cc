@@ -16,7 +16,8 @@ bool Engine::obey_orders() {
       if (last.kind == VerdictKind::kShutdown && !last.error.empty()) end(last.error);  // what is in flight may never end
       break;
     }
-    if (coordinates_) transport_.flush();  // the others must know before this rank waits for them in a collective
+    // The others must know before this rank waits for them in a collective.
+    if (coordinates_ || in_order_) transport_.flush();
     const Verdict verdict = std::move(orders_.front());
     orders_.pop_front();
     obey(verdict);
@@ -31,10 +32,17 @@ void Engine::release_names(ProcessSet& set, const std::vector<Agreed>& done) {
   for (const Agreed& agreed : done) set.names_in_flight.erase(agreed.submission.request.name);
 }
 
-void Engine::run_together(ProcessSet& set, const std::vector<Item>& items) {
+void Engine::give_out(ProcessSet& set, const CarriedOut& done) {
+  release_names(set, done.together);
+  for (const Agreed& agreed : done.together) handles_.complete(agreed.submission.handle, done.result);
+}
+
+// `begins`: not all have asked for it yet, as far as this rank knows.
+void Engine::run_together(ProcessSet& set, const std::vector<Item>& items, bool begins) {
   is_unanswered_ = false;
   std::vector<Agreed> together;
   auto fail_all = [&](const std::string& reason) {
+    accept_no_more(reason);  // as whoever hears of it expects
     for (const Agreed& agreed : together) handles_.fail(agreed.submission.handle, reason);
     throw InternalError(reason);
   };
@@ -45,13 +53,14 @@ void Engine::run_together(ProcessSet& set, const std::vector<Item>& items) {
   }
   try {
     const Vigil::Work work(vigil_, together);
-    const Result result = carry_out(set, together);
-    release_names(set, together);
-    for (const Agreed& agreed : together) handles_.complete(agreed.submission.handle, result);
+    Result result = carry_out(set, together);
+    CarriedOut done{std::move(together), std::move(result)};
+    begins ? set.keep_begun(std::move(done)) : give_out(set, done);
   } catch (const std::exception& error) {
     transport_.cancel();  // the tensors' memory goes with their handles
     sets_.abort_gpu();
-    fail_all(failure_text(description_of(together), transport_.rank(), error));
+    const std::string heard = reason_heard();
+    fail_all(heard.empty() ? failure_text(description_of(together), transport_.rank(), reason_of(error)) : heard);
   }
 }
 
@@ -83,7 +92,8 @@ void Engine::obey(const Verdict& verdict) {
   if (set == nullptr) return;  // removed meanwhile, on all ranks alike
   switch (verdict.kind) {
     case VerdictKind::kRun:
-      return run_together(*set, verdict.items);
+      if (verdict.begins || !set->has_begun()) return run_together(*set, verdict.items, verdict.begins);
+      return give_out(*set, set->take_begun(verdict.items));
     case VerdictKind::kRefuse:
       return refuse(*set, verdict);
     case VerdictKind::kAskInFull: {

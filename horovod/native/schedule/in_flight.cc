@@ -65,7 +65,7 @@ std::string InFlight::failure() const {
   if (work_.empty()) return "";
   const DeviceWork& first = work_.front();
   const std::string failure = first.backend->failure();
-  return failure.empty() ? "" : failure_text(first.description, rank_, InternalError(failure));
+  return failure.empty() ? "" : failure_text(first.description, rank_, failure);
 }
 
 std::string InFlight::look() {
@@ -101,7 +101,7 @@ std::string InFlight::finish(const Attention& attend) {
     if (now - last_progress > kLongestFarewell) {
       const InternalError error("the GPU has been at it for " + std::to_string(kLongestFarewell.count()) +
                                 " s at the end; probably another rank has died");
-      return failure_text(work_.front().description, rank_, error);
+      return failure_text(work_.front().description, rank_, reason_of(error));
     }
     attend();
     std::this_thread::sleep_for(microseconds(100));

@@ -38,10 +38,12 @@ std::string description_of(std::span<const Agreed> together) {
   return text + ", " + std::to_string(bytes) + " bytes";
 }
 
-std::string failure_text(const std::string& description, int rank, const std::exception& error) {
-  const bool is_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
-  return description + ", failed on rank " + std::to_string(rank) + ": " + (is_memory ? "not enough memory" : error.what()) +
-         ". The job cannot go on";
+std::string reason_of(const std::exception& error) {
+  return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ? "not enough memory" : error.what();
+}
+
+std::string failure_text(const std::string& description, int rank, const std::string& reason) {
+  return description + ", failed on rank " + std::to_string(rank) + ": " + reason + ". The job cannot go on";
 }
 
 std::string activity(Phase phase, const Request& request, const char* carrier) {

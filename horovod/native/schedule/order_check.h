@@ -11,21 +11,20 @@ namespace hvd {
 
 class OrderCheck {
  public:
-  using Names = std::vector<std::string>;  // by position in the process set
+  struct Place {
+    std::vector<std::string> names;  // by position in the process set; "" of a rank that has not come here
+    size_t count = 0;                // of ranks that have
+    bool is_begun = false;           // some rank does not wait for the others to come here
+  };
 
   explicit OrderCheck(size_t ranks) : next_(ranks, 0) {}
 
   // The next request of the rank at a position. One whose name is not known, "", agrees with all.
-  void add(size_t position, const std::string& name);
-  // Of places that all ranks have come to since, the names at those where they differ.
-  std::vector<Names> take_differing();
+  void add(size_t position, const std::string& name, bool is_begun);
+  // Of places where operations are begun, or that all ranks have come to since, those where names differ.
+  std::vector<Place> take_differing();
 
  private:
-  struct Place {
-    Names names;
-    size_t count = 0;
-  };
-
   std::deque<Place> places_;    // that not all ranks have come to
   uint64_t first_ = 0;          // the number of the first of them
   std::vector<uint64_t> next_;  // by position

@@ -14,12 +14,12 @@ std::string label_of(int id) { return id == 0 ? "" : "process_set_" + std::to_st
 }  // namespace
 
 ProcessSet::ProcessSet(const Surroundings& s, int id, uint32_t serial, std::vector<int> ranks)
-    : rank_(s.transport.rank()), id_(id), serial_(serial), ranks_(std::move(ranks)), simd_(s.simd), in_order_(s.in_order) {
+    : rank_(s.transport.rank()), id_(id), serial_(serial), ranks_(std::move(ranks)), simd_(s.simd), in_order_(s.in_order),
+      fusion_{s.settings.fusion_threshold, s.settings.disable_group_fusion} {
   if (id == 0) HVD_LOG(s.log, kInfo, "links: " << hvd::to_text(s.transport.links()));
   if (rank_ == 0) {
-    coordinator_ = std::make_unique<Coordinator>(ranks_, label_of(id), s.settings.cache_capacity,
-                                                 FusionRules{s.settings.fusion_threshold, s.settings.disable_group_fusion},
-                                                 s.in_order, s.listeners);
+    coordinator_ =
+        std::make_unique<Coordinator>(ranks_, label_of(id), s.settings.cache_capacity, fusion_, s.in_order, s.listeners);
   }
   if (std::binary_search(ranks_.begin(), ranks_.end(), rank_)) {
     executor_ = std::make_unique<Executor>(s, ranks_, label_of(id), counters_);
@@ -40,11 +40,17 @@ std::string ProcessSet::to_text() const {
   return text + ")";
 }
 
-Announcement ProcessSet::announce(std::vector<Submission> submissions) {
+// With rounds under way elsewhere, who begins would have those ranks wait that have to hear of it.
+Announcement ProcessSet::announce(std::vector<Submission> submissions, bool may_begin) {
   Announcement announcement;
   announcement.set = serial_;
+  may_begin = may_begin && in_order_ && announced_.empty() && !submissions.empty();
+  std::vector<uint32_t> batches;
   for (size_t place = 0; place < submissions.size(); ++place) {
     Submission& submission = submissions[place];
+    has_rounds_ |= submission.request.follows;
+    if (place != 0 && submission.begins_batch) batches.push_back(static_cast<uint32_t>(place));
+    may_begin = may_begin && kind_of(submission.request.operation).along_rows == nullptr;
     const uint32_t id = submission.announced_id = mirror_.id_of(submission.request);
     if (id != 0) {
       announcement.ids.push_back(id);
@@ -54,9 +60,32 @@ Announcement ProcessSet::announce(std::vector<Submission> submissions) {
     }
     announced_.insert_or_assign(submission.request.name, std::move(submission));
   }
+  announcement.is_begun = may_begin && announcement.requests.empty() && !has_rounds_;
+  if (announcement.is_begun) {
+    announcement.batches = std::move(batches);
+    announcement.batches.push_back(static_cast<uint32_t>(announcement.ids.size()));
+    counters_.begun += static_cast<int64_t>(announcement.ids.size());
+  }
   counters_.announcements += 1;
   counters_.cache_hits += static_cast<int64_t>(announcement.ids.size());
   return announcement;
+}
+
+std::vector<Verdict> ProcessSet::runs_of(const Announcement& begun) const {
+  std::vector<Verdict> runs;
+  size_t from = 0;
+  for (const size_t to : begun.batches) {
+    const auto ids = std::span(begun.ids).subspan(from, to - from);
+    std::vector<const Request*> requests;
+    for (const uint32_t id : ids) requests.push_back(&mirror_.at(id).request);
+    for (Verdict& run : hvd::runs_of(ids, requests, fusion_)) {
+      run.set = serial_;
+      run.begins = true;
+      runs.push_back(std::move(run));
+    }
+    from = to;
+  }
+  return runs;
 }
 
 Announcement ProcessSet::announce_in_full(const std::vector<uint32_t>& ids) {
@@ -87,6 +116,9 @@ int64_t ProcessSet::handle_of(const std::string& name) const {
 
 void ProcessSet::add_announced(std::vector<std::string>* names) const {
   for (const auto& [name, submission] : announced_) names->push_back(label_of(id_) + name);
+  for (const CarriedOut& done : begun_) {
+    for (const Agreed& agreed : done.together) names->push_back(label_of(id_) + agreed.submission.request.name);
+  }
 }
 
 // What is gathered from this rank and written here goes by the coordinator's rows.
@@ -137,7 +169,21 @@ std::vector<Submission> ProcessSet::take_all() {
   std::vector<Submission> all;
   for (auto& [name, submission] : announced_) all.push_back(std::move(submission));
   announced_.clear();
+  for (CarriedOut& done : begun_) {
+    for (Agreed& agreed : done.together) all.push_back(std::move(agreed.submission));
+  }
+  begun_.clear();
   return all;
+}
+
+CarriedOut ProcessSet::take_begun(const std::vector<Item>& items) {
+  const std::vector<Agreed>& together = begun_.front().together;
+  bool is_it = items.size() == together.size();
+  for (size_t i = 0; is_it && i < items.size(); ++i) is_it = items[i].id == together[i].submission.announced_id;
+  if (!is_it) throw InternalError("the coordinator speaks of other operations than those this rank has begun");
+  CarriedOut done = std::move(begun_.front());
+  begun_.pop_front();
+  return done;
 }
 
 void ProcessSet::forget(const std::vector<uint32_t>& ids) {

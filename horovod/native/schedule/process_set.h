@@ -4,6 +4,7 @@
 // Members without a remark belong to the engine's thread.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -16,6 +17,11 @@
 #include "schedule/surroundings.h"
 
 namespace hvd {
+
+struct CarriedOut {
+  std::vector<Agreed> together;
+  Result result;
+};
 
 class ProcessSet {
  public:
@@ -30,11 +36,13 @@ class ProcessSet {
   // "process set 1 (ranks 0, 2)"
   std::string to_text() const;
 
-  // The announcement of submissions, which are remembered until a verdict names them.
-  Announcement announce(std::vector<Submission> submissions);
+  // The announcement of submissions, which are remembered until a verdict names them. `may_begin`: it says that they are
+  // begun, if they can be; then runs_of() has the verdicts.
+  Announcement announce(std::vector<Submission> submissions, bool may_begin);
+  std::vector<Verdict> runs_of(const Announcement& begun) const;
   // Another one, of those that were announced by `ids`, which the coordinator has forgotten.
   Announcement announce_in_full(const std::vector<uint32_t>& ids);
-  bool is_waiting() const { return !announced_.empty(); }
+  bool is_waiting() const { return !announced_.empty() || has_begun(); }
   // The operation of a handle that has been announced and not answered; null if there is none.
   const std::string* name_of(int64_t handle) const;
   int64_t handle_of(const std::string& name) const;  // 0 if there is none
@@ -47,6 +55,11 @@ class ProcessSet {
   std::vector<Agreed> take_present(const std::vector<Item>& items);
   std::vector<Submission> take_all();
   void forget(const std::vector<uint32_t>& ids);
+
+  // What this rank has carried out before all were known to ask for it, until a verdict says that they do.
+  bool has_begun() const { return !begun_.empty(); }
+  void keep_begun(CarriedOut done) { begun_.push_back(std::move(done)); }
+  CarriedOut take_begun(const std::vector<Item>& items);
 
   Result run(std::span<Agreed> together) { return executor_->run(together); }
   // What this set has on the GPU: has its streams go on after a failure, and gives everything back at the end.
@@ -74,10 +87,13 @@ class ProcessSet {
   const std::vector<int> ranks_;
   const SimdLevel simd_;
   const bool in_order_;
+  const FusionRules fusion_;
 
   Counters counters_;
   CacheMirror mirror_;
+  bool has_rounds_ = false;  // some operation here takes several requests, which come at other times on each rank
   std::unordered_map<std::string, Submission> announced_;
+  std::deque<CarriedOut> begun_;
   std::unique_ptr<Coordinator> coordinator_;  // on rank 0
   std::unique_ptr<Executor> executor_;        // on members
 };

@@ -115,6 +115,8 @@ void put(const Announcement& announcement, ByteWriter* out) {
   out->put(announcement.ids);
   put_all(announcement.requests, out);
   out->put(announcement.places);
+  out->put(announcement.is_begun);
+  out->put(announcement.batches);
   out->put(announcement.blocked_on);
   out->put(announcement.may_yield);
 }
@@ -126,8 +128,15 @@ void get(ByteReader* in, Announcement* announcement) {
   in->get(&announcement->ids);
   get_all(in, &announcement->requests);
   in->get(&announcement->places);
+  in->get(&announcement->is_begun);
+  in->get(&announcement->batches);
   in->get(&announcement->blocked_on);
   in->get(&announcement->may_yield);
+  const std::vector<uint32_t>& ends = announcement->batches;
+  bool is_right = announcement->is_begun != ends.empty();
+  for (size_t i = 0; is_right && i < ends.size(); ++i) is_right = ends[i] > (i == 0 ? 0 : ends[i - 1]);
+  if (is_right && !ends.empty()) is_right = ends.back() == announcement->ids.size() && announcement->requests.empty();
+  if (!is_right) in->refuse("begins operations that cannot be");
 }
 
 void put(const Verdict& verdict, ByteWriter* out) {

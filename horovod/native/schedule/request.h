@@ -77,7 +77,9 @@ struct Announcement {
   uint32_t answers = 0;     // `requests` are those of as many ids that the coordinator had forgotten
   std::vector<uint32_t> ids;
   std::vector<Request> requests;
-  std::vector<uint32_t> places;  // where order counts: of each of `requests`, among all that is announced here
+  std::vector<uint32_t> places;   // where order counts: of each of `requests`, among all that is announced here
+  bool is_begun = false;          // where order counts: the rank knows all `ids`, and carries them out before a verdict comes
+  std::vector<uint32_t> batches;  // of what is begun: the numbers in `ids` at which what goes together ends
   std::string blocked_on;  // if not empty, all that it says: a caller waits for this operation, and does nothing meanwhile
   bool may_yield = false;  // that caller may be let go on without it, see deadlocks.h
 };
@@ -92,7 +94,7 @@ struct Item {
 };
 
 enum class VerdictKind : uint8_t {
-  kRun,        // carry out the items together, as one bucket if they are allreduces
+  kRun,        // carry out the items together, as one bucket if they are allreduces; or, if that is begun, all do
   kRefuse,     // the ranks disagree on the items: `error` says how
   kAskInFull,  // to one rank: the coordinator has forgotten `ids`, announce those requests again
   kForget,     // `ids` no longer stand for anything
@@ -106,6 +108,7 @@ struct Verdict {
   std::vector<Item> items;
   std::vector<uint32_t> ids;
   std::string error;
+  bool begins = false;  // not written: the rank's own, on what it carries out before the coordinator's comes
 };
 
 // Reading, from that rank, throws InternalError for what none writes; requests have the tensors that their operation needs.

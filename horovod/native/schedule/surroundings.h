@@ -24,7 +24,9 @@ struct Surroundings {
   RankGpu& gpu;
   InFlight& in_flight;
   ResultMemory& results;
-  bool in_order;  // all ranks promise to ask for the same operations in one order, and are told where they do not
+  // All ranks promise to ask for the same operations in one order, and are told where they do not. What they have agreed on
+  // before they begin before all have asked for it again, and give out when all have.
+  bool in_order;
 };
 
 }  // namespace hvd
