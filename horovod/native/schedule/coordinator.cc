@@ -1,6 +1,7 @@
 #include "schedule/coordinator.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "collective/neutral.h"

@@ -50,11 +50,11 @@ class Engine {
   const ProcessSets& process_sets() const { return sets_; }
   Observers& observers() { return observers_; }
   ResultMemory& results() { return *results_; }
-  void stop_timeline();                // when it has been told of what a GPU is still doing
-  void shutdown() EXCLUDES(mutex_);    // waits until all ranks have stopped, and fails what is pending; may be repeated
+  void stop_timeline();              // when it has been told of what a GPU is still doing
+  void shutdown() EXCLUDES(mutex_);  // waits until all ranks have stopped, and fails what is pending; may be repeated
   bool has_failed() const { return has_failed_; }  // stopped because something failed, on this rank or another
-  bool step(std::chrono::microseconds elapsed);  // one round, later by that; true if anything happened
-  std::chrono::microseconds cpu_time();  // of the engine's thread so far, collectives included; 0 without a thread
+  bool step(std::chrono::microseconds elapsed);    // one round, later by that; true if anything happened
+  std::chrono::microseconds cpu_time();            // of the engine's thread so far, collectives included; 0 without a thread
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -103,7 +103,7 @@ class Engine {
   Mutex mutex_;
   Gathering gathered_ GUARDED_BY(mutex_);  // submitted, not yet announced
   int held_ GUARDED_BY(mutex_) = 0;
-  bool is_new_batch_ GUARDED_BY(mutex_) = true;  // the next submission does not go together with the last
+  bool is_new_batch_ GUARDED_BY(mutex_) = true;         // the next submission does not go together with the last
   std::map<int64_t, bool> blocked_ GUARDED_BY(mutex_);  // handles that callers wait for, and whether these may yield
   bool leaving_ GUARDED_BY(mutex_) = false, told_leaving_ GUARDED_BY(mutex_) = false;
   std::string stopped_because_ GUARDED_BY(mutex_);  // not empty: nothing is accepted any more

@@ -58,7 +58,8 @@ std::vector<std::vector<size_t>> fuse(std::span<const Request* const> ready, con
   return buckets;
 }
 
-std::vector<Verdict> runs_of(std::span<const uint32_t> ids, std::span<const Request* const> requests, const FusionRules& rules) {
+std::vector<Verdict> runs_of(std::span<const uint32_t> ids, std::span<const Request* const> requests,
+                             const FusionRules& rules) {
   std::vector<Verdict> runs;
   for (const std::vector<size_t>& bucket : fuse(requests, rules)) {
     Verdict& run = runs.emplace_back();

@@ -14,7 +14,12 @@ std::string label_of(int id) { return id == 0 ? "" : "process_set_" + std::to_st
 }  // namespace
 
 ProcessSet::ProcessSet(const Surroundings& s, int id, uint32_t serial, std::vector<int> ranks)
-    : rank_(s.transport.rank()), id_(id), serial_(serial), ranks_(std::move(ranks)), simd_(s.simd), in_order_(s.in_order),
+    : rank_(s.transport.rank()),
+      id_(id),
+      serial_(serial),
+      ranks_(std::move(ranks)),
+      simd_(s.simd),
+      in_order_(s.in_order),
       fusion_{s.settings.fusion_threshold, s.settings.disable_group_fusion} {
   if (id == 0) HVD_LOG(s.log, kInfo, "links: " << hvd::to_text(s.transport.links()));
   if (rank_ == 0) {
