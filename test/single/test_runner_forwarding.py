@@ -153,7 +153,7 @@ def test_the_agent_narrows_what_the_daemon_listens_on() -> None:
 
 
 def test_the_agent_says_what_it_could_not_narrow() -> None:
-    code, _, (_, device, *_), err = of_daemon("nosuch0", 0.5)
+    code, _, (_, device, *_), err = of_daemon("nosuch0", 2.5)
     assert (code, device) == (7, "-")
     assert f"daemon listens on all networks of {os.uname().nodename}: " in err
 
