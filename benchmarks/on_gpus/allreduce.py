@@ -76,7 +76,7 @@ def stage_table(rows: list[Row]) -> str:
     return report.table(headings, cells, left=3) if cells else ""
 
 
-def verdicts(rows: list[Row]) -> list[str]:
+def conclusions(rows: list[Row]) -> list[str]:
     """What is wanted of compression through the host, where this run has measured it."""
     there = {
         row["contender"]: row
@@ -122,7 +122,7 @@ def main(chosen: argparse.Namespace, words: list[str]) -> int:
             if stages:
                 print("\nStages of the way through the host, of one call, the slowest rank's")
                 print(stages, flush=True)
-    for line in verdicts(rows):
+    for line in conclusions(rows):
         print(line)
     if chosen.out:
         figures = {"benchmark": "allreduce on GPUs", "machine": facts, "runs": runs, "rows": rows}

@@ -13,7 +13,7 @@ Plan settled(const OperationPlace& place, std::span<const BucketTensor> tensors,
   const auto planned = operation == Operation::kAllreduce ? plan_allreduce : plan_reducescatter;
   Plan plan = planned(facts, place.backend.rules());
   if (!plan.is_encoded) reduction->codec = nullptr;
-  HVD_LOG(place.bench.surroundings.log, kDebug,
+  HVD_LOG(place.context.engine.log, kDebug,
           name_of(operation) << " of " << tensors.size() << " tensors, " << facts.bytes << " bytes on " << place.backend.name()
                              << ", codec " << (reduction->codec ? reduction->codec->name() : "none") << ", route "
                              << name_of(plan.route) << " (" << explain(plan) << ")");
@@ -22,34 +22,34 @@ Plan settled(const OperationPlace& place, std::span<const BucketTensor> tensors,
 }
 
 void allreduce(const OperationPlace& place, std::span<const Agreed> together, DType dtype, const OnPlan& on_plan) {
-  const std::vector<BucketTensor> tensors = place.bench.tensors_of(together, dtype);
-  BucketReduction reduction = reduction_of(together.front().submission, dtype, place.bench.context.group.size());
-  place.bench.counters.buckets += 1;
+  const std::vector<BucketTensor> tensors = place.context.tensors_of(together, dtype);
+  BucketReduction reduction = reduction_of(together.front().submission, dtype, place.context.collective.group.size());
+  place.context.counters.buckets += 1;
   if (reduction.op == ReduceOp::kAdasum) return place.backend.adasum(tensors, reduction);
   const Plan plan = settled(place, tensors, &reduction, Operation::kAllreduce, on_plan);
   place.backend.allreduce(tensors, reduction, plan.route);
-  place.bench.count_dropped(together);
+  place.context.count_dropped(together);
 }
 
 void reducescatter(const OperationPlace& place, std::span<const Agreed> together, DType dtype, const OnPlan& on_plan) {
-  BucketReduction reduction = reduction_of(together.front().submission, dtype, place.bench.context.group.size());
-  std::vector<std::vector<BucketTensor>> by_rank = place.bench.parts_of(together, dtype);
+  BucketReduction reduction = reduction_of(together.front().submission, dtype, place.context.collective.group.size());
+  std::vector<std::vector<BucketTensor>> by_rank = place.context.parts_of(together, dtype);
   std::vector<BucketTensor> all;
   for (const std::vector<BucketTensor>& parts : by_rank) all.insert(all.end(), parts.begin(), parts.end());
   const Plan plan = settled(place, all, &reduction, Operation::kReducescatter, on_plan);
   place.backend.reducescatter(std::move(by_rank), reduction, plan.route);
-  place.bench.counters.buckets += 1;
+  place.context.counters.buckets += 1;
 }
 
 Result allgather(const OperationPlace& place, const Agreed& agreed) {
-  const GatherLayout layout = gather_layout(agreed, place.bench.ranks.size());
+  const GatherLayout layout = gather_layout(agreed, place.context.ranks.size());
   Result result;
   result.rows = agreed.rows;
   result.bytes = layout.total;
   result.data = place.allocate(layout.total);
   for (size_t t = 0; t < layout.bytes.size(); ++t) {
-    place.backend.move(hvd::allgather(agreed.submission.tensors[t].source, layout.bytes[t], place.bench.context.group.rank(),
-                                      result.data.get() + layout.offsets[t]));
+    place.backend.move(hvd::allgather(agreed.submission.tensors[t].source, layout.bytes[t],
+                                      place.context.collective.group.rank(), result.data.get() + layout.offsets[t]));
   }
   return result;
 }
@@ -57,8 +57,8 @@ Result allgather(const OperationPlace& place, const Agreed& agreed) {
 Result broadcast(const OperationPlace& place, const Agreed& agreed) {
   const TensorRef& tensor = agreed.submission.tensors.front();
   const auto bytes = static_cast<size_t>(agreed.submission.request.bytes());
-  const int root = place.bench.root_of(agreed);
-  if (place.bench.context.group.rank() == root && tensor.destination != tensor.source && bytes != 0) {
+  const int root = place.context.root_of(agreed);
+  if (place.context.collective.group.rank() == root && tensor.destination != tensor.source && bytes != 0) {
     place.backend.copy(tensor.destination, tensor.source, bytes);
   }
   place.backend.broadcast(root, tensor.destination, bytes);
@@ -71,7 +71,7 @@ Result alltoall(const OperationPlace& place, const Agreed& agreed) {
   const Submission& submission = agreed.submission;
   const int64_t bytes = submission.request.row_bytes_of(0);
   Result result;
-  result.rows = exchange_splits(place.bench.context, submission.splits);
+  result.rows = exchange_splits(place.context.collective, submission.splits);
   const std::vector<size_t> received = bytes_of(result.rows, bytes);
   result.bytes = sum(received);
   result.data = place.allocate(result.bytes);

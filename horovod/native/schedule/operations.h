@@ -8,14 +8,14 @@
 #include <span>
 
 #include "collective/backend.h"
+#include "schedule/executor_context.h"
 #include "schedule/result.h"
-#include "schedule/workbench.h"
 
 namespace hvd {
 
 // What operations of one backend have. All of it outlives them.
 struct OperationPlace {
-  Workbench& bench;
+  ExecutorContext& context;
   Backend& backend;
   // Memory for a result, of the kind that the backend works in.
   std::function<std::shared_ptr<std::byte[]>(size_t bytes)> allocate;

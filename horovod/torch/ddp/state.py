@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from horovod import _native as native
 from horovod.torch.checkpoint import Checkpoint
-from horovod.torch.compression import UNSAID, NoneCompressor, Rules, compressor_name
+from horovod.torch.compression import UNSET, NoneCompressor, Rules, compressor_name
 from horovod.torch.compression.first_step import FirstStep
 from horovod.torch.compression.rules import VARIABLE as COMPRESSION
 from horovod.torch.ddp.choice import Choice, Trial
@@ -56,7 +56,7 @@ class CompressionState:
 
     def __init__(
         self,
-        compression: Any = UNSAID,
+        compression: Any = UNSET,
         model: torch.nn.Module | None = None,
         *,
         process_group: dist.ProcessGroup | None = None,

@@ -4,7 +4,7 @@
 
 namespace hvd {
 
-void await(Device& device, const Event& event, const Attention& attend) {
+void await(Device& device, const Event& event, const ProgressCallback& attend) {
   constexpr int kEagerLooks = 100;
   constexpr std::chrono::microseconds kBetweenLooks{20};
   for (int looks = 0; !device.is_done(event); ++looks) {

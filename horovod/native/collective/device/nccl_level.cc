@@ -20,55 +20,55 @@ int64_t NcclLevel::elements_per_bucket(const HostPlace& place, const TensorMemor
 bool NcclLevel::begin(const HostSteps& steps) {
   steps_.emplace(steps);
   const HostPlace& place = steps.place;
-  landing_offsets_.resize(static_cast<size_t>(place.carriers));
-  std::vector<size_t> landings(landing_offsets_.size());
+  receive_offsets_.resize(static_cast<size_t>(place.carriers));
+  std::vector<size_t> receive_buffers(receive_offsets_.size());
   for (uint32_t step = 0; step < steps.count; ++step) {
-    deposits_offset_ = std::max(deposits_offset_, steps.deposit_offset(step, place.carriers, place.local_rank));
+    inputs_offset_ = std::max(inputs_offset_, steps.send_offset(step, place.carriers, place.local_rank));
     if (place.carries()) own_bytes_ = std::max(own_bytes_, steps.slice_bytes(step, place.local_rank));
-    for (size_t carrier = 0; carrier < landings.size(); ++carrier) {
-      landings[carrier] = std::max(landings[carrier], steps.landing_bytes(step, static_cast<int>(carrier)));
+    for (size_t carrier = 0; carrier < receive_buffers.size(); ++carrier) {
+      receive_buffers[carrier] = std::max(receive_buffers[carrier], steps.receive_bytes(step, static_cast<int>(carrier)));
     }
   }
-  deposits_offset_ = padded_for_gpu(deposits_offset_);
+  inputs_offset_ = padded_for_gpu(inputs_offset_);
   own_bytes_ = padded_for_gpu(own_bytes_);
-  slot_bytes_ = deposits_offset_ + place.locals.size() * own_bytes_;
-  for (size_t carrier = 0; carrier < landings.size(); ++carrier) {
-    landing_offsets_[carrier] = slot_bytes_;
-    slot_bytes_ += padded_for_gpu(landings[carrier]);
+  slot_bytes_ = inputs_offset_ + place.locals.size() * own_bytes_;
+  for (size_t carrier = 0; carrier < receive_buffers.size(); ++carrier) {
+    receive_offsets_[carrier] = slot_bytes_;
+    slot_bytes_ += padded_for_gpu(receive_buffers[carrier]);
   }
   memory_ = steps.memory.memory(std::min(steps.count, kSlots) * slot_bytes_);
   return true;
 }
 
-std::byte* NcclLevel::deposit(uint32_t step, int slice) {
-  return slot(step) + steps_->deposit_offset(step, slice, steps_->place.local_rank);
+std::byte* NcclLevel::send_buffer(uint32_t step, int slice) {
+  return slot(step) + steps_->send_offset(step, slice, steps_->place.local_rank);
 }
 
-void NcclLevel::deposited(uint32_t step) {
+void NcclLevel::sent(uint32_t step) {
   const HostPlace& place = steps_->place;
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
   for (int carrier = 0; carrier < place.carriers; ++carrier) {
     if (carrier == place.local_rank) continue;
     outgoing.push_back(
-        {place.locals[static_cast<size_t>(carrier)], deposit(step, carrier), steps_->slice_bytes(step, carrier)});
+        {place.locals[static_cast<size_t>(carrier)], send_buffer(step, carrier), steps_->slice_bytes(step, carrier)});
   }
   for (size_t r = 0; place.carries() && r < place.locals.size(); ++r) {
     const int local = static_cast<int>(r);
     if (local == place.local_rank) continue;
-    incoming.push_back({place.locals[r], deposit_of(local, step), steps_->slice_bytes(step, place.local_rank)});
+    incoming.push_back({place.locals[r], send_buffer_of(local, step), steps_->slice_bytes(step, place.local_rank)});
   }
-  deposited_[step % kSlots] = wire_.start(outgoing, incoming, memory_);
+  sent_[step % kSlots] = wire_.start(outgoing, incoming, memory_);
 }
 
-void NcclLevel::await_deposits(uint32_t step) { wire_.finish(*std::exchange(deposited_[step % kSlots], std::nullopt)); }
+void NcclLevel::await_sent(uint32_t step) { wire_.finish(*std::exchange(sent_[step % kSlots], std::nullopt)); }
 
-std::byte* NcclLevel::deposit_of(int local_rank, uint32_t step) {
-  return slot(step) + deposits_offset_ + static_cast<size_t>(local_rank) * own_bytes_;
+std::byte* NcclLevel::send_buffer_of(int local_rank, uint32_t step) {
+  return slot(step) + inputs_offset_ + static_cast<size_t>(local_rank) * own_bytes_;
 }
 
-std::byte* NcclLevel::landing(int carrier, uint32_t step) {
-  return slot(step) + landing_offsets_[static_cast<size_t>(carrier)];
+std::byte* NcclLevel::receive_buffer(int carrier, uint32_t step) {
+  return slot(step) + receive_offsets_[static_cast<size_t>(carrier)];
 }
 
 void NcclLevel::deliver(uint32_t step) {
@@ -78,7 +78,7 @@ void NcclLevel::deliver(uint32_t step) {
   for (int carrier = 0; carrier < place.carriers; ++carrier) {
     const Steps& slice = steps_->slices[static_cast<size_t>(carrier)];
     for (int party = 0; party < slice.parties(); ++party) {
-      std::byte* const message = landing(carrier, step) + slice.offset(step, party);
+      std::byte* const message = receive_buffer(carrier, step) + slice.offset(step, party);
       const size_t bytes = slice.bytes(step, party);
       if (carrier != place.local_rank) {
         incoming.push_back({place.locals[static_cast<size_t>(carrier)], message, bytes});
