@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from horovod.lab.logs import read
-from horovod.lab.report.comparison import Pair, Conclusion, pairs, saved
+from horovod.lab.report.comparison import Conclusion, Pair, pairs, saved
 from horovod.lab.results import table
 from horovod.runner.processes import end_with_parent
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 import report
@@ -96,9 +97,8 @@ def conclusions(rows: list[Row]) -> list[str]:
     return said
 
 
-def main(chosen: argparse.Namespace, words: list[str]) -> int:
-    from allreduce import launch
-
+def main(chosen: argparse.Namespace, words: list[str], launch: Callable[..., dict[str, Any]]) -> int:
+    """`launch`: allreduce.py's, which runs the ranks."""
     why = place.why_no_gpu()
     if why:
         raise SystemExit(f"allreduce.py: --device cuda has no GPU to measure: {why}")

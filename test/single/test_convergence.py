@@ -15,7 +15,7 @@ import torch
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import convergence
-from convergence_results import label, section, conclusion
+from convergence_results import conclusion, label, section
 from convergence_statistics import first_reached, paired
 from convergence_tasks import Language
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from horovod.lab.intervals import CONFIDENCE
 from horovod.lab.report import numbers
-from horovod.lab.report.comparison import DISTURBED_CONFIDENCE, Pair, Conclusion, pairs, saved
+from horovod.lab.report.comparison import DISTURBED_CONFIDENCE, Conclusion, Pair, pairs, saved
 from horovod.lab.report.names import Names
 from horovod.lab.report.words import Words
 from horovod.lab.results import Row

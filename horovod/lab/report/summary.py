@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from horovod.lab.environment import Environment
 from horovod.lab.report import numbers
 from horovod.lab.report.comparison import (
-    Pair,
     Conclusion,
+    Pair,
     crowded_rows,
     is_clearly_faster,
     pairs,
@@ -101,7 +101,7 @@ def compression(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
 
 def whether_it_paid(found: Sequence[Pair], names: Names, words: Words) -> list[str]:
     """Of the pairs with the most that can be said, the one that stands out; and those to the contrary."""
-    by_conclusion = {conclusion: [pair for pair in found if pair.conclusion is conclusion] for conclusion in Conclusion}
+    by_conclusion = {each: [pair for pair in found if pair.conclusion is each] for each in Conclusion}
     if len(by_conclusion[Conclusion.UNKNOWN]) == len(found):
         return [words(f"compression_{why_unknown(found)}")]
     said = []

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "collective/device/await.h"
+#include "device/await.h"
 
 namespace hvd {
 namespace {

@@ -19,15 +19,14 @@ from typing import Any, NamedTuple
 import torch
 
 from horovod.common.options import BY_VARIABLE
+from horovod.common.variable_names import COMPRESSION as VARIABLE
+from horovod.common.variable_names import COMPRESSION_FORCE as FORCE
 from horovod.torch.compression.casts import NoneCompressor
 from horovod.torch.compression.names import compressor_name, short_name
 from horovod.torch.compression.registry import compressor_of_text
 from horovod.torch.compression.resolve import resolved
-from horovod.torch_autoload import COMPRESSION_FORCE as FORCE
 
 __all__ = ["UNSET", "VARIABLE", "Rules"]
-
-VARIABLE = "HOROVOD_COMPRESSION"
 
 
 class _Unset(NoneCompressor):

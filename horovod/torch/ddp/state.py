@@ -11,17 +11,16 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from horovod import _native as native
+from horovod.common.variable_names import COMPRESSION, DDP_COMPRESSION
 from horovod.torch.checkpoint import Checkpoint
 from horovod.torch.compression import UNSET, NoneCompressor, Rules, compressor_name
 from horovod.torch.compression.first_step import FirstStep
-from horovod.torch.compression.rules import VARIABLE as COMPRESSION
 from horovod.torch.ddp.choice import Choice, Trial
 from horovod.torch.ddp.division import Division, ranks_with_input
 from horovod.torch.ddp.originals import Originals
 from horovod.torch.ddp.parameter_names import ParameterNames
 from horovod.torch.ddp.reducer import Gradient, GroupReducer
 from horovod.torch.residuals import Residuals
-from horovod.torch_autoload import DDP_COMPRESSION
 
 __all__ = ["VARIABLES", "CompressionState"]
 

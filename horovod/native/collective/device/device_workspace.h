@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "collective/device/await.h"
+#include "device/await.h"
 #include "collective/device/uploads.h"
 #include "device/device.h"
 

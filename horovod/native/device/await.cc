@@ -1,4 +1,4 @@
-#include "collective/device/await.h"
+#include "device/await.h"
 
 #include <thread>
 
