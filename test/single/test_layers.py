@@ -16,7 +16,7 @@ ROW = re.compile(r"^\| `horovod/native/(\w+)` \|.*\| (.+?) \|$", re.MULTILINE)
 PYTHON_LAYERS = {  # package -> what it may import beside itself and the standard library
     "common": ("numpy", "horovod._native", "psutil"),
     "torch": (
-        *("horovod.common", "horovod._native", "horovod.gloo_threads"),
+        *("horovod.common", "horovod._native", "horovod.gloo_threads", "horovod.torch_autoload"),
         *("torch", "numpy", "cloudpickle", "packaging"),
         "lightning",  # for lightning.py, which nothing else imports
     ),
