@@ -7,7 +7,7 @@
 //   contribute  a carrier sums its slice over the host, in the order of local ranks, and starts to send the sum, encoded if
 //               there is a codec, to the carriers of its slice on the other hosts
 //   reduce      (scatter) a carrier sums its host's part of the slice over the hosts, in their order, and sends the result
-//   deliver     what the others have sent to a carrier is there for all ranks of its host
+//   publish     what the others have sent to a carrier is there for all ranks of its host
 //   collect     every rank takes all slices of it
 //
 // So each byte crosses a host's link as often as if the host were one rank, and what crosses it is encoded once per host. How
@@ -74,7 +74,7 @@ class HierarchicalAllreduce {
       if (!gather_) stages.push_back({lag + 1 + between, [this](uint32_t step) { reduce(step); }});
     }
     if (!gather_) arrived += between;
-    stages.push_back({arrived, [this](uint32_t step) { deliver(step); }});
+    stages.push_back({arrived, [this](uint32_t step) { publish(step); }});
     stages.push_back({arrived + 1, [this](uint32_t step) { collect(step); }});
     stages.push_back({arrived + 1 + lag, [this](uint32_t step) { end_collect(step); }});
     run_pipeline(steps_, stages);
@@ -124,15 +124,15 @@ class HierarchicalAllreduce {
     by_messages_->reduce(step);
   }
 
-  void deliver(uint32_t step) {
+  void publish(uint32_t step) {
     if (by_messages_) by_messages_->arrive(step);
-    level_.deliver(step);
+    level_.publish(step);
   }
 
   void collect(uint32_t step) {
     for (int slice = 0; slice < place_.carriers; ++slice) {
       const bool is_own = slice == place_.local_rank;
-      level_.await_delivery(step, slice);
+      level_.await_published(step, slice);
       means_.context.enter(gather_ ? Phase::kReduce : Phase::kUnpack);
       memory_.receive(step, static_cast<size_t>(slice), 0, place_.hosts - 1, level_.receive_buffer(slice, step),
                       is_own ? by_messages_->done() : Steps::kNobody);

@@ -3,7 +3,7 @@
 //
 //   every rank   await_room -> writes its data of the other carriers' slices to send_buffer() -> sent
 //   a carrier    await_sent -> reads send_buffer_of() -> taken; await_receive_buffer -> messages arrive at receive_buffer()
-//   every rank   deliver -> await_delivery of each carrier -> reads receive_buffer() -> collected
+//   every rank   publish -> await_published of each carrier -> reads receive_buffer() -> collected
 #pragma once
 
 #include <cstddef>
@@ -63,8 +63,8 @@ class HostLevel {
   virtual void taken() = 0;
   virtual void await_receive_buffer(uint32_t step) = 0;
   virtual std::byte* receive_buffer(int carrier, uint32_t step) = 0;
-  virtual void deliver(uint32_t step) = 0;
-  virtual void await_delivery(uint32_t step, int carrier) = 0;
+  virtual void publish(uint32_t step) = 0;
+  virtual void await_published(uint32_t step, int carrier) = 0;
   virtual void collected() = 0;
 };
 

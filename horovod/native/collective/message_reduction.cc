@@ -19,12 +19,12 @@ MessageReduction::MessageReduction(const Means& means, const Steps& steps, std::
       reads_in_place_(sums_in_place_ && !options_.pack),
       slot_count_(wire_.lag() + 1 + tensors_.lag()),
       contributed_(wire_.lag() + 1),
-      delivered_(wire_.lag() + 1) {
+      results_(wire_.lag() + 1) {
   if (!steps_.gather()) {
     received_offset_ = steps_.most_bytes();
     receive_offset_ = received_offset_ + parties_.size() * steps_.largest_message();
   }
-  slot_bytes_ = aligned(receive_offset_ + (options_.receive_buffer || !options_.delivers_results ? 0 : steps_.most_bytes()));
+  slot_bytes_ = aligned(receive_offset_ + (options_.receive_buffer || !options_.sends_results ? 0 : steps_.most_bytes()));
   memory_ = tensors_.memory(slot_count_ * slot_bytes_);
 }
 
@@ -85,7 +85,7 @@ void MessageReduction::reduce(uint32_t step) {
                             : reads_in_place_ ? nullptr
                                               : slot(step) + steps_.offset(step, self_));
   }
-  if (!options_.delivers_results) return tensors_.reduce(step, options_.group, own, contributions, true, nullptr);
+  if (!options_.sends_results) return tensors_.reduce(step, options_.group, own, contributions, true, nullptr);
   std::byte* results = receive_buffer(step);
   std::byte* result = results + steps_.offset(step, self_);
   tensors_.reduce(step, options_.group, own, contributions, sums_in_place_, result);
@@ -97,11 +97,11 @@ void MessageReduction::reduce(uint32_t step) {
     outgoing.push_back({rank, result, steps_.bytes(step, self_)});
     incoming.push_back({rank, results + steps_.offset(step, party), steps_.bytes(step, party)});
   }
-  delivered_[step % contributed_.size()] = wire_.start(outgoing, incoming, memory_);
+  results_[step % contributed_.size()] = wire_.start(outgoing, incoming, memory_);
 }
 
 void MessageReduction::arrive(uint32_t step) {
-  finish(steps_.gather() ? contributed_[step % contributed_.size()] : delivered_[step % contributed_.size()]);
+  finish(steps_.gather() ? contributed_[step % contributed_.size()] : results_[step % contributed_.size()]);
 }
 
 }  // namespace hvd

@@ -28,7 +28,7 @@ class MessageReduction {
   struct Options {
     Pack pack = {};                     // empty: of the tensors themselves
     ReceiveBuffer receive_buffer = {};  // empty: memory of its own
-    bool delivers_results = true;       // false: only the own bucket's owner gets a result
+    bool sends_results = true;          // false: only the own bucket's owner gets a result
     size_t group = 0;                   // among those of the tensors
   };
 
@@ -64,7 +64,7 @@ class MessageReduction {
   const uint32_t slot_count_;
   size_t received_offset_ = 0, receive_offset_ = 0, slot_bytes_ = 0;
   std::shared_ptr<std::byte[]> memory_;
-  std::vector<std::optional<Ticket>> contributed_, delivered_;  // nothing: nothing to wait for
+  std::vector<std::optional<Ticket>> contributed_, results_;  // nothing: nothing to wait for
 };
 
 }  // namespace hvd

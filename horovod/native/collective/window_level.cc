@@ -68,13 +68,13 @@ std::byte* WindowLevel::receive_buffer(int carrier, uint32_t step) {
   return window_.area(carrier) + kSendBuffers * send_bytes_ + (base_ + step) % kReceiveBuffers * receive_bytes_;
 }
 
-void WindowLevel::deliver(uint32_t) {
-  if (steps_->place.carries()) window_.advance(kDelivered);
+void WindowLevel::publish(uint32_t) {
+  if (steps_->place.carries()) window_.advance(kPublished);
 }
 
-void WindowLevel::await_delivery(uint32_t step, int carrier) {
+void WindowLevel::await_published(uint32_t step, int carrier) {
   context_.enter(Phase::kCommunicate);
-  if (carrier != steps_->place.local_rank) window_.await(carrier, kDelivered, target(step));
+  if (carrier != steps_->place.local_rank) window_.await(carrier, kPublished, target(step));
 }
 
 }  // namespace hvd

@@ -28,12 +28,12 @@ class WindowLevel final : public HostLevel {
   void taken() override { window_.advance(kTaken); }
   void await_receive_buffer(uint32_t step) override;
   std::byte* receive_buffer(int carrier, uint32_t step) override;
-  void deliver(uint32_t step) override;
-  void await_delivery(uint32_t step, int carrier) override;
+  void publish(uint32_t step) override;
+  void await_published(uint32_t step, int carrier) override;
   void collected() override { window_.advance(kCollected); }
 
  private:
-  static constexpr int kSent = 0, kTaken = 1, kDelivered = 2, kCollected = 3;  // counters of the window
+  static constexpr int kSent = 0, kTaken = 1, kPublished = 2, kCollected = 3;  // counters of the window
   // Powers of two, so that slots go on in turn when the count of steps begins anew at 2^32.
   static constexpr uint32_t kSendBuffers = 4, kReceiveBuffers = 16;
 

@@ -10,8 +10,8 @@
 #include <cstddef>
 #include <utility>
 
-#include "device/await.h"
 #include "collective/device/uploads.h"
+#include "device/await.h"
 #include "device/device.h"
 
 namespace hvd {

@@ -71,7 +71,7 @@ std::byte* NcclLevel::receive_buffer(int carrier, uint32_t step) {
   return slot(step) + receive_offsets_[static_cast<size_t>(carrier)];
 }
 
-void NcclLevel::deliver(uint32_t step) {
+void NcclLevel::publish(uint32_t step) {
   const HostPlace& place = steps_->place;
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
@@ -89,11 +89,11 @@ void NcclLevel::deliver(uint32_t step) {
       }
     }
   }
-  delivered_[step % kSlots] = wire_.start(outgoing, incoming, memory_);
+  published_[step % kSlots] = wire_.start(outgoing, incoming, memory_);
 }
 
-void NcclLevel::await_delivery(uint32_t step, int) {
-  if (auto& ticket = delivered_[step % kSlots]) wire_.finish(*std::exchange(ticket, std::nullopt));
+void NcclLevel::await_published(uint32_t step, int) {
+  if (auto& ticket = published_[step % kSlots]) wire_.finish(*std::exchange(ticket, std::nullopt));
 }
 
 }  // namespace hvd

@@ -29,8 +29,8 @@ class NcclLevel final : public HostLevel {
   void taken() override {}
   void await_receive_buffer(uint32_t) override {}
   std::byte* receive_buffer(int carrier, uint32_t step) override;
-  void deliver(uint32_t step) override;
-  void await_delivery(uint32_t step, int carrier) override;
+  void publish(uint32_t step) override;
+  void await_published(uint32_t step, int carrier) override;
   void collected() override {}
 
  private:
@@ -45,7 +45,7 @@ class NcclLevel final : public HostLevel {
   size_t inputs_offset_ = 0, own_bytes_ = 0;  // what arrives of the own slice, and of one rank
   std::vector<size_t> receive_offsets_;       // by carrier
   size_t slot_bytes_ = 0;
-  std::optional<Ticket> sent_[kSlots], delivered_[kSlots];
+  std::optional<Ticket> sent_[kSlots], published_[kSlots];
 };
 
 }  // namespace hvd
