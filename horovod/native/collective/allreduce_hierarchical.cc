@@ -31,44 +31,44 @@ class HierarchicalAllreduce {
       : means_(means),
         memory_(means.memory),
         level_(*means.level),
-        place_(means.context.group),
+        role_(means.context.group),
         gather_(gather),
         over_ranks_(reduction) {
     // No larger messages than are good for the network.
-    const int64_t by_network = elements_of(means_.wire.message_bytes(place_.hosts), reduction);
+    const int64_t by_network = elements_of(means_.wire.message_bytes(role_.hosts), reduction);
     const int64_t elements =
-        std::max<int64_t>(1, std::min(level_.elements_per_bucket(place_, memory_, reduction, gather), by_network));
+        std::max<int64_t>(1, std::min(level_.elements_per_bucket(role_, memory_, reduction, gather), by_network));
     BucketReduction over_hosts = reduction;  // of what a host has summed
     over_hosts.prescale = 1.0;
     (scales_sums_of_hosts(tensors, reduction) ? over_hosts : over_ranks_).scale = {};
-    for (int slice = 0; slice < place_.carriers; ++slice) {
-      std::vector<BucketTensor> part = slice_of(tensors, reduction, slice, place_.carriers);
+    for (int slice = 0; slice < role_.carriers; ++slice) {
+      std::vector<BucketTensor> part = slice_of(tensors, reduction, slice, role_.carriers);
       for (BucketTensor& tensor : part) {
-        if (slice != place_.local_rank) tensor.feedback = nullptr;  // its carrier's concern
+        if (slice != role_.local_rank) tensor.feedback = nullptr;  // its carrier's concern
       }
       slices_.emplace_back(
-          slices_of(part, over_hosts, gather ? 1 : place_.hosts, gather ? kNoPart : place_.host, claims_of(memory_)),
-          place_.hosts, gather, elements);
+          slices_of(part, over_hosts, gather ? 1 : role_.hosts, gather ? kNoPart : role_.host, claims_of(memory_)), role_.hosts,
+          gather, elements);
       steps_ = std::max(steps_, slices_.back().count());
     }
   }
 
   // The same answer on every rank.
-  bool fits() { return level_.begin({place_, memory_, slices_, steps_}); }
+  bool fits() { return level_.begin({role_, memory_, slices_, steps_}); }
 
   int64_t run() {
-    memory_.begin(slices_, place_.host);
-    memory_.begin_sends(place_.carries() ? place_.local_rank : Steps::kNobody, over_ranks_);
+    memory_.begin(slices_, role_.host);
+    memory_.begin_sends(role_.carries() ? role_.local_rank : Steps::kNobody, over_ranks_);
     const uint32_t lag = memory_.lag(), between = means_.wire.lag();
     std::vector<PipelineStage> stages = {{0, [this](uint32_t step) { send(step); }},
                                          {lag, [this](uint32_t step) { end_send(step); }}};
     uint32_t arrived = lag + 1 + between;
-    if (place_.carries()) {
+    if (role_.carries()) {
       by_messages_ = std::make_unique<MessageReduction>(
-          means_, own(), place_.parties, place_.host,
+          means_, own(), role_.parties, role_.host,
           MessageReduction::Options{
               .pack = [this](uint32_t step, size_t bucket, std::byte* message) { pack(step, bucket, message); },
-              .receive_buffer = [this](uint32_t step) { return level_.receive_buffer(place_.local_rank, step); },
+              .receive_buffer = [this](uint32_t step) { return level_.receive_buffer(role_.local_rank, step); },
               .group = own_group()});
       stages.push_back({lag + 1, [this](uint32_t step) { contribute(step); }});
       if (!gather_) stages.push_back({lag + 1 + between, [this](uint32_t step) { reduce(step); }});
@@ -83,15 +83,15 @@ class HierarchicalAllreduce {
   }
 
  private:
-  size_t own_group() const { return static_cast<size_t>(place_.local_rank); }
+  size_t own_group() const { return static_cast<size_t>(role_.local_rank); }
   const Steps& own() const { return slices_[own_group()]; }
 
   void send(uint32_t step) {
     level_.await_room(step);
     means_.context.enter(Phase::kPack);
     std::vector<std::byte*> data;
-    for (int slice = 0; slice < place_.carriers; ++slice) {
-      const bool stays = slice == place_.local_rank && !memory_.is_elsewhere();
+    for (int slice = 0; slice < role_.carriers; ++slice) {
+      const bool stays = slice == role_.local_rank && !memory_.is_elsewhere();
       data.push_back(stays ? nullptr : level_.send_buffer(step, slice));
     }
     memory_.fill_send_buffers(step, data);
@@ -112,8 +112,8 @@ class HierarchicalAllreduce {
   void pack(uint32_t step, size_t bucket, std::byte* message) {
     const size_t offset = memory_.send_offset(own(), step, bucket);
     std::vector<const std::byte*> data;
-    for (int r = 0; r < static_cast<int>(place_.locals.size()); ++r) {
-      const bool stays = r == place_.local_rank && !memory_.is_elsewhere();
+    for (int r = 0; r < static_cast<int>(role_.locals.size()); ++r) {
+      const bool stays = r == role_.local_rank && !memory_.is_elsewhere();
       data.push_back(stays ? nullptr : level_.send_buffer_of(r, step) + offset);
     }
     memory_.sum(step, bucket, data, message);
@@ -130,11 +130,11 @@ class HierarchicalAllreduce {
   }
 
   void collect(uint32_t step) {
-    for (int slice = 0; slice < place_.carriers; ++slice) {
-      const bool is_own = slice == place_.local_rank;
+    for (int slice = 0; slice < role_.carriers; ++slice) {
+      const bool is_own = slice == role_.local_rank;
       level_.await_published(step, slice);
       means_.context.enter(gather_ ? Phase::kReduce : Phase::kUnpack);
-      memory_.receive(step, static_cast<size_t>(slice), 0, place_.hosts - 1, level_.receive_buffer(slice, step),
+      memory_.receive(step, static_cast<size_t>(slice), 0, role_.hosts - 1, level_.receive_buffer(slice, step),
                       is_own ? by_messages_->done() : Steps::kNobody);
       means_.wire.progress();
     }
@@ -148,7 +148,7 @@ class HierarchicalAllreduce {
   const Means means_;
   TensorMemory& memory_;
   HostLevel& level_;
-  const HostPlace place_;
+  const HostRole role_;
   const bool gather_;
   BucketReduction over_ranks_;                     // of what the ranks of a host sum
   std::vector<Steps> slices_;                      // by carrier: buckets over the hosts

@@ -7,7 +7,7 @@
 
 namespace hvd {
 
-HostPlace::HostPlace(const RankGroup& group)
+HostRole::HostRole(const RankGroup& group)
     : hosts(static_cast<int>(group.hosts().size())), carriers(carriers_of(group.hosts())) {
   for (const std::vector<int>& ranks : group.hosts()) {
     const auto found = std::find(ranks.begin(), ranks.end(), group.rank());

@@ -18,8 +18,8 @@
 namespace hvd {
 
 // Where this rank is, and who else carries its slice.
-struct HostPlace {
-  explicit HostPlace(const RankGroup& group);
+struct HostRole {
+  explicit HostRole(const RankGroup& group);
   bool carries() const { return local_rank < carriers; }
 
   int host = 0, local_rank = 0, hosts = 1, carriers = 1;
@@ -29,7 +29,7 @@ struct HostPlace {
 
 // What the steps of an operation take: of a rank's send buffer, of a slice in it, and of what arrives for a slice.
 struct HostSteps {
-  const HostPlace& place;
+  const HostRole& role;
   TensorMemory& memory;
   std::span<const Steps> slices;  // by carrier
   uint32_t count = 0;
@@ -49,7 +49,7 @@ class HostLevel {
   virtual ~HostLevel() = default;
 
   // About how many elements of a bucket a step should have.
-  virtual int64_t elements_per_bucket(const HostPlace& place, const TensorMemory& memory, const BucketReduction& reduction,
+  virtual int64_t elements_per_bucket(const HostRole& role, const TensorMemory& memory, const BucketReduction& reduction,
                                       bool gather) const = 0;
   // Before the first step; false if a step takes too much. The same answer on every rank.
   virtual bool begin(const HostSteps& steps) = 0;

@@ -15,7 +15,7 @@ class WindowLevel final : public HostLevel {
   // Of a group with a host window.
   explicit WindowLevel(const CollectiveContext& context);
 
-  int64_t elements_per_bucket(const HostPlace& place, const TensorMemory& memory, const BucketReduction& reduction,
+  int64_t elements_per_bucket(const HostRole& role, const TensorMemory& memory, const BucketReduction& reduction,
                               bool gather) const override;
   bool begin(const HostSteps& steps) override;
   void end() override { window_.steps += steps_->count; }
@@ -39,7 +39,7 @@ class WindowLevel final : public HostLevel {
 
   uint32_t target(uint32_t step) const { return base_ + step + 1; }  // a counter's value once the step is behind it
   void await(int count, int counter, uint32_t value);
-  int locals() const { return static_cast<int>(steps_->place.locals.size()); }
+  int locals() const { return static_cast<int>(steps_->role.locals.size()); }
 
   const CollectiveContext& context_;
   Window& window_;

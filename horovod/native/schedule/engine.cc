@@ -201,7 +201,7 @@ bool Engine::round() {
   if (is_stopped_) return true;
   if (const std::string failure = in_flight_.look(); !failure.empty()) throw InternalError(failure);
   progressed |= carry_out_responses();
-  // Only with nothing left to obey is this rank's cache what the coordinator takes it for.
+  // Only when nothing is left to be carried out is this rank's cache what the coordinator takes it for.
   if (responses_.empty() && !is_stopped_) progressed |= announce() || report_blocked();
   if (coordinates_ && !is_stopped_) {
     progressed |= issue();

@@ -29,7 +29,7 @@ class Executor {
 
   ExecutorContext context_;
   CpuBackend cpu_;
-  OperationPlace on_cpu_;
+  OperationContext on_cpu_;
   std::unique_ptr<GpuExecutor> gpu_;  // made with the first operation on a GPU
 };
 

@@ -14,7 +14,7 @@ GpuExecutor::GpuExecutor(ExecutorContext& context)
     : context_(context),
       backend_(open_gpu_backend(device_library(), context.engine.gpu.workspace(), context.collective, context.plan_rules,
                                 context.engine.settings.gpu_transport)),
-      place_{context, *backend_, [this](size_t bytes) { return allocate(bytes); }} {
+      operation_{context, *backend_, [this](size_t bytes) { return allocate(bytes); }} {
   const GpuCosts& costs = backend_->rules().costs.gpu;
   if (costs == GpuCosts()) return;  // nothing was measured
   HVD_LOG(context.engine.log, kInfo, context.label << backend_->name() << ": " << to_text(costs));
@@ -27,7 +27,8 @@ Result GpuExecutor::run(std::span<Agreed> together) {
   DeviceWork work;
   const WatchedPhases watched(context_.collective);  // the work that notes them goes, too
   begin(together, work);
-  Result result = carry_out(place_, together, [&](DType dtype, const Plan& plan) { note_route(work.operations, dtype, plan); });
+  Result result =
+      carry_out(operation_, together, [&](DType dtype, const Plan& plan) { note_route(work.operations, dtype, plan); });
   work.done = device.record(backend_->stream());
   if (result.data != nullptr) work.memory.push_back(result.data);
   result.device = &device;

@@ -32,7 +32,7 @@ class GpuExecutor {
 
   ExecutorContext& context_;
   const std::unique_ptr<GpuBackend> backend_;
-  OperationPlace place_;
+  OperationContext operation_;
 };
 
 }  // namespace hvd

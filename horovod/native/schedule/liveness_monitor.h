@@ -26,7 +26,7 @@ class LivenessMonitor {
   // While one of these lives, its rank carries out an operation.
   class Work {
    public:
-    Work(LivenessMonitor& vigil, std::span<const Agreed> together) : liveness_(vigil) { liveness_.under_way_ = together; }
+    Work(LivenessMonitor& liveness, std::span<const Agreed> together) : liveness_(liveness) { liveness_.under_way_ = together; }
     ~Work() { liveness_.under_way_ = {}; }
     Work(const Work&) = delete;
 

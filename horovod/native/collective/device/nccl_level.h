@@ -16,7 +16,7 @@ class NcclLevel final : public HostLevel {
  public:
   explicit NcclLevel(Wire& wire) : wire_(wire) {}
 
-  int64_t elements_per_bucket(const HostPlace& place, const TensorMemory& memory, const BucketReduction& reduction,
+  int64_t elements_per_bucket(const HostRole& role, const TensorMemory& memory, const BucketReduction& reduction,
                               bool gather) const override;
   bool begin(const HostSteps& steps) override;
   void end() override {}
