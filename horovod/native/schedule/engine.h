@@ -110,7 +110,7 @@ class Engine {
   std::atomic<bool> somebody_waits_{false}, caller_is_blocked_{false}, is_unanswered_{false};  // the last announcement
   std::atomic<bool> has_failed_{false}, is_stopped_{false};
   // Engine thread only, or whoever steps.
-  std::deque<Response> responses_;                   // responses on this rank's operations that it has not obeyed yet
+  std::deque<Response> responses_;                   // responses on this rank's operations that it has not carried out
   Deadlocks deadlocks_;                              // on rank 0
   std::vector<std::pair<int, Announcement>> early_;  // by rank, of sets whose addition is still among the orders
   TimePoint manual_now_{};
