@@ -192,7 +192,7 @@ def main(words: list[str]) -> int:
         allreduce_worker.run(plan, os.environ[RESULT_VARIABLE])
         return 0
     if chosen.device == "cuda":
-        return gpu_allreduce.main(chosen, words)
+        return gpu_allreduce.main(chosen, words, launch)
     facts = report.machine()
     print("Allreduce of N(0,1) float32 on one host, contenders interleaved; time = slowest rank, median;")
     print("algbw = bytes per rank / time in GB/s; x best = speed-up over the better of MPI and gloo;")

@@ -36,7 +36,7 @@ def label(compression: str) -> str:
     return " ".join([name, *(value.partition("=")[2] for value in values if value)])
 
 
-def verdict(task: str, compression: str, difference: Estimate) -> str:
+def conclusion(task: str, compression: str, difference: Estimate) -> str:
     """Whether the mean keeps the limit: worse by no more than it, however much better."""
     limit = limit_of(task, compression)
     if limit is None:
@@ -58,7 +58,7 @@ def final_row(task: str, compression: str, runs: dict[int, Record], baseline: di
     cells.append(f"{same_seeds:.4f}" if judged_by == "loss" else f"{100 * same_seeds:.2f}")
     difference = estimate(paired(runs, baseline, judged_by))
     cells.append(f"{difference.mean:+.3f} ± {difference.half_width:.3f}")
-    return [*cells, verdict(task, compression, difference), str(len(runs))]
+    return [*cells, conclusion(task, compression, difference), str(len(runs))]
 
 
 def final_table(task: str, by_compression: dict[str, dict[int, Record]]) -> str:

@@ -94,7 +94,7 @@ def table_of(rows: Sequence[Row]) -> str:
     return report.table(["import", "adds", "median", "95 % interval", "at most"], cells, left=2)
 
 
-def verdict(row: Row) -> str:
+def conclusion(row: Row) -> str:
     """A goal is missed, or met, only if all of the interval says so."""
     if row["low"] > row["goal"]:
         return "missed"
@@ -117,7 +117,7 @@ def main(words: list[str]) -> int:
     print(table_of(rows))
     for row in rows:
         if row["goal"] is not None:
-            print(f"{row['import']}, {row['measure']}: {verdict(row)}")
+            print(f"{row['import']}, {row['measure']}: {conclusion(row)}")
     if chosen.out:
         report.write_json(chosen.out, {"benchmark": "import", "machine": facts, "rows": rows})
     return 0

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from horovod.lab.logs import read
-from horovod.lab.report.comparison import Pair, Verdict, pairs, saved
+from horovod.lab.report.comparison import Conclusion, Pair, pairs, saved
 from horovod.lab.results import table
 from horovod.runner.processes import end_with_parent
 
@@ -48,7 +48,7 @@ def main() -> int:
         r"^```python\n(.*?)^```", (ROOT / "docs" / "lab.md").read_text(), re.DOTALL | re.MULTILINE
     )
     (given.out / "my_train.py").write_text(script)
-    print("| lab | others, % | less time | interval | verdict |\n|---:|---|---:|---|---|")
+    print("| lab | others, % | less time | interval | conclusion |\n|---:|---|---:|---|---|")
     found = []
     for number in range(given.first, given.first + given.labs):
         out = given.out / f"lab-{number:02}"
@@ -57,7 +57,7 @@ def main() -> int:
                 do(given.out, out.name)
         found.append(judged(out))
         print(row(number, found[-1]), flush=True)
-    wrong = sum(pair.verdict is Verdict.PAID for pair in found)
+    wrong = sum(pair.conclusion is Conclusion.PAID for pair in found)
     by_means = sum(by_means_it_paid(pair) for pair in found)
     print(f"\npaid: {wrong} of {len(found)} labs. Of means alone, {by_means} show more than 5 % less time.")
     return 1 if wrong else 0
@@ -107,7 +107,7 @@ def row(number: int, pair: Pair) -> str:
     compared = f"{low:.0f} to {high:.0f} %, {pair.time.seeds} seeds"
     interval = compared if pair.time.seeds > 1 else f"{pair.time.seeds} seeds"
     means = 1 - pair.compressed.training_seconds.mean / pair.plain.training_seconds.mean
-    return f"| {number} | {' '.join(shares)} | {100 * means:.0f} % | {interval} | {pair.verdict.value} |"
+    return f"| {number} | {' '.join(shares)} | {100 * means:.0f} % | {interval} | {pair.conclusion.value} |"
 
 
 if __name__ == "__main__":

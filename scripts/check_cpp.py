@@ -107,7 +107,7 @@ def complaint(command: Sequence[str], source: Path) -> str:
 
 
 def check(files: Sequence[Path], command: Sequence[str], settings: str = "") -> bool:
-    """Whether a tool finds nothing wrong; says so. settings: further text that its verdict depends on."""
+    """Whether a tool finds nothing wrong; says so. settings: further text that its conclusion depends on."""
     version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=True).stdout
     stamps = {path: stamp_of(path, f"{version}{command}{settings}") for path in files}
     unread = [path for path, stamp in stamps.items() if not stamp.exists()]

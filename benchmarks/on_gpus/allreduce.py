@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 import report
@@ -76,7 +77,7 @@ def stage_table(rows: list[Row]) -> str:
     return report.table(headings, cells, left=3) if cells else ""
 
 
-def verdicts(rows: list[Row]) -> list[str]:
+def conclusions(rows: list[Row]) -> list[str]:
     """What is wanted of compression through the host, where this run has measured it."""
     there = {
         row["contender"]: row
@@ -96,9 +97,8 @@ def verdicts(rows: list[Row]) -> list[str]:
     return said
 
 
-def main(chosen: argparse.Namespace, words: list[str]) -> int:
-    from allreduce import launch
-
+def main(chosen: argparse.Namespace, words: list[str], launch: Callable[..., dict[str, Any]]) -> int:
+    """`launch`: allreduce.py's, which runs the ranks."""
     why = place.why_no_gpu()
     if why:
         raise SystemExit(f"allreduce.py: --device cuda has no GPU to measure: {why}")
@@ -122,7 +122,7 @@ def main(chosen: argparse.Namespace, words: list[str]) -> int:
             if stages:
                 print("\nStages of the way through the host, of one call, the slowest rank's")
                 print(stages, flush=True)
-    for line in verdicts(rows):
+    for line in conclusions(rows):
         print(line)
     if chosen.out:
         figures = {"benchmark": "allreduce on GPUs", "machine": facts, "runs": runs, "rows": rows}

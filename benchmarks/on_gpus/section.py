@@ -66,6 +66,6 @@ def tables(figures: Record) -> list[str]:
     if kind == "training step":
         return [training_step.table_of(rows)]
     stages = allreduce.stage_table(rows)
-    verdicts = [f"* {line}" for line in allreduce.verdicts(rows)]
+    conclusions = [f"* {line}" for line in allreduce.conclusions(rows)]
     texts = [allreduce.table_of(rows), *(["Stages of one call:", stages] if stages else [])]
-    return [*texts, *(["\n".join(verdicts)] if verdicts else [])]
+    return [*texts, *(["\n".join(conclusions)] if conclusions else [])]

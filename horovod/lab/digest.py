@@ -25,7 +25,7 @@ def digest(script: str) -> str:
     found = hashlib.sha256()
     for path in sorted(sources(Path(script))):
         found.update(path.name.encode() + b"\0" + path.read_bytes())
-    found.update(_surroundings().encode())
+    found.update(_environment().encode())
     for name in sorted({option.variable for option in OPTIONS if option.variable} & set(os.environ)):
         if name != "HOROVOD_COMPRESSION":  # which is each run's own
             found.update(f"{name}={os.environ[name]}\0".encode())
@@ -63,7 +63,7 @@ def _imported(path: Path) -> Iterator[str]:
 
 
 @functools.cache
-def _surroundings() -> str:
+def _environment() -> str:
     """This package's files, for somebody may be at work on it, and what it runs on."""
     found = hashlib.sha256()
     for path in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.glob("*.so")]):

@@ -243,7 +243,7 @@ class Outcome:
     def missing_start(self) -> str:
         return _listed([rank for rank in range(self.ranks) if rank not in self.hosts])
 
-    def verdict(self, mpirun_code: int) -> tuple[int, str]:
+    def conclusion(self, mpirun_code: int) -> tuple[int, str]:
         """horovodrun's exit code, and the sentence that explains it ("" for success)."""
         if self.is_success():
             return 0, ""

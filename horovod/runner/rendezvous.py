@@ -13,12 +13,12 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from horovod.common.networks import Description
+from horovod.common.variable_names import DDP_COMPRESSION
 from horovod.runner import ddp_rank, host_agent, preflight
 from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import is_local
 from horovod.runner.place import Place
 from horovod.runner.remote_hosts import HERE, Prepared
-from horovod.runner.settings import DDP_COMPRESSION
 
 # What torch asks of the packages that are installed when it is imported.
 AUTOLOAD, TORCH_GROUP, PACKAGE = "TORCH_DEVICE_BACKEND_AUTOLOAD", "torch.backends", "horovod"

@@ -7,10 +7,11 @@ from typing import Any
 
 from horovod.common.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED
 from horovod.common.readable import refuse_what_is_no_text
+from horovod.common.variable_names import COMPRESSION, DDP_COMPRESSION
 from horovod.runner.config_file import asks_for_something
 from horovod.runner.errors import LaunchError
 
-COMPRESSIONS = COMPRESSION, DDP_COMPRESSION = "HOROVOD_COMPRESSION", "HOROVOD_DDP_COMPRESSION"
+COMPRESSIONS = (COMPRESSION, DDP_COMPRESSION)
 
 
 def merged(

@@ -301,6 +301,6 @@ class _Supervision:
     def _explain(self, mpirun_code: int) -> Ending:
         self._outcome.lost |= self._life.lost(set(self._outcome.hosts.values())) or self._life.named_lost()
         self._outcome.unreported |= self._life.named_killed()
-        code, message = self._trouble or self._outcome.verdict(mpirun_code)
+        code, message = self._trouble or self._outcome.conclusion(mpirun_code)
         culprit = None if self._trouble else self._outcome.culprit()
         return Ending(code, message, culprit, self._outcome.have_all_started(), self._values)

@@ -20,7 +20,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 import horovod.torch as hvd
 from horovod.torch import ddp
-from horovod.torch.compression import UNSAID
+from horovod.torch.compression import UNSET
 
 __all__ = ["CompressGradients", "HorovodEnvironment", "HorovodStrategy"]
 
@@ -91,7 +91,7 @@ class HorovodStrategy(ParallelStrategy):
     optimizers: Any
     parallel_devices: list[torch.device] | None
 
-    def __init__(self, compression: Any = UNSAID, *, op: int = hvd.Average, **options: Any) -> None:
+    def __init__(self, compression: Any = UNSET, *, op: int = hvd.Average, **options: Any) -> None:
         if "named_parameters" in options:
             raise TypeError("HorovodStrategy says named_parameters itself.")
         if op == hvd.Adasum:
@@ -248,7 +248,7 @@ class CompressGradients(Callback):
         state: the CompressionState of the model that was fitted last; None before.
     """
 
-    def __init__(self, compression: Any = UNSAID, **options: Any) -> None:
+    def __init__(self, compression: Any = UNSET, **options: Any) -> None:
         self._compression, self._options = compression, options
         self._loaded: Any = None
         self.state: ddp.CompressionState | None = None

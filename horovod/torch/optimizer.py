@@ -23,7 +23,7 @@ from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
 from horovod.torch.compiling import breaks_graphs
-from horovod.torch.compression import UNSAID, CompressorLike
+from horovod.torch.compression import UNSET, CompressorLike
 from horovod.torch.gradient_listener import GradientListener
 from horovod.torch.gradients import GradientReducer
 from horovod.torch.parameters import checked_groups, checked_passes, parameter_names
@@ -149,7 +149,7 @@ class _DistributedOptimizer(GradientListener):
 def DistributedOptimizer(
     optimizer: OptimizerT,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
-    compression: CompressorLike | Mapping[str, Any] | str = UNSAID,
+    compression: CompressorLike | Mapping[str, Any] | str = UNSET,
     backward_passes_per_step: int = 1,
     op: int = Average,
     gradient_predivide_factor: float = 1.0,

@@ -20,7 +20,7 @@ from horovod.torch import devices, handles
 from horovod.torch.handles import Operation, Output
 from horovod.torch.naming import wire_name
 from horovod.torch.reduce_ops import OP_NAMES, Average, ReduceArguments, Sum
-from horovod.torch.submission import delivered, reduction_of
+from horovod.torch.submission import put_in_place, reduction_of
 from horovod.torch.tensors import (
     addressable,
     check_served,
@@ -109,7 +109,7 @@ def start_broadcast(
     request = member.engine.broadcast(wire, described(source, output), root_rank, process_set_id)
 
     def finish(results: list[native.Result]) -> Output:
-        return delivered(tensor if direct else output, tensor if in_place else None)
+        return put_in_place(tensor if direct else output, tensor if in_place else None)
 
     operation = Operation(member.engine, [request], [tensor, source, output], finish=finish, origin=origin)
     operation.lend(label, [] if direct else [source], [tensor] if direct else [])

@@ -35,7 +35,7 @@ from horovod.torch.tensors import (
     new_result,
 )
 
-__all__ = ["Kept", "delivered", "reduction_of", "start_allreduce"]
+__all__ = ["Kept", "put_in_place", "reduction_of", "start_allreduce"]
 
 Finish = Callable[[list[native.Result]], list[torch.Tensor]]
 
@@ -114,7 +114,7 @@ def start_allreduce(
         outputs = list(tensors)
         for members, own_results, finish in finishes:
             for i, reduced in zip(members, finish(results[own_results]), strict=True):
-                outputs[i] = delivered(reduced, places[i])
+                outputs[i] = put_in_place(reduced, places[i])
         return tuple(outputs) if grouped else outputs[0]
 
     operation.finish = finish_all
@@ -136,7 +136,7 @@ def _kept_by_job(key: str, compressor: Any, count: int) -> list[Kept]:
     return [Kept(memory.of(f"{key}/{i}", compressor) if compressor else {}) for i in range(count)]
 
 
-def delivered(result: torch.Tensor, place: torch.Tensor | None) -> torch.Tensor:
+def put_in_place(result: torch.Tensor, place: torch.Tensor | None) -> torch.Tensor:
     """The tensor the caller gets: its own, if it has said where, whatever the result was computed in."""
     if place is None:
         return result
@@ -241,7 +241,7 @@ def _start_summed(request: _Request, tensors: list[torch.Tensor]) -> Finish:
     def decompress(results: list[native.Result]) -> list[torch.Tensor]:
         with torch.no_grad():
             sums = [
-                delivered(sum_, small) for sum_, small in zip(finish(results), compressed, strict=True)
+                put_in_place(sum_, small) for sum_, small in zip(finish(results), compressed, strict=True)
             ]
             return [compressor.decompress(sum_, ctx) for sum_, ctx in zip(sums, contexts, strict=True)]
 

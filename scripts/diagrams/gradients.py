@@ -30,7 +30,7 @@ BEFORE = (
 AFTER = ("HandleTable: its handle\nis done", "CompletionThread: its future\nis done")
 OF_THE_ENGINE = (
     "Engine::submit: address, shape, codec;\na handle comes back, nothing is copied",
-    "rank 0's Coordinator: when all have asked,\nits verdict says what goes together",
+    "rank 0's Coordinator: when all have asked,\nits response says what goes together",
     "Executor, carry_out(): the Backend plans;\nplan_allreduce() chooses a route",
 )
 STAGES = (
@@ -116,8 +116,8 @@ def way() -> Drawing:
     drawing = Drawing(
         "The way of a gradient",
         "From top to bottom. A gradient comes from the hook of a parameter, with a DistributedOptimizer, or "
-        "in DDP's bucket. Then all is the engine's: submit, the verdict of rank 0, the executor that plans a "
-        "route; the CPU's backend, or those of GPUs; the layout, the slices and the steps. In three lanes: "
+        "in DDP's bucket. Then all is the engine's: submit, the response of rank 0, the executor that plans "
+        "a route; the CPU's backend, or those of GPUs; the layout, the slices and the steps. In three lanes: "
         "on one host each rank encodes its gradient into the shared window, adds up its slice of it, and "
         "reads the others' slices. On several hosts ranks first add up inside their host, and carriers "
         "exchange codes by messages. On a GPU kernels encode and decode, and NCCL carries codes, or PCIe to "

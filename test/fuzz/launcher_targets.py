@@ -80,7 +80,7 @@ def read_cells(data: bytes) -> None:
                 size += len(part)
     output.finish()
     assert size + len(decoder.rest()) == len(data), "bytes were lost"
-    outcome.verdict(1)
+    outcome.conclusion(1)
 
 
 def read_report(data: bytes) -> None:
@@ -89,7 +89,7 @@ def read_report(data: bytes) -> None:
     with contextlib.suppress(ValueError):
         outcome.take(1, data.decode(errors="replace"))
     outcome.named(1)
-    code, sentence = outcome.verdict(3)
+    code, sentence = outcome.conclusion(3)
     assert 0 < code <= 255 and sentence, (code, sentence)
 
 

@@ -60,8 +60,8 @@ def _received(world: _native.World) -> list[bytes]:
 
 
 def _written(in_order: bool = False) -> tuple[list[bytes], list[bytes]]:
-    """(announcements, verdicts) as engines write them."""
-    announcements, verdicts = [], []
+    """(announcements, responses) as engines write them."""
+    announcements, responses = [], []
     for values in (np.ones((2, 3), np.float32), np.ones(4, np.int64)):
         worlds, engines = _worlds_with_a_set(in_order)
         for engine in engines[1:]:
@@ -74,9 +74,9 @@ def _written(in_order: bool = False) -> tuple[list[bytes], list[bytes]]:
         ):  # what rank 0's engine would have had, were it asked
             world.post(0, message)
         engines[0].step(1.0)
-        verdicts += _received(worlds[1])
+        responses += _received(worlds[1])
         _close(engines)
-    return announcements, verdicts
+    return announcements, responses
 
 
 def _close(engines: Iterable[_native.Engine]) -> None:
@@ -85,7 +85,7 @@ def _close(engines: Iterable[_native.Engine]) -> None:
             engine.shutdown()
 
 
-_ANNOUNCEMENTS, _VERDICTS = _written()
+_ANNOUNCEMENTS, _RESPONSES = _written()
 _ORDERED, _ = _written(in_order=True)
 # A caller in set 1 waits for "sum", and may go on without it.
 _ANNOUNCEMENTS.append(b"\1\0\0\0\1\0\0\0\0" + bytes(21) + b"\3\0\0\0sum\1")
@@ -105,8 +105,8 @@ def read_announcements(data: bytes) -> None:
     assert _native.rewritten_announcements(data) == data, "understood as something else"
 
 
-def read_verdicts(data: bytes) -> None:
-    assert _native.rewritten_verdicts(data) == data, "understood as something else"
+def read_responses(data: bytes) -> None:
+    assert _native.rewritten_responses(data) == data, "understood as something else"
 
 
 def read_device_peer(data: bytes) -> None:
@@ -127,7 +127,7 @@ def coordinate(data: bytes, in_order: bool = False) -> None:
         engines[0].step(1.0)
         for world in worlds[1:]:
             for message in _received(world):
-                read_verdicts(message)
+                read_responses(message)
     finally:
         _close(engines)
 
@@ -274,7 +274,7 @@ _PEERS = (
 
 TARGETS = (
     Target("announcements", _ANNOUNCEMENTS, read_announcements, (HorovodInternalError,), 12),
-    Target("verdicts", _VERDICTS, read_verdicts, (HorovodInternalError,), 12),
+    Target("responses", _RESPONSES, read_responses, (HorovodInternalError,), 12),
     Target("GPUs of ranks", _PEERS, read_device_peer, (HorovodInternalError,), 4),
     Target("coordinator", _ANNOUNCEMENTS, coordinate, (HorovodInternalError,), 1),
     Target("order of ranks", _ORDERED, partial(coordinate, in_order=True), (HorovodInternalError,), 1),

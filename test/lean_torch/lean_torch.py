@@ -32,7 +32,7 @@ def disable(function: Callable[..., Any] | None = None, *_: Any, **__: Any) -> C
 def end_groups_when_gloo_rests() -> None:
     """Without that one of ten DDP jobs hung on busy cores, compressed or not: torch's own, see there."""
     if "torch.distributed.distributed_c10d" in sys.modules:
-        importlib.import_module("horovod.torch_autoload").wait_for_gloo_in_destroy_process_group()
+        importlib.import_module("horovod.gloo_threads").wait_for_gloo_in_destroy_process_group()
 
 
 class StandIn(ModuleType):

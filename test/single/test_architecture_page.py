@@ -1,4 +1,6 @@
-"""docs/architecture.md names files that exist, and in each what it says is there; so does its picture."""
+"""docs/architecture.md and CONTRIBUTING.md name files that exist, and in each what they say is there; so does
+a picture.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +52,17 @@ def test_what_the_page_names_is_there() -> None:
     assert len(files_in(text)) > 80
     assert len(NAME_IN_FILE.findall(text)) > 40
     assert list(missing(text)) == []
+
+
+def test_what_the_recipes_name_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    files = files_in(text)
+    assert len(files) > 25
+    assert [name for name in files if found(name) is None] == []
+    for recipe in ("A setting", "A codec", "A pattern of allreduce", "A transport", "An operation"):
+        _, _, rest = text.partition(f"\n### {recipe}\n")
+        lines = rest.partition("\n##")[0].splitlines()
+        assert 5 < len(lines) < 30, f"{recipe}: one screen"
 
 
 def test_what_is_not_there_is_found() -> None:

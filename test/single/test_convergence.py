@@ -1,4 +1,4 @@
-"""benchmarks/convergence.py without training: its statistics, its verdicts, and which runs it asks for."""
+"""benchmarks/convergence.py without training: its statistics, its conclusions, and which runs it asks for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import convergence
-from convergence_results import label, section, verdict
+from convergence_results import conclusion, label, section
 from convergence_statistics import first_reached, paired
 from convergence_tasks import Language
 
@@ -69,13 +69,13 @@ def test_time_to_a_target_is_interpolated() -> None:
 
 
 def test_only_being_worse_breaks_a_limit() -> None:
-    assert verdict("language", "bit8", Estimate(0.39, 0.1, 5)) == "yes (0.4)"
-    assert verdict("language", "bit8", Estimate(0.41, 0.1, 5)) == "NO (0.4)"
-    assert verdict("language", "bit8", Estimate(-3.0, 0.1, 5)) == "yes (0.4)"
-    assert verdict("language", "bit8", Estimate(math.nan, math.nan, 5)) == "NO (0.4)"
-    assert verdict("mnist", "bit8", Estimate(-0.21, 0.1, 5)) == "NO (0.2)"
-    assert verdict("mnist", "bit8", Estimate(0.5, 0.1, 5)) == "yes (0.2)"
-    assert verdict("mnist", "fp16", Estimate(-9.0, 0.1, 5)) == ""
+    assert conclusion("language", "bit8", Estimate(0.39, 0.1, 5)) == "yes (0.4)"
+    assert conclusion("language", "bit8", Estimate(0.41, 0.1, 5)) == "NO (0.4)"
+    assert conclusion("language", "bit8", Estimate(-3.0, 0.1, 5)) == "yes (0.4)"
+    assert conclusion("language", "bit8", Estimate(math.nan, math.nan, 5)) == "NO (0.4)"
+    assert conclusion("mnist", "bit8", Estimate(-0.21, 0.1, 5)) == "NO (0.2)"
+    assert conclusion("mnist", "bit8", Estimate(0.5, 0.1, 5)) == "yes (0.2)"
+    assert conclusion("mnist", "fp16", Estimate(-9.0, 0.1, 5)) == ""
 
 
 def test_labels_leave_out_the_names_of_options() -> None:

@@ -200,7 +200,7 @@ class TestKnownRequests:
     def test_a_number_that_was_forgotten_when_its_rank_joined(self) -> None:
         """Rank 1 announces "x" by a number, and joins, before it hears that the number means nothing.
 
-        What tells it, the verdict on a request with a very long name, arrives in pieces, one with each step.
+        What tells it, the response on a request with a very long name, arrives in pieces, one with each step.
         """
         settings = _native.Settings()
         settings.cache_capacity = 1

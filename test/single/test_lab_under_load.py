@@ -16,7 +16,7 @@ import pytest
 
 from horovod.lab.load import DISTURBED, Load
 from horovod.lab.plan import in_rounds
-from horovod.lab.report.comparison import Verdict, pairs
+from horovod.lab.report.comparison import Conclusion, pairs
 from horovod.lab.results import table
 from horovod.lab.runs import Epoch, Plan, Run
 
@@ -94,12 +94,12 @@ def labs(
     return found
 
 
-def verdicts(runs: list[Run]) -> dict[str, Verdict]:
-    return {pair.compressed.algorithm: pair.verdict for pair in pairs(table(runs))}
+def conclusions(runs: list[Run]) -> dict[str, Conclusion]:
+    return {pair.compressed.algorithm: pair.conclusion for pair in pairs(table(runs))}
 
 
-def labs_that_say(found: list[list[Run]], compression: str) -> Counter[Verdict]:
-    return Counter(verdicts(runs)[compression] for runs in found)
+def labs_that_say(found: list[list[Run]], compression: str) -> Counter[Conclusion]:
+    return Counter(conclusions(runs)[compression] for runs in found)
 
 
 @pytest.mark.parametrize(
@@ -107,10 +107,10 @@ def labs_that_say(found: list[list[Run]], compression: str) -> Counter[Verdict]:
     [(2, 60.0, 20.0), (3, 60.0, 20.0), (5, 20.0, 60.0), (3, 8.0, 8.0), (3, 1e9, 1.0)],
 )
 def test_noise_is_no_benefit(seeds: int, quiet: float, burst: float) -> None:
-    found = [verdicts(runs).values() for runs in labs(Effect(), seeds, quiet, burst, LABS)]
+    found = [conclusions(runs).values() for runs in labs(Effect(), seeds, quiet, burst, LABS)]
     # In 95 % of reports all intervals hold the truth, which is 0 here; and waiting has to agree.
-    assert sum(Verdict.PAID in each for each in found) <= 0.01 * LABS
-    assert sum(Verdict.COST in each for each in found) <= 0.05 * LABS
+    assert sum(Conclusion.PAID in each for each in found) <= 0.01 * LABS
+    assert sum(Conclusion.COST in each for each in found) <= 0.05 * LABS
 
 
 def test_the_load_would_fool_who_compares_means() -> None:
@@ -126,12 +126,12 @@ def test_the_load_would_fool_who_compares_means() -> None:
 
 def test_a_benefit_is_found() -> None:
     of_quiet = labs_that_say(labs(Effect(waiting=-3.0), quiet=1e9), "bit8")
-    assert of_quiet[Verdict.PAID] > 0.95 * FEW
+    assert of_quiet[Conclusion.PAID] > 0.95 * FEW
     found = labs(Effect(waiting=-3.0), seeds=5)
     of_busy = labs_that_say(found, "bit8")
-    assert of_busy[Verdict.COST] == 0
-    assert of_busy[Verdict.PAID] > 0.4 * FEW
-    others = sum(verdicts(runs)["bit16"] is Verdict.PAID for runs in found)
+    assert of_busy[Conclusion.COST] == 0
+    assert of_busy[Conclusion.PAID] > 0.4 * FEW
+    others = sum(conclusions(runs)["bit16"] is Conclusion.PAID for runs in found)
     assert others <= 0.05 * FEW, "bit16 saves nothing in these labs"
 
 
@@ -148,17 +148,17 @@ def test_repeating_what_was_disturbed_finds_it_more_often() -> None:
     effect, rare = Effect(waiting=-3.0), {"quiet": 200.0, "burst": 30.0}
     found = labs(effect, **rare)
     again = [repeated(runs, Machine(FEW + n, 200.0, 30.0)) for n, runs in enumerate(found)]
-    before, after = (labs_that_say(each, "bit8")[Verdict.PAID] for each in (found, again))
+    before, after = (labs_that_say(each, "bit8")[Conclusion.PAID] for each in (found, again))
     assert after > before + 0.1 * FEW
     nothing = [repeated(runs, Machine(FEW + n, 200.0, 30.0)) for n, runs in enumerate(labs(Effect(), **rare))]
-    assert sum(Verdict.PAID in verdicts(runs).values() for runs in nothing) <= 0.05 * FEW
+    assert sum(Conclusion.PAID in conclusions(runs).values() for runs in nothing) <= 0.05 * FEW
 
 
 def test_time_that_waiting_does_not_explain_is_no_benefit() -> None:
     found = labs_that_say(labs(Effect(computing=-3.0), quiet=1e9), "bit8")
-    assert found[Verdict.PAID] == 0
-    assert found[Verdict.UNEXPLAINED] > 0.95 * FEW
+    assert found[Conclusion.PAID] == 0
+    assert found[Conclusion.UNEXPLAINED] > 0.95 * FEW
 
 
 def test_what_costs_is_said_to_cost() -> None:
-    assert labs_that_say(labs(Effect(waiting=3.0), quiet=1e9), "bit8")[Verdict.COST] > 0.95 * FEW
+    assert labs_that_say(labs(Effect(waiting=3.0), quiet=1e9), "bit8")[Conclusion.COST] > 0.95 * FEW

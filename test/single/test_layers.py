@@ -16,7 +16,7 @@ ROW = re.compile(r"^\| `horovod/native/(\w+)` \|.*\| (.+?) \|$", re.MULTILINE)
 PYTHON_LAYERS = {  # package -> what it may import beside itself and the standard library
     "common": ("numpy", "horovod._native", "psutil"),
     "torch": (
-        *("horovod.common", "horovod._native", "horovod.torch_autoload"),
+        *("horovod.common", "horovod._native", "horovod.gloo_threads", "horovod.torch_autoload"),
         *("torch", "numpy", "cloudpickle", "packaging"),
         "lightning",  # for lightning.py, which nothing else imports
     ),
@@ -27,7 +27,7 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
         *("horovod.common.options", "horovod.common.variables", "horovod.common.compressors"),
         *("horovod.common.interfaces", "horovod.common.networks", "horovod.common.nodelists"),
         *("horovod.common.names", "horovod.common.notes", "horovod.common.readable"),
-        *("horovod.common.software", "horovod.common.unbuilt"),
+        *("horovod.common.software", "horovod.common.unbuilt", "horovod.common.variable_names"),
         *("yaml", "psutil", "cloudpickle", "shtab"),
     ),
     "lab": (
@@ -119,11 +119,13 @@ def imported_modules(path: Path) -> set[str]:
     return found
 
 
-def test_what_import_torch_runs_is_light() -> None:
-    tree = ast.parse((ROOT / "horovod" / "torch_autoload.py").read_text())
+@pytest.mark.parametrize("file", ["torch_autoload.py", "gloo_threads.py", "common/variable_names.py"])
+def test_what_import_torch_runs_is_light(file: str) -> None:
+    tree = ast.parse((ROOT / "horovod" / file).read_text())
     imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     modules = {node.module if isinstance(node, ast.ImportFrom) else node.names[0].name for node in imports}
-    assert modules <= {"__future__", *sys.stdlib_module_names}, "all else belongs inside its functions"
+    light = {"__future__", "horovod.gloo_threads", "horovod.common.variable_names", *sys.stdlib_module_names}
+    assert modules <= light, "all else belongs inside its functions"
 
 
 @pytest.mark.parametrize("package", PYTHON_LAYERS)
@@ -135,6 +137,79 @@ def test_python_imports_go_down(package: str) -> None:
         for module in imported_modules(path) - {"horovod"}:
             fine = any(module == name or module.startswith(f"{name}.") for name in allowed)
             assert fine, f"{path.relative_to(ROOT)} may not import {module} (docs/architecture.md)"
+
+
+def is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+
+
+def imports_of(path: Path, modules: dict[str, Path], name: str) -> set[str]:
+    """Of these modules, those that a file imports, inside of functions too. Not for types alone, and not a
+    package around it, which Python imports anyway.
+    """
+    found: set[str] = set()
+    nodes: list[ast.AST] = [ast.parse(path.read_text())]
+    while nodes:
+        node = nodes.pop()
+        nodes += [child for child in ast.iter_child_nodes(node) if not is_for_types(child)]
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [each if each in modules else str(node.module) for each in whole]
+        found |= {each for each in names if each in modules and not f"{name}.".startswith(f"{each}.")}
+    return found
+
+
+def circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """What imports itself by others (Tarjan's strongly connected components)."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    waiting: list[str] = []
+    found: list[set[str]] = []
+
+    def visit(name: str) -> None:
+        number[name] = lowest[name] = len(number)
+        waiting.append(name)
+        for other in sorted(graph[name]):
+            if other not in number:
+                visit(other)
+            if other in waiting:
+                lowest[name] = min(lowest[name], lowest[other])
+        if lowest[name] == number[name]:
+            place = waiting.index(name)
+            found.append(set(waiting[place:]))
+            del waiting[place:]
+
+    for name in sorted(graph):
+        if name not in number:
+            visit(name)
+    return [each for each in found if len(each) > 1]
+
+
+def test_no_python_file_imports_itself_by_others() -> None:
+    modules: dict[str, Path] = {}
+    for folder, prefix in (("horovod", "horovod."), ("benchmarks", ""), ("examples", ""), ("scripts", "")):
+        for path in (ROOT / folder).rglob("*.py"):
+            parts = path.relative_to(ROOT / folder).with_suffix("").parts
+            name = prefix + ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            modules[name.rstrip(".")] = path
+    graph = {name: imports_of(path, modules, name) for name, path in modules.items()}
+    assert sum(map(len, graph.values())) > 1000, "imports are not seen any more"
+    assert circles(graph) == []
+
+
+def test_no_native_file_includes_itself_by_others() -> None:
+    files = {str(path.relative_to(NATIVE)): path for path in native_files()}
+    graph = {name: {each for each in includes(path) if each in files} for name, path in files.items()}
+    assert sum(map(len, graph.values())) > 500, "includes are not seen any more"
+    assert circles(graph) == []
+
+
+def test_a_circle_is_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set[str]()}
+    assert circles(graph) == [{"a", "b", "c"}]
 
 
 def test_the_table_names_every_folder() -> None:

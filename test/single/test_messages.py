@@ -50,7 +50,7 @@ def item(name: str, rows: tuple[int, ...] = (), stand_in: bytes = b"") -> bytes:
     return struct.pack("<I", 0) + text(name) + numbers + struct.pack("<?", bool(stand_in)) + stand_in
 
 
-def verdict(*items: bytes, kind: int = RUN) -> bytes:
+def response(*items: bytes, kind: int = RUN) -> bytes:
     return struct.pack("<IIBI", 1, 0, kind, len(items)) + b"".join(items) + struct.pack("<II", 0, 0)
 
 
@@ -59,7 +59,7 @@ def test_what_is_made_here_is_what_ranks_write(two_ranks: Ranks) -> None:
     submit(engines[1], "x", np.ones(2, np.float32))
     engines[1].step(5.0)
     assert worlds[0].receive() == announcement(request())
-    assert _native.rewritten_verdicts(verdict(item("x"))) == verdict(item("x"))
+    assert _native.rewritten_responses(response(item("x"))) == response(item("x"))
 
 
 @pytest.mark.parametrize(
@@ -95,22 +95,22 @@ def test_an_operation_of_a_set_that_the_rank_is_not_in(two_ranks: Ranks) -> None
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        (verdict(item("gather", (2,))), "other rows of 'gather' than this rank"),
-        (verdict(item("gather", (2, 3))), "other rows of 'gather' than this rank"),
-        (verdict(item("gather", (-1, 2))), "rank 0 sent a message that says that 'gather' has -1 rows"),
+        (response(item("gather", (2,))), "other rows of 'gather' than this rank"),
+        (response(item("gather", (2, 3))), "other rows of 'gather' than this rank"),
+        (response(item("gather", (-1, 2))), "rank 0 sent a message that says that 'gather' has -1 rows"),
         (
-            verdict(item("x"), item("gather", (2, 2))),
+            response(item("x"), item("gather", (2, 2))),
             "'x' and 'gather' carried out together, which are unlike",
         ),
-        (verdict(), "rank 0 sent a message that has a verdict on nothing"),
-        (verdict(item("x"), kind=99), "has the number 99, which stands for nothing"),
+        (response(), "rank 0 sent a message that responds to nothing"),
+        (response(item("x"), kind=99), "has the number 99, which stands for nothing"),
         (
-            verdict(item("y", stand_in=request(ALLGATHER, "y"))),
+            response(item("y", stand_in=request(ALLGATHER, "y"))),
             "ranks that have joined take part in ALLGATHER",
         ),
     ],
 )
-def test_a_rank_does_nothing_of_a_wrong_verdict(two_ranks: Ranks, message: bytes, said: str) -> None:
+def test_a_rank_does_nothing_of_a_wrong_response(two_ranks: Ranks, message: bytes, said: str) -> None:
     worlds, engines = two_ranks
     values = np.ones(2, np.float32)
     submit(engines[1], "x", values)

@@ -11,7 +11,7 @@ from lab_samples import PARAMETERS, sample_environment, sample_host, sample_runs
 
 from horovod.lab.load import Load
 from horovod.lab.report import explanation, method, summary
-from horovod.lab.report.comparison import Verdict, pairs
+from horovod.lab.report.comparison import Conclusion, pairs
 from horovod.lab.report.names import Names
 from horovod.lab.report.words import LANGUAGES, Words
 from horovod.lab.results import table
@@ -54,9 +54,9 @@ def sending(times: float) -> Callable[[Run], Run]:
     return lambda run: replace(run, bytes_sent=round(times * 4 * PARAMETERS * len(run.step_seconds)))
 
 
-def verdict(runs: Sequence[Run]) -> Verdict:
+def conclusion(runs: Sequence[Run]) -> Conclusion:
     (found,) = pairs(table(runs))
-    return found.verdict
+    return found.conclusion
 
 
 def busy(shares: dict[tuple[str, int], float]) -> Callable[[Run], Run]:
@@ -73,7 +73,7 @@ def busy(shares: dict[tuple[str, int], float]) -> Callable[[Run], Run]:
 @pytest.mark.parametrize("step", [0.05, 0.10, 0.15])
 def test_with_one_seed_nothing_is_claimed(step: float, language: str) -> None:
     words, runs = Words(language), pair(step, 0.01)
-    assert verdict(runs) is Verdict.UNKNOWN
+    assert conclusion(runs) is Conclusion.UNKNOWN
     assert words("compression_one_seed") in summarised(runs, language)
     assert words("pair_one_seed") in explained(runs, language)
     for said in (summarised(runs, language), explained(runs, language)):
@@ -85,33 +85,33 @@ def test_with_one_seed_nothing_is_claimed(step: float, language: str) -> None:
 
 def test_seeds_that_one_row_lacks_do_not_count() -> None:
     runs = [run for run in pair(0.05, 0.01, seeds=2) if (run.plan.compression, run.plan.seed) != ("bit8", 2)]
-    assert verdict(runs) is Verdict.UNKNOWN
+    assert conclusion(runs) is Conclusion.UNKNOWN
     assert "One seed cannot tell" in summarised(runs)
 
 
 @pytest.mark.parametrize(
     ("step", "wait", "found", "sentence"),
     [
-        (0.05, 0.01, Verdict.PAID, "pair_paid"),
-        (0.08, 0.03, Verdict.PAID, "pair_paid"),
-        (0.05, 0.04, Verdict.UNEXPLAINED, "pair_unexplained"),  # it waits 10 ms less, and takes 50 less
-        (0.05, 0.09, Verdict.UNEXPLAINED, "pair_unexplained_chance"),  # faster, and yet it waits more
-        (0.15, 0.09, Verdict.COST, "pair_cost_coding"),
-        (0.15, 0.01, Verdict.COST, "pair_cost"),
-        (0.0998, 0.01, Verdict.UNDECIDED, "pair_undecided"),
+        (0.05, 0.01, Conclusion.PAID, "pair_paid"),
+        (0.08, 0.03, Conclusion.PAID, "pair_paid"),
+        (0.05, 0.04, Conclusion.UNEXPLAINED, "pair_unexplained"),  # it waits 10 ms less, and takes 50 less
+        (0.05, 0.09, Conclusion.UNEXPLAINED, "pair_unexplained_chance"),  # faster, and yet it waits more
+        (0.15, 0.09, Conclusion.COST, "pair_cost_coding"),
+        (0.15, 0.01, Conclusion.COST, "pair_cost"),
+        (0.0998, 0.01, Conclusion.UNDECIDED, "pair_undecided"),
     ],
 )
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_verdict_needs_time_and_waiting(
-    step: float, wait: float, found: Verdict, sentence: str, language: str
+def test_a_conclusion_needs_time_and_waiting(
+    step: float, wait: float, found: Conclusion, sentence: str, language: str
 ) -> None:
     runs, words = pair(step, wait, seeds=3), Words(language)
-    assert verdict(runs) is found
+    assert conclusion(runs) is found
     (row,) = pairs(table(runs))
     explanations = {"explained": f"{100 * row.explained:.0f} %"}
     assert words(sentence, **explanations) in explained(runs, language)
     said = summarised(runs, language)
-    assert ("paid in 1 of 1" in said or "1 组带来了收益" in said) == (found is Verdict.PAID)
+    assert ("paid in 1 of 1" in said or "1 组带来了收益" in said) == (found is Conclusion.PAID)
     assert words("rule", confidence="95 %") in explained(runs, language)
 
 
@@ -160,14 +160,14 @@ UNLIKE = {("none", 1): 0.4, ("none", 2): 0.3, ("bit8", 3): 0.2}
 def test_runs_with_others_unequally_busy_are_not_compared(language: str) -> None:
     words = Words(language)
     slower = pair(0.05, 0.01, seeds=4)
-    assert verdict(slower) is Verdict.PAID
+    assert conclusion(slower) is Conclusion.PAID
     runs = [busy(UNLIKE)(run) for run in slower]
     (found,) = pairs(table(runs))
-    assert (found.left_out, found.time.seeds, found.verdict) == (3, 1, Verdict.UNKNOWN)
+    assert (found.left_out, found.time.seeds, found.conclusion) == (3, 1, Conclusion.UNKNOWN)
     assert words("compression_unlike") in summarised(runs, language)
     assert words("pair_unlike") in explained(runs, language)
     more = [busy(UNLIKE)(run) for run in pair(0.05, 0.01, seeds=6)]
-    assert verdict(more) is Verdict.PAID
+    assert conclusion(more) is Conclusion.PAID
     assert words("pair_left_out", seeds=words.count("seeds", 3)) in explained(more, language)
 
 
@@ -176,7 +176,7 @@ def test_runs_with_others_equally_busy_are_compared_with_more_confidence() -> No
     quiet = pair(0.05, 0.01, seeds=3)
     runs = [busy(shares)(run) for run in quiet]
     (alone,), (among_others,) = pairs(table(quiet)), pairs(table(runs))
-    assert among_others.verdict is Verdict.PAID and among_others.is_disturbed
+    assert among_others.conclusion is Conclusion.PAID and among_others.is_disturbed
     assert among_others.time.half_width > 7 * alone.time.half_width
     assert "so the interval has 99.9" in explained(runs)
 
@@ -199,7 +199,7 @@ def test_an_interval_without_end_is_said_to_be_wide() -> None:
 
     odd = pair(0.08, 0.02, seeds=2, change=change)
     odd = [busy(shares)(run) for run in odd]
-    assert verdict(odd) is Verdict.UNDECIDED
+    assert conclusion(odd) is Conclusion.UNDECIDED
     assert "> 1000\N{NO-BREAK SPACE}% more to 100\N{NO-BREAK SPACE}% less" in explained(odd)
 
 

@@ -28,7 +28,7 @@ def outcome(*reports: tuple[int, str], ranks: int = 3, without: tuple[int, ...] 
 
 
 def blamed(*reports: tuple[int, str], without: tuple[int, ...] = ()) -> tuple[int, str]:
-    code, message = outcome(*reports, without=without).verdict(0)
+    code, message = outcome(*reports, without=without).conclusion(0)
     begin, _, end = message.partition("; ")
     assert end == "the other ranks were ended"
     return code, begin
@@ -47,7 +47,7 @@ def test_followers_come_first_and_are_not_blamed() -> None:
 def test_of_several_faults_the_first_is_blamed() -> None:
     assert blamed((2, "ended 7 0"), (1, "killed 9 0"), (0, SHUT_DOWN), (0, "ended 1 0"))[0] == 7
     # What writes no notes may follow unseen.
-    assert outcome((2, "ended 7 0"), (1, "killed 9 0"), without=(0, 1, 2)).verdict(0)[0] == 137
+    assert outcome((2, "ended 7 0"), (1, "killed 9 0"), without=(0, 1, 2)).conclusion(0)[0] == 137
 
 
 def test_what_sigbus_is_a_sign_of() -> None:
@@ -84,7 +84,7 @@ def test_a_rank_that_ended_without_init() -> None:
     job.take(1, "ended 0 0")
     assert job.waits_in_vain()
     said = "ended with code 0 before hvd.init(), and ranks 0, 2 cannot begin without it"
-    assert job.verdict(0) == (1, f"rank 1 on host host1 {said}; the other ranks were ended")
+    assert job.conclusion(0) == (1, f"rank 1 on host host1 {said}; the other ranks were ended")
     job.take(0, "stopped 19")  # while they wait, and have been told nothing yet
     assert job.culprit() == 1
     job.lost = {"host2"}  # whose daemon went before mpirun ended
@@ -101,7 +101,7 @@ def test_a_rank_that_ended_without_init() -> None:
     job.take(1, "stopped 19")
     job.is_over = True
     job.take(1, "continued")
-    assert "rank 1 on host host1 was stopped by signal 19 (SIGSTOP)" in job.verdict(0)[1]
+    assert "rank 1 on host host1 was stopped by signal 19 (SIGSTOP)" in job.conclusion(0)[1]
 
 
 def test_a_rank_that_was_stopped() -> None:
@@ -120,11 +120,11 @@ def test_a_rank_whose_wrapper_was_killed() -> None:
     life = SignsOfLife()
     life.read(b"prterun noticed that process rank 1 with PID 335 on node f2 exited on\nsignal 9 (Killed).\n")
     job = outcome((0, "killed 11 0"), (2, "killed 15 1"))
-    assert job.verdict(0)[0] == 139
+    assert job.conclusion(0)[0] == 139
     job.unreported = life.named_killed()
     why = "horovodrun's process above it was killed by signal 9 (SIGKILL)"
     said = f"rank 1 on host host1 did not report how it ended: {why}; the other ranks were ended"
-    assert job.verdict(0) == (1, said)
+    assert job.conclusion(0) == (1, said)
 
 
 def test_mpirun_that_ends_ranks_is_heard_first() -> None:
@@ -147,9 +147,9 @@ def test_a_host_that_was_lost() -> None:
     job.take(0, "killed 15 1")
     job.lost = {"far"}
     said = "ranks 1, 2 on host far were lost: that host, or the network to it, has failed"
-    assert job.verdict(0) == (1, f"{said}; the other ranks were ended")
+    assert job.conclusion(0) == (1, f"{said}; the other ranks were ended")
     job.take(0, "ended 6 0")  # which was first
-    assert job.verdict(0)[0] == 6
+    assert job.conclusion(0)[0] == 6
 
 
 @pytest.mark.parametrize("report", ["", "nonsense", "ended x 0", "killed", "stopped", "took"])
@@ -182,7 +182,7 @@ def test_a_host_that_mpirun_found_lost() -> None:
     assert life.lost({"t1", "t2", "t3"}) == {"t3"}
     life.read(b"  Local host:    t1\n  Remote host:   t4\n  Daemon exit status: 137\n")
     job = Outcome(2, lost=life.named_lost() - {"t3"})
-    assert job.verdict(137) == (1, "host t4 was lost before its ranks began; all ranks were ended")
+    assert job.conclusion(137) == (1, "host t4 was lost before its ranks began; all ranks were ended")
 
 
 def test_a_connection_that_is_not_answered() -> None:

@@ -241,25 +241,25 @@ def outcome(*reports: tuple[int, str], ranks: int = 3) -> Outcome:
 
 
 def test_success_is_the_word_of_every_rank() -> None:
-    assert outcome((0, "ended 0 0"), (1, "ended 0 0"), (2, "ended 0 0")).verdict(1) == (0, "")
-    code, message = outcome((0, "ended 0 0"), (2, "ended 0 0")).verdict(0)
+    assert outcome((0, "ended 0 0"), (1, "ended 0 0"), (2, "ended 0 0")).conclusion(1) == (0, "")
+    code, message = outcome((0, "ended 0 0"), (2, "ended 0 0")).conclusion(0)
     assert code == 1 and message.startswith("rank 1 on host1 did not report how it ended")
 
 
 def test_the_culprit_is_named() -> None:
     first = outcome((1, "ended 3 0"), (0, "ended 1 0"), (2, "killed 15 1"))
-    assert first.verdict(0) == (3, "rank 1 on host host1 exited with code 3; the other ranks were ended")
+    assert first.conclusion(0) == (3, "rank 1 on host host1 exited with code 3; the other ranks were ended")
     by_signal = outcome((0, "ended 14 0"), (2, "killed 9 0"))
-    assert by_signal.verdict(14) == (
+    assert by_signal.conclusion(14) == (
         137,
         "rank 2 on host host2 was killed by signal 9 (SIGKILL); the other ranks were ended",
     )
     refused = outcome((0, "refused 127 the command x was not found"), ranks=1)
-    assert refused.verdict(1) == (127, "rank 0 on host host0 could not run: the command x was not found")
+    assert refused.conclusion(1) == (127, "rank 0 on host host0 could not run: the command x was not found")
 
 
 def test_victims_are_not_blamed() -> None:
-    code, message = outcome((1, "ended 0 0"), (0, "killed 15 1"), (2, "killed 15 1")).verdict(1)
+    code, message = outcome((1, "ended 0 0"), (0, "killed 15 1"), (2, "killed 15 1")).conclusion(1)
     assert code == 1 and "rank 1 ended with code 0 before the others" in message
-    code, message = Outcome(2).verdict(213)
+    code, message = Outcome(2).conclusion(213)
     assert (code, message[:44]) == (213, "mpirun exited with code 213 before any rank ")

@@ -12,7 +12,7 @@ from torch import nn
 
 import horovod.torch as hvd
 from horovod.common.compressors import COMPRESSORS
-from horovod.torch.compression import UNSAID, Compressor, NoneCompressor, Rules, short_name
+from horovod.torch.compression import UNSET, Compressor, NoneCompressor, Rules, short_name
 
 VARIABLE = "HOROVOD_COMPRESSION"
 WEIGHTS = ("embed.weight", "fc.0.weight", "fc.1.weight")
@@ -185,8 +185,8 @@ def test_scripts_that_say_nothing(engine: MirroredEngine, monkeypatch: pytest.Mo
 
 
 def test_the_default_reads_as_none() -> None:
-    assert repr(UNSAID) == "none" and isinstance(UNSAID, NoneCompressor)
-    assert Rules(UNSAID).compressor_for("any") is hvd.Compression.none
+    assert repr(UNSET) == "none" and isinstance(UNSET, NoneCompressor)
+    assert Rules(UNSET).compressor_for("any") is hvd.Compression.none
 
 
 def test_registered_names(own: None, engine: MirroredEngine, monkeypatch: pytest.MonkeyPatch) -> None:

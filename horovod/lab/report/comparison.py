@@ -18,7 +18,7 @@ from horovod.lab.results import Row
 from horovod.lab.runs import SERIAL, THIS_HOST, Run
 
 __all__ = [
-    *("ALIKE", "Pair", "Verdict", "crowded_rows", "disturbed_runs", "is_clearly_faster", "is_made_here"),
+    *("ALIKE", "Pair", "Conclusion", "crowded_rows", "disturbed_runs", "is_clearly_faster", "is_made_here"),
     *("pairs", "same_seeds", "saved", "serial_row", "steps_per_epoch", "undivided_rows", "usable_cores"),
 ]
 
@@ -29,7 +29,7 @@ DISTURBED_CONFIDENCE = 0.999  # of what disturbed runs say, as nobody knows what
 EXPLAINS = 0.5  # the share of a gap in time that waiting must make up to be its explanation
 
 
-class Verdict(Enum):
+class Conclusion(Enum):
     """What a comparison with the training without compression allows to be said."""
 
     PAID = "paid"  # less time, which is more than chance, and most of it because ranks waited less
@@ -91,15 +91,15 @@ class Pair:
         return min(1.0, self.saved_waiting.mean / mean(gaps)) if mean(gaps) else 0.0
 
     @property
-    def verdict(self) -> Verdict:
+    def conclusion(self) -> Conclusion:
         if len(self.of_seeds) < 2:
-            return Verdict.UNKNOWN
+            return Conclusion.UNKNOWN
         if self.time.high < 0:
-            return Verdict.COST
+            return Conclusion.COST
         if not self.time.low > 0:
-            return Verdict.UNDECIDED
+            return Conclusion.UNDECIDED
         is_explained = self.saves_bytes and self.saved_waiting.low > 0 and self.explained >= EXPLAINS
-        return Verdict.PAID if is_explained else Verdict.UNEXPLAINED
+        return Conclusion.PAID if is_explained else Conclusion.UNEXPLAINED
 
     @property
     def ratio(self) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from horovod.lab.intervals import CONFIDENCE
 from horovod.lab.report import numbers
-from horovod.lab.report.comparison import DISTURBED_CONFIDENCE, Pair, Verdict, pairs, saved
+from horovod.lab.report.comparison import DISTURBED_CONFIDENCE, Conclusion, Pair, pairs, saved
 from horovod.lab.report.names import Names
 from horovod.lab.report.words import Words
 from horovod.lab.results import Row
@@ -22,7 +22,7 @@ __all__ = ["change", "interval", "payment", "why_unknown"]
 def payment(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
     found = pairs(rows)
     said = [pair_sentences(pair, names, words) for pair in found]
-    if any(pair.verdict is not Verdict.UNKNOWN for pair in found):
+    if any(pair.conclusion is not Conclusion.UNKNOWN for pair in found):
         said.append(words("rule", confidence=percent(CONFIDENCE)))
     return said + between_places(rows, names, words)
 
@@ -53,7 +53,7 @@ def pair_sentences(pair: Pair, names: Names, words: Words) -> str:
 
 def reasons(pair: Pair, words: Words) -> list[str]:
     """What the seeds allow to be said of the difference, and why no more."""
-    if pair.verdict is Verdict.UNKNOWN:
+    if pair.conclusion is Conclusion.UNKNOWN:
         return [words(f"pair_{why_unknown([pair])}")]
     said = [
         words("pair_interval", interval=interval(pair, words), seeds=words.count("seeds", pair.time.seeds))
@@ -62,12 +62,12 @@ def reasons(pair: Pair, words: Words) -> list[str]:
         said.append(words("pair_left_out", seeds=words.count("seeds", pair.left_out)))
     if pair.is_disturbed:
         said.append(words("pair_disturbed", confidence=percent(DISTURBED_CONFIDENCE)))
-    key = f"pair_{pair.verdict.value}"
-    if pair.verdict is Verdict.COST and pair.saves_bytes and pair.saved_waiting.high < 0:
+    key = f"pair_{pair.conclusion.value}"
+    if pair.conclusion is Conclusion.COST and pair.saves_bytes and pair.saved_waiting.high < 0:
         key = "pair_cost_coding"
-    if pair.verdict is Verdict.UNEXPLAINED and not pair.saves_bytes:
+    if pair.conclusion is Conclusion.UNEXPLAINED and not pair.saves_bytes:
         key = "pair_unexplained_bytes"
-    elif pair.verdict is Verdict.UNEXPLAINED and not pair.saved_waiting.low > 0:
+    elif pair.conclusion is Conclusion.UNEXPLAINED and not pair.saved_waiting.low > 0:
         key = "pair_unexplained_chance"
     return [*said, words(key, explained=f"{100 * pair.explained:.0f} %")]
 

@@ -74,10 +74,10 @@ def unequal_work(rows: Sequence[Row], serial: Row, names: Names, words: Words) -
 def beside_ideal(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
     best = max(rows, key=lambda row: figures(row)[1].mean)
     worst = min(rows, key=lambda row: figures(row)[1].mean)
-    said = [words.together(words("speed_best", **speed_words(best, names)), words(speed_verdict(best)))]
+    said = [words.together(words("speed_best", **speed_words(best, names)), words(speed_conclusion(best)))]
     if worst is not best:
         found = words("speed_worst", **speed_words(worst, names))
-        said.append(words.together(found, words(speed_verdict(worst))))
+        said.append(words.together(found, words(speed_conclusion(worst))))
     return said
 
 
@@ -98,7 +98,7 @@ def speed_words(row: Row, names: Names) -> dict[str, object]:
     }
 
 
-def speed_verdict(row: Row) -> str:
+def speed_conclusion(row: Row) -> str:
     speed_up, efficiency = figures(row)
     if speed_up.mean < 1:
         return "slower_than_serial"

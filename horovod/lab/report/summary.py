@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from horovod.lab.environment import Environment
 from horovod.lab.report import numbers
 from horovod.lab.report.comparison import (
+    Conclusion,
     Pair,
-    Verdict,
     crowded_rows,
     is_clearly_faster,
     pairs,
@@ -101,14 +101,14 @@ def compression(rows: Sequence[Row], names: Names, words: Words) -> list[str]:
 
 def whether_it_paid(found: Sequence[Pair], names: Names, words: Words) -> list[str]:
     """Of the pairs with the most that can be said, the one that stands out; and those to the contrary."""
-    by_verdict = {verdict: [pair for pair in found if pair.verdict is verdict] for verdict in Verdict}
-    if len(by_verdict[Verdict.UNKNOWN]) == len(found):
+    by_conclusion = {each: [pair for pair in found if pair.conclusion is each] for each in Conclusion}
+    if len(by_conclusion[Conclusion.UNKNOWN]) == len(found):
         return [words(f"compression_{why_unknown(found)}")]
     said = []
-    for verdict in (Verdict.PAID, Verdict.UNEXPLAINED, Verdict.COST):
-        of_it = by_verdict[verdict]
+    for conclusion in (Conclusion.PAID, Conclusion.UNEXPLAINED, Conclusion.COST):
+        of_it = by_conclusion[conclusion]
         if of_it:
-            sign = -1 if verdict is Verdict.COST else 1
+            sign = -1 if conclusion is Conclusion.COST else 1
             chosen = max(of_it, key=lambda pair: sign * pair.saved_time)
             values: dict[str, object] = {
                 "row": names.row(chosen.compressed),
@@ -117,8 +117,8 @@ def whether_it_paid(found: Sequence[Pair], names: Names, words: Words) -> list[s
                 "number": len(of_it),
                 "cases": len(found),
             }
-            said.append(words(f"compression_{verdict.value}", **values))
-    if said and not by_verdict[Verdict.PAID]:
+            said.append(words(f"compression_{conclusion.value}", **values))
+    if said and not by_conclusion[Conclusion.PAID]:
         said.append(words("compression_paid_nowhere"))
     return said or [words("compression_undecided")]
 

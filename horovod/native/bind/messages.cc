@@ -28,7 +28,7 @@ nb::bytes rewritten(const nb::bytes& message) {
 void register_messages(nb::module_& m) {
   using namespace nb::literals;
   m.def("rewritten_announcements", rewritten<read_announcements>, "message"_a);
-  m.def("rewritten_verdicts", rewritten<read_verdicts>, "message"_a);
+  m.def("rewritten_responses", rewritten<read_responses>, "message"_a);
   m.def("rewritten_device_peer", rewritten<read_peer>, "message"_a);
 }
 

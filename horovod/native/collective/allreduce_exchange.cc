@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "collective/allreduce.h"
-#include "collective/crossing.h"
+#include "collective/message_reduction.h"
 #include "collective/slices.h"
 
 namespace hvd {
@@ -19,17 +19,17 @@ int64_t allreduce_by_exchange(const Means& means, std::span<const BucketTensor> 
   memory.begin({&steps, 1}, rank);
   std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  Crossing crossing(means, steps, std::move(ranks), rank, {});
-  auto send = [&](uint32_t step) { crossing.send(step); };
+  MessageReduction by_messages(means, steps, std::move(ranks), rank, {});
+  auto send = [&](uint32_t step) { by_messages.send(step); };
   auto contribute = [&](uint32_t step) {
     memory.await_sent(step);
-    crossing.contribute(step);
+    by_messages.contribute(step);
   };
-  auto reduce = [&](uint32_t step) { crossing.reduce(step); };
+  auto reduce = [&](uint32_t step) { by_messages.reduce(step); };
   auto collect = [&](uint32_t step) {
-    crossing.arrive(step);
+    by_messages.arrive(step);
     means.context.enter(gather ? Phase::kReduce : Phase::kUnpack);
-    memory.receive(step, 0, 0, size - 1, crossing.landing(step), crossing.done());
+    memory.receive(step, 0, 0, size - 1, by_messages.receive_buffer(step), by_messages.done());
   };
   auto leave = [&](uint32_t step) { memory.await_received(step); };
   std::vector<PipelineStage> stages;

@@ -3,11 +3,11 @@
 // The first ranks of every host are carriers, as many as the smallest host has ranks; carrier c has slice c of every tensor.
 // In each step
 //
-//   deposit     every rank gives its data of the other carriers' slices to them, as it is
+//   send        every rank gives its data of the other carriers' slices to them, as it is
 //   contribute  a carrier sums its slice over the host, in the order of local ranks, and starts to send the sum, encoded if
 //               there is a codec, to the carriers of its slice on the other hosts
 //   reduce      (scatter) a carrier sums its host's part of the slice over the hosts, in their order, and sends the result
-//   deliver     what the others have sent to a carrier is there for all ranks of its host
+//   publish     what the others have sent to a carrier is there for all ranks of its host
 //   collect     every rank takes all slices of it
 //
 // So each byte crosses a host's link as often as if the host were one rank, and what crosses it is encoded once per host. How
@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "collective/allreduce.h"
-#include "collective/crossing.h"
 #include "collective/host_level.h"
+#include "collective/message_reduction.h"
 #include "collective/slices.h"
 
 namespace hvd {
@@ -31,49 +31,50 @@ class HierarchicalAllreduce {
       : means_(means),
         memory_(means.memory),
         level_(*means.level),
-        place_(means.context.group),
+        role_(means.context.group),
         gather_(gather),
         over_ranks_(reduction) {
     // No larger messages than are good for the network.
-    const int64_t by_network = elements_of(means_.wire.message_bytes(place_.hosts), reduction);
+    const int64_t by_network = elements_of(means_.wire.message_bytes(role_.hosts), reduction);
     const int64_t elements =
-        std::max<int64_t>(1, std::min(level_.elements_per_bucket(place_, memory_, reduction, gather), by_network));
+        std::max<int64_t>(1, std::min(level_.elements_per_bucket(role_, memory_, reduction, gather), by_network));
     BucketReduction over_hosts = reduction;  // of what a host has summed
     over_hosts.prescale = 1.0;
     (scales_sums_of_hosts(tensors, reduction) ? over_hosts : over_ranks_).scale = {};
-    for (int slice = 0; slice < place_.carriers; ++slice) {
-      std::vector<BucketTensor> part = slice_of(tensors, reduction, slice, place_.carriers);
+    for (int slice = 0; slice < role_.carriers; ++slice) {
+      std::vector<BucketTensor> part = slice_of(tensors, reduction, slice, role_.carriers);
       for (BucketTensor& tensor : part) {
-        if (slice != place_.local_rank) tensor.feedback = nullptr;  // its carrier's concern
+        if (slice != role_.local_rank) tensor.feedback = nullptr;  // its carrier's concern
       }
       slices_.emplace_back(
-          slices_of(part, over_hosts, gather ? 1 : place_.hosts, gather ? kNoPart : place_.host, claims_of(memory_)),
-          place_.hosts, gather, elements);
+          slices_of(part, over_hosts, gather ? 1 : role_.hosts, gather ? kNoPart : role_.host, claims_of(memory_)), role_.hosts,
+          gather, elements);
       steps_ = std::max(steps_, slices_.back().count());
     }
   }
 
   // The same answer on every rank.
-  bool fits() { return level_.begin({place_, memory_, slices_, steps_}); }
+  bool fits() { return level_.begin({role_, memory_, slices_, steps_}); }
 
   int64_t run() {
-    memory_.begin(slices_, place_.host);
-    memory_.begin_deposits(place_.carries() ? place_.local_rank : Steps::kNobody, over_ranks_);
+    memory_.begin(slices_, role_.host);
+    memory_.begin_sends(role_.carries() ? role_.local_rank : Steps::kNobody, over_ranks_);
     const uint32_t lag = memory_.lag(), between = means_.wire.lag();
-    std::vector<PipelineStage> stages = {{0, [this](uint32_t step) { deposit(step); }},
-                                         {lag, [this](uint32_t step) { end_deposit(step); }}};
+    std::vector<PipelineStage> stages = {{0, [this](uint32_t step) { send(step); }},
+                                         {lag, [this](uint32_t step) { end_send(step); }}};
     uint32_t arrived = lag + 1 + between;
-    if (place_.carries()) {
-      crossing_ = std::make_unique<Crossing>(
-          means_, own(), place_.parties, place_.host,
-          Crossing::Options{.pack = [this](uint32_t step, size_t bucket, std::byte* message) { pack(step, bucket, message); },
-                            .landing = [this](uint32_t step) { return level_.landing(place_.local_rank, step); },
-                            .group = own_group()});
+    if (role_.carries()) {
+      by_messages_ = std::make_unique<MessageReduction>(
+          means_, own(), role_.parties, role_.host,
+          MessageReduction::Options{
+              .pack = [this](uint32_t step, size_t bucket, std::byte* message) { pack(step, bucket, message); },
+              .receive_buffer = [this](uint32_t step) { return level_.receive_buffer(role_.local_rank, step); },
+              .group = own_group()});
       stages.push_back({lag + 1, [this](uint32_t step) { contribute(step); }});
       if (!gather_) stages.push_back({lag + 1 + between, [this](uint32_t step) { reduce(step); }});
     }
     if (!gather_) arrived += between;
-    stages.push_back({arrived, [this](uint32_t step) { deliver(step); }});
+    stages.push_back({arrived, [this](uint32_t step) { publish(step); }});
     stages.push_back({arrived + 1, [this](uint32_t step) { collect(step); }});
     stages.push_back({arrived + 1 + lag, [this](uint32_t step) { end_collect(step); }});
     run_pipeline(steps_, stages);
@@ -82,59 +83,59 @@ class HierarchicalAllreduce {
   }
 
  private:
-  size_t own_group() const { return static_cast<size_t>(place_.local_rank); }
+  size_t own_group() const { return static_cast<size_t>(role_.local_rank); }
   const Steps& own() const { return slices_[own_group()]; }
 
-  void deposit(uint32_t step) {
+  void send(uint32_t step) {
     level_.await_room(step);
     means_.context.enter(Phase::kPack);
     std::vector<std::byte*> data;
-    for (int slice = 0; slice < place_.carriers; ++slice) {
-      const bool stays = slice == place_.local_rank && !memory_.is_elsewhere();
-      data.push_back(stays ? nullptr : level_.deposit(step, slice));
+    for (int slice = 0; slice < role_.carriers; ++slice) {
+      const bool stays = slice == role_.local_rank && !memory_.is_elsewhere();
+      data.push_back(stays ? nullptr : level_.send_buffer(step, slice));
     }
-    memory_.deposit(step, data);
+    memory_.fill_send_buffers(step, data);
   }
 
-  void end_deposit(uint32_t step) {
+  void end_send(uint32_t step) {
     memory_.await_sent(step);
-    level_.deposited(step);
+    level_.sent(step);
   }
 
   void contribute(uint32_t step) {
-    level_.await_deposits(step);
-    if (gather_) level_.await_landing(step);
-    crossing_->contribute(step);
+    level_.await_sent(step);
+    if (gather_) level_.await_receive_buffer(step);
+    by_messages_->contribute(step);
     level_.taken();
   }
 
   void pack(uint32_t step, size_t bucket, std::byte* message) {
-    const size_t offset = memory_.deposit_offset(own(), step, bucket);
+    const size_t offset = memory_.send_offset(own(), step, bucket);
     std::vector<const std::byte*> data;
-    for (int r = 0; r < static_cast<int>(place_.locals.size()); ++r) {
-      const bool stays = r == place_.local_rank && !memory_.is_elsewhere();
-      data.push_back(stays ? nullptr : level_.deposit_of(r, step) + offset);
+    for (int r = 0; r < static_cast<int>(role_.locals.size()); ++r) {
+      const bool stays = r == role_.local_rank && !memory_.is_elsewhere();
+      data.push_back(stays ? nullptr : level_.send_buffer_of(r, step) + offset);
     }
     memory_.sum(step, bucket, data, message);
   }
 
   void reduce(uint32_t step) {
-    level_.await_landing(step);
-    crossing_->reduce(step);
+    level_.await_receive_buffer(step);
+    by_messages_->reduce(step);
   }
 
-  void deliver(uint32_t step) {
-    if (crossing_) crossing_->arrive(step);
-    level_.deliver(step);
+  void publish(uint32_t step) {
+    if (by_messages_) by_messages_->arrive(step);
+    level_.publish(step);
   }
 
   void collect(uint32_t step) {
-    for (int slice = 0; slice < place_.carriers; ++slice) {
-      const bool is_own = slice == place_.local_rank;
-      level_.await_delivery(step, slice);
+    for (int slice = 0; slice < role_.carriers; ++slice) {
+      const bool is_own = slice == role_.local_rank;
+      level_.await_published(step, slice);
       means_.context.enter(gather_ ? Phase::kReduce : Phase::kUnpack);
-      memory_.receive(step, static_cast<size_t>(slice), 0, place_.hosts - 1, level_.landing(slice, step),
-                      is_own ? crossing_->done() : Steps::kNobody);
+      memory_.receive(step, static_cast<size_t>(slice), 0, role_.hosts - 1, level_.receive_buffer(slice, step),
+                      is_own ? by_messages_->done() : Steps::kNobody);
       means_.wire.progress();
     }
   }
@@ -147,12 +148,12 @@ class HierarchicalAllreduce {
   const Means means_;
   TensorMemory& memory_;
   HostLevel& level_;
-  const HostPlace place_;
+  const HostRole role_;
   const bool gather_;
-  BucketReduction over_ranks_;          // of what the ranks of a host sum
-  std::vector<Steps> slices_;           // by carrier: buckets over the hosts
-  uint32_t steps_ = 0;                  // of the longest slice
-  std::unique_ptr<Crossing> crossing_;  // of the own slice
+  BucketReduction over_ranks_;                     // of what the ranks of a host sum
+  std::vector<Steps> slices_;                      // by carrier: buckets over the hosts
+  uint32_t steps_ = 0;                             // of the longest slice
+  std::unique_ptr<MessageReduction> by_messages_;  // of the own slice
 };
 
 }  // namespace

@@ -82,8 +82,8 @@ double between_hosts_gpus(bool gathers, const PlanFacts& facts, const PlanCosts&
   const auto wire = static_cast<double>(facts.wire_bytes);
   const double working = kernels(3 + passes(gathers, parties, facts.is_encoded) / facts.carriers, facts, costs);
   // Elements to the carriers, and what has arrived from them.
-  const double delivered = (gathers ? parties : 1) * wire;
-  const double inside = others * (static_cast<double>(facts.bytes) + delivered) * costs.gpu.local_byte;
+  const double arrived = (gathers ? parties : 1) * wire;
+  const double inside = others * (static_cast<double>(facts.bytes) + arrived) * costs.gpu.local_byte;
   const double across = messages(gathers, parties) * wire * costs.gpu.network_byte;
   return 2 * costs.gpu.local_latency + rounds(gathers) * costs.gpu.network_latency + std::max({working, inside, across});
 }

@@ -53,17 +53,17 @@ void CpuTensors::receive(uint32_t step, size_t group, int first, int last, const
   }
 }
 
-void CpuTensors::deposit(uint32_t step, std::span<std::byte* const> groups) {
+void CpuTensors::fill_send_buffers(uint32_t step, std::span<std::byte* const> groups) {
   for (size_t g = 0; g < groups.size(); ++g) {
     if (groups[g] == nullptr) continue;
     const Steps& of = groups_[g];
     for (size_t i = 0; i < of.buckets(); ++i) {
-      buckets_[g][i].copy(of.range(step, i), groups[g] + deposit_offset(of, step, i));
+      buckets_[g][i].copy(of.range(step, i), groups[g] + send_offset(of, step, i));
     }
   }
 }
 
-void CpuTensors::begin_deposits(int own, const BucketReduction& reduction) {
+void CpuTensors::begin_sends(int own, const BucketReduction& reduction) {
   if (own != Steps::kNobody) sums_.emplace(groups_[static_cast<size_t>(own)], reduction, context_);
 }
 

@@ -48,8 +48,8 @@ class CpuTensors final : public TensorMemory {
   void await_received(uint32_t) override {}
   int64_t saturated() const override;
 
-  void deposit(uint32_t step, std::span<std::byte* const> groups) override;
-  void begin_deposits(int own, const BucketReduction& reduction) override;
+  void fill_send_buffers(uint32_t step, std::span<std::byte* const> groups) override;
+  void begin_sends(int own, const BucketReduction& reduction) override;
   void sum(uint32_t step, size_t bucket, Messages data, std::byte* message) override;
 
  private:

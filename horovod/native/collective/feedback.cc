@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "collective/device/await.h"
+#include "device/await.h"
 
 namespace hvd {
 namespace {
@@ -64,7 +64,7 @@ Feedback::Residual& Feedback::home(Stage stage) const {
 }
 
 ClaimedResiduals Feedback::claim_on(Device& device, Stream stream, Stage stage, int64_t begin, int64_t count,
-                                    const Attention& attend) {
+                                    const ProgressCallback& attend) {
   check(begin, count);
   Away& away = away_[static_cast<int>(stage)];
   const bool is_there = away.memory != nullptr && away.device == &device && away.stream == stream;

@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "codec/residual_bound.h"
-#include "device/attention.h"
 #include "device/device.h"
+#include "device/progress_callback.h"
 
 namespace hvd {
 
@@ -52,7 +52,8 @@ class Feedback : public std::enable_shared_from_this<Feedback> {
   ClaimedResiduals claim(Stage stage, int64_t begin, int64_t count);
   // The same in memory of the GPU, for what is enqueued on the stream from now on. Null for no elements. Both outlive this.
   // Residuals that come from elsewhere wait for the streams, and call `attend` meanwhile.
-  ClaimedResiduals claim_on(Device& device, Stream stream, Stage stage, int64_t begin, int64_t count, const Attention& attend);
+  ClaimedResiduals claim_on(Device& device, Stream stream, Stage stage, int64_t begin, int64_t count,
+                            const ProgressCallback& attend);
   // Of what encoding the sum of a host loses here, while a GPU has the residuals of its own contribution.
   ResidualBound* bound_of_sums();
   // How many were dropped since the last call.

@@ -7,7 +7,7 @@
 
 namespace hvd {
 
-HostPlace::HostPlace(const RankGroup& group)
+HostRole::HostRole(const RankGroup& group)
     : hosts(static_cast<int>(group.hosts().size())), carriers(carriers_of(group.hosts())) {
   for (const std::vector<int>& ranks : group.hosts()) {
     const auto found = std::find(ranks.begin(), ranks.end(), group.rank());
@@ -22,18 +22,18 @@ HostPlace::HostPlace(const RankGroup& group)
 
 size_t HostSteps::slice_bytes(uint32_t step, int slice) const {
   const Steps& of = slices[static_cast<size_t>(slice)];
-  return memory.deposit_offset(of, step, of.buckets());
+  return memory.send_offset(of, step, of.buckets());
 }
 
-size_t HostSteps::deposit_offset(uint32_t step, int slice, int rank) const {
+size_t HostSteps::send_offset(uint32_t step, int slice, int rank) const {
   size_t offset = 0;
   for (int before = 0; before < slice; ++before) {
-    if (is_deposited(before, rank)) offset += aligned(slice_bytes(step, before));
+    if (is_sent(before, rank)) offset += aligned(slice_bytes(step, before));
   }
   return offset;
 }
 
-size_t HostSteps::landing_bytes(uint32_t step, int slice) const {
+size_t HostSteps::receive_bytes(uint32_t step, int slice) const {
   const Steps& of = slices[static_cast<size_t>(slice)];
   return of.offset(step, of.parties());
 }

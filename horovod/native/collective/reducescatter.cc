@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "collective/crossing.h"
+#include "collective/message_reduction.h"
 
 namespace hvd {
 
@@ -15,9 +15,9 @@ int64_t reducescatter(const Means& means, std::vector<Layout> slices) {
   memory.begin({&steps, 1}, rank);
   std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  Crossing crossing(means, steps, std::move(ranks), rank, {.delivers_results = false});
-  run_pipeline(steps.count(), {{0, [&](uint32_t step) { crossing.contribute(step); }},
-                               {wire.lag(), [&](uint32_t step) { crossing.reduce(step); }}});
+  MessageReduction by_messages(means, steps, std::move(ranks), rank, {.sends_results = false});
+  run_pipeline(steps.count(), {{0, [&](uint32_t step) { by_messages.contribute(step); }},
+                               {wire.lag(), [&](uint32_t step) { by_messages.reduce(step); }}});
   return memory.saturated();
 }
 

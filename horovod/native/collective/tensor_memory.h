@@ -52,16 +52,16 @@ class TensorMemory {
   // Finite values that a codec's range cut off on this CPU.
   virtual int64_t saturated() const = 0;
 
-  // For ranks of a host that add up before anything is sent. A deposit is of one rank, and has an address for each group, null
-  // for what is not deposited. Where a bucket's data lies among those of its group, and for the number of buckets, where
+  // For ranks of a host that add up before anything is sent. A rank has send buffers, an address for each group, null
+  // for what is not sent. Where a bucket's data lies among those of its group, and for the number of buckets, where
   // they end; and about how many elements of a bucket take so many bytes:
   // they are elements as they lie in memory, unless a class says otherwise.
-  virtual size_t deposit_offset(const Steps& group, uint32_t step, size_t bucket) const;
-  virtual int64_t elements_in_deposit(int64_t bytes, const BucketReduction& reduction) const;
-  virtual void deposit(uint32_t step, std::span<std::byte* const> groups) = 0;
-  // After begin(): this rank deposits, and sums over its host the group `own`, if not nobody; `reduction` is of that sum.
-  virtual void begin_deposits(int own, const BucketReduction& reduction) = 0;
-  // The message of the sum of a bucket of that group. Data are by local rank, null for this rank's where it was not deposited.
+  virtual size_t send_offset(const Steps& group, uint32_t step, size_t bucket) const;
+  virtual int64_t elements_in_send_buffer(int64_t bytes, const BucketReduction& reduction) const;
+  virtual void fill_send_buffers(uint32_t step, std::span<std::byte* const> groups) = 0;
+  // After begin(): this rank fills send buffers, and sums over its host the group `own`, if not nobody; `reduction` is of that sum.
+  virtual void begin_sends(int own, const BucketReduction& reduction) = 0;
+  // The message of the sum of a bucket of that group. Data are by local rank, null for this rank's where it was not sent.
   virtual void sum(uint32_t step, size_t bucket, Messages data, std::byte* message) = 0;
 };
 

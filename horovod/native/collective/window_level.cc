@@ -10,28 +10,28 @@ namespace hvd {
 WindowLevel::WindowLevel(const CollectiveContext& context)
     : context_(context),
       window_(*context.group.host_window()),
-      deposit_bytes_(window_.area_bytes() / 2 / kDeposits / kAlign * kAlign),
-      landing_bytes_(window_.area_bytes() / 2 / kLandings / kAlign * kAlign),
+      send_bytes_(window_.area_bytes() / 2 / kSendBuffers / kAlign * kAlign),
+      receive_bytes_(window_.area_bytes() / 2 / kReceiveBuffers / kAlign * kAlign),
       base_(window_.steps) {
-  static_assert(kLandings >= RankWire::kLag + 3);
+  static_assert(kReceiveBuffers >= RankWire::kLag + 3);
 }
 
 // As many as fit the slots, of which an eighth is left for the alignment of messages and for what blocks add to a range.
-int64_t WindowLevel::elements_per_bucket(const HostPlace& place, const TensorMemory& memory, const BucketReduction& reduction,
+int64_t WindowLevel::elements_per_bucket(const HostRole& role, const TensorMemory& memory, const BucketReduction& reduction,
                                          bool gather) const {
-  const int64_t buckets = gather ? 1 : place.hosts;
-  const auto deposit = static_cast<int64_t>(deposit_bytes_), landing = static_cast<int64_t>(landing_bytes_);
-  const int64_t by_deposit = memory.elements_in_deposit(deposit / (place.carriers * buckets), reduction);
-  return std::min(by_deposit, elements_of(landing / place.hosts, reduction)) * 7 / 8;
+  const int64_t buckets = gather ? 1 : role.hosts;
+  const auto send_buffer = static_cast<int64_t>(send_bytes_), receive_buffer = static_cast<int64_t>(receive_bytes_);
+  const int64_t by_sends = memory.elements_in_send_buffer(send_buffer / (role.carriers * buckets), reduction);
+  return std::min(by_sends, elements_of(receive_buffer / role.hosts, reduction)) * 7 / 8;
 }
 
 bool WindowLevel::begin(const HostSteps& steps) {
   steps_.emplace(steps);
-  const int carriers = steps.place.carriers;
+  const int carriers = steps.role.carriers;
   for (uint32_t step = 0; step < steps.count; ++step) {
-    if (steps.deposit_offset(step, carriers, -1) > deposit_bytes_) return false;
+    if (steps.send_offset(step, carriers, -1) > send_bytes_) return false;
     for (int slice = 0; slice < carriers; ++slice) {
-      if (steps.landing_bytes(step, slice) > landing_bytes_) return false;
+      if (steps.receive_bytes(step, slice) > receive_bytes_) return false;
     }
   }
   steps.memory.open(window_, locals());
@@ -42,39 +42,39 @@ bool WindowLevel::begin(const HostSteps& steps) {
 void WindowLevel::await(int count, int counter, uint32_t value) {
   context_.enter(Phase::kCommunicate);
   for (int r = 0; r < count; ++r) {
-    if (r != steps_->place.local_rank) window_.await(r, counter, value);
+    if (r != steps_->role.local_rank) window_.await(r, counter, value);
   }
 }
 
 // Carriers have done with the slot's previous step.
-void WindowLevel::await_room(uint32_t step) { await(steps_->place.carriers, kTaken, target(step) - kDeposits); }
+void WindowLevel::await_room(uint32_t step) { await(steps_->role.carriers, kTaken, target(step) - kSendBuffers); }
 
-std::byte* WindowLevel::deposit(uint32_t step, int slice) {
-  const int rank = steps_->place.local_rank;
-  return window_.area(rank) + (base_ + step) % kDeposits * deposit_bytes_ + steps_->deposit_offset(step, slice, rank);
+std::byte* WindowLevel::send_buffer(uint32_t step, int slice) {
+  const int rank = steps_->role.local_rank;
+  return window_.area(rank) + (base_ + step) % kSendBuffers * send_bytes_ + steps_->send_offset(step, slice, rank);
 }
 
-void WindowLevel::await_deposits(uint32_t step) { await(locals(), kDeposited, target(step)); }
+void WindowLevel::await_sent(uint32_t step) { await(locals(), kSent, target(step)); }
 
-std::byte* WindowLevel::deposit_of(int local_rank, uint32_t step) {
-  return window_.area(local_rank) + (base_ + step) % kDeposits * deposit_bytes_ +
-         steps_->deposit_offset(step, steps_->place.local_rank, local_rank);
+std::byte* WindowLevel::send_buffer_of(int local_rank, uint32_t step) {
+  return window_.area(local_rank) + (base_ + step) % kSendBuffers * send_bytes_ +
+         steps_->send_offset(step, steps_->role.local_rank, local_rank);
 }
 
 // Everybody has left the slot's previous step.
-void WindowLevel::await_landing(uint32_t step) { await(locals(), kCollected, target(step) - kLandings); }
+void WindowLevel::await_receive_buffer(uint32_t step) { await(locals(), kCollected, target(step) - kReceiveBuffers); }
 
-std::byte* WindowLevel::landing(int carrier, uint32_t step) {
-  return window_.area(carrier) + kDeposits * deposit_bytes_ + (base_ + step) % kLandings * landing_bytes_;
+std::byte* WindowLevel::receive_buffer(int carrier, uint32_t step) {
+  return window_.area(carrier) + kSendBuffers * send_bytes_ + (base_ + step) % kReceiveBuffers * receive_bytes_;
 }
 
-void WindowLevel::deliver(uint32_t) {
-  if (steps_->place.carries()) window_.advance(kDelivered);
+void WindowLevel::publish(uint32_t) {
+  if (steps_->role.carries()) window_.advance(kPublished);
 }
 
-void WindowLevel::await_delivery(uint32_t step, int carrier) {
+void WindowLevel::await_published(uint32_t step, int carrier) {
   context_.enter(Phase::kCommunicate);
-  if (carrier != steps_->place.local_rank) window_.await(carrier, kDelivered, target(step));
+  if (carrier != steps_->role.local_rank) window_.await(carrier, kPublished, target(step));
 }
 
 }  // namespace hvd

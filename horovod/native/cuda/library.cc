@@ -32,7 +32,7 @@ class CudaLibrary final : public DeviceLibrary {
   std::string why_no_nccl() override { return nccl().why_none(); }
   CommunicatorId make_communicator_id() override { return nccl().make_id(); }
   std::unique_ptr<Communicator> make_communicator(Device& device, Stream stream, const CommunicatorId& id, int rank, int size,
-                                                  Attention attend) override {
+                                                  ProgressCallback attend) override {
     return nccl().make_communicator(device, stream, id, rank, size, std::move(attend));
   }
 

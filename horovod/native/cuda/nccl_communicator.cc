@@ -54,7 +54,7 @@ nccl::RedOp nccl_op(DeviceSum op) {
 // abort while another waits for a call to be under way.
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(const nccl::Functions& functions, Device& device, Stream stream, int rank, int size, Attention attend)
+  NcclCommunicator(const nccl::Functions& functions, Device& device, Stream stream, int rank, int size, ProgressCallback attend)
       : nccl_(functions),
         device_(device),
         stream_(static_cast<nccl::CudaStream>(stream)),
@@ -89,7 +89,7 @@ class NcclCommunicator final : public Communicator {
   const nccl::CudaStream stream_;
   const int rank_;
   const int size_;
-  const Attention attend_;
+  const ProgressCallback attend_;
   bool is_ready_ = false;  // set before anybody else has this
 
   Mutex mutex_;
@@ -289,7 +289,7 @@ NcclCommunicator::~NcclCommunicator() {
 }  // namespace
 
 std::unique_ptr<Communicator> NcclLibrary::make_communicator(Device& device, Stream stream, const CommunicatorId& id, int rank,
-                                                             int size, Attention attend) const {
+                                                             int size, ProgressCallback attend) const {
   if (version_ == 0) throw InternalError(why_);
   auto communicator = std::make_unique<NcclCommunicator>(functions_, device, stream, rank, size, std::move(attend));
   communicator->start(id);

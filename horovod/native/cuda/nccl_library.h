@@ -5,9 +5,9 @@
 #include <string>
 
 #include "cuda/nccl_api.h"
-#include "device/attention.h"
 #include "device/communicator.h"
 #include "device/device.h"
+#include "device/progress_callback.h"
 
 namespace hvd {
 
@@ -24,7 +24,7 @@ class NcclLibrary {
 
   CommunicatorId make_id() const;
   std::unique_ptr<Communicator> make_communicator(Device& device, Stream stream, const CommunicatorId& id, int rank, int size,
-                                                  Attention attend) const;
+                                                  ProgressCallback attend) const;
 
  private:
   void* open();

@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "device/attention.h"
 #include "device/communicator.h"
 #include "device/device.h"
+#include "device/progress_callback.h"
 
 namespace hvd {
 
@@ -23,7 +23,7 @@ class DeviceLibrary {
   // Collective over its ranks; waits for all of them. Throws InternalError. `attend`: while this and the communicator's calls
   // wait for peers.
   virtual std::unique_ptr<Communicator> make_communicator(Device& device, Stream stream, const CommunicatorId& id, int rank,
-                                                          int size, Attention attend) = 0;
+                                                          int size, ProgressCallback attend) = 0;
 };
 
 // What the library was built from: a digest of this folder's headers, which this one must have been built from, too. A symbol

@@ -93,7 +93,7 @@ void Timeline::close() {
 void Timeline::fail(int error) {
   incomplete_ = "the timeline '" + path_ + "' is incomplete: " + std::strerror(error);
   HVD_LOG(log_, kError, incomplete_ << ". No more is written; operations go on without it. Make room, and start anew");
-  gathered_.clear();
+  queue_.clear();
   if (file_ < 0) return;
   if (ftruncate(file_, end_) == 0) write_at(file_, kClosing, end_);
   ::close(std::exchange(file_, -1));
@@ -111,16 +111,16 @@ int64_t Timeline::micros_until(Clock::time_point time) const {
 void Timeline::event(int process, char phase, std::string_view name, const std::string& rest, int thread) {
   if (file_ < 0) return;
   const int64_t micros = micros_until(Clock::now());
-  gathered_ += std::string("{\"ph\": \"") + phase + "\", \"name\": " + quoted(name) + ", \"pid\": " + std::to_string(process) +
-               ", \"tid\": " + std::to_string(thread) + ", \"ts\": " + std::to_string(micros) + rest + "},\n";
+  queue_ += std::string("{\"ph\": \"") + phase + "\", \"name\": " + quoted(name) + ", \"pid\": " + std::to_string(process) +
+            ", \"tid\": " + std::to_string(thread) + ", \"ts\": " + std::to_string(micros) + rest + "},\n";
 }
 
 void Timeline::gpu_event(int process, std::string_view name, Clock::time_point begin, Clock::time_point end,
                          const std::string& rest) {
   const int64_t micros = micros_until(begin);
-  gathered_ += "{\"ph\": \"X\", \"name\": " + quoted(name) + ", \"pid\": " + std::to_string(process) +
-               ", \"tid\": 1, \"ts\": " + std::to_string(micros) + ", \"dur\": " + std::to_string(micros_until(end) - micros) +
-               rest + "},\n";
+  queue_ += "{\"ph\": \"X\", \"name\": " + quoted(name) + ", \"pid\": " + std::to_string(process) +
+            ", \"tid\": 1, \"ts\": " + std::to_string(micros) + ", \"dur\": " + std::to_string(micros_until(end) - micros) +
+            rest + "},\n";
 }
 
 // Over the closing bracket. False if it failed, which then has been said.
@@ -136,14 +136,14 @@ bool Timeline::append(std::string text) {
 
 void Timeline::write() {
   last_write_ = Clock::now();
-  if (file_ < 0 || gathered_.empty()) return;
-  gathered_.resize(gathered_.size() - 2);  // the last comma
-  append((end_ == 1 ? "\n" : ",\n") + std::exchange(gathered_, {}));
+  if (file_ < 0 || queue_.empty()) return;
+  queue_.resize(queue_.size() - 2);  // the last comma
+  append((end_ == 1 ? "\n" : ",\n") + std::exchange(queue_, {}));
 }
 
 void Timeline::write_if_due() {
   constexpr size_t kMuch = 1 << 16;
-  if (gathered_.size() > kMuch || Clock::now() - last_write_ > std::chrono::milliseconds(20)) write();
+  if (queue_.size() > kMuch || Clock::now() - last_write_ > std::chrono::milliseconds(20)) write();
 }
 
 int Timeline::process_of(const std::string& name) {

@@ -64,7 +64,7 @@ class Timeline final : public Listener {
   bool mark_cycles_ GUARDED_BY(mutex_) = false;
   Clock::time_point start_ GUARDED_BY(mutex_);
   Clock::time_point last_write_ GUARDED_BY(mutex_);
-  std::string gathered_ GUARDED_BY(mutex_);
+  std::string queue_ GUARDED_BY(mutex_);
   std::unordered_map<std::string, int> processes_ GUARDED_BY(mutex_);
   std::unordered_set<int> with_gpu_ GUARDED_BY(mutex_);  // processes whose thread 1 has a name
   std::unordered_set<std::string> negotiating_ GUARDED_BY(mutex_);

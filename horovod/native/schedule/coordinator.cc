@@ -38,18 +38,18 @@ void Coordinator::refuse(size_t position, const std::string& what) const {
                       ": the ranks run different builds, or its message was damaged on its way");
 }
 
-std::vector<uint32_t> Coordinator::hear(size_t position, const Announcement& announcement, TimePoint now) {
+std::vector<uint32_t> Coordinator::on_announcement(size_t position, const Announcement& announcement, TimePoint now) {
   std::vector<uint32_t> unknown;
   if (order_ && announcement.answers == 0) note_order(position, announcement);
   for (const uint32_t id : announcement.ids) {
     if (const Request* request = cache_.request(id, position)) {
-      hear_request(position, *request, id, now);
+      on_request(position, *request, id, now);
     } else {
       unknown.push_back(id);
     }
   }
   owed_[position] += static_cast<uint32_t>(unknown.size());
-  for (const Request& request : announcement.requests) hear_request(position, request, 0, now);
+  for (const Request& request : announcement.requests) on_request(position, request, 0, now);
   if (announcement.answers > owed_[position]) refuse(position, "answered what it was not asked");
   if (announcement.answers != 0) {
     owed_[position] -= announcement.answers;
@@ -60,8 +60,8 @@ std::vector<uint32_t> Coordinator::hear(size_t position, const Announcement& ann
   return unknown;
 }
 
-void Coordinator::hear_request(size_t position, const Request& request, uint32_t id, TimePoint now) {
-  if (request.operation == Operation::kJoin) hear_join(position);
+void Coordinator::on_request(size_t position, const Request& request, uint32_t id, TimePoint now) {
+  if (request.operation == Operation::kJoin) on_join(position);
   Pending& pending = pending_[request.name];
   if (pending.requests.empty()) {
     pending.requests.resize(ranks_.size());
@@ -124,7 +124,7 @@ void Coordinator::tell_agreed(const std::string& name, Pending* pending) const {
 }
 
 // Where ranks asked for different operations nobody gets any of them. What is begun cannot be taken back: the job ends.
-void Coordinator::refuse_out_of_order(std::vector<Verdict>* verdicts) {
+void Coordinator::refuse_out_of_order(std::vector<Response>* responses) {
   for (const OrderCheck::Place& place : order_->take_differing()) {
     std::string who;
     for (size_t position = 0; position < place.names.size(); ++position) {
@@ -137,9 +137,9 @@ void Coordinator::refuse_out_of_order(std::vector<Verdict>* verdicts) {
       broken_ = std::move(error);
       return;
     }
-    Verdict& verdict = verdicts->emplace_back();
-    verdict.kind = VerdictKind::kRefuse;
-    verdict.error = std::move(error);
+    Response& response = responses->emplace_back();
+    response.kind = ResponseKind::kRefuse;
+    response.error = std::move(error);
     for (const std::string& name : place.names) {
       const auto pending = pending_.find(name);
       if (pending == pending_.end()) continue;
@@ -147,13 +147,13 @@ void Coordinator::refuse_out_of_order(std::vector<Verdict>* verdicts) {
       for (Listener* listener : listeners_) listener->on_refused(label_ + name);
       pending_.erase(pending);
       std::erase(complete_, name);
-      verdict.items.push_back({0, name, 0, {}, {}});
+      response.items.push_back({0, name, 0, {}, {}});
     }
   }
 }
 
 // Who has begun it may give it out, and who has not is to carry it out in the same way.
-void Coordinator::answer_begun(std::vector<Verdict>* verdicts) {
+void Coordinator::answer_begun(std::vector<Response>* responses) {
   for (; !begun_.is_empty() && broken_.empty(); begun_.remove_first()) {
     const BegunBatch& batch = begun_.first();
     std::vector<const Request*> requests;
@@ -178,11 +178,11 @@ void Coordinator::answer_begun(std::vector<Verdict>* verdicts) {
       pending_.erase(pending);
       cache_.touch(batch.ids[i]);
     }
-    for (Verdict& run : runs_of(batch.ids, requests, rules_)) verdicts->push_back(std::move(run));
+    for (Response& run : runs_of(batch.ids, requests, rules_)) responses->push_back(std::move(run));
   }
 }
 
-void Coordinator::hear_join(size_t position) {
+void Coordinator::on_join(size_t position) {
   has_joined_[position] = true;
   ++joined_count_;
   last_joined_ = ranks_[position];
@@ -241,8 +241,8 @@ std::string Coordinator::refusal(const std::vector<RankRequest>& requests) const
 }
 
 // Either adds to `ready`, or returns the refusal.
-std::optional<Verdict> Coordinator::refuse_or_accept(const std::string& name, std::vector<Ready>* ready,
-                                                     std::vector<uint32_t>* forgotten) {
+std::optional<Response> Coordinator::refuse_or_accept(const std::string& name, std::vector<Ready>* ready,
+                                                      std::vector<uint32_t>* forgotten) {
   const auto position = pending_.find(name);
   tell_agreed(name, &position->second);
   Pending pending = std::move(position->second);
@@ -262,7 +262,7 @@ std::optional<Verdict> Coordinator::refuse_or_accept(const std::string& name, st
   }
   if (std::string error = refusal(requests); !error.empty()) {
     for (Listener* listener : listeners_) listener->on_refused(label_ + name);
-    return Verdict{0, VerdictKind::kRefuse, {{0, name, 0, {}, {}}}, {}, error + ". The job can go on"};
+    return Response{0, ResponseKind::kRefuse, {{0, name, 0, {}, {}}}, {}, error + ". The job can go on"};
   }
   Ready one{{0, name, 0, {}, {}}, first};
   if (first.operation == Operation::kAllgather) one.item.rows = first_dimensions(requests);
@@ -281,38 +281,38 @@ std::optional<Verdict> Coordinator::refuse_or_accept(const std::string& name, st
   return std::nullopt;
 }
 
-std::vector<Verdict> Coordinator::decide() {
-  std::vector<Verdict> verdicts;
-  if (order_) refuse_out_of_order(&verdicts);
-  answer_begun(&verdicts);
+std::vector<Response> Coordinator::decide() {
+  std::vector<Response> responses;
+  if (order_) refuse_out_of_order(&responses);
+  answer_begun(&responses);
   // What others begin has its place before what has been asked for since.
-  if (begun_.is_empty()) answer_complete(&verdicts);
+  if (begun_.is_empty()) answer_complete(&responses);
   const std::optional<int> left = std::exchange(left_, std::nullopt);
   if (left && !begun_.is_empty() && broken_.empty()) {
     broken_ = "rank " + std::to_string(*left) + " has left the job, or ended, while others carry out '" +
               cache_.request(begun_.first().ids.front(), 0)->name + "' and wait for it. Have all ranks do the same operations";
   }
   if (!broken_.empty() || left) {
-    verdicts.push_back({0, VerdictKind::kShutdown, {}, {}, std::exchange(broken_, "")});
+    responses.push_back({0, ResponseKind::kShutdown, {}, {}, std::exchange(broken_, "")});
   }
-  return verdicts;
+  return responses;
 }
 
-void Coordinator::answer_complete(std::vector<Verdict>* verdicts) {
+void Coordinator::answer_complete(std::vector<Response>* responses) {
   std::vector<Ready> ready;
   std::vector<uint32_t> forgotten;
   for (const std::string& name : complete_) {
-    if (auto refusal = refuse_or_accept(name, &ready, &forgotten)) verdicts->push_back(std::move(*refusal));
+    if (auto refusal = refuse_or_accept(name, &ready, &forgotten)) responses->push_back(std::move(*refusal));
   }
   complete_.clear();
   std::vector<const Request*> requests;
   for (const Ready& one : ready) requests.push_back(&one.request);
   for (const std::vector<size_t>& bucket : fuse(requests, rules_)) {
-    Verdict& verdict = verdicts->emplace_back();
-    for (const size_t i : bucket) verdict.items.push_back(std::move(ready[i].item));
+    Response& response = responses->emplace_back();
+    for (const size_t i : bucket) response.items.push_back(std::move(ready[i].item));
   }
   // Last, since an item above may still be named by an id that had to go.
-  if (!forgotten.empty()) verdicts->push_back({0, VerdictKind::kForget, {}, std::move(forgotten), ""});
+  if (!forgotten.empty()) responses->push_back({0, ResponseKind::kForget, {}, std::move(forgotten), ""});
 }
 
 std::vector<int> Coordinator::missing(size_t position, const std::string& name) const {

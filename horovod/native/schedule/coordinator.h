@@ -1,5 +1,5 @@
 // Rank 0's account of who, of one process set, has asked for what. No threads, no clock, no transport: announcements in,
-// verdicts out.
+// responses out.
 #pragma once
 
 #include <chrono>
@@ -24,14 +24,14 @@ class Coordinator {
   using TimePoint = std::chrono::steady_clock::time_point;
 
   // `ranks` are the members by their number in the job; a position is an index into them. `label` precedes names shown
-  // to listeners. `in_order`: see Surroundings.
+  // to listeners. `in_order`: see EngineContext.
   Coordinator(std::vector<int> ranks, std::string label, int64_t cache_capacity, FusionRules rules, bool in_order,
               std::vector<Listener*> listeners);
 
   // Returns ids that the rank must announce again in full.
-  std::vector<uint32_t> hear(size_t position, const Announcement& announcement, TimePoint now);
-  // Verdicts on all that has become ready since, in the order in which every rank must carry them out.
-  std::vector<Verdict> decide();
+  std::vector<uint32_t> on_announcement(size_t position, const Announcement& announcement, TimePoint now);
+  // Responses on all that has become ready since, in the order in which every rank must carry them out.
+  std::vector<Response> decide();
   // The ranks that have not asked for an operation that the rank at `position` has; none if it has not, or all have.
   std::vector<int> missing(size_t position, const std::string& name) const;
   // What some ranks have asked for and others have not.
@@ -52,18 +52,19 @@ class Coordinator {
   };
 
   [[noreturn]] void refuse(size_t position, const std::string& what) const;
-  void hear_request(size_t position, const Request& request, uint32_t id, TimePoint now);
-  void hear_join(size_t position);
+  void on_request(size_t position, const Request& request, uint32_t id, TimePoint now);
+  void on_join(size_t position);
   void note_order(size_t position, const Announcement& announcement);
   void note_begun(size_t position, const Announcement& announcement);
-  void refuse_out_of_order(std::vector<Verdict>* verdicts);
-  void answer_begun(std::vector<Verdict>* verdicts);
-  void answer_complete(std::vector<Verdict>* verdicts);
+  void refuse_out_of_order(std::vector<Response>* responses);
+  void answer_begun(std::vector<Response>* responses);
+  void answer_complete(std::vector<Response>* responses);
   void tell_agreed(const std::string& name, Pending* pending) const;
   void complete_without_absent();
   bool is_missing(const Pending& pending, size_t position) const;
   bool is_complete(const Pending& pending) const;
-  std::optional<Verdict> refuse_or_accept(const std::string& name, std::vector<Ready>* ready, std::vector<uint32_t>* forgotten);
+  std::optional<Response> refuse_or_accept(const std::string& name, std::vector<Ready>* ready,
+                                           std::vector<uint32_t>* forgotten);
   std::string refusal(const std::vector<RankRequest>& requests) const;
 
   // Constant after construction.

@@ -8,6 +8,7 @@
 #include "base/affinity.h"
 #include "base/cpu_time.h"
 #include "base/error.h"
+#include "schedule/observed.h"
 
 namespace hvd {
 namespace {
@@ -39,11 +40,11 @@ Engine::Engine(Transport& transport, const Settings& settings, Drive drive, bool
       in_flight_(transport.rank()),
       sets_({transport_, settings_, log_, observers_.listeners(), resolve_simd_level(settings.simd), gpu_, in_flight_,
              *results_, in_order}),
-      vigil_(transport, sets_, in_flight_, observers_.stall_limits(), log_),
-      gathered_(settings_) {
+      liveness_(transport, sets_, in_flight_, observers_.stall_limits(), log_),
+      queue_(settings_) {
   HVD_LOG(log_, kInfo, "rank " << transport.rank() << " of " << transport.size() << " over " << transport.name());
   transport_.inspect_while_waiting([this] {
-    vigil_.look_inside(now());
+    liveness_.look_inside(now());
     if (in_order_) listen_inside();
   });
   if (in_order_ && coordinates_) transport_.serve_while_waiting([this] { serve_others(); });
@@ -78,10 +79,10 @@ int64_t Engine::submit(int process_set, Submission submission) {
     handle = submission.handle = handles_.open();
     submission.begins_batch = std::exchange(is_new_batch_, held_ == 0);
     submission.submitted = steady_clock::now();
-    must_wake = gathered_.is_empty();
+    must_wake = queue_.is_empty();
     // Nobody does these and goes on with something else.
     if (!is_repeated(submission.request.operation)) somebody_waits_ = true;
-    gathered_.add({set, std::move(submission)}, now());
+    queue_.add({set, std::move(submission)}, now());
     // The engine sleeps at most until the cycle ends; only what ends it sooner is worth waking it for.
     must_wake = must_wake || must_announce();
   }
@@ -100,7 +101,7 @@ void Engine::let_go() {
     MutexLock lock(mutex_);
     if (--held_ != 0) return;
     is_new_batch_ = true;
-    if (gathered_.is_empty()) return;
+    if (queue_.is_empty()) return;
     somebody_waits_ = true;
   }
   transport_.wake();
@@ -182,7 +183,7 @@ void Engine::give_up(const std::string& reason) {
   HVD_LOG(log_, kError, reason);
   has_failed_ = true;
   try {
-    transport_.abandon(vigil_.lost());
+    transport_.abandon(liveness_.lost());
   } catch (const std::exception& error) {
     HVD_LOG(log_, kError, "the other ranks could not be told: " << error.what());
   }
@@ -194,19 +195,19 @@ bool Engine::round() {
   while (!is_stopped_) {
     const std::optional<Message> message = transport_.receive();
     if (!message) break;
-    hear(*message);
+    on_message(*message);
     progressed = true;
   }
   if (is_stopped_) return true;
   if (const std::string failure = in_flight_.look(); !failure.empty()) throw InternalError(failure);
-  progressed |= obey_orders();
-  // Only with nothing left to obey is this rank's cache what the coordinator takes it for.
-  if (orders_.empty() && !is_stopped_) progressed |= announce() || report_blocked();
+  progressed |= carry_out_responses();
+  // Only when nothing is left to be carried out is this rank's cache what the coordinator takes it for.
+  if (responses_.empty() && !is_stopped_) progressed |= announce() || report_blocked();
   if (coordinates_ && !is_stopped_) {
     progressed |= issue();
     release_deadlocked();
   }
-  progressed |= obey_orders();
+  progressed |= carry_out_responses();
   inspect_stalls();
   return progressed;
 }
@@ -215,8 +216,8 @@ void Engine::sleep() {
   microseconds limit = kIdle;
   {
     MutexLock lock(mutex_);
-    if (orders_.empty() && !gathered_.is_empty() && held_ == 0) {
-      limit = std::max(microseconds(0), std::chrono::duration_cast<microseconds>(gathered_.due(is_unanswered_) - now()));
+    if (responses_.empty() && !queue_.is_empty() && held_ == 0) {
+      limit = std::max(microseconds(0), std::chrono::duration_cast<microseconds>(queue_.due(is_unanswered_) - now()));
     }
   }
   limit = std::min(limit, in_flight_.until_next_look());
@@ -230,15 +231,16 @@ void Engine::sleep() {
   transport_.wait(limit, eager);
 }
 
-void Engine::hear(const Message& message) {
+void Engine::on_message(const Message& message) {
   if (!coordinates_) {
-    for (Verdict& verdict : read_verdicts(message.bytes, message.from)) orders_.push_back(std::move(verdict));
+    for (Response& response : read_responses(message.bytes, message.from)) responses_.push_back(std::move(response));
     return;
   }
-  for (const Announcement& announcement : read_announcements(message.bytes, message.from)) hear(message.from, announcement);
+  for (const Announcement& announcement : read_announcements(message.bytes, message.from))
+    on_announcement(message.from, announcement);
 }
 
-void Engine::hear(int from, const Announcement& announcement) {
+void Engine::on_announcement(int from, const Announcement& announcement) {
   const ProcessSets::Pointer set = sets_.by_serial(announcement.set);
   // Null: removed meanwhile, as the rank will find out by itself; or, where others are ahead of this rank, not yet added.
   if (set == nullptr && !sets_.has_existed(announcement.set)) early_.push_back({from, announcement});
@@ -247,16 +249,16 @@ void Engine::hear(int from, const Announcement& announcement) {
     return deadlocks_.block({from, announcement.set, announcement.blocked_on, announcement.may_yield});
   }
   if (announcement.answers == 0) deadlocks_.unblock(from);
-  const std::vector<uint32_t> unknown = set->hear(from, announcement, now());
+  const std::vector<uint32_t> unknown = set->on_announcement(from, announcement, now());
   if (unknown.empty()) return;
   ByteWriter writer;
-  transport_.post(from, write({Verdict{announcement.set, VerdictKind::kAskInFull, {}, unknown, ""}}, &writer));
+  transport_.post(from, write({Response{announcement.set, ResponseKind::kAskInFull, {}, unknown, ""}}, &writer));
 }
 
 bool Engine::must_announce() {
   if (leaving_ && !told_leaving_) return true;
-  if (gathered_.is_empty() || held_ != 0) return false;
-  return somebody_waits_ || gathered_.is_enough() || now() >= gathered_.due(is_unanswered_);
+  if (queue_.is_empty() || held_ != 0) return false;
+  return somebody_waits_ || queue_.is_enough() || now() >= queue_.due(is_unanswered_);
 }
 
 bool Engine::announce() {
@@ -265,11 +267,11 @@ bool Engine::announce() {
   {
     MutexLock lock(mutex_);
     if (!must_announce()) {
-      if (gathered_.is_empty()) somebody_waits_ = false;
+      if (queue_.is_empty()) somebody_waits_ = false;
       return false;
     }
     somebody_waits_ = false;
-    queued = gathered_.take_all();
+    queued = queue_.take_all();
     is_leaving = leaving_ && !told_leaving_;
     told_leaving_ = leaving_;
   }
@@ -282,12 +284,12 @@ bool Engine::announce() {
     const ProcessSets::Pointer set = sets_.by_serial(serial);
     announcements.push_back(set->announce(std::move(submissions), serial == 0 && by_set.size() == 1 && !is_leaving));
     announcements.back().is_leaving = is_leaving && serial == 0;
-    for (Verdict& run : set->runs_of(announcements.back())) orders_.push_back(std::move(run));
+    for (Response& run : set->runs_of(announcements.back())) responses_.push_back(std::move(run));
   }
   for (Listener* listener : observers_.listeners()) listener->on_round();
   if (coordinates_) {
     // Rank 0's caches are its mirrors': no id can be unknown.
-    for (const Announcement& one : announcements) sets_.by_serial(one.set)->hear(0, one, now());
+    for (const Announcement& one : announcements) sets_.by_serial(one.set)->on_announcement(0, one, now());
   } else {
     ByteWriter writer;
     transport_.post(0, write(announcements, &writer));
@@ -300,7 +302,7 @@ bool Engine::report_blocked() {
   std::map<int64_t, bool> blocked;
   {
     MutexLock lock(mutex_);
-    if (blocked_.empty() || !gathered_.is_empty()) return false;  // what they wait for is announced first
+    if (blocked_.empty() || !queue_.is_empty()) return false;  // what they wait for is announced first
     blocked.swap(blocked_);
   }
   for (const auto& [handle, may_yield] : blocked) {
@@ -312,7 +314,7 @@ bool Engine::report_blocked() {
       report.blocked_on = *name;
       report.may_yield = may_yield;
       if (coordinates_) {
-        hear(0, report);
+        on_announcement(0, report);
       } else {
         ByteWriter writer;
         transport_.post(0, write({report}, &writer));
@@ -328,9 +330,9 @@ void Engine::release_deadlocked() {
     return set == nullptr ? std::vector<int>{} : set->missing(caller.rank, caller.name);
   };
   for (const BlockedCaller& caller : deadlocks_.take_released(missing)) {
-    const Verdict release{caller.set, VerdictKind::kRelease, {{0, caller.name, 0, {}, {}}}, {}, ""};
+    const Response release{caller.set, ResponseKind::kRelease, {{0, caller.name, 0, {}, {}}}, {}, ""};
     if (caller.rank == 0) {
-      orders_.push_back(release);
+      responses_.push_back(release);
     } else {
       ByteWriter writer;
       transport_.post(caller.rank, write({release}, &writer));
@@ -338,33 +340,33 @@ void Engine::release_deadlocked() {
   }
 }
 
-// Sends verdicts on what has become ready to all whom they concern, this rank included.
+// Sends responses on what has become ready to all whom they concern, this rank included.
 bool Engine::issue() {
   bool progressed = false;
   for (const auto& [serial, set] : sets_.all()) {
-    const std::vector<Verdict> verdicts = set->decide();
-    if (verdicts.empty()) continue;
+    const std::vector<Response> responses = set->decide();
+    if (responses.empty()) continue;
     progressed = true;
     ByteWriter writer;
-    const std::span<const std::byte> bytes = write(verdicts, &writer);
+    const std::span<const std::byte> bytes = write(responses, &writer);
     for (const int rank : set->ranks()) {
       if (rank != 0) transport_.post(rank, bytes);
     }
-    if (set->is_member()) orders_.insert(orders_.end(), verdicts.begin(), verdicts.end());
+    if (set->is_member()) responses_.insert(responses_.end(), responses.begin(), responses.end());
   }
   return progressed;
 }
 
 // While this rank waits in a collective of some ranks, others must be able to go on with theirs.
 void Engine::serve_others() {
-  while (const std::optional<Message> message = transport_.receive()) hear(*message);
+  while (const std::optional<Message> message = transport_.receive()) on_message(*message);
   issue();
   release_deadlocked();
 }
 
 // What is carried out may have been begun before all have asked for it: throws InternalError when some do not.
 void Engine::listen_inside() {
-  while (const std::optional<Message> message = transport_.receive()) hear(*message);
+  while (const std::optional<Message> message = transport_.receive()) on_message(*message);
   if (coordinates_) {
     issue();
     end_stalled();
@@ -374,8 +376,8 @@ void Engine::listen_inside() {
 
 // That the coordinator has given; or "".
 std::string Engine::reason_to_end() const {
-  for (const Verdict& one : orders_) {
-    if (one.kind == VerdictKind::kShutdown && !one.error.empty()) return one.error;
+  for (const Response& one : responses_) {
+    if (one.kind == ResponseKind::kShutdown && !one.error.empty()) return one.error;
   }
   return "";
 }
@@ -392,15 +394,15 @@ std::string Engine::reason_heard() {
 
 void Engine::inspect_stalls() {
   if (is_stopped_) return;
-  if (vigil_.is_due(now())) {
+  if (liveness_.is_due(now())) {
     bool is_leaving;
     {
       MutexLock lock(mutex_);
       is_leaving = told_leaving_;
     }
-    vigil_.look_between(now(), is_leaving);
+    liveness_.look_between(now(), is_leaving);
   }
-  if (end_stalled()) obey_orders();
+  if (end_stalled()) carry_out_responses();
 }
 
 // On the coordinator: whether what ranks have not asked for ends the job. Then it is told to all, and among the orders.
@@ -412,15 +414,135 @@ bool Engine::end_stalled() {
   }
   std::string reason = observers_.inspect(now(), incomplete);
   if (reason.empty()) return false;
-  reason += vigil_.accuse(incomplete);
+  reason += liveness_.accuse(incomplete);
   ByteWriter writer;
-  const std::vector<Verdict> verdicts = {{0, VerdictKind::kShutdown, {}, {}, reason}};
-  const std::span<const std::byte> bytes = write(verdicts, &writer);
+  const std::vector<Response> responses = {{0, ResponseKind::kShutdown, {}, {}, reason}};
+  const std::span<const std::byte> bytes = write(responses, &writer);
   for (int rank = 1; rank < transport_.size(); ++rank) transport_.post(rank, bytes);
   transport_.flush();
-  orders_.assign(verdicts.begin(), verdicts.end());
+  responses_.assign(responses.begin(), responses.end());
   return true;
 }
+
+// ---- what rank 0 responds: operations that all ranks have agreed on, and those that they could not ------------------
+
+// Leaves operations for later rounds while the GPU has too much to do: rounds go on meanwhile, and hear of failures.
+bool Engine::carry_out_responses() {
+  bool progressed = false;
+  while (!responses_.empty() && !is_stopped_) {
+    if (responses_.front().kind == ResponseKind::kRun && in_flight_.is_full()) {
+      const Response last = responses_.back();
+      if (last.kind == ResponseKind::kShutdown && !last.error.empty()) end(last.error);  // what is in flight may never end
+      break;
+    }
+    // The others must know before this rank waits for them in a collective.
+    if (coordinates_ || in_order_) transport_.flush();
+    const Response response = std::move(responses_.front());
+    responses_.pop_front();
+    carry_out(response);
+    progressed = true;
+  }
+  return progressed;
+}
+
+// Names are free again before their callers can learn that they are done.
+void Engine::release_names(ProcessSet& set, const std::vector<Agreed>& done) {
+  MutexLock lock(mutex_);
+  for (const Agreed& agreed : done) set.names_in_flight.erase(agreed.submission.request.name);
+}
+
+void Engine::give_out(ProcessSet& set, const CarriedOut& done) {
+  release_names(set, done.together);
+  for (const Agreed& agreed : done.together) handles_.complete(agreed.submission.handle, done.result);
+}
+
+// `begins`: not all have asked for it yet, as far as this rank knows.
+void Engine::run_together(ProcessSet& set, const std::vector<Item>& items, bool begins) {
+  is_unanswered_ = false;
+  std::vector<Agreed> together;
+  auto fail_all = [&](const std::string& reason) {
+    accept_no_more(reason);  // as whoever hears of it expects
+    for (const Agreed& agreed : together) handles_.fail(agreed.submission.handle, reason);
+    throw InternalError(reason);
+  };
+  try {
+    set.take(items, &together);
+  } catch (const std::exception& error) {
+    fail_all(error.what());
+  }
+  try {
+    const LivenessMonitor::Work work(liveness_, together);
+    Result result = carry_out(set, together);
+    CarriedOut done{std::move(together), std::move(result)};
+    begins ? set.keep_begun(std::move(done)) : give_out(set, done);
+  } catch (const std::exception& error) {
+    transport_.cancel();  // the tensors' memory goes with their handles
+    sets_.abort_gpu();
+    const std::string heard = reason_heard();
+    fail_all(heard.empty() ? failure_text(description_of(together), transport_.rank(), reason_of(error)) : heard);
+  }
+}
+
+Result Engine::carry_out(ProcessSet& set, std::span<Agreed> together) {
+  const Request& request = together.front().submission.request;
+  if (request.operation == Operation::kRemoveProcessSet) remove_set(static_cast<int>(request.set.at(0)));
+  Result result = set.run(together);
+  if (request.operation == Operation::kAddProcessSet) {
+    result.rows = {sets_.add({request.set.begin(), request.set.end()})};
+    if (coordinates_) transport_.serve_while_waiting([this] { serve_others(); });
+    for (const auto& [from, announcement] : std::exchange(early_, {})) on_announcement(from, announcement);
+  }
+  return result;
+}
+
+void Engine::refuse(ProcessSet& set, const Response& response) {
+  is_unanswered_ = false;
+  const std::vector<Agreed> refused = set.take_present(response.items);
+  release_names(set, refused);
+  set.count_refusals(refused.size());
+  for (const Agreed& agreed : refused) handles_.fail(agreed.submission.handle, response.error);
+}
+
+void Engine::carry_out(const Response& response) {
+  if (response.kind == ResponseKind::kShutdown) {
+    return end(response.error);
+  }
+  const ProcessSets::Pointer set = sets_.by_serial(response.set);
+  if (set == nullptr) return;  // removed meanwhile, on all ranks alike
+  switch (response.kind) {
+    case ResponseKind::kRun:
+      if (response.begins || !set->has_begun()) return run_together(*set, response.items, response.begins);
+      return give_out(*set, set->take_begun(response.items));
+    case ResponseKind::kRefuse:
+      return refuse(*set, response);
+    case ResponseKind::kAskInFull: {
+      ByteWriter writer;
+      return transport_.post(0, write({set->announce_in_full(response.ids)}, &writer));
+    }
+    case ResponseKind::kRelease:
+      return handles_.release(set->handle_of(response.items.front().name));
+    case ResponseKind::kForget:
+      return set->forget(response.ids);
+    case ResponseKind::kShutdown:
+      return;  // above
+  }
+}
+
+void Engine::remove_set(int id) {
+  const std::string failure = in_flight_.finish(gpu_.progress_callback());  // the set's communicator goes with it
+  if (!failure.empty()) throw InternalError(failure);
+  const ProcessSets::Pointer set = sets_.remove(id);
+  std::vector<Submission> orphans = set->take_all();
+  {
+    MutexLock lock(mutex_);
+    for (Submission& one : queue_.take_of(set)) orphans.push_back(std::move(one));
+  }
+  for (const Submission& orphan : orphans) {
+    handles_.fail(orphan.handle, "'" + orphan.request.name + "' was pending when its " + set->to_text() + " was removed");
+  }
+}
+
+// ---- the end ----------------------------------------------------------------------------------------------------
 
 // All ranks have come here, after the same operations; or, with an error, the job cannot go on.
 void Engine::end(const std::string& error) {
@@ -440,7 +562,7 @@ void Engine::stop(const std::string& reason) {
   std::vector<Queued> queued;
   {
     MutexLock lock(mutex_);
-    queued = gathered_.take_all();
+    queued = queue_.take_all();
   }
   if (has_failed_) sets_.abort_gpu();  // first: to free memory waits for the GPU, and that perhaps for a peer
   in_flight_.forget();
@@ -448,7 +570,7 @@ void Engine::stop(const std::string& reason) {
   for (const auto& [serial, set] : sets_.all()) {
     for (const Submission& submission : set->take_all()) handles_.fail(submission.handle, reason);
   }
-  orders_.clear();
+  responses_.clear();
   sets_.close_gpu();
   gpu_.close();
   is_stopped_ = true;

@@ -17,12 +17,12 @@
 #include "base/settings.h"
 #include "observe/observers.h"
 #include "schedule/deadlocks.h"
-#include "schedule/gathering.h"
 #include "schedule/handles.h"
 #include "schedule/in_flight.h"
+#include "schedule/liveness_monitor.h"
 #include "schedule/rank_gpu.h"
 #include "schedule/result_memory.h"
-#include "schedule/vigil.h"
+#include "schedule/submission_queue.h"
 
 namespace hvd {
 
@@ -31,7 +31,7 @@ class Engine {
   enum class Drive { kThread, kManual };
 
   // The transport outlives the engine. Drive::kManual has no thread: tests call step(), whose argument is their clock.
-  // `in_order`: see Surroundings.
+  // `in_order`: see EngineContext.
   Engine(Transport& transport, const Settings& settings, Drive drive = Drive::kThread, bool in_order = false);
   ~Engine();
   // Returns a handle. Throws InvalidArgument if there is no such process set, this rank is not in it, or the name is in
@@ -61,11 +61,11 @@ class Engine {
   void run();
   bool round();
   void hurry();
-  bool obey_orders();
+  bool carry_out_responses();
   void sleep();
   TimePoint now() const;
-  void hear(const Message& message);
-  void hear(int from, const Announcement& announcement);
+  void on_message(const Message& message);
+  void on_announcement(int from, const Announcement& announcement);
   bool announce() EXCLUDES(mutex_);
   bool must_announce() REQUIRES(mutex_);
   bool issue();
@@ -76,11 +76,11 @@ class Engine {
   std::string reason_heard();
   void inspect_stalls();
   bool end_stalled();
-  void obey(const Verdict& verdict);
+  void carry_out(const Response& response);
   void run_together(ProcessSet& set, const std::vector<Item>& items, bool begins);
   void give_out(ProcessSet& set, const CarriedOut& done);
   Result carry_out(ProcessSet& set, std::span<Agreed> together);
-  void refuse(ProcessSet& set, const Verdict& verdict);
+  void refuse(ProcessSet& set, const Response& response);
   void remove_set(int id) EXCLUDES(mutex_);
   void release_names(ProcessSet& set, const std::vector<Agreed>& done) EXCLUDES(mutex_);
   void give_up(const std::string& reason) EXCLUDES(mutex_), end(const std::string& error) EXCLUDES(mutex_);
@@ -98,10 +98,10 @@ class Engine {
   InFlight in_flight_;  // the engine's thread only
   const std::shared_ptr<ResultMemory> results_ = std::make_shared<ResultMemory>();
   ProcessSets sets_;
-  Vigil vigil_;  // the engine's thread only
+  LivenessMonitor liveness_;  // the engine's thread only
   HandleTable handles_;
   Mutex mutex_;
-  Gathering gathered_ GUARDED_BY(mutex_);  // submitted, not yet announced
+  SubmissionQueue queue_ GUARDED_BY(mutex_);  // submitted, not yet announced
   int held_ GUARDED_BY(mutex_) = 0;
   bool is_new_batch_ GUARDED_BY(mutex_) = true;         // the next submission does not go together with the last
   std::map<int64_t, bool> blocked_ GUARDED_BY(mutex_);  // handles that callers wait for, and whether these may yield
@@ -110,7 +110,7 @@ class Engine {
   std::atomic<bool> somebody_waits_{false}, caller_is_blocked_{false}, is_unanswered_{false};  // the last announcement
   std::atomic<bool> has_failed_{false}, is_stopped_{false};
   // Engine thread only, or whoever steps.
-  std::deque<Verdict> orders_;                       // verdicts on this rank's operations that it has not obeyed yet
+  std::deque<Response> responses_;                   // responses on this rank's operations that it has not carried out
   Deadlocks deadlocks_;                              // on rank 0
   std::vector<std::pair<int, Announcement>> early_;  // by rank, of sets whose addition is still among the orders
   TimePoint manual_now_{};

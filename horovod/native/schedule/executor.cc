@@ -23,16 +23,16 @@ void require_memory(std::span<const Agreed> together) {
 
 }  // namespace
 
-Executor::Executor(const Surroundings& surroundings, std::vector<int> ranks, std::string label, Counters& counters)
-    : bench_(surroundings, std::move(ranks), std::move(label), counters),
-      cpu_(bench_.context, bench_.plan_rules),
-      on_cpu_{bench_, cpu_, [this](size_t bytes) { return bench_.surroundings.results.take(bytes); }} {}
+Executor::Executor(const EngineContext& engine, std::vector<int> ranks, std::string label, Counters& counters)
+    : context_(engine, std::move(ranks), std::move(label), counters),
+      cpu_(context_.collective, context_.plan_rules),
+      on_cpu_{context_, cpu_, [this](size_t bytes) { return context_.engine.results.take(bytes); }} {}
 
 Result Executor::run(std::span<Agreed> together) {
   require_memory(together);
   try {
     if (!together.front().submission.request.on_gpu) return run_on_cpu(together);
-    if (gpu_ == nullptr) gpu_ = std::make_unique<GpuExecutor>(bench_);
+    if (gpu_ == nullptr) gpu_ = std::make_unique<GpuExecutor>(context_);
     return gpu_->run(together);
   } catch (const MemoryGone&) {
     require_memory(together);  // says whose, by name
@@ -45,14 +45,14 @@ void Executor::abort_gpu() {
 }
 
 Result Executor::run_on_cpu(std::span<const Agreed> together) {
-  const std::vector<Listener*> listening = bench_.listening();
-  CollectiveContext& context = bench_.context;
-  const WatchedPhases phases(context);
+  const std::vector<Listener*> listening = context_.listening();
+  CollectiveContext& collective = context_.collective;
+  const WatchedPhases phases(collective);
   std::vector<ObservedOperation> watched;
   if (!listening.empty()) {
-    watched = observed(together, bench_.label);
-    context.on_phase = [&, last = std::string()](Phase phase) mutable {
-      std::string now = activity(phase, together.front().submission.request, context.group.transport_name());
+    watched = observed(together, context_.label);
+    collective.on_phase = [&, last = std::string()](Phase phase) mutable {
+      std::string now = activity(phase, together.front().submission.request, collective.group.transport_name());
       if (now == last) return;
       last = std::move(now);
       for (Listener* listener : listening) listener->on_activity(watched, last);
@@ -62,8 +62,8 @@ Result Executor::run_on_cpu(std::span<const Agreed> together) {
   const auto start = std::chrono::steady_clock::now();
   const auto cpu_start = cpu_time_of_this_thread();
   Result result = carry_out(on_cpu_, together, [&](DType dtype, const Plan& plan) { note_route(watched, dtype, plan); });
-  bench_.counters.saturated += cpu_.take_saturated();
-  bench_.count(together, start, cpu_start);
+  context_.counters.saturated += cpu_.take_saturated();
+  context_.count(together, start, cpu_start);
   for (Listener* listener : listening) listener->on_finish(watched);
   return result;
 }

@@ -7,16 +7,16 @@
 #include <vector>
 
 #include "collective/cpu_backend.h"
+#include "schedule/executor_context.h"
 #include "schedule/gpu_executor.h"
 #include "schedule/operations.h"
-#include "schedule/workbench.h"
 
 namespace hvd {
 
 class Executor {
  public:
   // `ranks` are the set's by their number in the job; `label` precedes names shown to listeners.
-  Executor(const Surroundings& surroundings, std::vector<int> ranks, std::string label, Counters& counters);
+  Executor(const EngineContext& engine, std::vector<int> ranks, std::string label, Counters& counters);
 
   // Several are one bucket. What the operation leaves behind is the same for each of them.
   Result run(std::span<Agreed> together);
@@ -27,9 +27,9 @@ class Executor {
  private:
   Result run_on_cpu(std::span<const Agreed> together);
 
-  Workbench bench_;
+  ExecutorContext context_;
   CpuBackend cpu_;
-  OperationPlace on_cpu_;
+  OperationContext on_cpu_;
   std::unique_ptr<GpuExecutor> gpu_;  // made with the first operation on a GPU
 };
 

@@ -58,11 +58,11 @@ std::vector<std::vector<size_t>> fuse(std::span<const Request* const> ready, con
   return buckets;
 }
 
-std::vector<Verdict> runs_of(std::span<const uint32_t> ids, std::span<const Request* const> requests,
-                             const FusionRules& rules) {
-  std::vector<Verdict> runs;
+std::vector<Response> runs_of(std::span<const uint32_t> ids, std::span<const Request* const> requests,
+                              const FusionRules& rules) {
+  std::vector<Response> runs;
   for (const std::vector<size_t>& bucket : fuse(requests, rules)) {
-    Verdict& run = runs.emplace_back();
+    Response& run = runs.emplace_back();
     for (const size_t i : bucket) run.items.push_back({ids[i], "", 0, {}, {}});
   }
   return runs;

@@ -20,7 +20,8 @@ bool may_share_a_bucket(const Request& a, const Request& b);
 // Indices into `ready`, bucket by bucket. Those that may share a bucket do so up to the threshold, also past others that do
 // not match; everything else stays alone. Order is kept: a bucket runs at its first member's turn.
 std::vector<std::vector<size_t>> fuse(std::span<const Request* const> ready, const FusionRules& rules);
-// Of requests that are known by ids, and go together: the verdicts that they are carried out.
-std::vector<Verdict> runs_of(std::span<const uint32_t> ids, std::span<const Request* const> requests, const FusionRules& rules);
+// Of requests that are known by ids, and go together: the responses that they are carried out.
+std::vector<Response> runs_of(std::span<const uint32_t> ids, std::span<const Request* const> requests,
+                              const FusionRules& rules);
 
 }  // namespace hvd

@@ -10,14 +10,14 @@
 
 namespace hvd {
 
-GpuExecutor::GpuExecutor(Workbench& bench)
-    : bench_(bench),
-      backend_(open_gpu_backend(device_library(), bench.surroundings.gpu.workspace(), bench.context, bench.plan_rules,
-                                bench.surroundings.settings.gpu_transport)),
-      place_{bench, *backend_, [this](size_t bytes) { return allocate(bytes); }} {
+GpuExecutor::GpuExecutor(ExecutorContext& context)
+    : context_(context),
+      backend_(open_gpu_backend(device_library(), context.engine.gpu.workspace(), context.collective, context.plan_rules,
+                                context.engine.settings.gpu_transport)),
+      operation_{context, *backend_, [this](size_t bytes) { return allocate(bytes); }} {
   const GpuCosts& costs = backend_->rules().costs.gpu;
   if (costs == GpuCosts()) return;  // nothing was measured
-  HVD_LOG(bench.surroundings.log, kInfo, bench.label << backend_->name() << ": " << to_text(costs));
+  HVD_LOG(context.engine.log, kInfo, context.label << backend_->name() << ": " << to_text(costs));
 }
 
 Result GpuExecutor::run(std::span<Agreed> together) {
@@ -25,18 +25,19 @@ Result GpuExecutor::run(std::span<Agreed> together) {
   const auto cpu_start = cpu_time_of_this_thread();
   Device& device = backend_->device();
   DeviceWork work;
-  const WatchedPhases watched(bench_.context);  // the work that notes them goes, too
+  const WatchedPhases watched(context_.collective);  // the work that notes them goes, too
   begin(together, work);
-  Result result = carry_out(place_, together, [&](DType dtype, const Plan& plan) { note_route(work.operations, dtype, plan); });
+  Result result =
+      carry_out(operation_, together, [&](DType dtype, const Plan& plan) { note_route(work.operations, dtype, plan); });
   work.done = device.record(backend_->stream());
   if (result.data != nullptr) work.memory.push_back(result.data);
   result.device = &device;
   result.done = work.done;
-  result.lent = bench_.surroundings.in_flight.lent();
-  bench_.surroundings.in_flight.add(std::move(work));
-  bench_.count(together, start, cpu_start);
+  result.lent = context_.engine.in_flight.lent();
+  context_.engine.in_flight.add(std::move(work));
+  context_.count(together, start, cpu_start);
   for (const Agreed& agreed : together) {
-    bench_.counters.gpu_operations += static_cast<int64_t>(agreed.submission.tensors.size());
+    context_.counters.gpu_operations += static_cast<int64_t>(agreed.submission.tensors.size());
   }
   return result;
 }
@@ -47,11 +48,11 @@ void GpuExecutor::begin(std::span<Agreed> together, DeviceWork& work) {
   const Stream stream = backend_->stream();
   work.description = description_of(together);
   work.backend = backend_.get();
-  work.counters = &bench_.counters;
-  work.listening = bench_.listening();
+  work.counters = &context_.counters;
+  work.listening = context_.listening();
   if (!work.listening.empty()) {
     set_clock();
-    work.operations = observed(together, bench_.label);
+    work.operations = observed(together, context_.label);
     work.story.begin = std::chrono::steady_clock::now();
     watch(together.front().submission.request, work);
   }
@@ -63,16 +64,14 @@ void GpuExecutor::begin(std::span<Agreed> together, DeviceWork& work) {
 }
 
 void GpuExecutor::set_clock() {
-  InFlight& in_flight = bench_.surroundings.in_flight;
+  InFlight& in_flight = context_.engine.in_flight;
   if (!in_flight.needs_clock()) return;
   const Event now = backend_->device().record(backend_->stream());
-  bench_.surroundings.gpu.workspace()->await(now);  // idle, or this is the first that somebody watches
+  context_.engine.gpu.workspace()->await(now);  // idle, or this is the first that somebody watches
   in_flight.set_clock(now);
 }
 
-DeviceMemory GpuExecutor::allocate(size_t bytes) {
-  return bench_.surroundings.in_flight.lent()->take(backend_->device(), bytes);
-}
+DeviceMemory GpuExecutor::allocate(size_t bytes) { return context_.engine.in_flight.lent()->take(backend_->device(), bytes); }
 
 // What a rank that has joined takes part with.
 void GpuExecutor::furnish(Submission& stand_in, DeviceWork& work) {
@@ -91,10 +90,10 @@ void GpuExecutor::furnish(Submission& stand_in, DeviceWork& work) {
 
 // On NCCL's routes the host does nothing but enqueue. On its own it works on the tensors, phase by phase.
 void GpuExecutor::watch(const Request& request, DeviceWork& work) {
-  if (bench_.context.group.size() == 1) return;
+  if (context_.collective.group.size() == 1) return;
   work.story.activities.push_back({activity(Phase::kCommunicate, request, "nccl"), work.story.begin, {}});
-  bench_.context.on_phase = [this, &request, is_first = true, &activities = work.story.activities](Phase phase) mutable {
-    std::string name = activity(phase, request, bench_.context.group.transport_name());
+  context_.collective.on_phase = [this, &request, is_first = true, &activities = work.story.activities](Phase phase) mutable {
+    std::string name = activity(phase, request, context_.collective.group.transport_name());
     if (std::exchange(is_first, false)) activities.clear();
     if (!activities.empty() && activities.back().name == name) return;
     activities.push_back({std::move(name), std::chrono::steady_clock::now(), {}});

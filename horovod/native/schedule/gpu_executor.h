@@ -6,19 +6,19 @@
 #include <span>
 
 #include "collective/device/gpu_backend.h"
+#include "schedule/executor_context.h"
 #include "schedule/in_flight.h"
 #include "schedule/operations.h"
 #include "schedule/result.h"
-#include "schedule/workbench.h"
 
 namespace hvd {
 
 class GpuExecutor {
  public:
-  // The bench outlives it. Opens the GPU and agrees with the other ranks on what carries their bytes: collective.
-  explicit GpuExecutor(Workbench& bench);
+  // The context outlives it. Opens the GPU and agrees with the other ranks on what carries their bytes: collective.
+  explicit GpuExecutor(ExecutorContext& context);
 
-  // As Executor::run; what the GPU has been given is in the surroundings' InFlight until it is done.
+  // As Executor::run; what the GPU has been given is in the engine' InFlight until it is done.
   Result run(std::span<Agreed> together);
   void abort() { backend_->abort(); }
 
@@ -30,9 +30,9 @@ class GpuExecutor {
   void watch(const Request& request, DeviceWork& work);
   DeviceMemory allocate(size_t bytes);
 
-  Workbench& bench_;
+  ExecutorContext& context_;
   const std::unique_ptr<GpuBackend> backend_;
-  OperationPlace place_;
+  OperationContext operation_;
 };
 
 }  // namespace hvd

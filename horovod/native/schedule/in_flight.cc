@@ -91,7 +91,7 @@ microseconds InFlight::until_next_look() const {
   return std::clamp(since, microseconds(1000), microseconds(100'000));
 }
 
-std::string InFlight::finish(const Attention& attend) {
+std::string InFlight::finish(const ProgressCallback& attend) {
   auto last_progress = std::chrono::steady_clock::now();
   for (size_t left = work_.size();;) {
     std::string failed = look();

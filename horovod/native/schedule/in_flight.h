@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "collective/device/gpu_backend.h"
-#include "device/attention.h"
+#include "device/progress_callback.h"
 #include "observe/counters.h"
 #include "observe/listener.h"
 #include "schedule/lent_memory.h"
@@ -51,7 +51,7 @@ class InFlight {
   std::chrono::microseconds until_next_look() const;
   // Returns when all is done, with an empty string; or what has failed, which it also is when nothing gets done for long.
   // Meanwhile it calls `attend`.
-  std::string finish(const Attention& attend = [] {});
+  std::string finish(const ProgressCallback& attend = [] {});
   // After a failure: whatever happens to it, nobody wants to know.
   void forget();
 

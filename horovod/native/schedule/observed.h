@@ -10,7 +10,7 @@
 #include "collective/context.h"
 #include "collective/plan.h"
 #include "observe/listener.h"
-#include "schedule/workbench.h"
+#include "schedule/executor_context.h"
 
 namespace hvd {
 

@@ -7,96 +7,96 @@ namespace hvd {
 namespace {
 
 // The plan of a reduction of tensors of one dtype, which has its codec only if that is used.
-Plan settled(const OperationPlace& place, std::span<const BucketTensor> tensors, BucketReduction* reduction,
+Plan settled(const OperationContext& with, std::span<const BucketTensor> tensors, BucketReduction* reduction,
              Operation operation, const OnPlan& on_plan) {
-  const PlanFacts facts = place.backend.facts(tensors, *reduction);
+  const PlanFacts facts = with.backend.facts(tensors, *reduction);
   const auto planned = operation == Operation::kAllreduce ? plan_allreduce : plan_reducescatter;
-  Plan plan = planned(facts, place.backend.rules());
+  Plan plan = planned(facts, with.backend.rules());
   if (!plan.is_encoded) reduction->codec = nullptr;
-  HVD_LOG(place.bench.surroundings.log, kDebug,
-          name_of(operation) << " of " << tensors.size() << " tensors, " << facts.bytes << " bytes on " << place.backend.name()
+  HVD_LOG(with.context.engine.log, kDebug,
+          name_of(operation) << " of " << tensors.size() << " tensors, " << facts.bytes << " bytes on " << with.backend.name()
                              << ", codec " << (reduction->codec ? reduction->codec->name() : "none") << ", route "
                              << name_of(plan.route) << " (" << explain(plan) << ")");
   on_plan(reduction->dtype, plan);
   return plan;
 }
 
-void allreduce(const OperationPlace& place, std::span<const Agreed> together, DType dtype, const OnPlan& on_plan) {
-  const std::vector<BucketTensor> tensors = place.bench.tensors_of(together, dtype);
-  BucketReduction reduction = reduction_of(together.front().submission, dtype, place.bench.context.group.size());
-  place.bench.counters.buckets += 1;
-  if (reduction.op == ReduceOp::kAdasum) return place.backend.adasum(tensors, reduction);
-  const Plan plan = settled(place, tensors, &reduction, Operation::kAllreduce, on_plan);
-  place.backend.allreduce(tensors, reduction, plan.route);
-  place.bench.count_dropped(together);
+void allreduce(const OperationContext& with, std::span<const Agreed> together, DType dtype, const OnPlan& on_plan) {
+  const std::vector<BucketTensor> tensors = with.context.tensors_of(together, dtype);
+  BucketReduction reduction = reduction_of(together.front().submission, dtype, with.context.collective.group.size());
+  with.context.counters.buckets += 1;
+  if (reduction.op == ReduceOp::kAdasum) return with.backend.adasum(tensors, reduction);
+  const Plan plan = settled(with, tensors, &reduction, Operation::kAllreduce, on_plan);
+  with.backend.allreduce(tensors, reduction, plan.route);
+  with.context.count_dropped(together);
 }
 
-void reducescatter(const OperationPlace& place, std::span<const Agreed> together, DType dtype, const OnPlan& on_plan) {
-  BucketReduction reduction = reduction_of(together.front().submission, dtype, place.bench.context.group.size());
-  std::vector<std::vector<BucketTensor>> by_rank = place.bench.parts_of(together, dtype);
+void reducescatter(const OperationContext& with, std::span<const Agreed> together, DType dtype, const OnPlan& on_plan) {
+  BucketReduction reduction = reduction_of(together.front().submission, dtype, with.context.collective.group.size());
+  std::vector<std::vector<BucketTensor>> by_rank = with.context.parts_of(together, dtype);
   std::vector<BucketTensor> all;
   for (const std::vector<BucketTensor>& parts : by_rank) all.insert(all.end(), parts.begin(), parts.end());
-  const Plan plan = settled(place, all, &reduction, Operation::kReducescatter, on_plan);
-  place.backend.reducescatter(std::move(by_rank), reduction, plan.route);
-  place.bench.counters.buckets += 1;
+  const Plan plan = settled(with, all, &reduction, Operation::kReducescatter, on_plan);
+  with.backend.reducescatter(std::move(by_rank), reduction, plan.route);
+  with.context.counters.buckets += 1;
 }
 
-Result allgather(const OperationPlace& place, const Agreed& agreed) {
-  const GatherLayout layout = gather_layout(agreed, place.bench.ranks.size());
+Result allgather(const OperationContext& with, const Agreed& agreed) {
+  const GatherLayout layout = gather_layout(agreed, with.context.ranks.size());
   Result result;
   result.rows = agreed.rows;
   result.bytes = layout.total;
-  result.data = place.allocate(layout.total);
+  result.data = with.allocate(layout.total);
   for (size_t t = 0; t < layout.bytes.size(); ++t) {
-    place.backend.move(hvd::allgather(agreed.submission.tensors[t].source, layout.bytes[t], place.bench.context.group.rank(),
-                                      result.data.get() + layout.offsets[t]));
+    with.backend.move(hvd::allgather(agreed.submission.tensors[t].source, layout.bytes[t], with.context.collective.group.rank(),
+                                     result.data.get() + layout.offsets[t]));
   }
   return result;
 }
 
-Result broadcast(const OperationPlace& place, const Agreed& agreed) {
+Result broadcast(const OperationContext& with, const Agreed& agreed) {
   const TensorRef& tensor = agreed.submission.tensors.front();
   const auto bytes = static_cast<size_t>(agreed.submission.request.bytes());
-  const int root = place.bench.root_of(agreed);
-  if (place.bench.context.group.rank() == root && tensor.destination != tensor.source && bytes != 0) {
-    place.backend.copy(tensor.destination, tensor.source, bytes);
+  const int root = with.context.root_of(agreed);
+  if (with.context.collective.group.rank() == root && tensor.destination != tensor.source && bytes != 0) {
+    with.backend.copy(tensor.destination, tensor.source, bytes);
   }
-  place.backend.broadcast(root, tensor.destination, bytes);
+  with.backend.broadcast(root, tensor.destination, bytes);
   Result result;
   result.rows = agreed.rows;
   return result;
 }
 
-Result alltoall(const OperationPlace& place, const Agreed& agreed) {
+Result alltoall(const OperationContext& with, const Agreed& agreed) {
   const Submission& submission = agreed.submission;
   const int64_t bytes = submission.request.row_bytes_of(0);
   Result result;
-  result.rows = exchange_splits(place.bench.context, submission.splits);
+  result.rows = exchange_splits(with.context.collective, submission.splits);
   const std::vector<size_t> received = bytes_of(result.rows, bytes);
   result.bytes = sum(received);
-  result.data = place.allocate(result.bytes);
-  place.backend.move(
+  result.data = with.allocate(result.bytes);
+  with.backend.move(
       hvd::alltoall(submission.tensors.front().source, bytes_of(submission.splits, bytes), received, result.data.get()));
   return result;
 }
 
 }  // namespace
 
-Result carry_out(const OperationPlace& place, std::span<const Agreed> together, const OnPlan& on_plan) {
+Result carry_out(const OperationContext& with, std::span<const Agreed> together, const OnPlan& on_plan) {
   const Agreed& first = together.front();
   switch (first.submission.request.operation) {
     case Operation::kAllreduce:
-      for (const DType dtype : dtypes_in(together)) allreduce(place, together, dtype, on_plan);
+      for (const DType dtype : dtypes_in(together)) allreduce(with, together, dtype, on_plan);
       break;
     case Operation::kReducescatter:
-      for (const DType dtype : dtypes_in(together)) reducescatter(place, together, dtype, on_plan);
+      for (const DType dtype : dtypes_in(together)) reducescatter(with, together, dtype, on_plan);
       break;
     case Operation::kAllgather:
-      return allgather(place, first);
+      return allgather(with, first);
     case Operation::kBroadcast:
-      return broadcast(place, first);
+      return broadcast(with, first);
     case Operation::kAlltoall:
-      return alltoall(place, first);
+      return alltoall(with, first);
     default:
       break;  // all ranks have asked: that was the barrier, or whatever else the engine does itself
   }

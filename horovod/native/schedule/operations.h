@@ -8,14 +8,14 @@
 #include <span>
 
 #include "collective/backend.h"
+#include "schedule/executor_context.h"
 #include "schedule/result.h"
-#include "schedule/workbench.h"
 
 namespace hvd {
 
 // What operations of one backend have. All of it outlives them.
-struct OperationPlace {
-  Workbench& bench;
+struct OperationContext {
+  ExecutorContext& context;
   Backend& backend;
   // Memory for a result, of the kind that the backend works in.
   std::function<std::shared_ptr<std::byte[]>(size_t bytes)> allocate;
@@ -23,6 +23,6 @@ struct OperationPlace {
 using OnPlan = std::function<void(DType dtype, const Plan& plan)>;
 
 // Several are one bucket. `on_plan` hears how the reduction of each dtype is about to be done.
-Result carry_out(const OperationPlace& place, std::span<const Agreed> together, const OnPlan& on_plan);
+Result carry_out(const OperationContext& with, std::span<const Agreed> together, const OnPlan& on_plan);
 
 }  // namespace hvd

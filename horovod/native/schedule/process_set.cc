@@ -13,7 +13,7 @@ std::string label_of(int id) { return id == 0 ? "" : "process_set_" + std::to_st
 
 }  // namespace
 
-ProcessSet::ProcessSet(const Surroundings& s, int id, uint32_t serial, std::vector<int> ranks)
+ProcessSet::ProcessSet(const EngineContext& s, int id, uint32_t serial, std::vector<int> ranks)
     : rank_(s.transport.rank()),
       id_(id),
       serial_(serial),
@@ -76,14 +76,14 @@ Announcement ProcessSet::announce(std::vector<Submission> submissions, bool may_
   return announcement;
 }
 
-std::vector<Verdict> ProcessSet::runs_of(const Announcement& begun) const {
-  std::vector<Verdict> runs;
+std::vector<Response> ProcessSet::runs_of(const Announcement& begun) const {
+  std::vector<Response> runs;
   size_t from = 0;
   for (const size_t to : begun.batches) {
     const auto ids = std::span(begun.ids).subspan(from, to - from);
     std::vector<const Request*> requests;
     for (const uint32_t id : ids) requests.push_back(&mirror_.at(id).request);
-    for (Verdict& run : hvd::runs_of(ids, requests, fusion_)) {
+    for (Response& run : hvd::runs_of(ids, requests, fusion_)) {
       run.set = serial_;
       run.begins = true;
       runs.push_back(std::move(run));
@@ -195,8 +195,8 @@ void ProcessSet::forget(const std::vector<uint32_t>& ids) {
   for (const uint32_t id : ids) mirror_.forget(id);
 }
 
-std::vector<uint32_t> ProcessSet::hear(int rank, const Announcement& announcement, Coordinator::TimePoint now) {
-  return coordinator_->hear(position_of(rank), announcement, now);
+std::vector<uint32_t> ProcessSet::on_announcement(int rank, const Announcement& announcement, Coordinator::TimePoint now) {
+  return coordinator_->on_announcement(position_of(rank), announcement, now);
 }
 
 size_t ProcessSet::position_of(int rank) const {
@@ -207,10 +207,10 @@ size_t ProcessSet::position_of(int rank) const {
   return static_cast<size_t>(position - ranks_.begin());
 }
 
-std::vector<Verdict> ProcessSet::decide() {
-  std::vector<Verdict> verdicts = coordinator_->decide();
-  for (Verdict& verdict : verdicts) verdict.set = serial_;
-  return verdicts;
+std::vector<Response> ProcessSet::decide() {
+  std::vector<Response> responses = coordinator_->decide();
+  for (Response& response : responses) response.set = serial_;
+  return responses;
 }
 
 }  // namespace hvd

@@ -13,8 +13,8 @@
 
 #include "observe/counters.h"
 #include "schedule/coordinator.h"
+#include "schedule/engine_context.h"
 #include "schedule/executor.h"
-#include "schedule/surroundings.h"
 
 namespace hvd {
 
@@ -26,7 +26,7 @@ struct CarriedOut {
 class ProcessSet {
  public:
   // `id` is what users know the set by, and may be used again when the set is gone; `serial` is not. `ranks` ascend.
-  ProcessSet(const Surroundings& surroundings, int id, uint32_t serial, std::vector<int> ranks);
+  ProcessSet(const EngineContext& engine, int id, uint32_t serial, std::vector<int> ranks);
 
   int id() const { return id_; }
   uint32_t serial() const { return serial_; }
@@ -36,10 +36,10 @@ class ProcessSet {
   // "process set 1 (ranks 0, 2)"
   std::string to_text() const;
 
-  // The announcement of submissions, which are remembered until a verdict names them. `may_begin`: it says that they are
-  // begun, if they can be; then runs_of() has the verdicts.
+  // The announcement of submissions, which are remembered until a response names them. `may_begin`: it says that they are
+  // begun, if they can be; then runs_of() has the responses.
   Announcement announce(std::vector<Submission> submissions, bool may_begin);
-  std::vector<Verdict> runs_of(const Announcement& begun) const;
+  std::vector<Response> runs_of(const Announcement& begun) const;
   // Another one, of those that were announced by `ids`, which the coordinator has forgotten.
   Announcement announce_in_full(const std::vector<uint32_t>& ids);
   bool is_waiting() const { return !announced_.empty() || has_begun(); }
@@ -48,7 +48,7 @@ class ProcessSet {
   int64_t handle_of(const std::string& name) const;  // 0 if there is none
   void add_announced(std::vector<std::string>* names) const;
 
-  // The submissions that a verdict's items stand for; where this rank has joined, a stand-in for those it never made.
+  // The submissions that a response's items stand for; where this rank has joined, a stand-in for those it never made.
   // Throws InternalError if an item cannot be taken; then `taken` holds those before it.
   void take(const std::vector<Item>& items, std::vector<Agreed>* taken);
   // Those of the items that this rank has submitted.
@@ -56,7 +56,7 @@ class ProcessSet {
   std::vector<Submission> take_all();
   void forget(const std::vector<uint32_t>& ids);
 
-  // What this rank has carried out before all were known to ask for it, until a verdict says that they do.
+  // What this rank has carried out before all were known to ask for it, until a response says that they do.
   bool has_begun() const { return !begun_.empty(); }
   void keep_begun(CarriedOut done) { begun_.push_back(std::move(done)); }
   CarriedOut take_begun(const std::vector<Item>& items);
@@ -68,8 +68,8 @@ class ProcessSet {
   void count_refusals(size_t count) { counters_.refusals += static_cast<int64_t>(count); }
 
   // On rank 0.
-  std::vector<uint32_t> hear(int rank, const Announcement& announcement, Coordinator::TimePoint now);
-  std::vector<Verdict> decide();
+  std::vector<uint32_t> on_announcement(int rank, const Announcement& announcement, Coordinator::TimePoint now);
+  std::vector<Response> decide();
   std::vector<int> missing(int rank, const std::string& name) const { return coordinator_->missing(position_of(rank), name); }
   std::vector<StalledOperation> incomplete(Coordinator::TimePoint now) const { return coordinator_->incomplete(now); }
 

@@ -9,8 +9,8 @@
 
 namespace hvd {
 
-ProcessSets::ProcessSets(const Surroundings& surroundings) : surroundings_(surroundings) {
-  std::vector<int> everybody(static_cast<size_t>(surroundings.transport.size()));
+ProcessSets::ProcessSets(const EngineContext& engine) : engine_(engine) {
+  std::vector<int> everybody(static_cast<size_t>(engine.transport.size()));
   std::iota(everybody.begin(), everybody.end(), 0);
   add(std::move(everybody));
 }
@@ -37,7 +37,7 @@ int ProcessSets::add(std::vector<int> ranks) {
   int id = 0;
   while (by_id_.count(id) != 0) ++id;
   const uint32_t serial = next_serial_++;
-  by_id_[id] = by_serial_[serial] = std::make_shared<ProcessSet>(surroundings_, id, serial, std::move(ranks));
+  by_id_[id] = by_serial_[serial] = std::make_shared<ProcessSet>(engine_, id, serial, std::move(ranks));
   return id;
 }
 
@@ -57,12 +57,12 @@ void ProcessSets::abort_gpu() {
       try {
         set->abort_gpu();
       } catch (const std::exception& error) {
-        HVD_LOG(surroundings_.log, kError, "what is under way on the GPU could not be ended: " << error.what());
+        HVD_LOG(engine_.log, kError, "what is under way on the GPU could not be ended: " << error.what());
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  surroundings_.gpu.quiesce();  // callers free their tensors when they hear of a failure
+  engine_.gpu.quiesce();  // callers free their tensors when they hear of a failure
 }
 
 void ProcessSets::close_gpu() {

@@ -16,7 +16,7 @@ class ProcessSets {
   using Pointer = std::shared_ptr<ProcessSet>;
 
   // Starts with the set of all ranks, of id 0 and serial 0.
-  explicit ProcessSets(const Surroundings& surroundings);
+  explicit ProcessSets(const EngineContext& engine);
 
   // Any thread. Throws InvalidArgument if there is no such set.
   Pointer find(int id) const EXCLUDES(mutex_);
@@ -36,7 +36,7 @@ class ProcessSets {
   const std::map<uint32_t, Pointer>& all() const { return by_serial_; }
 
  private:
-  const Surroundings surroundings_;
+  const EngineContext engine_;
   mutable Mutex mutex_;
   std::map<int, Pointer> by_id_ GUARDED_BY(mutex_);
   // Engine thread only.

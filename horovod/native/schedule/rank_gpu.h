@@ -14,9 +14,10 @@ namespace hvd {
 class RankGpu {
  public:
   // By their numbers in the job and on the host. `attend`: what the engine's thread does while it waits for the GPU.
-  RankGpu(int rank, int local_rank, Attention attend) : rank_(rank), local_rank_(local_rank), attend_(std::move(attend)) {}
+  RankGpu(int rank, int local_rank, ProgressCallback attend)
+      : rank_(rank), local_rank_(local_rank), attend_(std::move(attend)) {}
 
-  const Attention& attention() const { return attend_; }
+  const ProgressCallback& progress_callback() const { return attend_; }
   // Any thread. Has a submission of GPU tensors wait for what their streams have been given so far. Throws InvalidArgument
   // if this rank uses another GPU, or there is none.
   void admit(Submission* submission);
@@ -34,7 +35,7 @@ class RankGpu {
   Device& take(int index);
 
   const int rank_, local_rank_;
-  const Attention attend_;
+  const ProgressCallback attend_;
   std::atomic<Device*> device_{nullptr};
   std::shared_ptr<DeviceWorkspace> workspace_;  // engine thread
 };

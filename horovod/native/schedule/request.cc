@@ -9,7 +9,7 @@ namespace {
 
 // A number above these stands for nothing.
 constexpr Operation kLastOperation = Operation::kRemoveProcessSet;
-constexpr VerdictKind kLastVerdictKind = VerdictKind::kShutdown;
+constexpr ResponseKind kLastResponseKind = ResponseKind::kShutdown;
 
 void put(const Request& r, ByteWriter* out) {
   out->put(r.operation);
@@ -93,8 +93,8 @@ void get(ByteReader* in, Item* item) {
 
 void put(const Announcement& announcement, ByteWriter* out);
 void get(ByteReader* in, Announcement* announcement);
-void put(const Verdict& verdict, ByteWriter* out);
-void get(ByteReader* in, Verdict* verdict);
+void put(const Response& response, ByteWriter* out);
+void get(ByteReader* in, Response* response);
 
 template <typename T>
 void put_all(const std::vector<T>& all, ByteWriter* out) {
@@ -139,22 +139,22 @@ void get(ByteReader* in, Announcement* announcement) {
   if (!is_right) in->refuse("begins operations that cannot be");
 }
 
-void put(const Verdict& verdict, ByteWriter* out) {
-  out->put(verdict.set);
-  out->put(verdict.kind);
-  put_all(verdict.items, out);
-  out->put(verdict.ids);
-  out->put(verdict.error);
+void put(const Response& response, ByteWriter* out) {
+  out->put(response.set);
+  out->put(response.kind);
+  put_all(response.items, out);
+  out->put(response.ids);
+  out->put(response.error);
 }
 
-void get(ByteReader* in, Verdict* verdict) {
-  in->get(&verdict->set);
-  in->get(&verdict->kind, kLastVerdictKind);
-  get_all(in, &verdict->items);
-  in->get(&verdict->ids);
-  in->get(&verdict->error);
-  const bool is_on_items = verdict->kind == VerdictKind::kRun || verdict->kind == VerdictKind::kRelease;
-  if (is_on_items && verdict->items.empty()) in->refuse("has a verdict on nothing");
+void get(ByteReader* in, Response* response) {
+  in->get(&response->set);
+  in->get(&response->kind, kLastResponseKind);
+  get_all(in, &response->items);
+  in->get(&response->ids);
+  in->get(&response->error);
+  const bool is_on_items = response->kind == ResponseKind::kRun || response->kind == ResponseKind::kRelease;
+  if (is_on_items && response->items.empty()) in->refuse("responds to nothing");
 }
 
 }  // namespace
@@ -218,17 +218,17 @@ std::vector<Announcement> read_announcements(std::span<const std::byte> bytes, i
   return announcements;
 }
 
-std::span<const std::byte> write(const std::vector<Verdict>& verdicts, ByteWriter* writer) {
-  put_all(verdicts, writer);
+std::span<const std::byte> write(const std::vector<Response>& responses, ByteWriter* writer) {
+  put_all(responses, writer);
   return writer->bytes();
 }
 
-std::vector<Verdict> read_verdicts(std::span<const std::byte> bytes, int from) {
+std::vector<Response> read_responses(std::span<const std::byte> bytes, int from) {
   ByteReader reader(bytes, from);
-  std::vector<Verdict> verdicts;
-  get_all(&reader, &verdicts);
+  std::vector<Response> responses;
+  get_all(&reader, &responses);
   reader.end();
-  return verdicts;
+  return responses;
 }
 
 }  // namespace hvd

@@ -1,7 +1,7 @@
 // What a rank asks for under one name, and the messages in which ranks and coordinator speak of it.
 //
 //   rank -> coordinator   Announcement[]
-//   coordinator -> ranks  Verdict[]
+//   coordinator -> ranks  Response[]
 //
 // Both name the process set they are about by its serial number, which, unlike its id, is never used again. An id stands
 // for a request that all ranks have agreed on before (see response_cache.h).
@@ -78,13 +78,13 @@ struct Announcement {
   std::vector<uint32_t> ids;
   std::vector<Request> requests;
   std::vector<uint32_t> places;   // where order counts: of each of `requests`, among all that is announced here
-  bool is_begun = false;          // where order counts: the rank knows all `ids`, and carries them out before a verdict comes
+  bool is_begun = false;          // where order counts: the rank knows all `ids`, and carries them out before a response comes
   std::vector<uint32_t> batches;  // of what is begun: the numbers in `ids` at which what goes together ends
   std::string blocked_on;  // if not empty, all that it says: a caller waits for this operation, and does nothing meanwhile
   bool may_yield = false;  // that caller may be let go on without it, see deadlocks.h
 };
 
-// One request in a verdict: by id if the ranks know it, else by name, perhaps with the id it gets from now on.
+// One request in a response: by id if the ranks know it, else by name, perhaps with the id it gets from now on.
 struct Item {
   uint32_t id = 0;                 // known already; 0 = none
   std::string name;                // if there is no id
@@ -93,7 +93,7 @@ struct Item {
   std::optional<Request> request;  // some rank has joined, and takes part in this with a stand-in
 };
 
-enum class VerdictKind : uint8_t {
+enum class ResponseKind : uint8_t {
   kRun,        // carry out the items together, as one bucket if they are allreduces; or, if that is begun, all do
   kRefuse,     // the ranks disagree on the items: `error` says how
   kAskInFull,  // to one rank: the coordinator has forgotten `ids`, announce those requests again
@@ -102,9 +102,9 @@ enum class VerdictKind : uint8_t {
   kShutdown,   // nothing more will be carried out: some rank has left, or, with an `error`, the job cannot go on
 };
 
-struct Verdict {
+struct Response {
   uint32_t set = 0;  // serial
-  VerdictKind kind = VerdictKind::kRun;
+  ResponseKind kind = ResponseKind::kRun;
   std::vector<Item> items;
   std::vector<uint32_t> ids;
   std::string error;
@@ -114,7 +114,7 @@ struct Verdict {
 // Reading, from that rank, throws InternalError for what none writes; requests have the tensors that their operation needs.
 std::span<const std::byte> write(const std::vector<Announcement>& announcements, ByteWriter* writer);
 std::vector<Announcement> read_announcements(std::span<const std::byte> bytes, int from);
-std::span<const std::byte> write(const std::vector<Verdict>& verdicts, ByteWriter* writer);
-std::vector<Verdict> read_verdicts(std::span<const std::byte> bytes, int from);
+std::span<const std::byte> write(const std::vector<Response>& responses, ByteWriter* writer);
+std::vector<Response> read_responses(std::span<const std::byte> bytes, int from);
 
 }  // namespace hvd

@@ -1,6 +1,6 @@
 // Requests that all ranks agreed on, remembered under a number, so that a repeated one costs 4 bytes to announce.
 //
-// The coordinator decides what is remembered and forgotten and says both in its verdicts. All ranks act on the verdicts in
+// The coordinator decides what is remembered and forgotten and says both in its responses. All ranks act on the responses in
 // the same order, so their mirrors are alike by construction. Ids are never reused: when an announcement crosses the news
 // of its id's end, the coordinator does not know the id, and has the rank ask again in full.
 #pragma once
@@ -20,7 +20,7 @@ class ResponseCache {
  public:
   explicit ResponseCache(int64_t capacity) : capacity_(capacity) {}
 
-  // Remembers agreed requests (by position in the set). Appends ids that had to go, for the verdict to tell. 0 if nothing is remembered.
+  // Remembers agreed requests (by position in the set). Appends ids that had to go, for the response to tell. 0 if nothing is remembered.
   uint32_t remember(std::vector<Request> requests, std::vector<uint32_t>* forgotten);
   // What a rank means by an id, or nothing if it has been forgotten.
   const Request* request(uint32_t id, size_t position) const;
@@ -40,7 +40,7 @@ class ResponseCache {
   uint32_t last_id_ = 0;
 };
 
-// A rank's side: its own request and what a verdict needs to be carried out.
+// A rank's side: its own request and what a response needs to be carried out.
 class CacheMirror {
  public:
   struct Entry {

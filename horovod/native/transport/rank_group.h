@@ -1,7 +1,7 @@
 // Some ranks of a transport, numbered 0..size()-1 among themselves: whom a collective runs over.
 //
 // Groups may overlap. What keeps them from waiting for each other in a circle is that all operations of a job have one
-// order, that of the coordinator's verdicts, and every rank carries out its own in that order.
+// order, that of the coordinator's responses, and every rank carries out its own in that order.
 #pragma once
 
 #include <memory>

@@ -16,11 +16,11 @@ from horovod.torch.compression.names import compressor_name, short_name
 from horovod.torch.compression.powersgd import PowerSGDCompressor
 from horovod.torch.compression.registry import Compression
 from horovod.torch.compression.resolve import around_autograd, codec_for, of_one_call, resolved
-from horovod.torch.compression.rules import UNSAID, Rules
+from horovod.torch.compression.rules import UNSET, Rules
 from horovod.torch.compression.topk import TopKCompressor
 
 __all__ = [
-    "UNSAID", "BF16Compressor", "Bit8Compressor", "Bit16Compressor", "CodecCompressor", "Compression",
+    "UNSET", "BF16Compressor", "Bit8Compressor", "Bit16Compressor", "CodecCompressor", "Compression",
     "Compressor", "CompressorLike", "ConfiguredCompressor", "FP16Compressor", "Int4Compressor",
     "Int8Compressor", "NoneCompressor", "PowerSGDCompressor", "Rounds", "Rules", "State", "TopKCompressor",
     "around_autograd", "codec_for", "compressor_name", "of_one_call", "resolved", "short_name",

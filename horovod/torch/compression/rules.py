@@ -19,25 +19,24 @@ from typing import Any, NamedTuple
 import torch
 
 from horovod.common.options import BY_VARIABLE
+from horovod.common.variable_names import COMPRESSION as VARIABLE
+from horovod.common.variable_names import COMPRESSION_FORCE as FORCE
 from horovod.torch.compression.casts import NoneCompressor
 from horovod.torch.compression.names import compressor_name, short_name
 from horovod.torch.compression.registry import compressor_of_text
 from horovod.torch.compression.resolve import resolved
-from horovod.torch_autoload import COMPRESSION_FORCE as FORCE
 
-__all__ = ["UNSAID", "VARIABLE", "Rules"]
-
-VARIABLE = "HOROVOD_COMPRESSION"
+__all__ = ["UNSET", "VARIABLE", "Rules"]
 
 
-class _Unsaid(NoneCompressor):
+class _Unset(NoneCompressor):
     """The default of ``compression=`` where a script that says nothing may be told by the environment."""
 
     def __repr__(self) -> str:
         return "none"
 
 
-UNSAID = _Unsaid()
+UNSET = _Unset()
 
 
 class _Said(NamedTuple):
@@ -62,7 +61,7 @@ class _Said(NamedTuple):
 class Rules:
     """The compressors of a DistributedOptimizer, from what was passed as ``compression=``.
 
-    That is a compressor, its text (see Compression.from_text), a mapping from patterns to these, or UNSAID.
+    That is a compressor, its text (see Compression.from_text), a mapping from patterns to these, or UNSET.
     The first of the variables that is set is weighed against it, as said above.
 
     ValueError names what is wrong, and the variable where it came from there.
@@ -73,9 +72,9 @@ class Rules:
     """
 
     def __init__(self, compression: Any, variables: Sequence[str] = (VARIABLE,)) -> None:
-        script = _of_script(NoneCompressor if compression is UNSAID else compression)
+        script = _of_script(NoneCompressor if compression is UNSET else compression)
         environment = next(filter(None, map(_of_variable, variables)), None)
-        counts, self.notice = _weighed(script, compression is UNSAID, environment)
+        counts, self.notice = _weighed(script, compression is UNSET, environment)
         self.said, self._rules, self._must_match = counts
         self._chosen: dict[str, Any] = {}
 

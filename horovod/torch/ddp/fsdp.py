@@ -28,7 +28,7 @@ import torch.distributed as dist
 from horovod import _native as native
 from horovod.common.basics import basics
 from horovod.common.process_sets import global_process_set
-from horovod.torch.compression import UNSAID, Compression, Rules, compressor_name
+from horovod.torch.compression import UNSET, Compression, Rules, compressor_name
 from horovod.torch.compression.first_step import FirstStep
 from horovod.torch.ddp import alone, group_job
 from horovod.torch.ddp.agreement import check_agreement
@@ -41,7 +41,7 @@ from horovod.torch.tensors import check_served
 __all__ = ["compress_fsdp"]
 
 
-def compress_fsdp(model: torch.nn.Module, compression: Any = UNSAID) -> None:
+def compress_fsdp(model: torch.nn.Module, compression: Any = UNSET) -> None:
     """Reduce-scatter the gradients of a model that fully_shard() was applied to in compressed form.
 
     On all ranks, after fully_shard() and before the first backward pass.

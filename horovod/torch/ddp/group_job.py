@@ -24,7 +24,7 @@ from horovod.common.basics import ends_from_uncaught_exception
 from horovod.common.membership import Membership
 from horovod.common.rendezvous.given import host_of
 from horovod.common.rendezvous.store import StoreRendezvous, place_among
-from horovod.torch_autoload import wait_for_gloo_in_destroy_process_group
+from horovod.gloo_threads import wait_for_gloo_in_destroy_process_group
 
 __all__ = ["begin", "begun", "leave", "leave_soon"]
 

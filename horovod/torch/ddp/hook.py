@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from horovod.torch.compression import UNSAID
+from horovod.torch.compression import UNSET
 from horovod.torch.ddp import alone
 from horovod.torch.ddp.state import CompressionState
 
@@ -22,7 +22,7 @@ __all__ = ["compress", "compression_hook"]
 
 def compress(
     model: torch.nn.Module,
-    compression: Any = UNSAID,
+    compression: Any = UNSET,
     *,
     algorithm: str | None = None,
     may_turn_off: bool = False,

@@ -10,7 +10,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from horovod.common import software
 from horovod.common.options import BY_VARIABLE
-from horovod.torch.compression import UNSAID, Rules, compressor_name
+from horovod.torch.compression import UNSET, Rules, compressor_name
 from horovod.torch.compression.casts import NoneCompressor
 from horovod.torch.compression.first_step import FirstStep, NoteSent, nobody_asks
 from horovod.torch.compression.rules import VARIABLE as COMPRESSION
@@ -52,7 +52,7 @@ class LargeSums:
     """
 
     def __init__(self) -> None:
-        self.rules = Rules(UNSAID)
+        self.rules = Rules(UNSET)
         (self.compressor,) = self.rules.compressors
         if getattr(self.compressor, "error_feedback", False):
             said = os.environ[COMPRESSION].strip()

@@ -11,17 +11,16 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from horovod import _native as native
+from horovod.common.variable_names import COMPRESSION, DDP_COMPRESSION
 from horovod.torch.checkpoint import Checkpoint
-from horovod.torch.compression import UNSAID, NoneCompressor, Rules, compressor_name
+from horovod.torch.compression import UNSET, NoneCompressor, Rules, compressor_name
 from horovod.torch.compression.first_step import FirstStep
-from horovod.torch.compression.rules import VARIABLE as COMPRESSION
 from horovod.torch.ddp.choice import Choice, Trial
 from horovod.torch.ddp.division import Division, ranks_with_input
 from horovod.torch.ddp.originals import Originals
 from horovod.torch.ddp.parameter_names import ParameterNames
 from horovod.torch.ddp.reducer import Gradient, GroupReducer
 from horovod.torch.residuals import Residuals
-from horovod.torch_autoload import DDP_COMPRESSION
 
 __all__ = ["VARIABLES", "CompressionState"]
 
@@ -56,7 +55,7 @@ class CompressionState:
 
     def __init__(
         self,
-        compression: Any = UNSAID,
+        compression: Any = UNSET,
         model: torch.nn.Module | None = None,
         *,
         process_group: dist.ProcessGroup | None = None,

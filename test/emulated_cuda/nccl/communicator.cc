@@ -27,7 +27,7 @@ int current_device() {
   return device;
 }
 
-int verdict_on(const Shared& shared, int size) {
+int joining_of(const Shared& shared, int size) {
   for (int i = 0; i < size; ++i) {
     if (shared.ranks[i].size != size) return 3;
     for (int j = 0; j < i; ++j) {
@@ -68,13 +68,13 @@ void Communicator::wait_for_all() {
     for (joined = 0; joined < size_ && shared_->ranks[joined].has_joined != 0;) ++joined;
   }
   if (rank_ == 0 && !is_aborted_) {
-    shared_->verdict = verdict_on(*shared_, size_);
+    shared_->joined = joining_of(*shared_, size_);
     forget_shared(name_);
   }
-  while (shared_->verdict == 0 && !is_aborted_) pause_a_little(idle);
-  if (shared_->verdict == 2) set_error(kInvalidUsage, "Duplicate GPU detected: two ranks are on one");
-  if (shared_->verdict == 3) set_error(kInvalidUsage, "ranks disagree about their number");
-  if (shared_->verdict == 1) error_ = kSuccess;
+  while (shared_->joined == 0 && !is_aborted_) pause_a_little(idle);
+  if (shared_->joined == 2) set_error(kInvalidUsage, "Duplicate GPU detected: two ranks are on one");
+  if (shared_->joined == 3) set_error(kInvalidUsage, "ranks disagree about their number");
+  if (shared_->joined == 1) error_ = kSuccess;
 }
 
 Result Communicator::submit(Operation operation) {
@@ -221,7 +221,7 @@ std::string Communicator::why() {
 void Communicator::abort() {
   shared_->ranks[rank_].is_gone = 1;
   is_aborted_ = true;
-  if (shared_->verdict == 0) forget_shared(name_);
+  if (shared_->joined == 0) forget_shared(name_);
 }
 
 void Communicator::wait_for_operations() {

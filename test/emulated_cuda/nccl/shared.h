@@ -36,7 +36,7 @@ struct RankState {
 // Begins as zeros, which all of it takes for a beginning.
 struct Shared {
   RankState ranks[kMostRanks];
-  std::atomic<int> verdict;  // of the ranks' joining: 1 fine, 2 two ranks on one GPU, 3 they disagree about their number
+  std::atomic<int> joined;  // of the ranks' joining: 1 fine, 2 two ranks on one GPU, 3 they disagree about their number
   Ring rings[kMostRanks][kMostRanks];  // [from][to]
 };
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from horovod.torch import Compression, ddp
-from horovod.torch.compression import UNSAID, Rules
+from horovod.torch.compression import UNSET, Rules
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "single"))
 
@@ -122,7 +122,7 @@ def test_the_plain_form_numbers_parameters_or_takes_a_model(size: int) -> None:
 
 def test_the_environment_decides_where_the_script_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOROVOD_COMPRESSION", "bit8")
-    training = Training(UNSAID)
+    training = Training(UNSET)
     assert torch.equal(training.run(range(2)).flat(), Training("bit8").run(range(2)).flat())
 
 

@@ -10,15 +10,15 @@
 #include <cstddef>
 #include <utility>
 
-#include "collective/device/await.h"
 #include "collective/device/uploads.h"
+#include "device/await.h"
 #include "device/device.h"
 
 namespace hvd {
 
 class DeviceWorkspace {
  public:
-  DeviceWorkspace(Device& device, Attention attend)
+  DeviceWorkspace(Device& device, ProgressCallback attend)
       : device_(device),
         attend_(std::move(attend)),
         stream_(device.make_stream(true)),
@@ -34,7 +34,7 @@ class DeviceWorkspace {
   Stream stream() const { return stream_; }
   Stream wire() const { return wire_; }
   Uploads& uploads() { return uploads_; }
-  const Attention& attention() const { return attend_; }
+  const ProgressCallback& progress_callback() const { return attend_; }
   void await(const Event& event) const { hvd::await(device_, event, attend_); }
 
   // Memory of the GPU for the operation that is being enqueued, by number; grows, and is used in the order of the stream.
@@ -57,7 +57,7 @@ class DeviceWorkspace {
  private:
   // Constant after construction.
   Device& device_;
-  const Attention attend_;
+  const ProgressCallback attend_;
   const Stream stream_, wire_;
 
   struct Scratch {

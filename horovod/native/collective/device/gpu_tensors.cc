@@ -11,8 +11,8 @@ void GpuTensors::begin(std::span<const Steps> groups, int self) {
   self_ = self;
 }
 
-void GpuTensors::begin_deposits(int own, const BucketReduction& reduction) {
-  has_deposits_ = true;
+void GpuTensors::begin_sends(int own, const BucketReduction& reduction) {
+  has_sends_ = true;
   has_sums_ = own != Steps::kNobody;
   if (has_sums_) own_ = static_cast<size_t>(own);
   over_ranks_ = reduction;
@@ -43,16 +43,16 @@ GpuTensors::StepTables GpuTensors::made(uint32_t step) {
   const auto self = static_cast<size_t>(self_);
   made.results = pieces_.begin();
   if (!own.gather()) add_pieces(own.bucket(self), own.range(step, self), {.stage = Stage::kResult}, pieces_);
-  made.deposits = pieces_.begin();
+  made.sends = pieces_.begin();
   size_t at = 0;
-  for (size_t g = 0; has_deposits_ && g < groups_.size(); ++g) {
+  for (size_t g = 0; has_sends_ && g < groups_.size(); ++g) {
     if (has_sums_ && g == own_) continue;
     const Steps& group = groups_[g];
     for (size_t i = 0; i < group.buckets(); ++i) {
-      const auto offset = static_cast<int64_t>(at + deposit_offset(group, step, i));
+      const auto offset = static_cast<int64_t>(at + send_offset(group, step, i));
       add_pieces(group.bucket(i), group.range(step, i), {.message = offset, .is_of_elements = true}, pieces_);
     }
-    at += aligned(deposit_offset(group, step, group.buckets()));
+    at += aligned(send_offset(group, step, group.buckets()));
   }
   for (size_t i = 0; has_sums_ && i < own.buckets(); ++i) {
     made.sums.push_back(pieces_.begin());
@@ -98,8 +98,8 @@ void GpuTensors::receive(uint32_t step, size_t group, int, int, const std::byte*
 }
 
 // Groups lie one after the other.
-void GpuTensors::deposit(uint32_t step, std::span<std::byte* const> groups) {
-  const PieceTable table = pieces_[tables(step).deposits];
+void GpuTensors::fill_send_buffers(uint32_t step, std::span<std::byte* const> groups) {
+  const PieceTable table = pieces_[tables(step).sends];
   if (table.count == 0) return;
   std::byte* const first = *std::find_if(groups.begin(), groups.end(), [](const std::byte* group) { return group != nullptr; });
   kernels().pack(workspace_.stream(), over_ranks_.dtype, table, 1.0, first);

@@ -16,7 +16,7 @@ class GpuTensors final : public TensorMemory {
 
   bool is_elsewhere() const override { return false; }
   ClaimedResiduals claim(Feedback& of, Stage stage, int64_t begin, int64_t count) override {
-    return of.claim_on(workspace_.device(), workspace_.stream(), stage, begin, count, workspace_.attention());
+    return of.claim_on(workspace_.device(), workspace_.stream(), stage, begin, count, workspace_.progress_callback());
   }
   void open(Window&, int) override {}
   std::shared_ptr<std::byte[]> memory(size_t bytes) override {
@@ -32,15 +32,15 @@ class GpuTensors final : public TensorMemory {
   void await_received(uint32_t) override {}
   int64_t saturated() const override { return 0; }  // kernels count for themselves
 
-  void deposit(uint32_t step, std::span<std::byte* const> groups) override;
-  void begin_deposits(int own, const BucketReduction& reduction) override;
+  void fill_send_buffers(uint32_t step, std::span<std::byte* const> groups) override;
+  void begin_sends(int own, const BucketReduction& reduction) override;
   void sum(uint32_t step, size_t bucket, Messages data, std::byte* message) override;
 
  private:
-  // Of a step: the messages of each group; results of this rank's bucket; deposits; sums of each bucket of the own group.
+  // Of a step: the messages of each group; results of this rank's bucket; what is sent inside the host; sums of each bucket of the own group.
   struct StepTables {
     std::vector<size_t> messages;
-    size_t results = 0, deposits = 0;
+    size_t results = 0, sends = 0;
     std::vector<size_t> sums;
   };
 
@@ -54,7 +54,7 @@ class GpuTensors final : public TensorMemory {
   std::span<const Steps> groups_;
   int self_ = 0;
   size_t own_ = 0;  // the group whose results are made here
-  bool has_deposits_ = false, has_sums_ = false;
+  bool has_sends_ = false, has_sums_ = false;
   BucketReduction over_ranks_;
   PieceTables pieces_;
   std::vector<StepTables> steps_;

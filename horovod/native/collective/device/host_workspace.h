@@ -42,7 +42,7 @@ struct HostWorkspace {
   HostWorkspace(const DeviceWorkspace& ordered, CollectiveContext& collective_context)
       : device(ordered.device()),
         context(collective_context),
-        attend(ordered.attention()),
+        attend(ordered.progress_callback()),
         stream(ordered.stream()),
         encoding(device.make_stream(true)),
         to_host(device.make_stream(true)),
@@ -70,7 +70,7 @@ struct HostWorkspace {
   // Constant after construction.
   Device& device;
   CollectiveContext& context;
-  const Attention attend;
+  const ProgressCallback attend;
   const Stream stream;                                  // what operations are ordered on
   const Stream encoding, to_host, from_host, decoding;  // one for each stage, so that all of them overlap
 

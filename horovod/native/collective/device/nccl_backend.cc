@@ -111,7 +111,8 @@ std::unique_ptr<Communicator> NcclBackend::join(DeviceLibrary& library) const {
   const std::string id_text = exchange_texts(context_, {reinterpret_cast<const char*>(id.data()), id.size()}).front();
   std::memcpy(id.data(), id_text.data(), id.size());
   try {
-    return library.make_communicator(device(), workspace_->wire(), id, group.rank(), group.size(), workspace_->attention());
+    return library.make_communicator(device(), workspace_->wire(), id, group.rank(), group.size(),
+                                     workspace_->progress_callback());
   } catch (const InternalError& error) {
     fail(group.rank(), error.what());
   }

@@ -1,7 +1,7 @@
-// GPUs of a host: what they deposit, and what has arrived, goes from one to the other by messages. Each step under way has a
+// GPUs of a host: what they send each other, and what has arrived, goes from one to the other by messages. Each step under way has a
 // slot:
 //
-//   slot := own deposit, of the other carriers' slices; deposit[locals], of the own slice; landing[carriers]
+//   slot := own send buffer, of the other carriers' slices; those of [locals], of the own slice; receive_buffer[carriers]
 #pragma once
 
 #include <optional>
@@ -16,21 +16,21 @@ class NcclLevel final : public HostLevel {
  public:
   explicit NcclLevel(Wire& wire) : wire_(wire) {}
 
-  int64_t elements_per_bucket(const HostPlace& place, const TensorMemory& memory, const BucketReduction& reduction,
+  int64_t elements_per_bucket(const HostRole& role, const TensorMemory& memory, const BucketReduction& reduction,
                               bool gather) const override;
   bool begin(const HostSteps& steps) override;
   void end() override {}
 
   void await_room(uint32_t) override {}
-  std::byte* deposit(uint32_t step, int slice) override;
-  void deposited(uint32_t step) override;
-  void await_deposits(uint32_t step) override;
-  std::byte* deposit_of(int local_rank, uint32_t step) override;
+  std::byte* send_buffer(uint32_t step, int slice) override;
+  void sent(uint32_t step) override;
+  void await_sent(uint32_t step) override;
+  std::byte* send_buffer_of(int local_rank, uint32_t step) override;
   void taken() override {}
-  void await_landing(uint32_t) override {}
-  std::byte* landing(int carrier, uint32_t step) override;
-  void deliver(uint32_t step) override;
-  void await_delivery(uint32_t step, int carrier) override;
+  void await_receive_buffer(uint32_t) override {}
+  std::byte* receive_buffer(int carrier, uint32_t step) override;
+  void publish(uint32_t step) override;
+  void await_published(uint32_t step, int carrier) override;
   void collected() override {}
 
  private:
@@ -42,10 +42,10 @@ class NcclLevel final : public HostLevel {
   Wire& wire_;
   std::optional<HostSteps> steps_;
   std::shared_ptr<std::byte[]> memory_;
-  size_t deposits_offset_ = 0, own_bytes_ = 0;  // what arrives of the own slice, and of one rank
-  std::vector<size_t> landing_offsets_;         // by carrier
+  size_t inputs_offset_ = 0, own_bytes_ = 0;  // what arrives of the own slice, and of one rank
+  std::vector<size_t> receive_offsets_;       // by carrier
   size_t slot_bytes_ = 0;
-  std::optional<Ticket> deposited_[kSlots], delivered_[kSlots];
+  std::optional<Ticket> sent_[kSlots], published_[kSlots];
 };
 
 }  // namespace hvd

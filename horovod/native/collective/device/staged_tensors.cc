@@ -38,19 +38,19 @@ void StagedTensors::receive(uint32_t step, size_t group, int first, int last, co
   if (group + 1 == groups_.size() && last + 1 == of.parties()) lanes_->end_receiving(step);
 }
 
-size_t StagedTensors::deposit_offset(const Steps& group, uint32_t step, size_t bucket) const {
+size_t StagedTensors::send_offset(const Steps& group, uint32_t step, size_t bucket) const {
   return group.offset(step, static_cast<int>(bucket));
 }
 
-int64_t StagedTensors::elements_in_deposit(int64_t bytes, const BucketReduction& reduction) const {
+int64_t StagedTensors::elements_in_send_buffer(int64_t bytes, const BucketReduction& reduction) const {
   return elements_of(bytes, reduction);
 }
 
 // Groups lie one after the other there too.
-void StagedTensors::deposit(uint32_t step, std::span<std::byte* const> groups) { lanes_->send(step, groups.front()); }
+void StagedTensors::fill_send_buffers(uint32_t step, std::span<std::byte* const> groups) { lanes_->send(step, groups.front()); }
 
 // What encoding the sum loses is kept here first: the residuals themselves are of the GPU, and begin at 0 here.
-void StagedTensors::begin_deposits(int own, const BucketReduction& reduction) {
+void StagedTensors::begin_sends(int own, const BucketReduction& reduction) {
   if (own == Steps::kNobody) return;
   const Steps& of = groups_[static_cast<size_t>(own)];
   std::vector<std::vector<BucketTensor>> summed;

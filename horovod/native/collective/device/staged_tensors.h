@@ -36,10 +36,10 @@ class StagedTensors final : public TensorMemory {
   void await_received(uint32_t step) override { lanes_->await_received(step); }
   int64_t saturated() const override;
 
-  size_t deposit_offset(const Steps& group, uint32_t step, size_t bucket) const override;
-  int64_t elements_in_deposit(int64_t bytes, const BucketReduction& reduction) const override;
-  void deposit(uint32_t step, std::span<std::byte* const> groups) override;
-  void begin_deposits(int own, const BucketReduction& reduction) override;
+  size_t send_offset(const Steps& group, uint32_t step, size_t bucket) const override;
+  int64_t elements_in_send_buffer(int64_t bytes, const BucketReduction& reduction) const override;
+  void fill_send_buffers(uint32_t step, std::span<std::byte* const> groups) override;
+  void begin_sends(int own, const BucketReduction& reduction) override;
   void sum(uint32_t step, size_t bucket, Messages data, std::byte* message) override;
 
   // The stream goes on when all is decoded, and what sums of this host have lost is in the residuals of their carrier.

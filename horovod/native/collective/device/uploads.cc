@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "collective/bucket_tensor.h"
-#include "collective/device/await.h"
+#include "device/await.h"
 
 namespace hvd {
 

@@ -6,15 +6,15 @@
 #include <span>
 #include <vector>
 
-#include "device/attention.h"
 #include "device/device.h"
+#include "device/progress_callback.h"
 
 namespace hvd {
 
 class Uploads {
  public:
   // `attend` outlives it.
-  Uploads(Device& device, Stream stream, const Attention& attend) : device_(device), stream_(stream), attend_(attend) {}
+  Uploads(Device& device, Stream stream, const ProgressCallback& attend) : device_(device), stream_(stream), attend_(attend) {}
 
   // Where kernels enqueued on the stream before the next kSlots uploads find the pieces. Waits only for a copy of kSlots
   // uploads ago, or when more pieces come than ever before.
@@ -31,7 +31,7 @@ class Uploads {
   // Constant after construction.
   Device& device_;
   const Stream stream_;
-  const Attention& attend_;
+  const ProgressCallback& attend_;
 
   std::array<Slot, kSlots> slots_;
   size_t next_ = 0;

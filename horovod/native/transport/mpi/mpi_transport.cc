@@ -290,12 +290,12 @@ class MpiTransport final : public Transport {
       if (!found) break;
       Aside aside{};
       check(MPI_Mrecv(&aside, sizeof aside, MPI_BYTE, &handle, MPI_STATUS_IGNORE), "MPI_Mrecv");
-      hear(status.MPI_SOURCE, aside);
+      on_aside(status.MPI_SOURCE, aside);
     }
     if (!abandonment_.empty()) throw InternalError(abandonment_);
   }
 
-  void hear(int from, const Aside& aside) {
+  void on_aside(int from, const Aside& aside) {
     const auto of = static_cast<size_t>(from);
     arrived_[of] += 1;
     if (aside.kind == AsideKind::kQuestion) say_aside(from, {AsideKind::kAnswer, kNoRank});

@@ -13,12 +13,12 @@
 #include "observe/counters.h"
 #include "schedule/bucket_tensors.h"
 #include "schedule/draw_keys.h"
+#include "schedule/engine_context.h"
 #include "schedule/submission.h"
-#include "schedule/surroundings.h"
 
 namespace hvd {
 
-// An agreed submission and what the verdict says about it.
+// An agreed submission and what the response says about it.
 struct Agreed {
   Submission submission;
   std::vector<int64_t> rows;  // allgather: first dimensions, tensor by tensor and in that by rank; join: the last rank
@@ -37,9 +37,9 @@ struct GatherLayout {
 };
 GatherLayout gather_layout(const Agreed& agreed, size_t ranks);
 
-struct Workbench {
+struct ExecutorContext {
   // `ranks` are the set's, by their number in the job; `label` precedes names shown to listeners.
-  Workbench(const Surroundings& surroundings, std::vector<int> ranks, std::string label, Counters& counters);
+  ExecutorContext(const EngineContext& engine, std::vector<int> ranks, std::string label, Counters& counters);
 
   // The tensors of one dtype, of all that are carried out together.
   std::vector<BucketTensor> tensors_of(std::span<const Agreed> together, DType dtype);
@@ -52,12 +52,12 @@ struct Workbench {
   void count_dropped(std::span<const Agreed> together);
   void count(std::span<const Agreed> together, std::chrono::steady_clock::time_point start, std::chrono::nanoseconds cpu_start);
 
-  const Surroundings surroundings;
+  const EngineContext engine;
   const std::vector<int> ranks;
   const std::string label;
   const PlanRules plan_rules;
   Counters& counters;
-  CollectiveContext context;
+  CollectiveContext collective;
   DrawKeys draw_keys;
 };
 

@@ -1,4 +1,4 @@
-#include "collective/crossing.h"
+#include "collective/message_reduction.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace hvd {
 
-Crossing::Crossing(const Means& means, const Steps& steps, std::vector<int> parties, int self, Options options)
+MessageReduction::MessageReduction(const Means& means, const Steps& steps, std::vector<int> parties, int self, Options options)
     : context_(means.context),
       tensors_(means.memory),
       wire_(means.wire),
@@ -19,31 +19,31 @@ Crossing::Crossing(const Means& means, const Steps& steps, std::vector<int> part
       reads_in_place_(sums_in_place_ && !options_.pack),
       slot_count_(wire_.lag() + 1 + tensors_.lag()),
       contributed_(wire_.lag() + 1),
-      delivered_(wire_.lag() + 1) {
+      results_(wire_.lag() + 1) {
   if (!steps_.gather()) {
     received_offset_ = steps_.most_bytes();
-    landing_offset_ = received_offset_ + parties_.size() * steps_.largest_message();
+    receive_offset_ = received_offset_ + parties_.size() * steps_.largest_message();
   }
-  slot_bytes_ = aligned(landing_offset_ + (options_.landing || !options_.delivers_results ? 0 : steps_.most_bytes()));
+  slot_bytes_ = aligned(receive_offset_ + (options_.receive_buffer || !options_.sends_results ? 0 : steps_.most_bytes()));
   memory_ = tensors_.memory(slot_count_ * slot_bytes_);
 }
 
-std::byte* Crossing::received(uint32_t step, int party) const {
+std::byte* MessageReduction::received(uint32_t step, int party) const {
   return slot(step) + received_offset_ + static_cast<size_t>(party) * steps_.bytes(step, self_);
 }
 
-std::byte* Crossing::landing(uint32_t step) const {
-  return options_.landing ? options_.landing(step) : slot(step) + landing_offset_;
+std::byte* MessageReduction::receive_buffer(uint32_t step) const {
+  return options_.receive_buffer ? options_.receive_buffer(step) : slot(step) + receive_offset_;
 }
 
-void Crossing::finish(std::optional<Ticket>& ticket) {
+void MessageReduction::finish(std::optional<Ticket>& ticket) {
   context_.enter(Phase::kCommunicate);
   if (ticket) wire_.finish(*std::exchange(ticket, std::nullopt));
 }
 
-void Crossing::send(uint32_t step) { tensors_.send(step, slot(step), Steps::kNobody); }
+void MessageReduction::send(uint32_t step) { tensors_.send(step, slot(step), Steps::kNobody); }
 
-void Crossing::pack(uint32_t step, std::byte* to) {
+void MessageReduction::pack(uint32_t step, std::byte* to) {
   context_.enter(Phase::kPack);
   if (!options_.pack) {
     if (!tensors_.is_elsewhere()) tensors_.send(step, to, reads_in_place_ ? self_ : Steps::kNobody);
@@ -55,10 +55,10 @@ void Crossing::pack(uint32_t step, std::byte* to) {
   }
 }
 
-void Crossing::contribute(uint32_t step) {
+void MessageReduction::contribute(uint32_t step) {
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
-  std::byte* to = steps_.gather() ? landing(step) : slot(step);
+  std::byte* to = steps_.gather() ? receive_buffer(step) : slot(step);
   pack(step, steps_.gather() ? to + steps_.offset(step, self_) : to);
   const size_t own_bytes = steps_.bytes(step, self_);
   for (int party = 0; party < steps_.parties(); ++party) {
@@ -75,7 +75,7 @@ void Crossing::contribute(uint32_t step) {
   contributed_[step % contributed_.size()] = wire_.start(outgoing, incoming, memory_);
 }
 
-void Crossing::reduce(uint32_t step) {
+void MessageReduction::reduce(uint32_t step) {
   finish(contributed_[step % contributed_.size()]);
   context_.enter(Phase::kReduce);
   const auto own = static_cast<size_t>(self_);
@@ -85,8 +85,8 @@ void Crossing::reduce(uint32_t step) {
                             : reads_in_place_ ? nullptr
                                               : slot(step) + steps_.offset(step, self_));
   }
-  if (!options_.delivers_results) return tensors_.reduce(step, options_.group, own, contributions, true, nullptr);
-  std::byte* results = landing(step);
+  if (!options_.sends_results) return tensors_.reduce(step, options_.group, own, contributions, true, nullptr);
+  std::byte* results = receive_buffer(step);
   std::byte* result = results + steps_.offset(step, self_);
   tensors_.reduce(step, options_.group, own, contributions, sums_in_place_, result);
   std::vector<Outgoing> outgoing;
@@ -97,11 +97,11 @@ void Crossing::reduce(uint32_t step) {
     outgoing.push_back({rank, result, steps_.bytes(step, self_)});
     incoming.push_back({rank, results + steps_.offset(step, party), steps_.bytes(step, party)});
   }
-  delivered_[step % contributed_.size()] = wire_.start(outgoing, incoming, memory_);
+  results_[step % contributed_.size()] = wire_.start(outgoing, incoming, memory_);
 }
 
-void Crossing::arrive(uint32_t step) {
-  finish(steps_.gather() ? contributed_[step % contributed_.size()] : delivered_[step % contributed_.size()]);
+void MessageReduction::arrive(uint32_t step) {
+  finish(steps_.gather() ? contributed_[step % contributed_.size()] : results_[step % contributed_.size()]);
 }
 
 }  // namespace hvd

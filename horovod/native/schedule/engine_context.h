@@ -15,7 +15,7 @@ class InFlight;
 class RankGpu;
 class ResultMemory;
 
-struct Surroundings {
+struct EngineContext {
   Transport& transport;
   const Settings& settings;
   const Log& log;

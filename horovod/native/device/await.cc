@@ -1,10 +1,10 @@
-#include "collective/device/await.h"
+#include "device/await.h"
 
 #include <thread>
 
 namespace hvd {
 
-void await(Device& device, const Event& event, const Attention& attend) {
+void await(Device& device, const Event& event, const ProgressCallback& attend) {
   constexpr int kEagerLooks = 100;
   constexpr std::chrono::microseconds kBetweenLooks{20};
   for (int looks = 0; !device.is_done(event); ++looks) {

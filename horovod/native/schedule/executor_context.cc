@@ -1,4 +1,4 @@
-#include "schedule/workbench.h"
+#include "schedule/executor_context.h"
 
 #include <algorithm>
 #include <numeric>
@@ -15,7 +15,7 @@ Range rows_of(int64_t rows, int r, int size) {
   return {begin, begin + each + (r < longer ? 1 : 0)};
 }
 
-PlanRules plan_rules_of(const Surroundings& s) {
+PlanRules plan_rules_of(const EngineContext& s) {
   return {algorithm_named(s.settings.allreduce_algorithm),
           s.settings.deterministic,
           {s.settings.deterministic ? LinkCosts() : s.transport.links(), {}}};
@@ -50,17 +50,17 @@ GatherLayout gather_layout(const Agreed& agreed, size_t ranks) {
   return layout;
 }
 
-Workbench::Workbench(const Surroundings& shared, std::vector<int> members, std::string prefix, Counters& counts)
-    : surroundings(shared),
+ExecutorContext::ExecutorContext(const EngineContext& shared, std::vector<int> members, std::string prefix, Counters& counts)
+    : engine(shared),
       ranks(std::move(members)),
       label(std::move(prefix)),
       plan_rules(plan_rules_of(shared)),
       counters(counts),
-      context(RankGroup(shared.transport, ranks), shared.simd) {}
+      collective(RankGroup(shared.transport, ranks), shared.simd) {}
 
-std::vector<BucketTensor> Workbench::tensors_of(std::span<const Agreed> together, DType dtype) {
+std::vector<BucketTensor> ExecutorContext::tensors_of(std::span<const Agreed> together, DType dtype) {
   std::vector<BucketTensor> tensors;
-  const int rank = context.group.rank();
+  const int rank = collective.group.rank();
   for (const Agreed& agreed : together) {
     for (const auto& [tensor, t] : bucket_tensors_of(agreed.submission, dtype, rank, draw_keys)) {
       tensors.push_back(tensor);
@@ -69,8 +69,8 @@ std::vector<BucketTensor> Workbench::tensors_of(std::span<const Agreed> together
   return tensors;
 }
 
-std::vector<std::vector<BucketTensor>> Workbench::parts_of(std::span<const Agreed> together, DType dtype) {
-  const int size = context.group.size(), rank = context.group.rank();
+std::vector<std::vector<BucketTensor>> ExecutorContext::parts_of(std::span<const Agreed> together, DType dtype) {
+  const int size = collective.group.size(), rank = collective.group.rank();
   std::vector<std::vector<BucketTensor>> by_rank(static_cast<size_t>(size));
   for (const Agreed& agreed : together) {
     for (const auto& [tensor, t] : bucket_tensors_of(agreed.submission, dtype, rank, draw_keys)) {
@@ -89,36 +89,36 @@ std::vector<std::vector<BucketTensor>> Workbench::parts_of(std::span<const Agree
   return by_rank;
 }
 
-int Workbench::root_of(const Agreed& agreed) const {
+int ExecutorContext::root_of(const Agreed& agreed) const {
   return static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), agreed.submission.request.root) - ranks.begin());
 }
 
-std::vector<Listener*> Workbench::listening() const {
+std::vector<Listener*> ExecutorContext::listening() const {
   std::vector<Listener*> some;
-  std::copy_if(surroundings.listeners.begin(), surroundings.listeners.end(), std::back_inserter(some),
+  std::copy_if(engine.listeners.begin(), engine.listeners.end(), std::back_inserter(some),
                [](const Listener* listener) { return listener->is_listening(); });
   return some;
 }
 
-void Workbench::count_dropped(std::span<const Agreed> together) {
+void ExecutorContext::count_dropped(std::span<const Agreed> together) {
   for (const Agreed& agreed : together) {
     for (const TensorRef& tensor : agreed.submission.tensors) {
       const int64_t dropped = tensor.feedback ? tensor.feedback->take_dropped() : 0;
       if (dropped == 0) continue;
       counters.residuals_dropped += dropped;
-      HVD_LOG(surroundings.log, kInfo,
+      HVD_LOG(engine.log, kInfo,
               "'" << agreed.submission.request.name << "': error feedback of " << dropped
                   << " elements begins anew, as other ranks encode them now");
     }
   }
 }
 
-void Workbench::count(std::span<const Agreed> together, std::chrono::steady_clock::time_point start,
-                      std::chrono::nanoseconds cpu_start) {
+void ExecutorContext::count(std::span<const Agreed> together, std::chrono::steady_clock::time_point start,
+                            std::chrono::nanoseconds cpu_start) {
   using std::chrono::duration_cast, std::chrono::microseconds;
   counters.collective_microseconds += duration_cast<microseconds>(std::chrono::steady_clock::now() - start).count();
   counters.collective_cpu_microseconds += duration_cast<microseconds>(cpu_time_of_this_thread() - cpu_start).count();
-  counters.wire_bytes = context.wire_bytes;
+  counters.wire_bytes = collective.wire_bytes;
   for (const Agreed& agreed : together) {
     const Submission& submission = agreed.submission;
     counters.operations += static_cast<int64_t>(std::max<size_t>(submission.tensors.size(), 1));

@@ -15,11 +15,11 @@ struct Queued {
   Submission submission;
 };
 
-class Gathering {
+class SubmissionQueue {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  explicit Gathering(const Settings& settings);
+  explicit SubmissionQueue(const Settings& settings);
 
   bool is_empty() const { return queue_.empty(); }
   void add(Queued queued, TimePoint now);

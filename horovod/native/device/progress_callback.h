@@ -8,6 +8,6 @@ namespace hvd {
 
 // Called again and again: transfers go on, others are served. Throws InternalError when a rank has given up or something has
 // failed on a GPU. Engine thread only.
-using Attention = std::function<void()>;
+using ProgressCallback = std::function<void()>;
 
 }  // namespace hvd

@@ -18,22 +18,22 @@
 
 namespace hvd {
 
-class Crossing {
+class MessageReduction {
  public:
   // Writes the contribution to a bucket in a step.
   using Pack = std::function<void(uint32_t step, size_t bucket, std::byte* message)>;
   // Where the messages of a step arrive, or lie already: Steps::most_bytes(), until as many steps later as are under way.
-  using Landing = std::function<std::byte*(uint32_t step)>;
+  using ReceiveBuffer = std::function<std::byte*(uint32_t step)>;
 
   struct Options {
-    Pack pack = {};                // empty: of the tensors themselves
-    Landing landing = {};          // empty: memory of its own
-    bool delivers_results = true;  // false: only the own bucket's owner gets a result
-    size_t group = 0;              // among those of the tensors
+    Pack pack = {};                     // empty: of the tensors themselves
+    ReceiveBuffer receive_buffer = {};  // empty: memory of its own
+    bool sends_results = true;          // false: only the own bucket's owner gets a result
+    size_t group = 0;                   // among those of the tensors
   };
 
   // `parties`: their ranks in the order of summation; `self` is the place of this rank among them.
-  Crossing(const Means& means, const Steps& steps, std::vector<int> parties, int self, Options options);
+  MessageReduction(const Means& means, const Steps& steps, std::vector<int> parties, int self, Options options);
 
   // Of tensors that are elsewhere: contribute() is for what has been sent.
   void send(uint32_t step);
@@ -41,7 +41,7 @@ class Crossing {
   void reduce(uint32_t step);
   void arrive(uint32_t step);
   // Where the messages are that have arrived, and whose result is in the destinations already.
-  std::byte* landing(uint32_t step) const;
+  std::byte* receive_buffer(uint32_t step) const;
   int done() const { return sums_in_place_ ? self_ : Steps::kNobody; }
 
  private:
@@ -62,9 +62,9 @@ class Crossing {
   // A slot: what is sent, what is received, and where that is nobody else's business, what arrives. Each of these is used
   // from one stage to the next, and copied before or after that.
   const uint32_t slot_count_;
-  size_t received_offset_ = 0, landing_offset_ = 0, slot_bytes_ = 0;
+  size_t received_offset_ = 0, receive_offset_ = 0, slot_bytes_ = 0;
   std::shared_ptr<std::byte[]> memory_;
-  std::vector<std::optional<Ticket>> contributed_, delivered_;  // nothing: nothing to wait for
+  std::vector<std::optional<Ticket>> contributed_, results_;  // nothing: nothing to wait for
 };
 
 }  // namespace hvd

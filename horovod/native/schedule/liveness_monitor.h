@@ -15,22 +15,23 @@
 
 namespace hvd {
 
-class Vigil {
+class LivenessMonitor {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
   // All that it refers to outlives it.
-  Vigil(Transport& transport, const ProcessSets& sets, const InFlight& in_flight, const StallLimits& limits, const Log& log);
+  LivenessMonitor(Transport& transport, const ProcessSets& sets, const InFlight& in_flight, const StallLimits& limits,
+                  const Log& log);
 
   // While one of these lives, its rank carries out an operation.
   class Work {
    public:
-    Work(Vigil& vigil, std::span<const Agreed> together) : vigil_(vigil) { vigil_.under_way_ = together; }
-    ~Work() { vigil_.under_way_ = {}; }
+    Work(LivenessMonitor& liveness, std::span<const Agreed> together) : liveness_(liveness) { liveness_.under_way_ = together; }
+    ~Work() { liveness_.under_way_ = {}; }
     Work(const Work&) = delete;
 
    private:
-    Vigil& vigil_;
+    LivenessMonitor& liveness_;
   };
 
   bool is_due(TimePoint now) const { return inspector_.is_due(now); }

@@ -1,4 +1,4 @@
-#include "schedule/vigil.h"
+#include "schedule/liveness_monitor.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,18 +8,18 @@
 #include "schedule/observed.h"
 
 namespace hvd {
-Vigil::Vigil(Transport& transport, const ProcessSets& sets, const InFlight& in_flight, const StallLimits& limits,
-             const Log& log)
+LivenessMonitor::LivenessMonitor(Transport& transport, const ProcessSets& sets, const InFlight& in_flight,
+                                 const StallLimits& limits, const Log& log)
     : transport_(transport), sets_(sets), in_flight_(in_flight), limits_(limits), log_(log), inspector_(limits) {}
 
-void Vigil::look_inside(TimePoint now) {
+void LivenessMonitor::look_inside(TimePoint now) {
   if (!is_due(now)) return;
   const SilenceReport report = inspect(now, all_others());
   if (!report.is_due && !report.must_end) return;
   say(report, under_way_.empty() ? "tells the others what all have agreed on" : "carries out " + description_of(under_way_));
 }
 
-void Vigil::look_between(TimePoint now, bool is_leaving) {
+void LivenessMonitor::look_between(TimePoint now, bool is_leaving) {
   // A GPU may wait for what another rank's would send.
   if (const std::string on_gpu = in_flight_.first(); !on_gpu.empty()) {
     const SilenceReport report = inspect(now, all_others());
@@ -37,13 +37,13 @@ void Vigil::look_between(TimePoint now, bool is_leaving) {
   say(report, "waits for rank 0, which coordinates all, to answer for " + (asked_for.empty() ? "its shutdown()" : asked_for));
 }
 
-SilenceReport Vigil::inspect(TimePoint now, const std::vector<int>& awaited) {
+SilenceReport LivenessMonitor::inspect(TimePoint now, const std::vector<int>& awaited) {
   std::vector<SignOfLife> signs;
   for (const int rank : awaited) signs.push_back({rank, transport_.sign_of_life(rank)});
   return inspector_.inspect(now, signs, transport_.moved() + in_flight_.ended());
 }
 
-void Vigil::say(const SilenceReport& report, const std::string& doing) {
+void LivenessMonitor::say(const SilenceReport& report, const std::string& doing) {
   const std::string here = "rank " + std::to_string(transport_.rank()), silent = described(report.silent);
   const std::string time = std::to_string(std::llround(report.longest.count())) + " s";
   if (!report.must_end) {
@@ -59,7 +59,7 @@ void Vigil::say(const SilenceReport& report, const std::string& doing) {
                       " ends such waiting");
 }
 
-std::string Vigil::accuse(std::span<const StalledOperation> incomplete) const {
+std::string LivenessMonitor::accuse(std::span<const StalledOperation> incomplete) const {
   std::set<int> missing;
   for (const StalledOperation& operation : incomplete) {
     missing.insert(operation.missing_ranks.begin(), operation.missing_ranks.end());
@@ -71,7 +71,7 @@ std::string Vigil::accuse(std::span<const StalledOperation> incomplete) const {
   return silent.empty() ? "" : "\nNo sign of life of " + described(silent);
 }
 
-std::string Vigil::described(std::span<const int> ranks) const {
+std::string LivenessMonitor::described(std::span<const int> ranks) const {
   constexpr size_t kShown = 6;
   std::string text;
   for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) text += (i == 0 ? "" : ", ") + transport_.describe(ranks[i]);
@@ -79,7 +79,7 @@ std::string Vigil::described(std::span<const int> ranks) const {
 }
 
 // Not only those of the operation: whom it waits for may itself wait for another.
-std::vector<int> Vigil::all_others() const {
+std::vector<int> LivenessMonitor::all_others() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < transport_.size(); ++rank) {
     if (rank != transport_.rank()) ranks.push_back(rank);
@@ -87,7 +87,7 @@ std::vector<int> Vigil::all_others() const {
   return ranks;
 }
 
-std::vector<int> Vigil::missing(TimePoint now) const {
+std::vector<int> LivenessMonitor::missing(TimePoint now) const {
   std::set<int> ranks;
   for (const auto& [serial, set] : sets_.all()) {
     for (const StalledOperation& one : set->incomplete(now)) ranks.insert(one.missing_ranks.begin(), one.missing_ranks.end());
@@ -97,7 +97,7 @@ std::vector<int> Vigil::missing(TimePoint now) const {
 }
 
 // "'x' and 3 others"; "" if nothing is.
-std::string Vigil::announced() const {
+std::string LivenessMonitor::announced() const {
   std::vector<std::string> names;
   for (const auto& [serial, set] : sets_.all()) set->add_announced(&names);
   if (names.empty()) return "";
