@@ -132,12 +132,10 @@ class HorovodBasics:
     def member(self) -> Membership:
         """The running membership; HorovodInternalError outside init() ... shutdown()."""
         forked.refuse()
-        member = jobs.current().member
-        if member is None:
-            raise HorovodInternalError(
-                "Horovod is not running: call hvd.init() first, and no operation after hvd.shutdown()."
-            )
-        return member
+        job = jobs.current()
+        if job.member is None:
+            raise HorovodInternalError(job.wording.not_running)
+        return job.member
 
     def _world(self) -> native.World:
         return (jobs.current().inherited or self.running()).world
