@@ -6,7 +6,6 @@ They meet in the group's store, where torch's own backends meet, and ask for the
 
 from __future__ import annotations
 
-import atexit
 import datetime
 import itertools
 import os
@@ -20,7 +19,7 @@ from torch._C._distributed_c10d import PrefixStore
 
 from horovod import _native as native
 from horovod.common import jobs, rendezvous
-from horovod.common.basics import ends_from_uncaught_exception
+from horovod.common.exits import at_exit, ends_from_uncaught_exception
 from horovod.common.membership import Membership
 from horovod.common.rendezvous.given import host_of
 from horovod.common.rendezvous.store import StoreRendezvous, place_among
@@ -96,7 +95,7 @@ def leave_soon(job: jobs.Job) -> None:
     threading.Thread(target=leave, args=(job,), name="horovod-ddp-leaving").start()
 
 
-@atexit.register
+@at_exit
 def _leave_all() -> None:
     """Unless an exception ends the process: others then hear that its connections were closed."""
     for job in [] if ends_from_uncaught_exception() else list(_begun):
