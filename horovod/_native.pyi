@@ -41,6 +41,7 @@ class Settings:
     stall_shutdown_time_seconds: float
     thread_affinity: str
     mpi_threads_disable: bool
+    stall_shutdown_asked_by: str
 
 def disagreement_of_settings(ranks: Sequence[Settings]) -> str:
     """Which of the job's settings differ, and on which ranks; empty if none does."""

@@ -6,21 +6,20 @@ has the engine, and sees to what a process has only one of: its exit, its childr
 
 from __future__ import annotations
 
-import atexit
 import os
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from horovod import _native as native
 from horovod.common import absent, forked, jobs, notes, util, variables
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.exits import at_exit, ends_from_uncaught_exception
 from horovod.common.membership import Membership, as_launched
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.readable import refuse_what_is_no_text
 from horovod.common.rendezvous import given
 
-__all__ = ["HorovodBasics", "basics", "ends_from_uncaught_exception"]
+__all__ = ["HorovodBasics", "basics"]
 
 
 class HorovodBasics:
@@ -88,7 +87,7 @@ class HorovodBasics:
                 variables.warn_of_unknown(os.environ)
             if not self._exit_registered:
                 self._exit_registered = True
-                atexit.register(self._leave_at_exit)
+                at_exit(self._leave_at_exit)
 
     def shutdown(self) -> None:
         """Leave the job. Operations still pending fail with HorovodInternalError on all ranks.
@@ -132,12 +131,10 @@ class HorovodBasics:
     def member(self) -> Membership:
         """The running membership; HorovodInternalError outside init() ... shutdown()."""
         forked.refuse()
-        member = jobs.current().member
-        if member is None:
-            raise HorovodInternalError(
-                "Horovod is not running: call hvd.init() first, and no operation after hvd.shutdown()."
-            )
-        return member
+        job = jobs.current()
+        if job.member is None:
+            raise HorovodInternalError(job.wording.not_running)
+        return job.member
 
     def _world(self) -> native.World:
         return (jobs.current().inherited or self.running()).world
@@ -293,17 +290,6 @@ class HorovodBasics:
     def rocm_built(self) -> bool:
         """Always False: GPUs are served through CUDA only."""
         return False
-
-
-def ends_from_uncaught_exception() -> bool:
-    """Whether the interpreter is ending because nobody caught an exception (known to atexit only by these
-    traces).
-
-    At an interactive prompt every typing error leaves the same traces, and means nothing.
-    """
-    if hasattr(sys, "ps1"):
-        return False
-    return getattr(sys, "last_exc", None) is not None or getattr(sys, "last_value", None) is not None
 
 
 basics = HorovodBasics()

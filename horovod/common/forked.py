@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.wording import OF_HVD, Wording
 
-__all__ = ["refuse", "take_note"]
+__all__ = ["refusal", "refuse", "take_note"]
 
 _parent = ""  # as "rank 3"; "" in any other process
 
@@ -25,8 +26,9 @@ def take_note(parent: str) -> None:
 def refuse() -> None:
     """HorovodInternalError in such a process."""
     if _parent:
-        raise HorovodInternalError(
-            f"process {os.getpid()} was forked by {_parent}: only rank(), size() and the like work in it. "
-            "Leave hvd.init(), operations and waiting for them to the process that has called hvd.init(); a "
-            "process that shall call it too must be forked before that."
-        )
+        raise refusal(_parent, OF_HVD)
+
+
+def refusal(parent: str, wording: Wording) -> HorovodInternalError:
+    """What a child of ``parent`` is told that asks for something of the parent's job."""
+    return HorovodInternalError(f"process {os.getpid()} was forked by {parent}: {wording.in_child}")

@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
+from horovod.common import forked
+from horovod.common.wording import OF_HVD, Wording
+
 if TYPE_CHECKING:
     from horovod import _native as native
     from horovod.common.membership import Membership
@@ -30,6 +33,7 @@ class Job:
     Args:
         open_world: (settings, ranks or [] for all) -> the world; None: as the launcher says that started
             this process.
+        wording: of errors.
 
     Attributes:
         member: the membership from init() to shutdown(), else None.
@@ -37,8 +41,9 @@ class Job:
         lock: held by who begins or ends the membership.
     """
 
-    def __init__(self, open_world: OpenWorld | None = None) -> None:
+    def __init__(self, open_world: OpenWorld | None = None, wording: Wording = OF_HVD) -> None:
         self.open_world = open_world
+        self.wording = wording
         self.member: Membership | None = None
         self.inherited: Membership | None = None
         self.lock = threading.Lock()
@@ -60,6 +65,11 @@ class Job:
         self.inherited, self.member = self.member or self.inherited, None
         if self.inherited is not None:
             self.inherited.world.leave_to_parent()  # others shall notice when that ends
+
+    def refuse_child(self) -> None:
+        """HorovodInternalError in a forked child of a rank of this job."""
+        if self.inherited is not None:
+            raise forked.refusal(f"rank {self.inherited.world.rank}", self.wording)
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:

@@ -25,6 +25,7 @@ from horovod.common.jobs import OpenWorld
 from horovod.common.options import BY_VARIABLE
 from horovod.common.process_sets import ProcessSet, checked_ranks, global_process_set
 from horovod.common.rendezvous.mpi import MpiRendezvous
+from horovod.common.wording import OF_HVD, Wording
 
 __all__ = ["Membership", "as_launched"]
 
@@ -76,10 +77,12 @@ class Membership:
         process_sets: Sequence[ProcessSet] = (),
         settings: native.Settings | None = None,
         in_order: bool = False,
+        wording: Wording = OF_HVD,
     ) -> Membership:
         """Join a job. ``comm``, ``process_sets`` and errors are those of ``hvd.init``; if it fails on one
         rank, all hear of it. ``settings``: None are those of the environment. ``in_order``: all ranks
-        promise to start the same operations in one order, and hear of it where they do not.
+        promise to start the same operations in one order, and hear of it where they do not. ``wording``: of
+        errors.
         """
         ranks = communicators.launched_ranks(comm)
         settings = settings or native.Settings.from_environment()
@@ -92,17 +95,18 @@ class Membership:
             raise
         member = cls(world, engine, is_dynamic)
         try:
-            member._enter(comm, process_sets)
+            member._enter(comm, process_sets, wording.forming)
         except HorovodInternalError as error:
             member.leave()
-            raise ValueError(f"hvd.init() failed: {error}") from error
+            raise ValueError(f"{wording.forming} failed: {error}") from error
         except BaseException:
             member.leave()
             raise
         return member
 
-    def _enter(self, comm: Any, process_sets: Sequence[ProcessSet]) -> None:
+    def _enter(self, comm: Any, process_sets: Sequence[ProcessSet], forming: str) -> None:
         """Register the global set and those that init() was given, which all ranks must agree on.
+        ``forming``: what errors call that.
 
         Raises:
             ValueError: a set is wrong, or ranks were given different ones; the same on all ranks.
@@ -117,7 +121,7 @@ class Membership:
             "software": software.loaded(),
         }
         texts = self.allgathered("init", json.dumps(wanted).encode())
-        by_rank = [_read(rank, text, wanted) for rank, text in enumerate(texts)]
+        by_rank = [_read(rank, text, wanted, forming) for rank, text in enumerate(texts)]
         _check_software(by_rank, world.rank)
         _check_dynamic([each["is_dynamic"] for each in by_rank])
         for ranks in _agreed(by_rank, world.size):
@@ -281,8 +285,10 @@ def _check_dynamic(by_rank: list[bool]) -> None:
         )
 
 
-def _read(rank: int, text: bytes, own: dict[str, Any]) -> dict[str, Any]:
-    """What a rank's init() asks for, in the words of this rank's. ValueError when it is something else."""
+def _read(rank: int, text: bytes, own: dict[str, Any], forming: str) -> dict[str, Any]:
+    """What a rank's init() asks for, in the words of this rank's. ValueError when it is something else, which
+    ``forming`` has a name for.
+    """
     try:
         wanted: dict[str, Any] = json.loads(text)
         error = wanted["error"]
@@ -297,7 +303,7 @@ def _read(rank: int, text: bytes, own: dict[str, Any]) -> dict[str, Any]:
         is_right = False
     if not is_right:
         raise ValueError(
-            f"rank {rank} sent {text[:80]!r} to agree on hvd.init(): all ranks must run the same build."
+            f"rank {rank} sent {text[:80]!r} to agree on {forming}: all ranks must run the same build."
         )
     return wanted
 

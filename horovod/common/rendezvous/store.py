@@ -31,6 +31,7 @@ from typing import Any, NamedTuple, Protocol
 
 from horovod.common.options import BY_VARIABLE
 from horovod.common.rendezvous.card import MOST_BYTES
+from horovod.common.wording import OF_HVD, Wording
 
 __all__ = ["Place", "Store", "StoreRendezvous", "packed", "place_among", "start_timeout", "unpacked"]
 
@@ -79,7 +80,7 @@ def start_timeout() -> float:
 
 
 class StoreRendezvous:
-    """A meeting in a store, for one init(). `job`: what tells it from other jobs that use the store.
+    """A meeting in a store, for one job. `job`: what tells it from other jobs that use the store.
 
     Not thread-safe. Rank 0 takes away what is left when it is done, if the store can forget.
     """
@@ -92,6 +93,7 @@ class StoreRendezvous:
         host: str = "",
         job: Iterable[str] = (),
         seconds: float | None = None,
+        wording: Wording = OF_HVD,
     ) -> None:
         self.name = name
         self.host = host
@@ -100,6 +102,7 @@ class StoreRendezvous:
         self._members = place.members
         self._seconds = start_timeout() if seconds is None else seconds
         self._store = store
+        self._wording = wording
         self.prefix = f"horovod/{_digest(job)}/{_digest(map(str, place.members))}"
         if not (hasattr(store, "wait") or hasattr(store, "check")):
             self.prefix += f"/{next(_meetings[self.prefix, self.rank])}"
@@ -262,10 +265,8 @@ class StoreRendezvous:
 
     def _absence(self, absent: Sequence[int]) -> str:
         return (
-            f"{self._who(absent)} of {self.size} did not come to {self.name} within {self._seconds:g} s. Do "
-            "these processes run, on hosts that reach it, and does each call hvd.init(), with the same comm= "
-            "if any? Have all been told the same number of ranks, and each another rank? Where they are slow "
-            "to start, raise HOROVOD_START_TIMEOUT"
+            f"{self._who(absent)} of {self.size} did not come to {self.name} within {self._seconds:g} s. "
+            f"{self._wording.if_absent}"
         )
 
     def _silence(self, silent: Sequence[int]) -> str:

@@ -15,6 +15,8 @@ struct Settings {
 #define HVD_MEMBER(variable, member, type, default_value, reader, is_of_job) type member = default_value;
   HVD_FOR_EACH_SETTING(HVD_MEMBER)
 #undef HVD_MEMBER
+  // What has asked for stall_shutdown_time_seconds, for errors: no setting of the job. Empty: the variable.
+  std::string stall_shutdown_asked_by;
 
   // Defaults overridden by the environment. Throws InvalidArgument naming the variable and its value.
   static Settings from_environment();

@@ -109,7 +109,7 @@ class BoundEngine {
   Engine& engine() const {
     if (process_.is_this()) return *engine_;
     throw InternalError("this process was forked by rank " + std::to_string(rank_) +
-                        ", whose engine does not work in it: leave collectives to the process that called hvd.init()");
+                        ", whose engine does not work in it: leave collectives to the process of that rank");
   }
 
  private:

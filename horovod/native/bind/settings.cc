@@ -18,6 +18,7 @@ void register_settings(nb::module_& m) {
 #define HVD_BIND(variable, member, type, default_value, reader, is_of_job) settings.def_rw(#member, &Settings::member);
   HVD_FOR_EACH_SETTING(HVD_BIND)
 #undef HVD_BIND
+  settings.def_rw("stall_shutdown_asked_by", &Settings::stall_shutdown_asked_by);
   m.def(
       "disagreement_of_settings",
       [](const std::vector<Settings*>& ranks) {

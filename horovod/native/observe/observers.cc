@@ -1,5 +1,7 @@
 #include "observe/observers.h"
 
+#include <cmath>
+
 #include "base/error.h"
 
 namespace hvd {
@@ -15,6 +17,11 @@ std::unique_ptr<Timeline> make_timeline(const Settings& settings, int rank, cons
   return timeline;
 }
 
+std::string end_asked_by(const Settings& settings) {
+  if (!settings.stall_shutdown_asked_by.empty()) return settings.stall_shutdown_asked_by;
+  return "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=" + std::to_string(std::llround(settings.stall_shutdown_time_seconds));
+}
+
 StallLimits stall_limits_of(const Settings& settings, const Log& log) {
   const double warn = settings.stall_check_time_seconds;
   double end = settings.stall_shutdown_time_seconds;
@@ -26,7 +33,7 @@ StallLimits stall_limits_of(const Settings& settings, const Log& log) {
                                                    << warn);
     end = 0;
   }
-  return {!settings.stall_check_disable, StallLimits::Seconds(warn), StallLimits::Seconds(end)};
+  return {!settings.stall_check_disable, StallLimits::Seconds(warn), StallLimits::Seconds(end), end_asked_by(settings)};
 }
 
 }  // namespace

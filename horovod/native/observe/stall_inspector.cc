@@ -45,11 +45,7 @@ StallReport StallInspector::inspect(std::chrono::steady_clock::time_point now, s
   for (auto& [rank, names] : names_by_rank) {
     report.warning += "\n" + std::to_string(rank) + (fatal.count(rank) ? "!" : "") + ": [" + names_text(names) + "]";
   }
-  if (!fatal.empty()) {
-    report.warning +=
-        "\nThe job ends, as HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=" + std::to_string(std::llround(shut_down_after_.count())) +
-        " asks (ranks with !).";
-  }
+  if (!fatal.empty()) report.warning += "\nThe job ends, as " + end_asked_by_ + " asks (ranks with !).";
   return report;
 }
 

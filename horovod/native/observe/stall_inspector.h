@@ -25,18 +25,21 @@ struct StallLimits {
   using Seconds = std::chrono::duration<double>;
   bool is_on = true;
   Seconds warn_after{60}, end_after{0};  // end: 0 = never; otherwise it is not shorter than the warning's
+  std::string end_asked_by{};            // as "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=60", for errors
 };
 
 class StallInspector {
  public:
   using Seconds = StallLimits::Seconds;
 
-  explicit StallInspector(const StallLimits& limits) : warn_after_(limits.warn_after), shut_down_after_(limits.end_after) {}
+  explicit StallInspector(const StallLimits& limits)
+      : warn_after_(limits.warn_after), shut_down_after_(limits.end_after), end_asked_by_(limits.end_asked_by) {}
 
   StallReport inspect(std::chrono::steady_clock::time_point now, std::span<const StalledOperation> incomplete);
 
  private:
   const Seconds warn_after_, shut_down_after_;
+  const std::string end_asked_by_;
   std::chrono::steady_clock::time_point last_warning_{};
 };
 

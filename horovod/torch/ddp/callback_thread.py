@@ -7,11 +7,13 @@ what they start themselves would meet something else on other ranks.
 
 from __future__ import annotations
 
-import atexit
+import os
 import queue
 import threading
 import weakref
 from collections.abc import Callable
+
+from horovod.common.exits import at_exit
 
 __all__ = ["CallbackThread"]
 
@@ -55,7 +57,10 @@ class CallbackThread:
 _running: weakref.WeakSet[CallbackThread] = weakref.WeakSet()
 
 
-@atexit.register
+os.register_at_fork(after_in_child=_running.clear)  # no thread is there
+
+
+@at_exit
 def _end_threads() -> None:
     for each in list(_running):
         each.close()

@@ -6,7 +6,7 @@ on in this thread too.
 
 from __future__ import annotations
 
-import atexit
+import os
 import queue
 import threading
 import weakref
@@ -16,6 +16,7 @@ import torch
 
 from horovod.common import jobs
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.exits import at_exit
 from horovod.torch import devices, handles
 from horovod.torch.ddp import group_job
 
@@ -136,7 +137,10 @@ class CompletionThread(threading.Thread):
 _running: weakref.WeakSet[CompletionThread] = weakref.WeakSet()
 
 
-@atexit.register
+os.register_at_fork(after_in_child=_running.clear)  # no thread is there
+
+
+@at_exit
 def _end_threads() -> None:
     """Of the interpreter's end a thread that waits in the core would learn too late."""
     for each in list(_running):

@@ -6,7 +6,6 @@ They meet in the group's store, where torch's own backends meet, and ask for the
 
 from __future__ import annotations
 
-import atexit
 import datetime
 import itertools
 import os
@@ -20,13 +19,24 @@ from torch._C._distributed_c10d import PrefixStore
 
 from horovod import _native as native
 from horovod.common import jobs, rendezvous
-from horovod.common.basics import ends_from_uncaught_exception
+from horovod.common.exits import at_exit, ends_from_uncaught_exception
 from horovod.common.membership import Membership
 from horovod.common.rendezvous.given import host_of
 from horovod.common.rendezvous.store import StoreRendezvous, place_among
+from horovod.common.wording import Wording
 from horovod.gloo_threads import wait_for_gloo_in_destroy_process_group
+from horovod.torch.ddp.agreement import terms_as_bytes, terms_from_bytes
 
 __all__ = ["begin", "begun", "leave", "leave_soon"]
+
+WORDING = Wording(
+    forming="forming a job of the process group",
+    if_absent="Do these processes run, and does each make the same calls with this process group, as "
+    "ddp.compress()? Where they may come later, give init_process_group() or new_group() a longer timeout=",
+    not_running="The job of the process group has ended: nothing can be reduced in it any more.",
+    in_child="no gradient can be reduced in it. Leave backward() to the process that has made the process "
+    "group; a process that shall be a rank itself must be forked before that.",
+)
 
 _begun: dict[jobs.Job, None] = {}  # and not left: engines live as long as they are here
 _timelines: Iterator[int] = itertools.count(1)  # that jobs of this process write
@@ -50,16 +60,17 @@ def begin(group: dist.ProcessGroup, algorithm: str | None = None) -> jobs.Job:
         place_among(group.rank(), group.size(), []),
         "the process group's store",
         host_of(store),
-        seconds=_timeout_of(group).total_seconds(),
+        seconds=_seconds_of(group),
+        wording=WORDING,
     )
     settings = _settings_of_all(meeting, group, algorithm)
 
     def open_world(settings: native.Settings, ranks: list[int]) -> native.World:
         return rendezvous.open_over_tcp(settings, meeting)
 
-    job = jobs.Job()  # which keeps no process group alive
+    job = jobs.Job(wording=WORDING)  # which keeps no process group alive
     with job.lock, job.entered():
-        job.member = Membership.begin(open_world, settings=settings, in_order=True)
+        job.member = Membership.begin(open_world, settings=settings, in_order=True, wording=WORDING)
     _begun[job] = None
     return job
 
@@ -84,7 +95,7 @@ def leave_soon(job: jobs.Job) -> None:
     threading.Thread(target=leave, args=(job,), name="horovod-ddp-leaving").start()
 
 
-@atexit.register
+@at_exit
 def _leave_all() -> None:
     """Unless an exception ends the process: others then hear that its connections were closed."""
     for job in [] if ends_from_uncaught_exception() else list(_begun):
@@ -104,15 +115,18 @@ def _settings_of_all(
     meeting: StoreRendezvous, group: dist.ProcessGroup, algorithm: str | None
 ) -> native.Settings:
     """This rank's. ValueError on all ranks where a rank's are wrong, so that nobody waits for it."""
-    settings, wrong = None, ""
+    settings, own = None, {"seconds": repr(_seconds_of(group)), "wrong": ""}
     try:
         settings = _settings_of(group, algorithm)
     except ValueError as error:
-        wrong = str(error)
-    said = [wrong.encode()] if group.size() == 1 else meeting.exchange("settings", wrong.encode())
-    errors = [f"rank {rank}: {text.decode(errors='replace')}" for rank, text in enumerate(said) if text]
+        own["wrong"] = str(error)
+    mine = terms_as_bytes(own)
+    said = list(map(terms_from_bytes, [mine] if group.size() == 1 else meeting.exchange("settings", mine)))
+    errors = [f"rank {rank}: {each['wrong']}" for rank, each in enumerate(said) if each["wrong"]]
     if errors or settings is None:
         raise ValueError("; ".join(errors))
+    if settings.stall_shutdown_time_seconds == 0:
+        _limit_stalls(settings, group, max(float(each["seconds"]) for each in said))
     return settings
 
 
@@ -127,13 +141,17 @@ def _settings_of(group: dist.ProcessGroup, algorithm: str | None) -> native.Sett
     settings.deterministic = True
     if algorithm is not None:
         settings.allreduce_algorithm = algorithm
-    seconds = _timeout_of(group).total_seconds()
-    if settings.stall_shutdown_time_seconds == 0:
-        settings.stall_shutdown_time_seconds = seconds
-        settings.stall_check_time_seconds = min(settings.stall_check_time_seconds, seconds / 2)
     if settings.timeline not in ("", "DYNAMIC") and group.rank() == 0:
         settings.timeline = _timeline_of(settings.timeline, next(_timelines))
     return settings
+
+
+def _limit_stalls(settings: native.Settings, group: dist.ProcessGroup, seconds: float) -> None:
+    """The longest timeout that a rank has given the group is the job's: a job has one limit."""
+    call = "init_process_group" if group is dist.group.WORLD else "new_group"
+    settings.stall_shutdown_time_seconds = seconds
+    settings.stall_shutdown_asked_by = f"{call}(timeout=timedelta(seconds={seconds:g}))"
+    settings.stall_check_time_seconds = min(settings.stall_check_time_seconds, seconds / 2)
 
 
 def _timeline_of(path: str, number: int) -> str:
@@ -144,10 +162,11 @@ def _timeline_of(path: str, number: int) -> str:
     return str(file.with_name(".".join([file.stem, *marks]) + file.suffix))
 
 
-def _timeout_of(group: dist.ProcessGroup) -> datetime.timedelta:
+def _seconds_of(group: dist.ProcessGroup) -> float:
+    """Its timeout."""
     for device in group._device_types:
         options = getattr(group._get_backend(device), "options", None)
         timeout = getattr(options, "_timeout", None)
         if isinstance(timeout, datetime.timedelta):
-            return timeout
-    return dist.default_pg_timeout
+            return timeout.total_seconds()
+    return float(dist.default_pg_timeout.total_seconds())

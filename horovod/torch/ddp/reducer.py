@@ -168,6 +168,7 @@ class GroupReducer:
     def _check_open(self) -> None:
         if self._is_closed:
             raise RuntimeError("This reducer was closed: nothing can be reduced with it any more.")
+        self._job.refuse_child()
         if self._completion.failure is not None:
             raise self._completion.failure
 
