@@ -43,7 +43,7 @@ def ended(*codes: int) -> bytes:
 
 @dataclass
 class Bench:
-    """Runs jobs of which mpirun is a shell: it says `errors`, then does `script`, which finds `more` as $1."""
+    """Runs jobs of which mpirun is a shell: it says `errors`, then does `script`, to which "$1" is `more`."""
 
     folder: Path
     stdout: io.BytesIO = field(default_factory=io.BytesIO)

@@ -219,6 +219,63 @@ def test_what_stands_in_the_middle_is_in_the_middle_of_its_box(name: str) -> Non
             assert x == pytest.approx(min(around)[1], abs=2e-3), element.text  # written with six digits
 
 
+Segment = tuple[float, float, float, float]  # left, top, right, bottom
+
+
+def segments(drawing: str, *kinds: str) -> list[Segment]:
+    """The straight lines of these kinds, one after the other."""
+    found = []
+    for path in elements(drawing, "path"):
+        points = re.fullmatch(r"M(\S+) (\S+) L(\S+) (\S+)", path.get("d", ""))
+        if points and path.get("class", "").removeprefix("topology-") in kinds:
+            x, y, other_x, other_y = map(float, points.groups())
+            assert x == other_x or y == other_y, "neither upright nor level"
+            found.append((min(x, other_x), min(y, other_y), max(x, other_x), max(y, other_y)))
+    return found
+
+
+def touches(x: float, y: float, line: Segment) -> bool:
+    return line[0] - 0.01 <= x <= line[2] + 0.01 and line[1] - 0.01 <= y <= line[3] + 0.01
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_wires_lead_from_one_part_to_another(name: str) -> None:
+    """Each end is at the edge of a box, or on another wire: else it would hang in the air.
+
+    Where cables end, a network's corners are round: they reach into it a little.
+    """
+    drawing = picture(name)
+    edges: list[Segment] = []
+    for box in elements(drawing, "rect"):
+        x, y, width, height = (float(box.get(key, "")) for key in ("x", "y", "width", "height"))
+        edges += [(x, y, x + width, y), (x, y + height, x + width, y + height)]
+        edges += [(x, y, x, y + height), (x + width, y, x + width, y + height)]
+        edges += [(x, y, x + width, y + 10)] if box.get("rx") == "10" and width > svg.WIDTH - 10 else []
+    wires = segments(drawing, "pcie", "nvlink", "cable", "between")
+    assert bool(wires) == (name != "nasty")  # of which nobody knows what hangs on what
+    for number, (left, top, right, bottom) in enumerate(wires):
+        others = edges + wires[:number] + wires[number + 1 :]
+        for x, y in ((left, top), (right, bottom)):
+            assert any(touches(x, y, line) for line in others), (name, x, y)
+
+
+def test_gpus_hang_on_their_switch_and_the_switch_on_the_socket() -> None:
+    drawing = picture("pcie")
+    rectangles = {}
+    for box in elements(drawing, "rect"):
+        rectangles.setdefault(box.get("class", "").removeprefix("topology-"), []).append(box)
+    switches = [(text, left, top) for text, left, top, _, _ in boxes(drawing) if text == "switch"]
+    assert len(switches) == 2  # one on each host
+    small = [box for box in rectangles["socket"] if float(box.get("height", "")) < 30]
+    assert len(small) == 2 and len(rectangles["gpu"]) == 8
+    for box in small:
+        x, y, width, height = (float(box.get(key, "")) for key in ("x", "y", "width", "height"))
+        ends = [line for line in segments(drawing, "pcie") if x < line[0] < x + width and line[0] == line[2]]
+        above = [line for line in ends if line[3] == pytest.approx(y)]
+        below = [line for line in ends if line[1] == pytest.approx(y + height)]
+        assert (len(above), len(below)) == (2, 1)
+
+
 def test_names_are_escaped_and_printable() -> None:
     drawing = picture("nasty")
     texts = [element.text for element in elements(drawing, "text")]
