@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -116,6 +117,37 @@ def boxes(drawing: str) -> list[tuple[str, float, float, float, float]]:
         left = x - {"start": 0.0, "middle": width / 2, "end": width}[element.get("text-anchor", "")]
         found.append((content, left, y - 0.78 * size, left + width, y + 0.22 * size))
     return found
+
+
+def test_one_is_singular_in_all_that_is_said_of_a_host() -> None:
+    """In the drawings of one core, and of two."""
+    for count, thread, core in ((1, "1 thread", "1 core"), (2, "2 threads", "2 cores")):
+        host = Host("h", (Socket(0, "X", count, count, None),), None, count)
+        shown = text.drawing((host,), None)
+        assert f"memory unknown, usable by a job: {thread} " in shown
+        assert f"socket 0: X, {core}, {thread} " in shown
+        texts = {element.text for element in elements(svg.drawing((host,)), "text")}
+        assert f"memory unknown, {thread} usable" in texts and f"{core}, {thread}" in texts
+
+
+def test_what_a_card_is_called() -> None:
+    def nic(**facts: Any) -> Nic:
+        return Nic(
+            **{"name": "e", "model": None, "driver": None, "bits_per_second": None} | facts,
+            addresses=(),
+            socket=None,
+        )
+
+    assert words.nic_model(nic(driver="virtio_net")) == "virtio_net" and words.nic_model(nic()) == ""
+    assert words.nic_model(nic(model="Intel Corporation X", driver="d")) == "Intel X"
+    assert words.speed(nic()) == "speed unknown" and words.speed(nic(is_up=False)) == "no link"
+    assert words.speed(nic(bits_per_second=10**9, is_rdma=True)) == "1 Gbit/s, RDMA"
+
+
+def test_gpus_on_one_switch_by_way_of_another_are_together() -> None:
+    links = [GpuLink(0, 1, "switch"), GpuLink(2, 3, "switch"), GpuLink(4, 5, "root"), GpuLink(1, 2, "switch")]
+    host = replace(made.gpu_box(), gpu_links=(GpuLink(6, 7, "switch"), *links))
+    assert words.switches(host) == [[0, 1, 2, 3], [6, 7]]
 
 
 def test_two_hosts_on_a_network() -> None:
@@ -365,7 +397,13 @@ def test_words() -> None:
         "12.3 ms",
         "1234 ms",
     ]
+    assert [words.rate(speed) for speed in (1e9, 999e6, 1e12)] == ["1 Gbit/s", "999 Mbit/s", "1000 Gbit/s"]
+    assert [words.size(size) for size in (999, 10**6, 10**9)] == ["999 B", "1 MB", "1 GB"]
+    assert [words.duration(ms) for ms in (1, 10, 100)] == ["1.00 ms", "10.0 ms", "100 ms"]
+    assert words.memory(1000 * 2**30) == "0.977 TiB" and words.memory(2**30) == "1 GiB"
     assert words.numbers([5, 0, 1, 2, 9, 8]) == "0-2, 5, 8-9"
+    assert [words.rank_label(ranks) for ranks in ([], [3], [3, 4])] == ["no rank", "rank 3", "ranks 3-4"]
+    assert [words.number_of(count, "rank") for count in (0, 1, 2)] == ["0 ranks", "1 rank", "2 ranks"]
     assert words.connections(made.pcie_host(1)) == [
         "PCIe through a switch that both are on: 0-1",
         "PCIe across the sockets: 0-2, 0-3, 1-2, 1-3",
