@@ -190,7 +190,7 @@ def test_what_is_no_ranks_is_passed_on_at_once_and_as_it_is() -> None:
 def test_cells_are_found_between_what_is_none_however_they_are_torn_apart() -> None:
     long = bytes(range(256)) * 5
     stream = (
-        b"mpirun:\x02hv "
+        b"mpirun:\x02hv \x02"
         + cells.cells(NONCE, 7, OUT, long)
         + b"\x02hvd no"
         + cells.cells(NONCE, 0, ERR, b"e")
@@ -203,7 +203,7 @@ def test_cells_are_found_between_what_is_none_however_they_are_torn_apart() -> N
         plain = b"".join(part for part in parts if isinstance(part, bytes)) + decoder.rest()
         assert b"".join(cell.payload for cell in found if cell.rank == 7) == long
         assert [cell for cell in found if cell.rank != 7] == [Cell(0, ERR, b"e")]
-        assert plain == b"mpirun:\x02hv \x02hvd no" + cells.cells("otherjob0000", 1, OUT, b"x")
+        assert plain == b"mpirun:\x02hv \x02\x02hvd no" + cells.cells("otherjob0000", 1, OUT, b"x")
         assert decoder.rest() == b""
 
 
