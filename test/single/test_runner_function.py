@@ -269,7 +269,7 @@ def test_older_names_are_served_and_said_where_they_were_written(
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    """Have the job's own process run this code instead. `answer`: the file to write; `request`, `rest`: what came."""
+    """Have the job's own process run this code: `answer` is the file to write; `request` and `rest` came."""
     begin = """
 import json, os, sys; sys.path[:] = json.loads(sys.argv[1]); answer = open(int(sys.argv[2]), "wb")
 from horovod.runner.function_job import read_record, write_record
