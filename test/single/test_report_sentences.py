@@ -218,7 +218,7 @@ def named(runs: Sequence[Run]) -> tuple[list[Row], Names]:
 def with_accuracies(
     accuracies: dict[tuple[str, int], Sequence[float]], steps: int | None = None
 ) -> list[Run]:
-    """Runs of compressions and ranks, with an accuracy for each seed, and with so many steps if that is given."""
+    """Runs of compressions and ranks, with an accuracy for each seed, and all with so many steps if given."""
     seeds = len(next(iter(accuracies.values())))
     made = []
     for run in sample_runs(HERE, sorted({name for name, _ in accuracies} - {"serial"}), seeds=seeds):
