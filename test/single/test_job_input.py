@@ -72,6 +72,11 @@ def between_pipes() -> Iterator[tuple[RankInput, int, int]]:
                 os.close(descriptor)
 
 
+def test_a_frame_is_four_bytes_of_length_and_what_is_in_it() -> None:
+    assert frame(b"") == bytes(4)
+    assert frame(b"x" * 258) == b"\0\0\1\2" + b"x" * 258
+
+
 def test_a_rank_is_given_what_is_in_the_frames_and_then_the_end() -> None:
     with between_pipes() as (given, mpirun, command):
         whole = frame(b"one ") + frame(b"two") + frame(b"") + frame(b"after the end")

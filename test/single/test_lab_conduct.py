@@ -389,6 +389,7 @@ def test_a_lab_that_is_stopped_says_how_to_go_on(
         signal.raise_signal(number)
         pytest.fail("it went on")
 
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
     assert lab(conduct=stopped) == 128 + number
     said = capsys.readouterr().err
     assert (

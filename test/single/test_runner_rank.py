@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from horovod.runner import rank as wrapper
 from horovod.runner.outcome import Outcome
 from horovod.runner.output import Cell, Decoder
@@ -116,6 +118,34 @@ def test_what_the_rank_left_behind_is_ended() -> None:
     code, out, _, reports = shell("setsid sleep 300 & echo $!")
     assert (code, reports) == (0, ["ended 0 0"])
     wait_for_end(int(out))
+
+
+def test_what_it_says_when_it_is_ended_is_passed_on(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    os.mkfifo(ready)
+    left = f"(trap 'echo bye; exit' TERM; echo >{ready}; sleep 300 & wait) &"
+    assert shell(f"{left} read x <{ready}") == (0, b"bye\n", b"", ["ended 0 0"])
+
+
+@pytest.mark.parametrize(
+    ("local_rank", "local_size", "size", "beats"), [(0, 1, 2, True), (1, 2, 4, False), (0, 2, 2, False)]
+)
+def test_one_rank_of_each_host_gives_signs_of_life_where_there_are_several(
+    local_rank: int, local_size: int, size: int, beats: bool
+) -> None:
+    often = f"""
+import sys
+from horovod.runner import rank
+rank.BEAT = 0.05
+sys.exit(rank.run({NONCE!r}, "/", ["sleep", "0.3"]))
+"""
+    own = {"LOCAL_RANK": local_rank, "LOCAL_SIZE": local_size, "SIZE": size, "RANK": 3}
+    environment = os.environ | {f"OMPI_COMM_WORLD_{name}": str(number) for name, number in own.items()}
+    process = subprocess.Popen([sys.executable, "-c", often], stderr=subprocess.PIPE, env=environment)
+    code, _, _, reports = finish(process)
+    assert (code, reports[-1]) == (0, "ended 0 0")
+    assert set(reports[:-1]) == ({"alive"} if beats else set())
+    assert not beats or 1 < len(reports) < 20
 
 
 def test_the_rank_does_not_outlive_its_wrapper() -> None:

@@ -343,7 +343,16 @@ def test_routes_are_listed() -> None:
     for route in chosen:
         assert route.name in texts and words.duration(route.milliseconds) in texts
     assert "Routes of allreduces among 8 ranks" in texts
+    named = {"not compressed" if route.compression == "none" else route.compression for route in chosen}
+    assert len(named) > 1 and named <= set(texts) and "none" not in texts
     assert "Routes" not in svg.drawing(hosts, ranks)
+
+
+def test_hosts_that_are_drawn_as_one_are_named_below_their_number() -> None:
+    texts = [element.text or "" for element in elements(picture("long"), "text")]
+    assert "59 × the same" in texts and [text for text in texts if text.startswith("h1, h2, h3, ")]
+    texts = [element.text or "" for element in elements(picture("no ranks"), "text")]
+    assert texts.count("node1") == texts.count("h2") == 1
 
 
 def test_several_drawings_on_a_page() -> None:

@@ -217,12 +217,14 @@ def test_words_of_the_matrix() -> None:
 def test_the_speed_of_nvlink_is_known_where_all_links_of_a_gpu_are_alike() -> None:
     gpus = tuple(Gpu(i, "G", None, f"0000:0{i}:00.0", 0) for i in range(3))
     matrix = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV2\tNV2\nGPU1\tNV2\t X \tNV1\nGPU2\tNV2\tNV1\t X \n"
-    status = "Link 7: 1 GB/s\nGPU 0: G\n\t Link 0: 25 GB/s\n\t Link 1: 26.5 GB/s\n\t Link 2: <inactive>\n"
-    status += "GPU 1: G\n\t Link 0: 25.781 GB/s\n\t Link 1: 25.781 GB/s\nGPU 2: G\n"
+    status = (
+        "Link 7: 1 GB/s\nGPU 0: G\n\t Link 0: 25.781 GB/s\n\t Link 1: 25.781 GB/s\n\t Link 2: <inactive>\n"
+    )
+    status += "GPU 1: G\n\t Link 0: 25 GB/s\n\t Link 1: 26.5 GB/s\nGPU 2: G\n"
     assert nvidia.links_in(matrix, status, gpus) == (
-        GpuLink(0, 1, "NVLink", 2, None),
-        GpuLink(0, 2, "NVLink", 2, None),
-        GpuLink(1, 2, "NVLink", 1, 25_781_000_000),
+        GpuLink(0, 1, "NVLink", 2, 25_781_000_000),
+        GpuLink(0, 2, "NVLink", 2, 25_781_000_000),
+        GpuLink(1, 2, "NVLink", 1, None),
     )
 
 
