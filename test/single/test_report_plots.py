@@ -135,6 +135,7 @@ def test_a_compression_is_judged_by_its_codec(compression: str, name: str) -> No
     x = np.random.default_rng(0).standard_normal(error.relative.size, dtype=np.float32)
     restored = named_codec(name).decode(named_codec(name).encode(x), x.size)
     assert error.nmse == nmse(restored, x)
+    assert np.allclose(error.relative * np.abs(x), np.abs(restored - x), rtol=1e-5, atol=1e-9)
 
 
 def test_what_is_no_codec_has_no_histogram(tmp_path: Path) -> None:

@@ -38,6 +38,8 @@ case $2 in
   bare) exec sh -c "$(echo "$3" | sed 's#[^ ]*/python[0-9.]*#/no/python#')" ;;
   old) exec sh -c "$(echo "$3" | sed 's#[^ ]*/host_agent.py#/no/agent.py#')" ;;
   odd) echo "something odd" >&2; exit 3 ;;
+  torn) echo 'horovodrun-host {"addresses": ' ;;
+  mute) exit 0 ;;
 esac
 """
 
@@ -243,6 +245,13 @@ def test_a_launcher_without_ranks_may_have_another_pytorch() -> None:
     assert remote_hosts._checked_software(records, ["n1", "n2"]) == ""
     told = remote_hosts._checked_software(records, ["n1", remote_hosts.HERE])
     assert "PyTorch is 2.13 on n1, 2.4 on this host" in told
+
+
+def test_answers_that_are_not_understood_name_their_host(ssh_log: Path) -> None:
+    said = refusal("torn")
+    assert "torn (its answer is not understood, Expecting value" in said
+    assert said.endswith("install the same version of horovod there)")
+    assert "mute (exit code 0: it said nothing)" in refusal("mute")
 
 
 def answer_of(*words: str, given: bytes = b"") -> object:

@@ -308,6 +308,24 @@ def test_gpus_hang_on_their_switch_and_the_switch_on_the_socket() -> None:
         assert (len(above), len(below)) == (2, 1)
 
 
+def test_all_that_is_said_of_a_card_is_in_its_box() -> None:
+    drawing = picture("pcie")
+    cards = []
+    for box in elements(drawing, "rect"):
+        if box.get("class") == "topology-nic":
+            x, y, width, height = (float(box.get(key, "")) for key in ("x", "y", "width", "height"))
+            cards.append(
+                {
+                    text
+                    for text, left, top, _, bottom in boxes(drawing)
+                    if x <= left < x + width and y < top and bottom < y + height
+                }
+            )
+    for number in (1, 2):
+        for name, said, address in (("eno1", "1 Gbit/s", "192.168.0"), ("ens1", "25 Gbit/s, RDMA", "10.0.0")):
+            assert any({name, said, f"{address}.{number}/24"} <= texts for texts in cards)
+
+
 def test_names_are_escaped_and_printable() -> None:
     drawing = picture("nasty")
     texts = [element.text for element in elements(drawing, "text")]
