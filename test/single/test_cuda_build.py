@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -246,6 +247,37 @@ def test_check_build_tells_cuda_and_nccl(monkeypatch: pytest.MonkeyPatch) -> Non
     without = report_of(monkeypatch, from_record({}))
     assert "    [ ] NCCL" in without
     assert "    CUDA: none" in without and "    NCCL: none" in without
+
+
+def test_check_build_tells_what_else_was_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Horovod's, by which scripts look for what they need."""
+    mpi = {"source": "system", "name": "MPICH", "version": "4.2", "mpirun": "/opt/mpirun"}
+    said = report_of(monkeypatch, from_record({"version": "9.9", "compiler": "GNU 12.2", "mpi": mpi}))
+    lines = said.splitlines()
+    assert lines[0] == "Horovod v9.9:"
+    assert lines[2:6] == ["Available Frameworks:", "    [ ] TensorFlow", "    [X] PyTorch", "    [ ] MXNet"]
+    assert lines[7:10] == ["Available Controllers:", "    [X] MPI", "    [ ] Gloo"]
+    assert {"    [ ] DDL", "    [ ] CCL", "    MPI: MPICH 4.2 (system; /opt/mpirun)"} <= set(lines)
+    assert {"    Compiler: GNU 12.2", "    SIMD: x86-64-v3"} <= set(lines)
+    monkeypatch.setattr(build_report, "find_spec", lambda name: None)
+    bare = report_of(monkeypatch, from_record({})).splitlines()
+    assert {"    [ ] PyTorch", "    [ ] MPI", "    MPI: none", "    PyTorch: not installed"} <= set(bare)
+    assert "    Compiler: unknown" in bare
+
+
+def test_nccl_is_not_used_by_a_pytorch_for_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which its build has written down in a file."""
+    torch = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(build_report, "find_spec", lambda name: torch)
+    told = {None: False, "cuda: Optional[str] = None\n": False, "cuda: str = '12.4'\n": True}
+    for text, has_cuda in told.items():
+        if text is not None:
+            (tmp_path / "version.py").write_text(text)
+        said = report_of(monkeypatch, from_record({"nccl": "2.21"}))
+        assert ("    [X] NCCL" in said, "    NCCL: 2.21\n" in said) == (has_cuda, has_cuda)
+        assert ("not used, as this PyTorch is for CPUs alone" in said) == (not has_cuda)
+    torch.origin = None
+    assert "    [ ] NCCL" in report_of(monkeypatch, from_record({"nccl": "2.21"}))
 
 
 @pytest.mark.parametrize(("cuda", "ticked"), [("None", False), ("'13.0'", True)])

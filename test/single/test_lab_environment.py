@@ -8,7 +8,10 @@ import platform
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import topology_machines as made
@@ -26,7 +29,8 @@ from horovod.lab.environment import (
     to_json,
 )
 from horovod.lab.environment.collecting import HostRows, joined, of_host
-from horovod.topology.facts import Host
+from horovod.topology.facts import Host, Nic
+from horovod.topology.language import ENGLISH
 from horovod.topology.machine import Answer
 
 SMI_HEAD = "| NVIDIA-SMI 535.104.05   Driver Version: 535.104.05   CUDA Version: 12.2     |\n"
@@ -137,6 +141,59 @@ def test_a_driver_that_fails_is_none(tmp_path: Path) -> None:
 )
 def test_what_pytorch_was_built_for(version: str, file: str, shown: str) -> None:
     assert software.torch_version(version, file) == shown
+
+
+def test_pytorchs_own_file_says_what_its_package_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = ModuleSpec("torch", None, is_package=True)
+    found.submodule_search_locations = [str(tmp_path)]
+    monkeypatch.setattr(software, "_version", lambda package: "2.5.1" if package == "torch" else None)
+    monkeypatch.setattr(software, "find_spec", lambda name: found if name == "torch" else None)
+
+    def shown() -> str | None:
+        return software._pytorch(ENGLISH)
+
+    assert shown() == "2.5.1"  # without such a file
+    (tmp_path / "version.py").write_text("cuda: Optional[str] = '12.4'\n")
+    assert shown() == "2.5.1 (for CUDA 12.4)"
+    monkeypatch.setattr(software, "find_spec", lambda name: None)
+    assert shown() == "2.5.1"
+
+
+def test_nccl_is_pythons_before_the_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose file it is that ends in the whole version, in the first folder that has one."""
+    made.tree(tmp_path, dict.fromkeys(("usr/lib64/libnccl.so.2.18.3", "usr/lib/libnccl.so.2.17.1"), ""))
+    made.tree(
+        tmp_path, dict.fromkeys(("usr/lib/x86_64-linux-gnu/libnccl.so.2", "usr/lib64/libnccl_static.a"), "")
+    )
+    packages: list[Any] = [SimpleNamespace(metadata={"Name": None}, version="1")]
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda: packages)
+    assert software._nccl(made.machine(tmp_path)) == "2.18.3"
+    packages += [
+        SimpleNamespace(metadata={"Name": name}, version=f"2.2{number}.0")
+        for number, name in enumerate(("nvidia-nccl", "NVIDIA-nccl-cu12", "nvidia-nccl-cu13"))
+    ]
+    assert software._nccl(made.machine(tmp_path)) == "2.21.0 (nvidia-nccl-cu12)"
+
+
+def test_drivers_are_named_once_and_with_a_version_where_they_have_one(tmp_path: Path) -> None:
+    cards = [Nic(f"e{i}", None, driver, None, (), None) for i, driver in enumerate(("a", None, "b", "a"))]
+    host = replace(made.plain_host(1), nics=tuple(cards))
+    machine = made.machine(
+        made.tree(tmp_path, {"sys/module/b/version": "1.2", "usr/lib/os-release": "PRETTY_NAME=Arch"})
+    )
+    assert software._nic_drivers(host, machine) == "a; b 1.2"
+    assert software._os(machine) == "Arch"
+
+
+def test_what_of_cuda_is_there(tmp_path: Path) -> None:
+    def said(**answers: str) -> str | None:
+        commands = made.commands({(name.replace("_", "-"),): answer for name, answer in answers.items()})
+        return software._cuda(made.machine(tmp_path, run=commands), ENGLISH)
+
+    assert said(nvcc=NVCC) == "toolkit 12.1"
+    assert said(nvidia_smi=SMI_HEAD) == "driver for up to 12.2"
 
 
 def test_mpi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,3 +69,19 @@ def test_a_bar_has_the_steps_of_all_epochs() -> None:
     bar.stepped({"event": "step"})
     assert (seen[0]["completed"], seen[0]["total"]) == (40, 100 * PLAN.epochs)
     assert "step 40/100" in seen[0]["state"] and (seen[1]["completed"], seen[1]["total"]) == (0, None)
+
+
+def test_a_terminal_has_bars_and_a_file_has_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(progress.display(), progress.Lines)
+    monkeypatch.setattr(progress.sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    shown = progress.display()
+    assert isinstance(shown, progress.Bars)
+    with shown.run("bit8 [2 of 3]", PLAN) as run:
+        run.stepped(record(40))
+        shown.say("np2-[bold]none[/bold]: done")
+    said = capsys.readouterr().out
+    assert "np2-[bold]none[/bold]: done\n" in said  # a name is no markup
+    assert "bit8 [2 of 3]" in said and "step 40/100" in said

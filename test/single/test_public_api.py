@@ -1,8 +1,11 @@
 """Horovod's public names, signatures, classes and helpers, as scripts rely on them: without a launcher."""
 
+import importlib
 import inspect
 import os
 import warnings
+from dataclasses import is_dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -254,3 +257,26 @@ def test_process_sets_before_init() -> None:
     assert fresh.ranks == [0, 1, 2] and fresh.process_set_id is None and fresh.mpi_comm is None
     assert (fresh.size(), fresh.rank()) == (None, None)
     assert hvd.ProcessSet(range(2)).ranks == [0, 1] and "[0, 1, 2]" in str(fresh)
+
+
+# Those that gather what comes in over time; all others are what they were made as, whoever has them.
+GATHERING = {"Canvas", "Operation", "Outcome", "SignsOfLife", "_Noted"}
+
+
+def test_records_do_not_change() -> None:
+    """A frozen one cannot be changed by whoever it was handed to, and is equal to those that say the same."""
+    found = {}
+    package = Path(horovod.__file__).parent
+    for path in package.rglob("*.py"):
+        if "@dataclass" not in path.read_text(encoding="utf-8") or path.stem == "__main__":
+            continue  # a program is not to be started
+        name = ".".join(["horovod", *path.relative_to(package).with_suffix("").parts])
+        try:
+            members = vars(importlib.import_module(name.removesuffix(".__init__")))
+        except ModuleNotFoundError as missing:  # of an extra that is not installed here
+            assert missing.name and not missing.name.startswith("horovod")
+            continue
+        found |= {c.__qualname__: c for c in members.values() if inspect.isclass(c) and is_dataclass(c)}
+    ours = {name: record for name, record in found.items() if record.__module__.startswith("horovod.")}
+    assert {name for name, record in ours.items() if not record.__dataclass_params__.frozen} == GATHERING
+    assert len(ours) > 60

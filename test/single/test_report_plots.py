@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from lab_samples import MADE_HOSTS, sample_environment, sample_runs
-from matplotlib.patches import StepPatch
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle, StepPatch
+from matplotlib.text import Annotation
 from report_pages import TableReader
 
 from horovod.common.numpy_codec import named_codec, nmse
-from horovod.lab.report import curves, svg, write
+from horovod.lab.report import bars, curves, numbers, svg, write
 from horovod.lab.report.codec_errors import CodecError, codec_errors, codec_of
 from horovod.lab.report.histogram import draw_errors
 from horovod.lab.report.names import Names
 from horovod.lab.report.words import Words
-from horovod.lab.results import table
+from horovod.lab.results import Row, table
+from horovod.lab.runs import Run
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -130,6 +135,7 @@ def test_a_compression_is_judged_by_its_codec(compression: str, name: str) -> No
     x = np.random.default_rng(0).standard_normal(error.relative.size, dtype=np.float32)
     restored = named_codec(name).decode(named_codec(name).encode(x), x.size)
     assert error.nmse == nmse(restored, x)
+    assert np.allclose(error.relative * np.abs(x), np.abs(restored - x), rtol=1e-5, atol=1e-9)
 
 
 def test_what_is_no_codec_has_no_histogram(tmp_path: Path) -> None:
@@ -153,6 +159,172 @@ def test_figures_of_a_page_share_no_id_and_no_font() -> None:
     drawn = '<g id="a"><use xlink:href="#a" clip-path="url(#b)"/><text>id="a"</text></g>'
     wanted = '<g id="x-a"><use xlink:href="#x-a" clip-path="url(#x-b)"/><text>id="a"</text></g>'
     assert svg.with_prefix(drawn, "x") == wanted
-    fonts = '<text style="font: bold 10.5px \'A\', \'B\'; fill: red"/><text style="font: 9px A"/>'
+    fonts = "<text style=\"font: bold 10.5px 'A', 'B'; fill: red\"/><text style=\"font: 9px A\"/>"
     plain = '<text style="font-size: 10.5px; font-weight: bold; fill: red"/><text style="font-size: 9px"/>'
     assert svg.with_reader_fonts(fonts) == plain
+
+
+def rows_and_names(runs: Sequence[Run]) -> tuple[list[Row], Names]:
+    rows = table(runs)
+    return rows, Names(rows, Words("en"))
+
+
+def texts(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.texts]
+
+
+def labels(axes: Axes) -> list[str]:
+    return [label.get_text() for label in axes.get_yticklabels()]
+
+
+def test_a_bar_is_the_step_and_its_end_the_wait(tmp_path: Path) -> None:
+    rows, names = rows_and_names(sample_runs(tmp_path))
+    (axes,) = bars.DRAWN["steps"](rows, names, Words("en")).axes
+    drawn = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    assert len(drawn) == 2 * len(rows)
+    for at, row in enumerate(rows):
+        computing, waiting = drawn[2 * at : 2 * at + 2]
+        step = 1e3 * row.step_seconds.mean
+        wait = 1e3 * row.wait_seconds.mean if row.wait_seconds else 0.0
+        assert computing.get_x() == 0
+        assert computing.get_width() == pytest.approx(step - wait) == waiting.get_x()
+        assert waiting.get_width() == pytest.approx(wait)
+        for part in (computing, waiting):
+            assert part.get_y() + part.get_height() / 2 == pytest.approx(at)
+    assert labels(axes) == [names.series(row) for row in rows]
+    assert texts(axes) == [numbers.plain(1e3 * row.step_seconds.mean) for row in rows]
+    assert axes.get_xlim()[1] > max(1e3 * row.step_seconds.mean for row in rows)
+    bottom, top = axes.get_ylim()
+    assert top < 0 and bottom > len(rows) - 1  # the first on top, and all of the last
+    assert axes.get_legend_handles_labels()[1] == [Words("en")("computing"), Words("en")("waiting")]
+
+
+def test_times_are_bars_with_what_the_seeds_differ_by(tmp_path: Path) -> None:
+    rows, names = rows_and_names(sample_runs(tmp_path, seeds=3, compressions=("none", "bit8")))
+    (axes,) = bars.DRAWN["times"](rows, names, Words("en")).axes
+    drawn = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    assert [bar.get_width() for bar in drawn] == pytest.approx([row.training_seconds.mean for row in rows])
+    segments = [collection.get_segments()[0] for collection in axes.collections]
+    for row, ((left, _), (right, _)) in zip(rows, segments, strict=True):
+        figure = row.training_seconds
+        assert figure.spread and (left, right) == pytest.approx(
+            (figure.mean - figure.spread, figure.mean + figure.spread)
+        )
+    assert texts(axes) == [numbers.plain(row.training_seconds.mean) for row in rows]
+    ends = [note.xy[0] for note in axes.texts if isinstance(note, Annotation)]
+    assert ends == pytest.approx([right for _, (right, _) in segments])
+    assert axes.get_xlim()[1] > max(ends)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_accuracies_are_points_with_those_of_each_seed(tmp_path: Path, seeds: int) -> None:
+    rows, names = rows_and_names(sample_runs(tmp_path, seeds=seeds, compressions=("none", "bit8")))
+    (axes,) = bars.DRAWN["accuracies"](rows, names, Words("en")).axes
+    points = [line for line in axes.lines if line.get_marker() == "o"]
+    assert [float(line.get_xdata()[0]) for line in points] == pytest.approx(
+        [100 * row.accuracy.mean for row in rows]
+    )
+    assert [float(line.get_ydata()[0]) for line in points] == list(range(len(rows)))
+    single = [list(map(float, line.get_xdata())) for line in axes.lines if len(line.get_xdata()) == 3]
+    every = [100 * run.accuracy for row in rows for run in row.runs]
+    assert [x for part in single for x in part] == pytest.approx(every if seeds > 1 else [])
+    left, right = axes.get_xlim()
+    assert left < min(every) and max(every) < right < max(every) + max(0.5, max(every) - min(every))
+
+
+def test_places_have_headings_above_their_rows(tmp_path: Path) -> None:
+    runs = sample_runs(tmp_path, compressions=("none",))
+    runs += sample_runs(tmp_path, ranks=(2,), compressions=("none", "bit8"), places=(MADE_HOSTS,))
+    rows, names = rows_and_names(runs)
+    assert bars.heights(rows) == [1, 2, 3, 5, 6]
+    assert bars.heights(rows[:3]) == [0, 1, 2]
+    (axes,) = bars.DRAWN["times"](rows, names, Words("en")).axes
+    headings = {text.get_text(): text.get_position()[1] for text in axes.texts[:2]}
+    assert headings == {names.place("memory"): 0, names.place(MADE_HOSTS): 4}
+    assert list(axes.get_yticks()) == [1, 2, 3, 5, 6]
+
+
+@pytest.mark.parametrize("is_by_time", [False, True])
+def test_losses_are_lines_of_training_and_points_of_tests(tmp_path: Path, is_by_time: bool) -> None:
+    rows, names = rows_and_names(sample_runs(tmp_path, ranks=(1, 2), epochs=2))
+    kind = "loss_by_time" if is_by_time else "loss_by_epoch"
+    (axes,) = curves.DRAWN[kind](rows, names, Words("en")).axes
+    assert (axes.get_xlabel(), axes.get_title()) == (
+        Words("en")("time_axis" if is_by_time else "epoch_axis"),
+        Words("en")("loss_axis"),
+    )
+    assert axes.get_yscale() == "log"
+    for row, line, points in zip(rows, axes.lines[::2], axes.lines[1::2], strict=True):
+        across, up = curves.loss_curve(row.runs[0], is_by_time)
+        assert list(line.get_xdata()) == across and list(line.get_ydata()) == up
+        ends = [epoch.seconds if is_by_time else epoch.number for epoch in row.runs[0].epochs]
+        assert list(points.get_xdata()) == ends
+        assert list(points.get_ydata()) == [epoch.test_loss for epoch in row.runs[0].epochs]
+        assert line.get_color() == points.get_color() and points.get_linestyle() == "None"
+    assert axes.get_legend_handles_labels()[1] == [names.series(row) for row in rows]
+    large, small = axes.yaxis.get_major_formatter(), axes.yaxis.get_minor_formatter()
+    assert [large(value, 0) for value in (0.1, 1.0, 10.0)] == ["0.1", "1", "10"]
+    assert [small(digit * 0.1, 0) for digit in range(1, 10)] == ["", "0.2", "", "", "0.5", "", "", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "ticks"), [(1, [1]), (3, [1, 2, 3]), (10, [*range(1, 11)]), (11, [1, 3, 5, 7, 9, 11])]
+)
+def test_accuracy_by_epoch_has_whole_epochs_ten_at_most(
+    tmp_path: Path, epochs: int, ticks: list[int]
+) -> None:
+    rows, names = rows_and_names(sample_runs(tmp_path, ranks=(1, 2), compressions=("none",), epochs=epochs))
+    (axes,) = curves.DRAWN["accuracy_by_epoch"](rows, names, Words("en")).axes
+    assert list(axes.get_xticks()) == ticks
+    left, right = axes.get_xlim()
+    assert 0 <= left < 1 and epochs < right <= epochs + 1
+    for row, line in zip(rows, axes.lines, strict=True):
+        assert list(line.get_xdata()) == list(range(1, epochs + 1))
+        assert list(line.get_ydata()) == [100 * epoch.accuracy for epoch in row.runs[0].epochs]
+    (axes,) = curves.DRAWN["accuracy_by_time"](rows, names, Words("en")).axes
+    assert axes.get_xlim()[0] == 0 and axes.get_xlabel() == Words("en")("time_axis")
+
+
+def test_curves_of_seeds_are_their_mean_where_that_is_a_number() -> None:
+    one, other = ([1.0, 2.0, 3.0], [10.0, math.inf, 30.0]), ([3.0, 4.0, 5.0, 6.0], [20.0, 1.0, math.nan, 4.0])
+    assert curves.mean_curve([one, other]) == ([2.0], [15.0])
+    assert curves.mean_curve([one]) == ([1.0, 3.0], [10.0, 30.0])
+
+
+def test_a_legend_has_as_many_columns_as_fit() -> None:
+    columns = [curves.legend_columns(["x" * length]) for length in range(1, 120)]
+    assert columns[0] == 4 and columns[-1] == 1 and columns == sorted(columns, reverse=True)
+    for length, number in enumerate(columns, 1):  # a letter has some 5.6 points
+        assert number == 1 or number * (34 + 5.6 * length) <= 72 * curves.SIZE[0]
+        assert number == 4 or (number + 1) * (34 + 5.6 * length) > 72 * curves.SIZE[0]
+
+
+def test_rows_are_drawn_in_ways_that_differ(tmp_path: Path) -> None:
+    compressions = ("none", "bit16", "bit8", "int8", "int4")
+    rows, names = rows_and_names(sample_runs(tmp_path, compressions=compressions, ranks=(1, 2, 3, 4, 8)))
+    drawn = [stroke for _, stroke in curves.strokes(rows, names)]
+    assert len({(stroke.colour, str(stroke.dashes)) for stroke in drawn[1:]}) == len(rows) - 1 == 20
+    assert {stroke.marker for stroke in drawn[1:]}.isdisjoint({drawn[0].marker})
+    for row, stroke in zip(rows[1:], drawn[1:], strict=True):
+        for other_row, other in zip(rows[1:], drawn[1:], strict=True):
+            same = row.algorithm == other_row.algorithm
+            assert ((stroke.colour, stroke.marker) == (other.colour, other.marker)) == same
+            assert (stroke.dashes == other.dashes) == (row.ranks == other_row.ranks)
+    assert drawn[0].colour not in {stroke.colour for stroke in drawn[1:]}
+
+
+def test_a_histogram_has_a_line_and_its_loss_for_each_codec(tmp_path: Path) -> None:
+    _, names = rows_and_names(sample_runs(tmp_path, ranks=(2,), compressions=("none", "bit16", "bit8")))
+    errors = codec_errors(["none", "bit16", "bit8"])
+    assert [error.compression for error in errors] == ["bit16", "bit8"]  # what is no codec has none
+    (axes,) = draw_errors(errors, names, Words("en")).axes
+    for error, patch in zip(errors, axes.patches, strict=True):
+        assert isinstance(patch, StepPatch) and patch.get_label() == (
+            f"{error.compression}: NMSE {numbers.small(error.nmse)}"
+        )
+        assert sum(patch.get_data().values) == pytest.approx(100)
+    assert len({str(patch.get_linestyle()) for patch in axes.patches}) == 2
+    marked = [label.get_text() for label in axes.get_xticklabels()]
+    assert marked[0] == "10⁻⁷" and marked[-1] == "10⁻¹"
+    assert list(axes.get_xticks()) == pytest.approx([1e-7, 1e-5, 1e-3, 1e-1])
+    assert axes.get_xscale() == "log" and axes.get_ylim()[0] == 0

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lab_samples import MADE_HOSTS, sample_environment, sample_host, sample_runs
 
 from horovod.lab.environment import Environment
 from horovod.lab.load import Load
-from horovod.lab.report import explanation, method, summary
+from horovod.lab.report import explanation, method, numbers, summary
 from horovod.lab.report.codec_errors import codec_errors
 from horovod.lab.report.names import Names
 from horovod.lab.report.words import Words
@@ -207,3 +208,175 @@ def test_long_compressions_get_short_names_that_are_explained() -> None:
     names = Names(rows, WORDS)
     assert [names.series(row) for row in rows] == ["serial", "none × 2", "int4 (a) × 2", "int4 (b) × 2"]
     assert names.legend() == f"Short names: int4 (a) = {long[0]}, int4 (b) = {long[1]}."
+
+
+def named(runs: Sequence[Run]) -> tuple[list[Row], Names]:
+    rows = table(runs)
+    return rows, Names(rows, WORDS)
+
+
+def with_accuracies(
+    accuracies: dict[tuple[str, int], Sequence[float]], steps: int | None = None
+) -> list[Run]:
+    """Runs of compressions and ranks, with an accuracy for each seed, and all with so many steps if given."""
+    seeds = len(next(iter(accuracies.values())))
+    made = []
+    for run in sample_runs(HERE, sorted({name for name, _ in accuracies} - {"serial"}), seeds=seeds):
+        found = accuracies.get((run.plan.algorithm, run.plan.ranks))
+        if found is not None:
+            run = accurate(run, found[run.plan.seed - 1])
+            count = steps or len(run.step_seconds)
+            made.append(replace(run, step_seconds=(0.1,) * count, step_waits=(0.0,) * count))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("plain", "other", "said"),
+    [
+        ([0.95], [0.95004], ["accuracy_unchanged"]),
+        ([0.95], [0.9501], [("accuracy_change", "0.01"), "seeds_unknown"]),
+        ([0.95, 0.95], [0.93, 0.93], [("accuracy_change", "2.00"), ("beyond_seeds", "-2.00", "-2.00")]),
+        ([0.95, 0.95], [0.97, 0.97], [("accuracy_change", "2.00"), ("beyond_seeds", "+2.00", "+2.00")]),
+        ([0.90, 0.95], [0.95, 0.90], [("accuracy_unchanged")]),
+        ([0.90, 0.94], [0.94, 0.92], [("accuracy_change", "1.00"), ("within_seeds", "-37.12", "+39.12")]),
+    ],
+)
+def test_the_largest_change_of_accuracy_is_said_with_its_interval(
+    plain: list[float], other: list[float], said: list[Any]
+) -> None:
+    """Of 2 seeds, 95 % of all t of one degree of freedom are below 12.706."""
+    rows, names = named(with_accuracies({("none", 2): plain, ("bit8", 2): other}))
+    wanted = []
+    for key, *values in ((one,) if isinstance(one, str) else one for one in said):
+        if key == "accuracy_change":
+            wanted.append(WORDS(key, row="bit8 × 2", points=values[0]))
+        else:
+            wanted.append(WORDS(key, **dict(zip(("low", "high"), values, strict=False))))
+    assert explanation.changed_accuracy(rows, names, WORDS) == wanted
+
+
+def test_of_several_compressions_that_which_changed_most_is_named() -> None:
+    accuracies = {
+        ("none", 2): [0.9],
+        ("bit16", 2): [0.91],
+        ("bit8", 2): [0.88],
+        ("none", 4): [0.8],
+        ("bit8", 4): [0.79],
+    }
+    rows, names = named(with_accuracies(accuracies))
+    assert explanation.changed_accuracy(rows, names, WORDS)[0] == WORDS(
+        "accuracy_change", row="bit8 × 2", points="2.00"
+    )
+    assert explanation.changed_accuracy(rows[:1], names, WORDS) == []  # nothing to compare
+
+
+@pytest.mark.parametrize(
+    ("serial", "parallel", "key", "points"),
+    [
+        ([0.95, 0.95, 0.95], [0.93, 0.93, 0.93], "fewer_updates_lower", "2.00"),
+        ([0.93, 0.93, 0.93], [0.95, 0.95, 0.95], "fewer_updates_not_lower", "2.00"),
+        ([0.95, 0.92, 0.95], [0.93, 0.93, 0.93], "fewer_updates_unclear", "1.00"),
+        ([0.95, 0.95, 0.95], [0.95, 0.95, 0.95004], "fewer_updates_equal", ""),
+        ([0.95], [0.93], "fewer_updates_unclear", "2.00"),
+    ],
+)
+def test_what_fewer_and_larger_steps_did(
+    serial: list[float], parallel: list[float], key: str, points: str
+) -> None:
+    rows, names = named(
+        with_accuracies({("serial", 1): serial, ("none", 2): parallel, ("none", 4): parallel})
+    )
+    last = rows[-1]
+    steps = {"steps": len(last.runs[0].step_seconds), "alone": len(rows[0].runs[0].step_seconds)}
+    assert steps == {"steps": 117, "alone": 470}
+    said = explanation.learning(rows, [], names, WORDS)
+    assert said == [WORDS(key, row="none × 4", points=points, **steps)]
+
+
+def test_where_as_many_steps_were_taken_nothing_is_said_of_fewer() -> None:
+    rows, names = named(with_accuracies({("serial", 1): [0.9], ("none", 2): [0.8]}, steps=50))
+    assert explanation.learning(rows, [], names, WORDS) == []
+    assert explanation.learning(rows[:1], [], names, WORDS) == []
+    (error,) = codec_errors(["bit8"])
+    assert explanation.learning(rows[1:], [error], names, WORDS) == [
+        WORDS("codec_loses", codec="bit8", share=f"{numbers.small(100 * error.nmse)} %")
+    ]
+
+
+def limited(step: float, wait: float, cores: int | None = 4, busy: float = 0.0, serial: bool = True) -> str:
+    """What is said of where a step of none × 4 goes, beside a serial step of 20 ms."""
+
+    def change(run: Run) -> Run:
+        run = replace(run, load=Load(0.0, busy if run.plan.ranks == 4 else 0.0, 0.0))
+        return timed(run, 0.02) if run.plan.ranks == 1 else timed(run, step, wait)
+
+    rows, names = named(changed(change, ranks=(1, 2, 4) if serial else (2, 4)))
+    environment = sample_environment(sample_host(cores=cores)) if cores else Environment((), ())
+    (said,) = explanation.limits(rows, environment, names, WORDS)
+    return said
+
+
+@pytest.mark.parametrize(
+    ("step", "wait", "rest", "key"),
+    [
+        (0.0219, 0.0019, {}, "limit_none"),
+        (0.0221, 0.0021, {}, "limit_waiting"),
+        (0.0221, 0.0, {}, "limit_compute"),
+        (0.040, 0.010, {}, "limit_waiting"),  # as much as computation is slower
+        (0.041, 0.010, {}, "limit_compute"),
+        (0.041, 0.010, {"cores": 3}, "limit_cores"),
+        (0.041, 0.010, {"cores": None}, "limit_unknown"),
+        (0.041, 0.010, {"cores": 3, "busy": 0.5}, "limit_slower"),
+        (0.040, 0.010, {"busy": 0.5}, "limit_waiting"),
+    ],
+)
+def test_where_a_step_goes(step: float, wait: float, rest: dict[str, Any], key: str) -> None:
+    said = limited(step, wait, **rest)
+    shares = {
+        "step": f"{1e3 * step:.1f}",
+        "wait": numbers.plain(1e3 * wait),
+        "share": f"{100 * wait / step:.0f}",
+    }
+    beside = {
+        "compute": f"{1e3 * (step - wait):.1f}",
+        "alone": "20.0",
+        "factor": f"{(step - wait) / 0.02:.2f}",
+    }
+    sentences = [
+        WORDS("wait_share", row="none × 4", **shares),
+        WORDS("compute_beside_serial", **beside),
+        WORDS(key),
+    ]
+    if "busy" in rest:
+        sentences.append(WORDS("busy_meanwhile", share="50 %", serial="0 %"))
+    assert said == WORDS.together(*sentences)
+
+
+def test_without_a_serial_run_only_the_wait_is_told() -> None:
+    said = limited(0.040, 0.010, serial=False)
+    assert said == WORDS("wait_share", row="none × 4", step="40.0", wait="10.0", share="25")
+
+
+def test_of_each_place_the_largest_run_without_compression_is_looked_at() -> None:
+    runs = sample_runs(HERE) + sample_runs(HERE, ranks=(2,), compressions=("bit8",), places=(MADE_HOSTS,))
+    rows, names = named(runs)
+    said = explanation.limits(rows, ROOMY, names, WORDS)
+    assert [one.partition(" takes")[0] for one in said] == [
+        f"A step of {names.row(row)}"
+        for row in rows
+        if (row.ranks == 4 and row.algorithm == "none") or row.place == MADE_HOSTS
+    ]
+    rows, names = named(sample_runs(HERE, ranks=(1,)))
+    assert explanation.limits(rows, ROOMY, names, WORDS) == []
+
+
+def test_without_parallel_runs_nothing_is_said_of_one_model() -> None:
+    rows, names = named(sample_runs(HERE, ranks=(1,)))
+    assert explanation.same_model(rows, names, WORDS) == []
+    runs = sample_runs(HERE, ranks=(2,), places=("memory", MADE_HOSTS), compressions=("none", "bit8"))
+    alike = [
+        replace(run, checksum="same" if run.plan.compression == "none" else run.checksum) for run in runs
+    ]
+    assert explanation.beside_places(alike, WORDS) == [WORDS("places_apart")]  # of bit8
+    assert explanation.beside_places(alike[::2], WORDS) == [WORDS("places_same")]
+    assert explanation.beside_places(alike[:2], WORDS) == []  # at one place

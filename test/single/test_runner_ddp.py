@@ -1,6 +1,8 @@
 """`horovodrun --ddp`: what ranks of torch.distributed are told, and where they meet."""
 
+import os
 import socket
+import sys
 from importlib.metadata import EntryPoint
 from ipaddress import IPv4Interface
 from pathlib import Path
@@ -149,3 +151,76 @@ def test_how_to_meet_without_a_meeting_is_refused() -> None:
         with pytest.raises(LaunchError, match="give --ddp too, or leave it out"):
             rendezvous.refuse_without_ddp(given, given)
         rendezvous.refuse_without_ddp({**given, "ddp": True}, {**given, "ddp": True})
+
+
+def become(monkeypatch: pytest.MonkeyPatch, hosts: str, **environment: str) -> dict[str, str]:
+    """The environment with which a rank of these hosts becomes its command, of this environment."""
+    became: list[tuple[str, list[str], dict[str, str]]] = []
+    monkeypatch.setattr(os, "environ", dict(environment))
+    monkeypatch.setattr(os, "execvpe", lambda *what: became.append(what))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    ddp_rank.main(hosts, ["python", "train.py"])
+    ((file, words, its),) = became
+    assert (file, words) == ("python", ["python", "train.py"])
+    return its
+
+
+def test_a_rank_becomes_its_command_and_knows_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    placed = {
+        "OMPI_COMM_WORLD_RANK": "2",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    }
+    its = become(monkeypatch, "1:eth0/2:ib0", **placed, MASTER_ADDR="gate", RANK="9")
+    assert {
+        **placed,
+        "MASTER_ADDR": "gate",
+        "RANK": "2",
+        "LOCAL_RANK": "1",
+        "GROUP_RANK": "1",
+    }.items() <= its.items()
+    assert (its["GLOO_SOCKET_IFNAME"], its["OMP_NUM_THREADS"]) == ("ib0", "1")
+    its = become(monkeypatch, "1:eth0/2:ib0", **placed, GLOO_SOCKET_IFNAME="mine", OMP_NUM_THREADS="4")
+    assert (its["GLOO_SOCKET_IFNAME"], its["OMP_NUM_THREADS"]) == ("mine", "4")  # the user's word counts
+    alone = {name: value.replace("2", "1") for name, value in placed.items()} | {
+        "OMPI_COMM_WORLD_LOCAL_RANK": "0"
+    }
+    assert "OMP_NUM_THREADS" not in become(monkeypatch, "1:/1:", **alone)
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"PMI_RANK": "0"}, "this mpirun sets none of "),
+        ({"PMI_RANK": "0", "MPI_LOCALRANKID": "1"}, "rank 0 is process 1 of 0 on its host"),
+    ],
+)
+def test_a_rank_that_cannot_know_its_place_says_so(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], said: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        become(monkeypatch, "1:", **environment)
+    assert str(ended.value.code).startswith(f"horovodrun --ddp: {said}")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (FileNotFoundError(2, "No such file"), 127, "No such file (PATH is /bin)"),
+        (PermissionError(13, "Permission denied"), 126, "Permission denied"),
+    ],
+)
+def test_a_command_that_cannot_be_started_is_named_with_a_shells_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: OSError, code: int, said: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(os, "execvpe", refuse)
+    placed = {"PMI_RANK": "0", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1", "PATH": "/bin"}
+    monkeypatch.setattr(os, "environ", placed)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with pytest.raises(SystemExit) as ended:
+        ddp_rank.main("1:", ["python"])
+    assert ended.value.code == code
+    assert capsys.readouterr().err == f"horovodrun --ddp: the command python cannot be started: {said}\n"

@@ -1,20 +1,30 @@
-"""horovod.run without ranks: its parameters, and the parcels and signatures that functions travel with."""
+"""horovod.run without mpirun: its parameters, and how functions travel to ranks, and results back."""
 
+import contextlib
 import hmac
+import io
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import horovod
 import horovod.runner
-from horovod.runner import parcel, run_function
+from horovod.common.exceptions import HorovodInternalError
+from horovod.runner import delivery, function_job, function_rank, host_agent, parcel, processes, run_function
+from horovod.runner import rank as wrapper
+from horovod.runner.errors import LaunchError
+from horovod.runner.shell import Ssh
+from horovod.runner.supervise import Ending
 
 KEY = bytes(range(32))
 DONE = {"code": 0, "message": "", "culprit": None}
@@ -204,3 +214,312 @@ def test_the_signature_is_hmac_sha256() -> None:
     expected = hmac.new(KEY, (5).to_bytes(8, "big") + b"R" + b"body", "sha256").digest()
     assert parcel.signature(KEY, 5, b"R", b"body") == expected
     assert len(os.urandom(32)) == parcel.KEY_SIZE
+
+
+class Asked:
+    """In the place of the job's own process: what it was asked for, and each rank's value as it says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.request: dict[str, Any] = {}
+        self.header: dict[str, Any] = {}
+        monkeypatch.setattr(run_function, "_job", self)
+
+    def __call__(self, request: dict[str, Any], contents: bytes) -> tuple[dict[str, Any], dict[int, bytes]]:
+        self.request = request
+        key, self.header, function = parcel.unpacked(contents)
+        call, args, kwargs = pickle.loads(function)
+        body = pickle.dumps(call(*args, **kwargs))
+        values = {rank: signed(rank, parcel.RETURNED, body, key) for rank in range(request["options"]["np"])}
+        return DONE, values
+
+
+def test_a_function_travels_with_its_arguments_and_this_pythons_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked(monkeypatch)
+    said = horovod.run(lambda *args, **kwargs: (args, kwargs), (1, "b"), {"c": [3]}, num_proc=2, hosts="a:2")
+    assert said == [((1, "b"), {"c": [3]})] * 2
+    assert asked.request == {
+        "options": {"np": 2, "hosts": "a:2"},
+        "command": [sys.executable, function_rank.__file__],
+    }
+    assert asked.header == {"path": sys.path}
+    assert horovod.run(lambda: 1, executable="/other/python") == [1]
+    assert asked.request["command"][0] == "/other/python"
+    assert asked.request["options"] == {"np": 1}
+
+
+@pytest.mark.parametrize(
+    ("older", "name", "options"),
+    [
+        ({"np": 3, "num_proc": 2}, "np is an older name; use num_proc", {"np": 3}),
+        (
+            {"network_interface": "eth0"},
+            "network_interface is an older name; use network_interfaces",
+            {"np": 1, "network_interfaces": ["eth0"]},
+        ),
+    ],
+)
+def test_older_names_are_served_and_said_where_they_were_written(
+    monkeypatch: pytest.MonkeyPatch, older: dict[str, Any], name: str, options: dict[str, Any]
+) -> None:
+    asked = Asked(monkeypatch)
+    with pytest.warns(DeprecationWarning, match=f"^{name}$") as warned:
+        horovod.run(nothing, **older)
+    assert [warning.filename for warning in warned] == [__file__]
+    assert asked.request["options"] == options
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Have the job's own process run this code: `answer` is the file to write; `request` and `rest` came."""
+    begin = """
+import json, os, sys; sys.path[:] = json.loads(sys.argv[1]); answer = open(int(sys.argv[2]), "wb")
+from horovod.runner.function_job import read_record, write_record
+request = read_record(sys.stdin.buffer); rest = sys.stdin.buffer.read()
+"""
+    monkeypatch.setattr(run_function, "_START_JOB", begin + code)
+
+
+def test_the_jobs_own_process_is_asked_and_its_words_are_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answering(
+        monkeypatch,
+        """
+print("out: \\u00e9", flush=True); os.write(2, b"err: \\xff")
+write_record(answer, {"code": 0, "asked": request, "values": [[1, 3], [0, len(rest)]]})
+answer.write(b"one" + rest)
+""",
+    )
+    ending, values = run_function._job({"a": ["b"]}, b"contents")
+    assert (ending["code"], ending["asked"]) == (0, {"a": ["b"]})
+    assert values == {1: b"one", 0: b"contents"}
+    assert capsys.readouterr() == ("out: \u00e9\n", "err: \ufffd")
+
+
+def test_a_job_whose_own_process_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, "sys.exit(7)")
+    assert run_function._job({}, b"") == ({"error": "the job's own process ended with code 7"}, {})
+    monkeypatch.setattr(run_function, "_START_JOB", "import sys; sys.stdin.close(); sys.exit(3)")
+    assert run_function._job({}, bytes(1 << 20))[0]["error"].endswith("ended with code 3")  # nobody reads it
+
+
+def test_an_interrupt_ends_the_jobs_own_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    answering(
+        monkeypatch,
+        f"""
+import signal, time, pathlib
+signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path({str(told)!r}).touch(), sys.exit(1)))
+write_record(answer, {{"code": 0}}); answer.close()
+time.sleep(60)
+""",
+    )
+
+    def interrupted(file: Any) -> dict[str, Any]:
+        assert function_job.read_record(file) == {"code": 0}
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(
+        run_function, "function_job", SimpleNamespace(**vars(function_job) | {"read_record": interrupted})
+    )
+    with pytest.raises(KeyboardInterrupt):
+        run_function._job({}, b"")
+    assert told.exists()
+
+
+def test_what_does_not_end_when_told_to_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_function, "_END_SECONDS", 0.05)
+    stubborn = ["sh", "-c", "trap '' TERM; echo; sleep 60"]
+    with subprocess.Popen(stubborn, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"\n"
+        run_function._end(process)
+        assert process.returncode == -signal.SIGKILL
+        run_function._end(process)  # which has ended
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # what it had started
+
+
+class Job:
+    """function_job.main on pipes, with `start` in the place of the launcher's."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, start: Callable[..., Any]) -> None:
+        self._patch = monkeypatch
+        monkeypatch.setattr(function_job.launch, "start", start)
+        monkeypatch.setattr(function_job, "end_with_parent", lambda number: None)
+
+    def answer(self, request: dict[str, Any], contents: bytes = b"") -> tuple[dict[str, Any], bytes]:
+        asked = io.BytesIO()
+        function_job.write_record(asked, request)
+        asked.write(contents)
+        asked.seek(0)
+        self._patch.setattr(sys, "stdin", SimpleNamespace(buffer=asked))
+        reader, writer = os.pipe()
+        function_job.main(writer)
+        with open(reader, "rb") as file:
+            return function_job.read_record(file), file.read()
+
+
+def test_the_jobs_own_process_starts_what_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[Any] = []
+
+    def start(*what: Any) -> Ending:
+        started.append(what)
+        return Ending(3, "words", 1, True, {1: b"one", 0: bytearray(b"zero")})
+
+    monkeypatch.setenv("HOROVOD_COMPRESION", "bit8")
+    job = Job(monkeypatch, start)
+    request = {"options": {"np": 2, "start_timeout": 5}, "command": ["python", "rank.py"]}
+    told = {"code": 3, "message": "words", "culprit": 1, "values": [[1, 3], [0, 4]]}
+    assert job.answer(request, b"contents") == (told, b"onezero")
+    ((values, command, environment, contents),) = started
+    assert (values["np"], values["start_timeout"]) == (2, 5)
+    assert (command, contents, environment) == (["python", "rank.py"], b"contents", os.environ)
+    assert "did you mean HOROVOD_COMPRESSION?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (LaunchError("no host"), "no host"),
+        (KeyboardInterrupt(), "stopped by SIGINT before any rank started"),
+    ],
+)
+def test_a_job_that_does_not_start_says_why(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, said: str
+) -> None:
+    def start(*_: Any) -> Ending:
+        raise error
+
+    assert Job(monkeypatch, start).answer({"options": {"np": 1}, "command": []}) == ({"error": said}, b"")
+
+
+def fails(text: str) -> None:
+    raise LookupError(text)
+
+
+class Unsendable:
+    def __reduce__(self) -> Any:
+        raise TypeError("stays here")
+
+
+def called(call: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[bytes, Any]:
+    """(kind, result) of a function that a rank takes out of its parcel."""
+    kind, body = function_rank._called(memoryview(pickle.dumps((call, args, kwargs))))
+    return kind, pickle.loads(body) if kind == parcel.RETURNED else json.loads(body)
+
+
+def test_a_rank_sends_what_its_function_returns_or_raises(capsys: pytest.CaptureFixture[str]) -> None:
+    assert called(dict, a=1) == (b"R", {"a": 1})
+    assert capsys.readouterr() == ("", "")
+    kind, told = called(fails, "not there")
+    trace = told.pop("traceback")
+    assert (kind, told) == (b"E", {"what": "its function", "type": "LookupError", "message": "not there"})
+    assert trace.startswith("Traceback") and trace.endswith("LookupError: not there\n")
+    assert "in fails" in trace and "function_rank.py" not in trace
+    assert capsys.readouterr() == ("", trace)
+    kind, told = called(Unsendable)
+    assert (kind, told["type"]) == (b"E", "TypeError")
+    assert told["what"] == "its function returned a Unsendable that cannot be sent, and pickling it"
+    assert called(horovod.run, nothing, hosts="a", hostfile="b")[1]["type"] == "ValueError"
+    assert called(raises_ours)[1]["type"] == "horovod.common.exceptions.HorovodInternalError"
+    with pytest.raises(SystemExit):
+        called(sys.exit, 4)
+
+
+def raises_ours() -> None:
+    raise HorovodInternalError("peer gone")
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_rank_finds_its_parcel_and_signs_its_result(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    reader, writer = os.pipe()
+    name = parcel.fresh_name()
+    monkeypatch.setenv(wrapper.VALUE_VARIABLE, str(writer))
+    monkeypatch.setenv(wrapper.PARCEL_VARIABLE, name)
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "5")
+    monkeypatch.setattr(sys, "path", ["/folder/of/the/script", "/kept", "/both"])
+    function = pickle.dumps((fails, ("x",), {}) if code else (tuple, ("ab",), {}))
+    with parcel.stored(
+        name, parcel.packed(KEY, {"path": ["/theirs", "/both", *sys.path_importer_cache]}, function)
+    ):
+        assert function_rank.main() == code
+    assert sys.path[:2] == ["/theirs", "/both"] and sys.path[-1] == "/kept"
+    assert not {wrapper.VALUE_VARIABLE, wrapper.PARCEL_VARIABLE} & set(os.environ)
+    with open(reader, "rb") as file:
+        result = parcel.verified(KEY, 5, file.read())
+    assert result is not None and result[0] == (parcel.RAISED if code else parcel.RETURNED)
+    assert code or pickle.loads(result[1]) == ("a", "b")
+
+
+@pytest.mark.parametrize("damage", ["short", "no json", "no path", "no texts", "no object"])
+def test_a_damaged_parcel_is_refused(damage: str) -> None:
+    whole = parcel.packed(KEY, {"path": ["/x"]}, b"f")
+    made = {
+        "short": whole[: parcel.KEY_SIZE + 12],
+        "no json": whole.replace(b"{", b"["),
+        "no path": parcel.packed(KEY, {"paths": []}, b"f"),
+        "no texts": parcel.packed(KEY, {"path": ["/x", 1]}, b"f"),
+        "no object": parcel.packed(KEY, [], b"f"),  # type: ignore[arg-type]
+    }[damage]
+    with pytest.raises(ValueError, match=f"the parcel of {len(made)} bytes is damaged"):
+        parcel.unpacked(made)
+
+
+# ssh [options] -- HOST COMMAND. Of "quiet" nothing is heard until it is killed.
+FAKE_SSH = """#!/bin/sh
+while [ "$1" != -- ]; do shift; done
+case $2 in
+  good*) exec sh -c "$3" ;;
+  locked) echo "me@locked: Permission denied (publickey)." >&2; exit 255 ;;
+  quiet) exec sleep 60 ;;
+esac
+"""
+
+
+@pytest.fixture
+def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ssh:
+    (tmp_path / "ssh").write_text(FAKE_SSH)
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return Ssh()
+
+
+def test_a_parcel_is_on_all_hosts_as_long_as_the_job_lasts(tmp_path: Path, ssh: Ssh) -> None:
+    """The fake hosts have one folder for temporary files, as real ones may."""
+    large = os.urandom(1 << 20)
+    with delivery.delivered("name", large, ["good1", "good2"], ssh) as holders:
+        assert parcel.found("name") == large
+        assert len(holders) == 2 and holders <= set(processes.children())
+    assert not (tmp_path / "tmp" / "name").exists() and not holders & set(processes.children())
+    with delivery.delivered("name", large, [], None) as holders:
+        assert parcel.found("name") == large and holders == frozenset()
+
+
+def test_a_host_that_cannot_be_given_the_parcel_is_named(
+    tmp_path: Path, ssh: Ssh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusal(*hosts: str) -> str:
+        with pytest.raises(LaunchError) as told, delivery.delivered("name", bytes(1 << 17), hosts, ssh):
+            pytest.fail("not all of them have it")
+        assert not (tmp_path / "tmp" / "name").exists()
+        return str(told.value)
+
+    text = refusal("locked", "good1")
+    assert text.startswith("the function could not be sent to locked (") and "good1" not in text
+    monkeypatch.setattr(delivery, "_SLOWEST_START", 0.1)
+    assert "; quiet (" in refusal("locked", "quiet")
+
+
+def test_without_ssh_there_is_no_way_to_send_a_function() -> None:
+    with pytest.raises(LaunchError, match="a function is sent to other hosts by ssh"):
+        delivery.delivered("name", b"x", ["other"], None).__enter__()
+
+
+def test_an_agent_whose_sender_goes_away_keeps_nothing(tmp_path: Path, ssh: Ssh) -> None:
+    words = [sys.executable, "-I", "-S", host_agent.__file__, "hold", "name", "100"]
+    done = subprocess.run(words, input=b"too short", capture_output=True, timeout=30, check=True)
+    assert done.stdout == b"" and not (tmp_path / "tmp" / "name").exists()

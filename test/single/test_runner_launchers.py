@@ -74,6 +74,17 @@ def test_open_mpi_5_variations() -> None:
     assert "plm_ssh_no_tree_spawn 1 --prtemca plm_ssh_num_concurrent 64" in line(many, "Open MPI 5")
 
 
+@pytest.mark.parametrize(("flavour", "shell"), [("Open MPI 5", "ssh"), ("Open MPI 4", "rsh")])
+def test_many_hosts_are_asked_at_once_and_by_mpirun_itself(flavour: str, shell: str) -> None:
+    """Of few hosts Open MPI's own choice is good: 128 at once, and each of them may start others."""
+    for number in (2, 63, 64, 65, 300):
+        job = replace(REMOTE, hosts=tuple(Host(f"h{i}") for i in range(number)), ranks=number)
+        words = launchers.command(job, flavour)
+        assert (f"plm_{shell}_no_tree_spawn" in words) == (number >= 64)
+        if number >= 64:
+            assert words[words.index(f"plm_{shell}_num_concurrent") + 1] == str(number)
+
+
 def test_open_mpi_4_has_other_names() -> None:
     assert line(LOCAL, "Open MPI 4") == (
         f"mpirun --allow-run-as-root -np 4 -H localhost:4 {UNBOUND} --mca orte_local_tmpdir_base /tmp/s "

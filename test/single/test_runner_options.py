@@ -220,6 +220,22 @@ def test_the_launchers_variables() -> None:
         settings.merged({}, {}, {"HOROVOD_CONTROLLER": "gloo"})
 
 
+def test_zero_is_a_number_where_there_can_be_none_of_a_thing() -> None:
+    """And nowhere else: no job has no ranks, and no server listens at port 0."""
+    from_one = {"np", "ssh_port", "start_timeout", "master_port", "tcp_connections"}
+    for option in OPTIONS:
+        if option.type not in ("int", "float"):
+            continue
+        assert option.convert("1") == option.convert(1) == 1
+        if option.name in from_one:
+            with pytest.raises(ValueError, match=r"^0 is not a whole number >= 1$"):
+                option.convert("0")
+        else:
+            assert option.convert("0") == 0
+            with pytest.raises(ValueError, match=r"^-1 is not a (whole )?number >= 0$"):
+                option.convert("-1")
+
+
 def test_what_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
     bad = os.fsdecode(b"\xff")
     refused = r"^%s=b'.*\\xff' is not UTF-8 text; unset it or give a valid value$"

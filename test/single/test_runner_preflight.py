@@ -2,7 +2,9 @@
 
 import json
 import os
+import socket
 import stat
+import subprocess
 import sys
 import time
 from ipaddress import IPv4Address
@@ -12,7 +14,7 @@ import pytest
 
 from horovod.common import software
 from horovod.common.networks import Choice
-from horovod.runner import host_agent, launch, preflight, remote_hosts
+from horovod.runner import host_agent, launch, preflight, remote_hosts, shell
 from horovod.runner.errors import LaunchError
 from horovod.runner.host_cache import LIFETIME, HostCache
 from horovod.runner.shell import Ssh
@@ -36,6 +38,8 @@ case $2 in
   bare) exec sh -c "$(echo "$3" | sed 's#[^ ]*/python[0-9.]*#/no/python#')" ;;
   old) exec sh -c "$(echo "$3" | sed 's#[^ ]*/host_agent.py#/no/agent.py#')" ;;
   odd) echo "something odd" >&2; exit 3 ;;
+  torn) echo 'horovodrun-host {"addresses": ' ;;
+  mute) exit 0 ;;
 esac
 """
 
@@ -241,3 +245,111 @@ def test_a_launcher_without_ranks_may_have_another_pytorch() -> None:
     assert remote_hosts._checked_software(records, ["n1", "n2"]) == ""
     told = remote_hosts._checked_software(records, ["n1", remote_hosts.HERE])
     assert "PyTorch is 2.13 on n1, 2.4 on this host" in told
+
+
+def test_answers_that_are_not_understood_name_their_host(ssh_log: Path) -> None:
+    said = refusal("torn")
+    assert "torn (its answer is not understood, Expecting value" in said
+    assert said.endswith("install the same version of horovod there)")
+    assert "mute (exit code 0: it said nothing)" in refusal("mute")
+
+
+def answer_of(*words: str, given: bytes = b"") -> object:
+    """What the agent says on this machine, after what a login script might print."""
+    line = [sys.executable, "-I", "-S", host_agent.__file__, *words]
+    done = subprocess.run(line, input=given, capture_output=True, timeout=30, check=True)
+    return host_agent.answer_in(b"Welcome\nhorovodrun-hos\n" + done.stdout)
+
+
+def test_the_agent_answers_what_it_is_asked() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert answer_of("port", str(port)) == 0
+        assert answer_of("reach", str(port), "5", "127.0.0.1", "127.0.0.2") == []
+    assert answer_of("port", str(port)) == port
+    assert answer_of("reach", str(port), "5", "127.0.0.1") == []  # a refusal is an answer
+    found = answer_of("port", "0")
+    assert isinstance(found, int) and found >= 10_000
+
+
+def test_an_agent_that_is_given_a_parcel_keeps_it_as_long_as_it_is_connected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    line = [sys.executable, "-I", "-S", host_agent.__file__, "hold", "name", "4"]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
+        assert agent.stdin is not None and agent.stdout is not None
+        agent.stdin.write(b"four")
+        agent.stdin.flush()
+        answers = [host_agent.answer_in(agent.stdout.readline()) for _ in range(2)]
+        assert answers == [None, {"held": "name"}]
+        assert (tmp_path / "name" / "parcel").read_bytes() == b"four"
+        agent.stdin.close()
+        assert agent.wait(20) == 0
+    assert not (tmp_path / "name").exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [(b"", None), (b"x horovodrun-host 1", None), (b"\xff\nhorovodrun-host [1]\n", [1])],
+)
+def test_answers_are_found_among_what_else_is_said(said: bytes, answer: object) -> None:
+    assert host_agent.answer_in(said) == answer
+
+
+@pytest.mark.parametrize("said", [b"horovodrun-host {", b"horovodrun-host " + b"[" * 100_000])
+def test_answers_that_are_no_json_are_refused(said: bytes) -> None:
+    with pytest.raises(ValueError, match=r"Expecting|nested too deeply"):
+        host_agent.answer_in(said)
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "why", "tries"),
+    [
+        (255, "ssh: Could not resolve hostname x: Name or service not known\n", "unknown host name", 1),
+        (255, "Connection reset by peer\nbye", "the ssh server closed the connection", 3),
+        (255, "what\nis this \n", "exit code 255: is this", 2),
+        (1, "Permission denied\n", "exit code 1: Permission denied", 1),  # the agent's own words, not ssh's
+        (1, " \n", "exit code 1: it said nothing", 1),
+        (1, "ModuleNotFoundError: No module named 'psutil'\n", "psutil is missing there", 1),
+        (201, "", f"it has no {sys.executable}: install the same environment", 1),
+        (202, "", f"it has no {host_agent.__file__}: install horovod", 1),
+    ],
+)
+def test_why_a_host_cannot_take_part(code: int, said: str, why: str, tries: int) -> None:
+    found = preflight.explained("x", code, said)
+    assert str(found).startswith(why)
+    assert found.tries == tries
+
+
+@pytest.mark.parametrize("answer", [-1, 65536, "80", None])
+def test_what_is_no_port_is_refused(answer: object) -> None:
+    with pytest.raises(ValueError, match="no port"):
+        preflight.port_in(answer)
+
+
+def test_ports_and_addresses_of_answers() -> None:
+    assert [preflight.port_in(number) for number in (0, 65535)] == [0, 65535]
+    assert preflight.addresses_in(["10.0.0.1"]) == [IPv4Address("10.0.0.1")]
+    for answer in ("10.0.0.1", None, ["10.0.0"]):
+        with pytest.raises(ValueError, match=r"no list of addresses|Expected 4 octets"):
+            preflight.addresses_in(answer)
+
+
+def test_a_launcher_in_a_slurm_job_asks_by_srun(tmp_path: Path) -> None:
+    for name in ("ssh", "srun"):
+        (tmp_path / name).write_text("")
+        (tmp_path / name).chmod(0o755)
+    own = {"PATH": str(tmp_path)}
+    assert shell.shell_for(own, 23, "key") == Ssh(23, "key")
+    by_srun = shell.shell_for({**own, "SLURM_JOB_ID": "1"}, None, None)
+    assert str(by_srun) == by_srun.identity() == "srun"
+    words = by_srun.command("n1", ["a", "b c"])
+    assert words[0] == "srun" and words[-3:] == ["--nodelist=n1", "a", "b c"]
+    assert (str(Ssh()), str(Ssh(23))) == ("ssh port 22", "ssh port 23")
+    assert Ssh(23, "key").identity() != Ssh(23).identity() != Ssh().identity()
+    (tmp_path / "srun").unlink()
+    assert isinstance(shell.shell_for({**own, "SLURM_JOB_ID": "1"}, None, None), Ssh)
+    (tmp_path / "ssh").unlink()
+    with pytest.raises(LaunchError, match="ssh is not installed here"):
+        shell.shell_for(own, None, None)

@@ -1,6 +1,5 @@
 """The wrapper around each rank, and what horovodrun makes of its cells and reports."""
 
-import io
 import os
 import signal
 import subprocess
@@ -11,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from horovod.runner import rank as wrapper
-from horovod.runner.cells import cells as as_cells
-from horovod.runner.errors import LaunchError
 from horovod.runner.outcome import Outcome
-from horovod.runner.output import Cell, Decoder, RankOutput
+from horovod.runner.output import Cell, Decoder
 from horovod.runner.processes import send
 
 NONCE = "0123456789ab"
@@ -123,6 +120,34 @@ def test_what_the_rank_left_behind_is_ended() -> None:
     wait_for_end(int(out))
 
 
+def test_what_it_says_when_it_is_ended_is_passed_on(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    os.mkfifo(ready)
+    left = f"(trap 'echo bye; exit' TERM; echo >{ready}; sleep 300 & wait) &"
+    assert shell(f"{left} read x <{ready}") == (0, b"bye\n", b"", ["ended 0 0"])
+
+
+@pytest.mark.parametrize(
+    ("local_rank", "local_size", "size", "beats"), [(0, 1, 2, True), (1, 2, 4, False), (0, 2, 2, False)]
+)
+def test_one_rank_of_each_host_gives_signs_of_life_where_there_are_several(
+    local_rank: int, local_size: int, size: int, beats: bool
+) -> None:
+    often = f"""
+import sys
+from horovod.runner import rank
+rank.BEAT = 0.05
+sys.exit(rank.run({NONCE!r}, "/", ["sleep", "0.3"]))
+"""
+    own = {"LOCAL_RANK": local_rank, "LOCAL_SIZE": local_size, "SIZE": size, "RANK": 3}
+    environment = os.environ | {f"OMPI_COMM_WORLD_{name}": str(number) for name, number in own.items()}
+    process = subprocess.Popen([sys.executable, "-c", often], stderr=subprocess.PIPE, env=environment)
+    code, _, _, reports = finish(process)
+    assert (code, reports[-1]) == (0, "ended 0 0")
+    assert set(reports[:-1]) == ({"alive"} if beats else set())
+    assert not beats or 1 < len(reports) < 20
+
+
 def test_the_rank_does_not_outlive_its_wrapper() -> None:
     process = start("sh", "-c", "echo $$; exec sleep 300")
     assert process.stderr is not None
@@ -141,64 +166,6 @@ def test_no_rank_without_an_mpirun() -> None:
     line = [sys.executable, "-I", "-S", wrapper.__file__, NONCE, "/", "true"]
     result = subprocess.run(line, env={}, capture_output=True, text=True, check=False)
     assert result.returncode == 1 and "set none of OMPI_COMM_WORLD_RANK" in result.stderr
-
-
-def test_the_decoder_keeps_cells_and_text_apart_however_they_arrive() -> None:
-    stream = b"mpirun says\n" + as_cells(NONCE, 7, b"O", b"x" * 1000) + b"more\x02" + b"\x02hvd"
-    stream += as_cells(NONCE, 0, b"E", b"\n") + b"\x02hvd" + b"end"
-    for size in (1, 7, 511, 512, 513, len(stream)):
-        decoder, cells, text = Decoder(NONCE), [], b""
-        for start_at in range(0, len(stream), size):
-            for part in decoder.feed(stream[start_at : start_at + size]):
-                if isinstance(part, Cell):
-                    cells.append(part)
-                else:
-                    text += part
-        text += decoder.rest()
-        assert b"".join(cell.payload for cell in cells if cell.rank == 7) == b"x" * 1000
-        assert cells[-1] == Cell(0, b"E", b"\n")
-        assert text == b"mpirun says\nmore\x02\x02hvd\x02hvdend"
-
-
-def test_a_torn_cell_is_shown_and_does_no_harm() -> None:
-    torn = as_cells(NONCE, 1, b"O", b"lost")[:300] + as_cells(NONCE, 2, b"O", b"kept")
-    parts = list(Decoder(NONCE).feed(torn))
-    assert Cell(2, b"O", b"kept") in parts
-    assert b"lost" in b"".join(part for part in parts if isinstance(part, bytes))
-
-
-def shown(*writes: tuple[int, bytes, bytes]) -> tuple[bytes, bytes]:
-    out, err = io.BytesIO(), io.BytesIO()
-    output = RankOutput(4, out, err)
-    for write in writes:
-        output.write(*write)
-    output.finish()
-    return out.getvalue(), err.getvalue()
-
-
-def test_lines_are_shown_with_their_rank() -> None:
-    out, err = shown((0, b"O", b"a"), (1, b"O", b"b\nc"), (0, b"O", b"A\n\n"), (1, b"E", b"\xff\xfe\n"))
-    assert out == b"[1]<stdout>:b\n[0]<stdout>:aA\n[0]<stdout>:\n[1]<stdout>:c\n"
-    assert err == b"[1]<stderr>:\xff\xfe\n"
-
-
-def test_progress_bars_move() -> None:
-    assert shown((0, b"E", b"\r 10%"), (0, b"E", b"\r 20%"), (0, b"E", b"\n"))[1] == (
-        b"\r[0]<stderr>: 10%\r[0]<stderr>: 20%\n"
-    )
-    assert shown((0, b"O", b"dos\r"), (0, b"O", b"\nx\r\n"))[0] == b"[0]<stdout>:dos\r\n[0]<stdout>:x\r\n"
-
-
-def test_files_hold_what_the_ranks_wrote(tmp_path: Path) -> None:
-    out = io.BytesIO()
-    output = RankOutput(11, out, out, str(tmp_path / "logs"), timestamps=True)
-    output.write(3, b"O", b"a\rb")
-    output.finish()
-    assert (tmp_path / "logs" / "rank.03" / "stdout").read_bytes() == b"a\rb"
-    assert (tmp_path / "logs" / "rank.10" / "stderr").read_bytes() == b""
-    assert str(time.localtime().tm_year).encode() + b"[3]<stdout>:a\r" in out.getvalue()
-    with pytest.raises(LaunchError, match="--output-filename"):
-        RankOutput(1, out, out, str(tmp_path / "logs" / "rank.03" / "stdout"))
 
 
 def test_a_rank_whose_first_word_nobody_hears_ends_what_it_started(tmp_path: Path) -> None:

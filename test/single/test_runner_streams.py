@@ -1,18 +1,26 @@
-"""What horovodrun writes arrives whole, whatever kind of stream it is given."""
+"""What ranks write is shown line by line, and arrives whole, whatever kind of stream horovodrun is given."""
 
 from __future__ import annotations
 
 import fcntl
+import io
 import os
+import select
 import signal
+import sys
 import termios
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from horovod.runner.streams import OutputError, Sink
+from horovod.runner import cells
+from horovod.runner.errors import LaunchError
+from horovod.runner.output import Cell, Decoder, RankOutput
+from horovod.runner.streams import OutputError, Sink, WriteLimit, say
 
 WHOLE = bytes(range(256)) * 4096  # 1 MiB: many times what a pipe holds
 
@@ -84,3 +92,181 @@ def test_what_cannot_be_written_is_an_error_once() -> None:
     with pytest.raises(OutputError, match=r"the file cannot be written: No space left on device \(ENOSPC\)"):
         sink.write(b"x")
     sink.write(b"y")
+
+
+NONCE = "0123456789ab"
+OUT, ERR = cells.OUTPUT, cells.ERROR
+
+
+def shown(*written: tuple[int, bytes, bytes], **options: Any) -> tuple[bytes, bytes]:
+    """What comes to (standard output, standard error) of these pieces of (rank, kind, data)."""
+    streams = io.BytesIO(), io.BytesIO()
+    output = RankOutput(12, *streams, **options)
+    for piece in written:
+        output.write(*piece)
+    output.finish()
+    return streams[0].getvalue(), streams[1].getvalue()
+
+
+def test_each_line_is_shown_with_its_rank_and_stream() -> None:
+    assert shown((3, OUT, b"a\nb\n"), (11, ERR, b"c\n"), (0, OUT, b"\xff\n\n")) == (
+        b"[3]<stdout>:a\n[3]<stdout>:b\n[0]<stdout>:\xff\n[0]<stdout>:\n",
+        b"[11]<stderr>:c\n",
+    )
+
+
+def test_lines_are_put_together_for_each_rank_and_stream() -> None:
+    pieces = [
+        (1, OUT, b"be"),
+        (2, OUT, b"other\nla"),
+        (1, ERR, b"err"),
+        (1, OUT, b"gin"),
+        (1, OUT, b"s\nand"),
+    ]
+    assert shown(*pieces) == (
+        b"[2]<stdout>:other\n[1]<stdout>:begins\n[1]<stdout>:and\n[2]<stdout>:la\n",
+        b"[1]<stderr>:err\n",
+    )
+
+
+def test_a_carriage_return_ends_a_line() -> None:
+    whole = b"\r10 %\r20 %\rdone\r\nnext\n"
+    wanted = b"\r[0]<stdout>:10 %\r[0]<stdout>:20 %\r[0]<stdout>:done\r\n[0]<stdout>:next\n"
+    assert shown((0, OUT, whole))[0] == wanted
+    for at in range(1, len(whole)):  # however it is torn apart
+        assert shown((0, OUT, whole[:at]), (0, OUT, b""), (0, OUT, whole[at:]))[0] == wanted, at
+    # Another rank's newline is not the second half of this one's.
+    assert shown((0, OUT, b"x\r"), (1, OUT, b"\n"), (0, ERR, b"\n"), (0, OUT, b"\ny\n")) == (
+        b"[0]<stdout>:x\r[1]<stdout>:\n\n[0]<stdout>:y\n",
+        b"[0]<stderr>:\n",
+    )
+
+
+def test_lines_begin_with_the_time_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "asctime", lambda: "Thu Nov 26 00:41:40 2026")
+    said, _ = shown((0, OUT, b"a\n"), timestamps=True)
+    assert said == b"Thu Nov 26 00:41:40 2026[0]<stdout>:a\n"
+
+
+def test_files_have_what_was_written_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "logs"
+    streams = io.BytesIO(), io.BytesIO()
+    output = RankOutput(11, *streams, folder=str(folder))
+    output.write(3, OUT, b"a\r\nun")
+    assert (folder / "rank.03" / "stdout").read_bytes() == b"a\r\nun"  # at once
+    output.write(10, ERR, b"e\n")
+    output.write(3, OUT, b"finished")
+    output.finish()
+    found = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    assert len(found) == 22
+    assert {name: data for name, data in found.items() if data} == {
+        "rank.03/stdout": b"a\r\nunfinished",
+        "rank.10/stderr": b"e\n",
+    }
+    assert streams[0].getvalue() == b"[3]<stdout>:a\r\n[3]<stdout>:unfinished\n"
+    shown((0, OUT, b"x"), folder=str(tmp_path / "ten"))
+    assert sorted(path.name for path in (tmp_path / "ten").iterdir())[::11] == ["rank.00", "rank.11"]
+    RankOutput(10, *streams, folder=str(tmp_path / "few")).finish()
+    assert sorted(path.name for path in (tmp_path / "few").iterdir())[::9] == ["rank.0", "rank.9"]
+
+
+def test_files_that_cannot_be_made_are_a_mistake_in_the_command(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(LaunchError, match=f"--output-filename {tmp_path}/file: .*Not a directory"):
+        RankOutput(2, io.BytesIO(), io.BytesIO(), folder=str(tmp_path / "file"))
+
+
+def test_what_is_no_ranks_is_passed_on_at_once_and_as_it_is() -> None:
+    reader, writer = os.pipe()
+    with open(writer, "wb") as stream, open(reader, "rb", buffering=0) as pipe:
+        output = RankOutput(1, stream, io.BytesIO())
+        output.pass_on(OUT, b"no newline")
+        assert pipe.read(99) == b"no newline"
+        output.write(0, OUT, b"line\n")
+        output.flush()
+        assert pipe.read(99) == b"[0]<stdout>:line\n"
+
+
+def test_cells_are_found_between_what_is_none_however_they_are_torn_apart() -> None:
+    long = bytes(range(256)) * 5
+    stream = (
+        b"mpirun:\x02hv \x02"
+        + cells.cells(NONCE, 7, OUT, long)
+        + b"\x02hvd no"
+        + cells.cells(NONCE, 0, ERR, b"e")
+    )
+    stream += cells.cells("otherjob0000", 1, OUT, b"x")
+    for step in (1, 5, 100, 511, 512, 513, len(stream)):
+        decoder = Decoder(NONCE)
+        parts = [part for at in range(0, len(stream), step) for part in decoder.feed(stream[at : at + step])]
+        found = [part for part in parts if isinstance(part, Cell)]
+        plain = b"".join(part for part in parts if isinstance(part, bytes)) + decoder.rest()
+        assert b"".join(cell.payload for cell in found if cell.rank == 7) == long
+        assert [cell for cell in found if cell.rank != 7] == [Cell(0, ERR, b"e")]
+        assert plain == b"mpirun:\x02hv \x02\x02hvd no" + cells.cells("otherjob0000", 1, OUT, b"x")
+        assert decoder.rest() == b""
+
+
+def test_a_cell_that_was_torn_apart_is_passed_on_as_it_is() -> None:
+    whole = cells.cells(NONCE, 1, OUT, b"a") + cells.cells(NONCE, 2, OUT, b"b")
+    broken = whole[:300] + whole[512:]
+    decoder = Decoder(NONCE)
+    parts = [*decoder.feed(broken + bytes(512)), decoder.rest()]
+    assert [part for part in parts if isinstance(part, Cell)] == [Cell(2, OUT, b"b")]
+    assert b"".join(part for part in parts if isinstance(part, bytes)) == whole[:300] + bytes(512)
+
+
+def test_cells_are_whole_and_as_few_as_can_be() -> None:
+    room = cells.CELL_SIZE - 1 - cells.header_size(NONCE)
+    for length, number in ((0, 0), (1, 1), (room, 1), (room + 1, 2)):
+        made = cells.cells(NONCE, 1, OUT, b"\n" * length)
+        assert len(made) == number * cells.CELL_SIZE and made.count(b"\n") == number
+        assert made.endswith(b"\n") or not number
+    assert cells.BLOCK_SIZE % cells.CELL_SIZE == 0 and cells.BLOCK_SIZE <= select.PIPE_BUF
+
+
+def test_a_stream_that_fails_is_named_and_then_written_nowhere(tmp_path: Path) -> None:
+    """By its path too, where it is a file to which the shell has sent it."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb", buffering=0) as stream:
+        with pytest.raises(
+            OutputError, match=r"^standard output cannot be written: Broken pipe \(EPIPE\)$"
+        ) as told:
+            Sink("standard output", stream).write(b"x")
+        assert told.value.is_closed and not told.value.is_blocked
+        os.write(stream.fileno(), b"goes nowhere")
+    with open("/dev/full", "wb") as stream:
+        sink = Sink("standard error", stream)
+        sink.write(b"x")  # into the buffer
+        with pytest.raises(OutputError, match=r"^standard error \(/dev/full\) cannot be written") as told:
+            sink.flush()
+        assert not told.value.is_closed
+
+
+def test_a_signal_that_asks_to_end_lets_no_write_wait_for_ever() -> None:
+    reader, writer = os.pipe()
+    before = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
+    with open(reader, "rb"), open(writer, "wb", buffering=0) as stream:
+        try:
+            WriteLimit(0.05).begin()
+            time.sleep(0.12)  # while nothing is being written, nothing ends
+            with pytest.raises(
+                OutputError, match="standard output cannot be written: nobody reads it"
+            ) as told:
+                Sink("standard output", stream).write(WHOLE)
+            assert told.value.is_blocked
+        finally:
+            signal.signal(signal.SIGALRM, before[0])
+            signal.setitimer(signal.ITIMER_REAL, *before[1])
+
+
+def test_horovodrun_says_a_line_or_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    say("one thing")
+    assert capsys.readouterr() == ("", "horovodrun: one thing\n")
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        say("another")
+        say("a third")

@@ -28,7 +28,7 @@ def test_it_is_valid_json_after_every_step(tmp_path: Path) -> None:
         [start] = json.loads(path.read_text())
         assert start["args"]["start_time_since_epoch_in_micros"] / 1e6 == pytest.approx(time.time(), abs=60)
         x = np.ones(3, np.float32)
-        for name in ("a", 'with "quotes" and \\ and \n', "b"):
+        for name in ("a", 'with "quotes" and \\ and \n \t \x1f \x7f é 中', "b"):
             engine.allreduce(name, [tensor(x)], _native.Reduction())
             engine.step(5.0)
             events = json.loads(path.read_text())

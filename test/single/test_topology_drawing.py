@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -118,6 +119,37 @@ def boxes(drawing: str) -> list[tuple[str, float, float, float, float]]:
     return found
 
 
+def test_one_is_singular_in_all_that_is_said_of_a_host() -> None:
+    """In the drawings of one core, and of two."""
+    for count, thread, core in ((1, "1 thread", "1 core"), (2, "2 threads", "2 cores")):
+        host = Host("h", (Socket(0, "X", count, count, None),), None, count)
+        shown = text.drawing((host,), None)
+        assert f"memory unknown, usable by a job: {thread} " in shown
+        assert f"socket 0: X, {core}, {thread} " in shown
+        texts = {element.text for element in elements(svg.drawing((host,)), "text")}
+        assert f"memory unknown, {thread} usable" in texts and f"{core}, {thread}" in texts
+
+
+def test_what_a_card_is_called() -> None:
+    def nic(**facts: Any) -> Nic:
+        return Nic(
+            **{"name": "e", "model": None, "driver": None, "bits_per_second": None} | facts,
+            addresses=(),
+            socket=None,
+        )
+
+    assert words.nic_model(nic(driver="virtio_net")) == "virtio_net" and words.nic_model(nic()) == ""
+    assert words.nic_model(nic(model="Intel Corporation X", driver="d")) == "Intel X"
+    assert words.speed(nic()) == "speed unknown" and words.speed(nic(is_up=False)) == "no link"
+    assert words.speed(nic(bits_per_second=10**9, is_rdma=True)) == "1 Gbit/s, RDMA"
+
+
+def test_gpus_on_one_switch_by_way_of_another_are_together() -> None:
+    links = [GpuLink(0, 1, "switch"), GpuLink(2, 3, "switch"), GpuLink(4, 5, "root"), GpuLink(1, 2, "switch")]
+    host = replace(made.gpu_box(), gpu_links=(GpuLink(6, 7, "switch"), *links))
+    assert words.switches(host) == [[0, 1, 2, 3], [6, 7]]
+
+
 def test_two_hosts_on_a_network() -> None:
     hosts = (made.plain_host(1), made.plain_host(2))
     assert text.drawing(hosts, made.ranks_on(0, 1)) == TWO_PLAIN_HOSTS
@@ -219,6 +251,81 @@ def test_what_stands_in_the_middle_is_in_the_middle_of_its_box(name: str) -> Non
             assert x == pytest.approx(min(around)[1], abs=2e-3), element.text  # written with six digits
 
 
+Segment = tuple[float, float, float, float]  # left, top, right, bottom
+
+
+def segments(drawing: str, *kinds: str) -> list[Segment]:
+    """The straight lines of these kinds, one after the other."""
+    found = []
+    for path in elements(drawing, "path"):
+        points = re.fullmatch(r"M(\S+) (\S+) L(\S+) (\S+)", path.get("d", ""))
+        if points and path.get("class", "").removeprefix("topology-") in kinds:
+            x, y, other_x, other_y = map(float, points.groups())
+            assert x == other_x or y == other_y, "neither upright nor level"
+            found.append((min(x, other_x), min(y, other_y), max(x, other_x), max(y, other_y)))
+    return found
+
+
+def touches(x: float, y: float, line: Segment) -> bool:
+    return line[0] - 0.01 <= x <= line[2] + 0.01 and line[1] - 0.01 <= y <= line[3] + 0.01
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_wires_lead_from_one_part_to_another(name: str) -> None:
+    """Each end is at the edge of a box, or on another wire: else it would hang in the air.
+
+    Where cables end, a network's corners are round: they reach into it a little.
+    """
+    drawing = picture(name)
+    edges: list[Segment] = []
+    for box in elements(drawing, "rect"):
+        x, y, width, height = (float(box.get(key, "")) for key in ("x", "y", "width", "height"))
+        edges += [(x, y, x + width, y), (x, y + height, x + width, y + height)]
+        edges += [(x, y, x, y + height), (x + width, y, x + width, y + height)]
+        edges += [(x, y, x + width, y + 10)] if box.get("rx") == "10" and width > svg.WIDTH - 10 else []
+    wires = segments(drawing, "pcie", "nvlink", "cable", "between")
+    assert bool(wires) == (name != "nasty")  # of which nobody knows what hangs on what
+    for number, (left, top, right, bottom) in enumerate(wires):
+        others = edges + wires[:number] + wires[number + 1 :]
+        for x, y in ((left, top), (right, bottom)):
+            assert any(touches(x, y, line) for line in others), (name, x, y)
+
+
+def test_gpus_hang_on_their_switch_and_the_switch_on_the_socket() -> None:
+    drawing = picture("pcie")
+    rectangles = {}
+    for box in elements(drawing, "rect"):
+        rectangles.setdefault(box.get("class", "").removeprefix("topology-"), []).append(box)
+    switches = [(text, left, top) for text, left, top, _, _ in boxes(drawing) if text == "switch"]
+    assert len(switches) == 2  # one on each host
+    small = [box for box in rectangles["socket"] if float(box.get("height", "")) < 30]
+    assert len(small) == 2 and len(rectangles["gpu"]) == 8
+    for box in small:
+        x, y, width, height = (float(box.get(key, "")) for key in ("x", "y", "width", "height"))
+        ends = [line for line in segments(drawing, "pcie") if x < line[0] < x + width and line[0] == line[2]]
+        above = [line for line in ends if line[3] == pytest.approx(y)]
+        below = [line for line in ends if line[1] == pytest.approx(y + height)]
+        assert (len(above), len(below)) == (2, 1)
+
+
+def test_all_that_is_said_of_a_card_is_in_its_box() -> None:
+    drawing = picture("pcie")
+    cards = []
+    for box in elements(drawing, "rect"):
+        if box.get("class") == "topology-nic":
+            x, y, width, height = (float(box.get(key, "")) for key in ("x", "y", "width", "height"))
+            cards.append(
+                {
+                    text
+                    for text, left, top, _, bottom in boxes(drawing)
+                    if x <= left < x + width and y < top and bottom < y + height
+                }
+            )
+    for number in (1, 2):
+        for name, said, address in (("eno1", "1 Gbit/s", "192.168.0"), ("ens1", "25 Gbit/s, RDMA", "10.0.0")):
+            assert any({name, said, f"{address}.{number}/24"} <= texts for texts in cards)
+
+
 def test_names_are_escaped_and_printable() -> None:
     drawing = picture("nasty")
     texts = [element.text for element in elements(drawing, "text")]
@@ -254,7 +361,16 @@ def test_routes_are_listed() -> None:
     for route in chosen:
         assert route.name in texts and words.duration(route.milliseconds) in texts
     assert "Routes of allreduces among 8 ranks" in texts
+    named = {"not compressed" if route.compression == "none" else route.compression for route in chosen}
+    assert len(named) > 1 and named <= set(texts) and "none" not in texts
     assert "Routes" not in svg.drawing(hosts, ranks)
+
+
+def test_hosts_that_are_drawn_as_one_are_named_below_their_number() -> None:
+    texts = [element.text or "" for element in elements(picture("long"), "text")]
+    assert "59 × the same" in texts and [text for text in texts if text.startswith("h1, h2, h3, ")]
+    texts = [element.text or "" for element in elements(picture("no ranks"), "text")]
+    assert texts.count("node1") == texts.count("h2") == 1
 
 
 def test_several_drawings_on_a_page() -> None:
@@ -308,7 +424,13 @@ def test_words() -> None:
         "12.3 ms",
         "1234 ms",
     ]
+    assert [words.rate(speed) for speed in (1e9, 999e6, 1e12)] == ["1 Gbit/s", "999 Mbit/s", "1000 Gbit/s"]
+    assert [words.size(size) for size in (999, 10**6, 10**9)] == ["999 B", "1 MB", "1 GB"]
+    assert [words.duration(ms) for ms in (1, 10, 100)] == ["1.00 ms", "10.0 ms", "100 ms"]
+    assert words.memory(1000 * 2**30) == "0.977 TiB" and words.memory(2**30) == "1 GiB"
     assert words.numbers([5, 0, 1, 2, 9, 8]) == "0-2, 5, 8-9"
+    assert [words.rank_label(ranks) for ranks in ([], [3], [3, 4])] == ["no rank", "rank 3", "ranks 3-4"]
+    assert [words.number_of(count, "rank") for count in (0, 1, 2)] == ["0 ranks", "1 rank", "2 ranks"]
     assert words.connections(made.pcie_host(1)) == [
         "PCIe through a switch that both are on: 0-1",
         "PCIe across the sockets: 0-2, 0-3, 1-2, 1-3",

@@ -70,6 +70,19 @@ def test_machines_that_are_alike_are_one_key() -> None:
     assert len({made.gpu_box(), made.gpu_box()}) == 1
 
 
+@pytest.mark.parametrize(
+    ("maker", "part", "name"),
+    [
+        ("0x41", "0xd4f", "ARM Neoverse-V2"),
+        ("0x46", "0x001", "Fujitsu A64FX"),
+        ("0x48", "0xd01", "HiSilicon TaiShan v110"),
+        ("0xc0", "0xac3", "Ampere-1"),
+    ],
+)
+def test_processors_of_servers_go_by_their_makers_numbers(maker: str, part: str, name: str) -> None:
+    assert processors._model({"CPU implementer": maker, "CPU part": part}) == name
+
+
 def test_those_that_arm_makes_are_called_so() -> None:
     assert all(name.startswith("ARM ") == (maker == 0x41) for (maker, _), name in processors._ARM.items())
 
@@ -153,9 +166,11 @@ def test_virtual_interfaces(tmp_path: Path) -> None:
     made.tree(tmp_path, files)
     found = {name: made.interface(MAC, f"10.{n}.0.1/16") for n, name in enumerate(names)}
     found |= {"dummy0": made.interface(MAC), "loop": made.interface(MAC, "127.0.0.2/8", "::1/128")}
-    bond, docker = interfaces.nics(made.machine(tmp_path, interfaces=found), ())
+    found["veth0"] = made.interface("", "10.8.0.1/16")
+    bond, docker, last = interfaces.nics(made.machine(tmp_path, interfaces=found), ())
     assert bond == Nic("bond0", None, None, 10_000_000_000, ("10.0.0.1/16",), None)
     assert docker == Nic("docker0", None, None, None, ("10.1.0.1/16",), None, is_up=False)
+    assert last == Nic("veth0", None, None, None, ("10.8.0.1/16",), None)
 
 
 def test_names_of_pci_devices() -> None:
@@ -199,6 +214,46 @@ def test_words_of_the_matrix() -> None:
     assert nvidia.links_in(matrix, "", gpus) == (GpuLink(0, 1, "root"), GpuLink(0, 2, "root"))
 
 
+def test_the_speed_of_nvlink_is_known_where_all_links_of_a_gpu_are_alike() -> None:
+    gpus = tuple(Gpu(i, "G", None, f"0000:0{i}:00.0", 0) for i in range(3))
+    matrix = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV2\tNV2\nGPU1\tNV2\t X \tNV1\nGPU2\tNV2\tNV1\t X \n"
+    status = (
+        "Link 7: 1 GB/s\nGPU 0: G\n\t Link 0: 25.781 GB/s\n\t Link 1: 25.781 GB/s\n\t Link 2: <inactive>\n"
+    )
+    status += "GPU 1: G\n\t Link 0: 25 GB/s\n\t Link 1: 26.5 GB/s\nGPU 2: G\n"
+    assert nvidia.links_in(matrix, status, gpus) == (
+        GpuLink(0, 1, "NVLink", 2, 25_781_000_000),
+        GpuLink(0, 2, "NVLink", 2, 25_781_000_000),
+        GpuLink(1, 2, "NVLink", 1, None),
+    )
+
+
+@pytest.mark.parametrize(
+    ("ways", "socket", "kinds"),
+    [
+        (("PIX", "PXB", "PHB"), 0, ["switch", "switch", "root"]),
+        (("NODE", "SYS", "SOC"), None, ["root", "sockets", "sockets"]),
+        (("SYS", "SYS", "SYS"), 0, ["root", "root", "root"]),  # between the nodes of one socket
+        (("X", "", "NVx"), 0, []),
+    ],
+)
+def test_ways_by_pcie(ways: tuple[str, str, str], socket: int | None, kinds: list[str]) -> None:
+    gpus = tuple(Gpu(i, "G", None, f"0000:0{i}:00.0", socket) for i in range(3))
+    first, second, third = ways
+    matrix = f"\tGPU0\tGPU1\tGPU2\nGPU0\tX\t{first}\t{second}\nGPU1\t{first}\tX\t{third}\n"
+    assert [link.kind for link in nvidia.links_in(matrix, "", gpus)] == kinds
+
+
+def test_one_gpu_has_nothing_to_ask_about(tmp_path: Path) -> None:
+    """An nvidia-smi that is asked how one GPU is connected fails."""
+    only = made.commands({made.SMI[0]: made.DGX_QUERY.splitlines()[0], ("nvidia-smi",): Answer(9)})
+    gpus, links, notes = nvidia.gpus(made.machine(tmp_path, run=only), ())
+    assert (len(gpus), links, notes) == (1, (), [])
+    nonsense = made.commands({made.SMI[0]: "welcome"})
+    said = "nvidia-smi says what is not understood: 'welcome'"
+    assert nvidia.gpus(made.machine(tmp_path, run=nonsense), ()) == ((), (), [said])
+
+
 def test_gpus_with_unusual_answers(tmp_path: Path) -> None:
     assert nvidia.gpus_in("0, NVIDIA GB10, [N/A], 0000000F:01:00.0\n") == (
         Gpu(0, "NVIDIA GB10", None, "000f:01:00.0", None),
@@ -227,7 +282,16 @@ def test_addresses() -> None:
     assert machine.with_prefix("fd00::2", "ffff:ffff:ffff:ffff::") == "fd00::2/64"
     assert machine.with_prefix("fe80::1%eth0", "ffff:ffff:ffff:ffff::") == ""
     assert machine.with_prefix("10.0.0.1", None) == "10.0.0.1/32"
+    assert machine.with_prefix("fd00::2", None) == "fd00::2/128"
     assert machine.numbers_in("0-2,7\n") == [0, 1, 2, 7] and machine.numbers_in("") == []
+
+
+def test_lists_of_numbers_that_no_kernel_writes() -> None:
+    most = machine.MOST_NUMBERS
+    assert len(machine.numbers_in(f"0-{most - 1}")) == len(machine.numbers_in(f"7,0-{most - 2}")) == most
+    for text in ("a", "1-b", "-", f"0-{most}", f"7,0-{most - 1}"):
+        with pytest.raises(ValueError, match=r"invalid literal|are more than"):
+            machine.numbers_in(text)
 
 
 def test_this_machine() -> None:
