@@ -7,7 +7,7 @@ has the engine, and sees to what a process has only one of: its exit, its childr
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from horovod import _native as native
@@ -15,7 +15,12 @@ from horovod.common import absent, forked, jobs, notes, util, variables
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.exits import at_exit, ends_from_uncaught_exception
 from horovod.common.membership import Membership, as_launched
-from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.process_sets import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    remove_process_set,
+)
 from horovod.common.readable import refuse_what_is_no_text
 from horovod.common.rendezvous import given
 
@@ -141,32 +146,10 @@ class HorovodBasics:
 
     def running(self) -> Membership:
         """The running membership, for questions about the job. ValueError before init()."""
-        forked.refuse()
-        member = jobs.current().member
-        if member is None:
-            raise ValueError("Horovod has not been initialized; use hvd.init().")
-        return member
+        return jobs.current().running()
 
-    def add_process_set(self, process_set: ProcessSet | Iterable[int]) -> ProcessSet:
-        """Register a set of ranks; every rank of the job calls it, and it returns when all have.
-
-        Returns the ProcessSet, whose ``process_set_id`` is the smallest number that is free.
-
-        Raises:
-            ValueError: a rank does not exist, the ranks form a set already, process sets are not dynamic, or
-                init() has not been called.
-            NotImplementedError: the set is a communicator.
-        """
-        made = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
-        return self.running().add_process_set(made)
-
-    def remove_process_set(self, process_set: ProcessSet) -> bool:
-        """End a set; every rank of the job calls it, and it returns when all have. Its number is free again.
-
-        Operations still pending in the set fail. Returns False for the global set, and for one that is not
-        registered. ValueError when process sets are not dynamic, or before init().
-        """
-        return self.running().remove_process_set(process_set)
+    add_process_set = staticmethod(add_process_set)
+    remove_process_set = staticmethod(remove_process_set)
 
     def _comm_process_set_id(self, comm: Any) -> int:
         """The number of the set that an mpi4py communicator was registered as. ValueError if it was not."""

@@ -71,6 +71,13 @@ class Job:
         if self.inherited is not None:
             raise forked.refusal(f"rank {self.inherited.world.rank}", self.wording)
 
+    def running(self) -> Membership:
+        """The membership, for questions about the job. ValueError before init()."""
+        forked.refuse()
+        if self.member is None:
+            raise ValueError("Horovod has not been initialized; use hvd.init().")
+        return self.member
+
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
         """Inside the block, this thread works for the job."""

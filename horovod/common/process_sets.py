@@ -12,7 +12,9 @@ from typing import Any
 
 from horovod.common import jobs
 
-__all__ = ["ProcessSet", "as_ranks", "checked_ranks", "global_process_set"]
+__all__ = [
+    "ProcessSet", "add_process_set", "as_ranks", "checked_ranks", "global_process_set", "remove_process_set",
+]  # fmt: skip
 
 GLOBAL_ID = 0
 
@@ -93,13 +95,27 @@ class ProcessSet:
         )
 
 
-def __getattr__(name: str) -> Any:
-    """add_process_set and remove_process_set, which Horovod has in this module too."""
-    if name in ("add_process_set", "remove_process_set"):
-        from horovod.common.basics import basics
+def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
+    """Register a set of ranks; every rank of the job calls it, and it returns when all have.
 
-        return getattr(basics, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    Returns the ProcessSet, whose ``process_set_id`` is the smallest number that is free.
+
+    Raises:
+        ValueError: a rank does not exist, the ranks form a set already, process sets are not dynamic, or
+            init() has not been called.
+        NotImplementedError: the set is a communicator.
+    """
+    made = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    return jobs.current().running().add_process_set(made)
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """End a set; every rank of the job calls it, and it returns when all have. Its number is free again.
+
+    Operations still pending in the set fail. Returns False for the global set, and for one that is not
+    registered. ValueError when process sets are not dynamic, or before init().
+    """
+    return jobs.current().running().remove_process_set(process_set)
 
 
 class _Global(ProcessSet):

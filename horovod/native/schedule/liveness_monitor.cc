@@ -55,8 +55,7 @@ void LivenessMonitor::say(const SilenceReport& report, const std::string& doing)
   }
   lost_ = report.silent.front();
   throw InternalError(here + " lost " + silent + ": no sign of life for " + time + ", while " + here + " " + doing +
-                      "; HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=" + std::to_string(std::llround(limits_.end_after.count())) +
-                      " ends such waiting");
+                      "; " + limits_.end_asked_by + " ends such waiting");
 }
 
 std::string LivenessMonitor::accuse(std::span<const StalledOperation> incomplete) const {

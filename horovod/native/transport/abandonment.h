@@ -11,7 +11,7 @@ namespace hvd {
 inline std::string abandonment(int rank, int by, int silent) {
   const std::string here = "rank " + std::to_string(rank), there = "rank " + std::to_string(by);
   if (silent == kNoRank) return here + " lost " + there + ", which could not go on; its own error says why";
-  const std::string limit = " for as long as HOROVOD_STALL_SHUTDOWN_TIME_SECONDS allows";
+  const std::string limit = " for as long as it waits";
   if (silent == rank) return here + " was given up: " + there + " heard nothing of it" + limit;
   const std::string lost = "rank " + std::to_string(silent);
   return here + " lost " + lost + ": " + there + " has heard nothing of " + lost + limit;
