@@ -466,13 +466,14 @@ def test_a_damaged_parcel_is_refused(damage: str) -> None:
         parcel.unpacked(made)
 
 
-# ssh [options] -- HOST COMMAND. Of "quiet" nothing is heard until it is killed.
+# ssh [options] -- HOST COMMAND. Of "quiet" nothing is heard, and "deaf" does not end.
 FAKE_SSH = """#!/bin/sh
 while [ "$1" != -- ]; do shift; done
 case $2 in
   good*) exec sh -c "$3" ;;
   locked) echo "me@locked: Permission denied (publickey)." >&2; exit 255 ;;
   quiet) exec sleep 60 ;;
+  deaf) sh -c "$3"; exec sleep 60 ;;
 esac
 """
 
@@ -512,6 +513,13 @@ def test_a_host_that_cannot_be_given_the_parcel_is_named(
     assert text.startswith("the function could not be sent to locked (") and "good1" not in text
     monkeypatch.setattr(delivery, "_SLOWEST_START", 0.1)
     assert "; quiet (" in refusal("locked", "quiet")
+
+
+def test_a_connection_that_does_not_end_is_ended(ssh: Ssh, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "_REMOVAL_SECONDS", 0.2)
+    with delivery.delivered("name", b"x", ["deaf"], ssh) as holders:
+        assert holders <= set(processes.children())
+    assert not holders & set(processes.children())
 
 
 def test_without_ssh_there_is_no_way_to_send_a_function() -> None:

@@ -5,6 +5,7 @@ import socket
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -216,6 +217,17 @@ def test_many_hosts_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_more_ranks_than_a_machine_can_begin_are_refused() -> None:
     with pytest.raises(LaunchError, match="-np 9999999 is more than this machine can start: it has"):
         hosts.chosen(9_999_999, None, None)
+
+
+def test_a_machine_is_refused_the_first_rank_that_is_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    mebibytes, each = 100, hosts.WRAPPER_BYTES // 1024**2
+    memory = SimpleNamespace(total=mebibytes * 1024**2)
+    monkeypatch.setattr(hosts.psutil, "virtual_memory", lambda: memory)
+    most = mebibytes // each
+    assert hosts.chosen(most, None, None) == [Host("localhost", most)]
+    said = f"it has {mebibytes} MiB of memory, and each rank takes {each} before"
+    with pytest.raises(LaunchError, match=said):
+        hosts.chosen(most + 1, None, None)
 
 
 def test_names_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,15 @@ def test_a_rank_that_ended_without_init() -> None:
     assert "rank 1 on host host1 was stopped by signal 19 (SIGSTOP)" in job.conclusion(0)[1]
 
 
+def test_a_rank_that_left_while_another_is_in_init() -> None:
+    """It had joined, so nobody waits in hvd.init() for it."""
+    job = outcome((0, "note joining"), (1, "note joining"), (1, "note joined"), without=(0, 1, 2))
+    job.take(1, "ended 0 0")
+    said = "rank 1 on host host1 ended with code 0 before the others were done with it"
+    assert not job.waits_in_vain()
+    assert job.verdict(0) == (1, f"{said}; the other ranks were ended")
+
+
 def test_a_rank_that_was_stopped() -> None:
     followers = [(0, "note follows 1 Missing ranks: 1!: [x]"), (0, "ended 1 0")]
     followers += [(2, SHUT_DOWN), (2, "ended 1 0")]

@@ -277,6 +277,17 @@ def test_commands() -> None:
     assert machine.run_command([sys.executable, "-c", code]) == Answer(3, "out\n", "err\n")
 
 
+def test_commands_that_hang_or_cannot_be_started_have_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is not as if there were no such command."""
+    monkeypatch.setattr(machine, "_COMMAND_SECONDS", 0.05)
+    (tmp_path / "plain").touch()
+    for words, said in ((["sleep", "5"], "timed out"), ([str(tmp_path / "plain")], "Permission denied")):
+        answer = machine.run_command(words)
+        assert (answer.code, answer.output) == (1, "") and said in answer.errors
+
+
 def test_addresses() -> None:
     assert machine.with_prefix("10.0.0.1", "255.255.255.0") == "10.0.0.1/24"
     assert machine.with_prefix("fd00::2", "ffff:ffff:ffff:ffff::") == "fd00::2/64"
