@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 from pathlib import Path
@@ -74,7 +75,8 @@ def test_nobody_hears_an_error_of_ranks_that_end_well(program: Path, method: str
 @METHODS
 def test_a_rank_that_exits_leaves_in_order(program: Path, method: str) -> None:
     text = said(program, method, "exits")
-    assert "HorovodInternalError: Horovod has been shut down: this rank or another" in text
+    heard = ("Horovod has been shut down: this rank or another", "rank 0 has left the job, or ended, while")
+    assert any(each in text for each in heard), text
     assert text.endswith("[5, 0]\n") and "lost rank" not in text
 
 
@@ -82,4 +84,5 @@ def test_a_rank_that_exits_leaves_in_order(program: Path, method: str) -> None:
 def test_a_forked_rank_that_an_exception_ends_is_lost(program: Path, method: str) -> None:
     text = said(program, method, "raises")
     assert "ArithmeticError: it went wrong" in text
-    assert "HorovodInternalError: rank 1 lost rank 0 (" in text and text.endswith("[1, 0]\n"), text
+    assert re.search(r"HorovodInternalError: .*rank 1 lost rank 0 \(", text), text
+    assert text.endswith("[1, 0]\n"), text

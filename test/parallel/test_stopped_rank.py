@@ -30,4 +30,5 @@ def test_who_waits_for_a_stopped_rank_warns_and_ends(tmp_path: Path) -> None:
         rf"of rank 1 {STOPPED} for \d s, while rank 0 carries out",
         rf"of rank 0 for \d s, {waits}",
     ):
-        assert re.search(rf"W vigil.cc:\d+\] \[\d\]: no sign of life {warning}", job.stdout), job.stdout
+        said = rf"W liveness_monitor.cc:\d+\] \[\d\]: no sign of life {warning}"
+        assert re.search(said, job.stdout), job.stdout

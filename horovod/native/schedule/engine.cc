@@ -389,7 +389,9 @@ std::string Engine::reason_heard() {
     for (; in_order_ && steady_clock::now() < deadline; std::this_thread::sleep_for(microseconds(500))) listen_inside();
   } catch (const std::exception&) {  // that reason, or that there is nothing more to be heard
   }
-  return reason_to_end();
+  const bool has_ended = !responses_.empty() && responses_.back().kind == ResponseKind::kShutdown;
+  const std::string reason = reason_to_end();
+  return has_ended && reason.empty() ? kShutDown : reason;  // who has left is not lost
 }
 
 void Engine::inspect_stalls() {
