@@ -291,14 +291,18 @@ def test_wires_lead_from_one_part_to_another(name: str) -> None:
             assert any(touches(x, y, line) for line in others), (name, x, y)
 
 
+def rectangles(drawing: str, kind: str) -> list[tuple[float, ...]]:
+    """(x, y, width, height) of each box of a class."""
+    found = [box for box in elements(drawing, "rect") if box.get("class") == kind]
+    return [tuple(float(box.get(key, "")) for key in ("x", "y", "width", "height")) for box in found]
+
+
 def test_gpus_hang_on_their_switch_and_the_switch_on_the_socket() -> None:
     drawing = picture("pcie")
     assert [text for text, *_ in boxes(drawing)].count("switch") == 2  # one on each host
-    found = [box for box in elements(drawing, "rect") if box.get("class") == "topology-socket"]
-    switches = [box for box in found if float(box.get("height", "")) < 30]
+    switches = [box for box in rectangles(drawing, "topology-socket") if box[3] < 30]
     assert len(switches) == 2
-    for box in switches:
-        x, y, width, height = (float(box.get(key, "")) for key in ("x", "y", "width", "height"))
+    for x, y, width, height in switches:
         upright = [line for line in segments(drawing, "pcie") if x < line[0] == line[2] < x + width]
         ends_above = [line[3] for line in upright].count(y)
         assert (ends_above, [line[1] for line in upright].count(y + height)) == (2, 1)
@@ -307,16 +311,9 @@ def test_gpus_hang_on_their_switch_and_the_switch_on_the_socket() -> None:
 def test_all_that_is_said_of_a_card_is_in_its_box() -> None:
     drawing = picture("pcie")
     cards = []
-    for box in elements(drawing, "rect"):
-        if box.get("class") == "topology-nic":
-            x, y, width, height = (float(box.get(key, "")) for key in ("x", "y", "width", "height"))
-            cards.append(
-                {
-                    text
-                    for text, left, top, _, bottom in boxes(drawing)
-                    if x <= left < x + width and y < top and bottom < y + height
-                }
-            )
+    for x, y, width, height in rectangles(drawing, "topology-nic"):
+        inside = [box for box in boxes(drawing) if x <= box[1] < x + width]
+        cards.append({text for text, _, top, _, bottom in inside if y < top and bottom < y + height})
     for number in (1, 2):
         for name, said, address in (("eno1", "1 Gbit/s", "192.168.0"), ("ens1", "25 Gbit/s, RDMA", "10.0.0")):
             assert any({name, said, f"{address}.{number}/24"} <= texts for texts in cards)

@@ -22,8 +22,8 @@ void RankGpu::admit(Submission* submission) {
   if (device.index() != submission->device) {
     throw InvalidArgument("'" + submission->request.name + "' is on GPU " + std::to_string(submission->device) + ", and rank " +
                           std::to_string(rank_) + " uses GPU " + std::to_string(device.index()) +
-                          "; all GPU tensors of a rank must be on one: call torch.cuda.set_device(hvd.local_rank()) after "
-                          "hvd.init(), and put model and data there");
+                          "; all GPU tensors of a rank must be on one: call torch.cuda.set_device() with the rank's number on "
+                          "its host, as hvd.local_rank(), and put model and data there");
   }
   std::vector<Stream> streams;
   for (const TensorRef& tensor : submission->tensors) {
