@@ -1,7 +1,7 @@
 """horovodrun: starts a command on N ranks, shows their output, and says truthfully how they ended.
 
 Stands apart from the rest: imports neither torch nor the native core. The way of a job:
-`launch` (command line and config file, held by the table in `options`) -> `place` (hosts; `remote_hosts` asks
+`launch` (command line and config file, held by the table in `options`) -> `job_hosts` (`remote_hosts` asks
 them over ssh and chooses networks) -> `launchers` (one command line of mpirun) -> `supervise` (runs it) ->
 `rank` (one small process per rank) -> `output` and `outcome`. `run` does it with a Python function:
 `run_function` -> `function_job` -> the same way -> `function_rank`. With --ddp, `rendezvous` finds where the

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from itertools import accumulate
 
 
-def place_of(hosts: str, rank: int, local_rank: int, local_size: int) -> dict[str, str]:
+def position_of(hosts: str, rank: int, local_rank: int, local_size: int) -> dict[str, str]:
     """The variables of this rank. ValueError when the MPI placed it other than host after host."""
     listed = [host.partition(":") for host in hosts.split("/")]
     ends = list(accumulate(int(size) for size, _, _ in listed))
@@ -46,7 +46,7 @@ def main(hosts: str, command: list[str]) -> None:
 
     rank, local_size = place_among_ranks()
     try:
-        place = place_of(hosts, rank, _local_rank(os.environ), local_size)
+        place = position_of(hosts, rank, _local_rank(os.environ), local_size)
     except ValueError as error:
         sys.exit(f"horovodrun --ddp: {error}")
     given = {name: os.environ[name] for name in ("GLOO_SOCKET_IFNAME",) if name in os.environ}

@@ -3,7 +3,7 @@
 A process of its own, because it adopts and ends whatever its ranks leave behind, and listens to signals: in
 the caller's process, a notebook perhaps, that would be rude. It unpickles nothing.
 
-    standard input  := length:8  request (JSON)  parcel
+    standard input  := length:8  request (JSON)  payload
     descriptor N    := length:8  ending (JSON)   values of the ranks, one behind the other
 
 N is the argument. request: {"options": .., "command": [..]}, ending: {"error": ..} when nothing was started,
@@ -35,12 +35,12 @@ def main(descriptor: int) -> None:
             write_record(answer, {"error": "stopped by SIGINT before any rank started"})
 
 
-def _run(request: dict[str, Any], parcel: bytes, answer: IO[bytes]) -> None:
+def _run(request: dict[str, Any], payload: bytes, answer: IO[bytes]) -> None:
     warnings = settings.environment_warnings(os.environ) + mistakes.variable_warnings(os.environ)
     values = settings.merged(request["options"], {}, os.environ)
     for warning in warnings:
         say(f"warning: {warning}")
-    ending = launch.start(values, request["command"], os.environ, parcel)
+    ending = launch.start(values, request["command"], os.environ, payload)
     lengths = [(rank, len(value)) for rank, value in ending.values.items()]
     told = {"code": ending.code, "message": ending.message, "culprit": ending.culprit, "values": lengths}
     write_record(answer, told)

@@ -3,7 +3,7 @@
     describe                      which addresses and versions it has
     reach PORT SECONDS ADDRESS..  which of the addresses cannot be reached from it
     port PORT                     PORT if nobody listens there; for 0 a port that is free; 0 for none
-    hold NAME SIZE                keeps SIZE bytes of standard input as a parcel for the ranks here, until
+    hold NAME SIZE                keeps SIZE bytes of standard input as a payload for the ranks here, until
                                   standard input ends
 
 Answers are one line of standard output: MARK and JSON. Whatever a login script prints is left aside. Imports
@@ -95,12 +95,12 @@ def _find_this_package() -> None:
 
 def _hold(name: str, size: int) -> None:
     _find_this_package()
-    from horovod.runner import parcel
+    from horovod.runner import payload
 
     data = sys.stdin.buffer.read(size)
     if len(data) < size:
         return  # whoever sent it is gone
-    with parcel.stored(name, data):
+    with payload.stored(name, data):
         _answer({"held": name})
         sys.stdin.buffer.read()
 

@@ -18,27 +18,27 @@ from horovod.runner import (
     build_report,
     command_line,
     config_file,
-    delivery,
     forwarding,
     launchers,
     mistakes,
+    payload_transfer,
     rendezvous,
     settings,
     slurm,
 )
 from horovod.runner.errors import LaunchError
 from horovod.runner.host_cache import HostCache, default_folder
-from horovod.runner.output import RankOutput
-from horovod.runner.parcel import fresh_name
-from horovod.runner.place import (
-    Place,
+from horovod.runner.job_hosts import (
+    JobHosts,
     Run,
+    job_hosts_of,
     job_of,
     listening_environment,
     nccl_environment,
-    place_of,
 )
-from horovod.runner.rank import PARCEL_VARIABLE
+from horovod.runner.output import RankOutput
+from horovod.runner.payload import fresh_name
+from horovod.runner.rank import PAYLOAD_VARIABLE
 from horovod.runner.streams import discard, open_closed_ones, say
 from horovod.runner.supervise import OUTPUT_CLOSED, OUTPUT_FAILED, Ending, Launch, run
 
@@ -133,16 +133,16 @@ def start(
     values: Mapping[str, Any],
     command: Sequence[str],
     environment: Mapping[str, str],
-    parcel: bytes | None = None,
+    payload: bytes | None = None,
 ) -> Ending:
     """Run a job with the options `values` (as `settings.merged` makes them) to its end.
 
-    With a parcel, its ranks find it under the name in PARCEL_VARIABLE. LaunchError when nothing can start.
+    With a payload, its ranks find it under the name in PAYLOAD_VARIABLE. LaunchError when nothing can start.
     """
     mpirun = launchers.installed_mpirun()
     flavour = launchers.installed_flavour(mpirun)
-    place = place_of(values, environment)
-    prepared = place.prepare(values)
+    job_hosts = job_hosts_of(values, environment)
+    prepared = job_hosts.prepare(values)
     for text in prepared.warnings:
         say(f"warning: {text}")
     choice = prepared.choice
@@ -151,19 +151,19 @@ def start(
         "PYTHONUNBUFFERED": "1",
         **settings.rank_environment(values),
         **nccl_environment(values, choice, environment),
-        **listening_environment(place, choice, values.get("verbose", False)),
+        **listening_environment(job_hosts, choice, values.get("verbose", False)),
     }
     nonce = secrets.token_hex(6)
     if values.get("ddp"):
-        meeting = rendezvous.of(values, place, prepared)
+        meeting = rendezvous.of(values, job_hosts, prepared)
         environment |= meeting.variables(nonce)
         command = [*meeting.start_words(), *command]
         if warning := rendezvous.compression_warning(environment):
             say(f"warning: {warning}")
-    if place.others() and (warning := _environment_warning(place, flavour, values, environment)):
+    if job_hosts.others() and (warning := _environment_warning(job_hosts, flavour, values, environment)):
         say(f"warning: {warning}")
     output = RankOutput(
-        place.ranks,
+        job_hosts.ranks,
         sys.stdout.buffer,
         sys.stderr.buffer,
         values.get("output_filename"),
@@ -171,11 +171,13 @@ def start(
     )
     with ExitStack() as stack:
         spare: frozenset[int] = frozenset()
-        if parcel is not None:
-            environment[PARCEL_VARIABLE] = name = fresh_name()
-            spare = stack.enter_context(delivery.delivered(name, parcel, place.others(), place.shell))
+        if payload is not None:
+            environment[PAYLOAD_VARIABLE] = name = fresh_name()
+            there = payload_transfer.transferred(name, payload, job_hosts.others(), job_hosts.shell)
+            spare = stack.enter_context(there)
         session = stack.enter_context(TemporaryDirectory(prefix="horovodrun-", ignore_cleanup_errors=True))
-        job = job_of(values, place, choice, command, environment, Run(mpirun, session, os.getcwd(), nonce))
+        this_run = Run(mpirun, session, os.getcwd(), nonce)
+        job = job_of(values, job_hosts, choice, command, environment, this_run)
         launch = Launch(
             command=launchers.command(job, flavour),
             environment=environment,
@@ -193,9 +195,9 @@ def start(
 
 
 def _environment_warning(
-    place: Place, flavour: str, values: Mapping[str, Any], environment: Mapping[str, str]
+    job_hosts: JobHosts, flavour: str, values: Mapping[str, Any], environment: Mapping[str, str]
 ) -> str:
     """What other hosts do not get of the environment, or everybody between could read."""
     if flavour in launchers.SENDING_EVERYTHING:
         return forwarding.warning_of_exposure(environment, flavour)
-    return place.forwarding(values, environment).warning()
+    return job_hosts.forwarding(values, environment).warning()

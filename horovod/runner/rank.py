@@ -37,8 +37,8 @@ from horovod.runner.rank_input import RankInput
 
 MOST_PER_SECOND = 32e6  # bytes; an mpirun that always has something to read neither writes nor heeds signals
 _NOTES = b"N"  # what comes in the pipe of notes: each is passed on as a report
-# For ranks that run a function: the name of its parcel, and the descriptor that its value is written to.
-PARCEL_VARIABLE, VALUE_VARIABLE = "HOROVOD_RUN_PARCEL", "HOROVOD_RUN_VALUE"
+# For ranks that run a function: the name of its payload, and the descriptor that its value is written to.
+PAYLOAD_VARIABLE, VALUE_VARIABLE = "HOROVOD_RUN_PAYLOAD", "HOROVOD_RUN_VALUE"
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
 SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 LOCAL_SIZE_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
@@ -115,7 +115,7 @@ class Rank:
         os.environ[NOTES_VARIABLE] = f"{notes_end}:{status.st_dev}:{status.st_ino}"
         os.set_inheritable(notes_end, True)
         stdin, stdin_end = os.pipe() if self.rank == 0 else (0, -1)
-        if PARCEL_VARIABLE in os.environ:
+        if PAYLOAD_VARIABLE in os.environ:
             os.environ[VALUE_VARIABLE] = str(value_end)
             os.set_inheritable(value_end, True)
         self.child = os.fork()
@@ -138,7 +138,7 @@ class Rank:
             for signal_number in (*FORWARDED, signal.SIGCHLD, signal.SIGPIPE):
                 signal.signal(signal_number, signal.SIG_DFL)
             what = f"the directory {directory} does not exist or cannot be entered"
-            if PARCEL_VARIABLE not in os.environ or os.path.isdir(
+            if PAYLOAD_VARIABLE not in os.environ or os.path.isdir(
                 directory
             ):  # a function needs no shared folder
                 os.chdir(directory)

@@ -17,7 +17,7 @@ from horovod.common.variable_names import DDP_COMPRESSION
 from horovod.runner import ddp_rank, host_agent, preflight
 from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import is_local
-from horovod.runner.place import Place
+from horovod.runner.job_hosts import JobHosts
 from horovod.runner.remote_hosts import HERE, Prepared
 
 # What torch asks of the packages that are installed when it is imported.
@@ -80,17 +80,17 @@ def compression_warning(environment: Mapping[str, str]) -> str:
     return f"gradients will not be compressed, as {why}, or start the script by python -m horovod.torch.ddp"
 
 
-def of(values: Mapping[str, Any], place: Place, prepared: Prepared) -> Rendezvous:
+def of(values: Mapping[str, Any], job_hosts: JobHosts, prepared: Prepared) -> Rendezvous:
     """Where the ranks of this job meet. LaunchError when the port that the user named is taken there."""
-    described = dict(zip(place.names(), prepared.descriptions, strict=False))
+    described = dict(zip(job_hosts.names(), prepared.descriptions, strict=False))
     ways = prepared.choice.networks
-    along = [_along(described.get(_key(host.name)), ways) for host in place.hosts]
-    address = values.get("master_addr") or _address(place, along[0])
-    port = _port(place, values.get("master_port", 0))
+    along = [_along(described.get(_key(host.name)), ways) for host in job_hosts.hosts]
+    address = values.get("master_addr") or _address(job_hosts, along[0])
+    port = _port(job_hosts, values.get("master_port", 0))
     interfaces = [tuple(dict.fromkeys(name for name, _ in ends)) for ends in along]
     if not prepared.descriptions:  # nobody was asked: as the user has it
-        interfaces = [prepared.choice.interfaces] * len(place.hosts)
-    return Rendezvous(address, port, tuple(zip((h.slots for h in place.hosts), interfaces, strict=True)))
+        interfaces = [prepared.choice.interfaces] * len(job_hosts.hosts)
+    return Rendezvous(address, port, tuple(zip((h.slots for h in job_hosts.hosts), interfaces, strict=True)))
 
 
 def _key(name: str) -> str:
@@ -101,24 +101,24 @@ def _along(description: Description | None, ways: tuple[str, ...]) -> list[tuple
     return description.along(ways) if description is not None else []
 
 
-def _address(place: Place, along: list[tuple[str, str]]) -> str:
-    if len(place.names()) == 1:
+def _address(job_hosts: JobHosts, along: list[tuple[str, str]]) -> str:
+    if len(job_hosts.names()) == 1:
         return LOOPBACK
     if along:
         return along[0][1]
-    first = place.hosts[0].name  # no network was found, of which there was a warning
+    first = job_hosts.hosts[0].name  # no network was found, of which there was a warning
     return socket.gethostname() if is_local(first) else first
 
 
-def _port(place: Place, wanted: int) -> int:
+def _port(job_hosts: JobHosts, wanted: int) -> int:
     """`wanted`, or else one that is free on rank 0's host (where it cannot be asked: on this one)."""
-    first = place.hosts[0].name
+    first = job_hosts.hosts[0].name
     if wanted > HIGHEST_PORT:
         raise LaunchError(f"--master-port {wanted}: ports end at {HIGHEST_PORT}")
-    if is_local(first) or place.shell is None:
+    if is_local(first) or job_hosts.shell is None:
         port = host_agent.free_port(wanted) if is_local(first) or not wanted else wanted
     else:
-        port = preflight.free_port(first, wanted, place.shell)
+        port = preflight.free_port(first, wanted, job_hosts.shell)
     if port == 0 and wanted:
         raise LaunchError(
             f"--master-port {wanted} is in use on {first}, where rank 0 would listen; name another, or "

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import IO, Any, TextIO
 
 from horovod.common.options import OPTIONS
-from horovod.runner import function_job, function_rank, parcel
+from horovod.runner import function_job, function_rank, payload
 
 _START_JOB = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -102,10 +102,10 @@ def run_with_options(
 ) -> list[Any]:
     """As run(), with options of horovodrun by name, as `command_line.parse` gives them; `np` among them."""
     call = _pickled(func, tuple(args), dict(kwargs or {}))
-    key = secrets.token_bytes(parcel.KEY_SIZE)
+    key = secrets.token_bytes(payload.KEY_SIZE)
     command = [executable or sys.executable, function_rank.__file__]
     request = {"options": dict(options), "command": command}
-    ending, values = _job(request, parcel.packed(key, {"path": sys.path}, call))
+    ending, values = _job(request, payload.packed(key, {"path": sys.path}, call))
     return _results(key, options["np"], ending, values)
 
 
@@ -202,7 +202,7 @@ def _show(stream: IO[bytes], shown_on: TextIO) -> None:
 def _results(key: bytes, ranks: int, ending: Mapping[str, Any], values: Mapping[int, bytes]) -> list[Any]:
     if "error" in ending:
         raise RuntimeError(ending["error"])
-    signed = {rank: parcel.verified(key, rank, value) for rank, value in values.items()}
+    signed = {rank: payload.verified(key, rank, value) for rank, value in values.items()}
     if ending["code"] != 0:
         raise RuntimeError(_explained(ending, signed))
     results = []
@@ -220,7 +220,7 @@ def _explained(ending: Mapping[str, Any], signed: Mapping[int, tuple[bytes, memo
     raised = {
         rank: json.loads(bytes(result[1]))
         for rank, result in signed.items()
-        if result is not None and result[0] == parcel.RAISED
+        if result is not None and result[0] == payload.RAISED
     }
     begin = f"mpirun failed with exit code {ending['code']}: "
     if not raised or (ending["culprit"] is not None and ending["culprit"] not in raised):

@@ -22,7 +22,7 @@ from horovod.runner import (
     host_agent,
     host_cache,
     hosts,
-    parcel,
+    payload,
     preflight,
     run_function,
     settings,
@@ -110,7 +110,7 @@ def _note(text: str) -> str:
 
 def _results() -> Iterable[bytes]:
     for kind, body in ((b"R", pickle.dumps(_Unpickled())), (b"E", b'{"type": "ValueError"}'), (b"R", b"")):
-        yield parcel.signature(KEY, 1, kind, body) + kind + body  # of another rank than that which sends it
+        yield payload.signature(KEY, 1, kind, body) + kind + body  # of another rank than that which sends it
 
 
 def read_result(data: bytes) -> None:
@@ -255,14 +255,14 @@ def read_cache(data: bytes) -> None:
     assert cache.find("new") == {"at": ""}
 
 
-def _parcels() -> Iterable[bytes]:
-    yield parcel.packed(KEY, {"path": ["/usr/lib", ""]}, b"function")
-    yield parcel.packed(KEY, {"path": []}, b"")
+def _payloads() -> Iterable[bytes]:
+    yield payload.packed(KEY, {"path": ["/usr/lib", ""]}, b"function")
+    yield payload.packed(KEY, {"path": []}, b"")
 
 
-def read_parcel(data: bytes) -> None:
-    key, header, _ = parcel.unpacked(data)
-    assert len(key) == parcel.KEY_SIZE and all(isinstance(path, str) for path in header["path"])
+def read_payload(data: bytes) -> None:
+    key, header, _ = payload.unpacked(data)
+    assert len(key) == payload.KEY_SIZE and all(isinstance(path, str) for path in header["path"])
 
 
 _HOSTFILE = (
@@ -274,7 +274,7 @@ TARGETS = (
     Target("cells", tuple(_cells()), read_cells, (), 6),
     Target("report", tuple(report.encode() for report in _REPORTS), read_report, (), 4),
     Target("result", tuple(_results()), read_result, (), 4),
-    Target("parcel", tuple(_parcels()), read_parcel, (ValueError,), 3),
+    Target("payload", tuple(_payloads()), read_payload, (ValueError,), 3),
     Target("slurm", tuple(_environments()), read_slurm, (LaunchError,), 5),
     Target("settings of horovodrun", tuple(_settings()), read_settings, (LaunchError,), 4),
     Target("settings of the core", tuple(_settings()), read_core_settings, (ValueError,), 3),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from horovod.runner import parcel
+from horovod.runner import payload
 from horovod.runner.host_agent import MARK
 
 
@@ -54,8 +54,8 @@ def _request(
 
 REGRESSIONS = (
     Regression("report", b"ended 99999 0", "exit code 99999, of which the shell saw 159"),
-    Regression("parcel", b"", "JSONDecodeError in the rank"),
-    Regression("parcel", parcel.packed(bytes(32), {"path": 3}, b""), "TypeError in the rank"),
+    Regression("payload", b"", "JSONDecodeError in the rank"),
+    Regression("payload", payload.packed(bytes(32), {"path": 3}, b""), "TypeError in the rank"),
     Regression("slurm", _SLURM % (b"a", _DIGITS), "ValueError: too many digits"),
     Regression("slurm", _SLURM % (b"a[0-%s]" % _DIGITS, b"2"), "ValueError: too many digits"),
     Regression("slurm", _SLURM % (b"a" + b"[0-99999]" * 3, b"2"), "10^15 names, all memory"),

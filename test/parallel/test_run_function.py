@@ -142,7 +142,7 @@ def test_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     mine = subprocess.Popen(["sleep", "300"])
     try:
-        assert horovod.run(lambda: os.environ.get("HOROVOD_RUN_PARCEL"), num_proc=2) == [None, None]
+        assert horovod.run(lambda: os.environ.get("HOROVOD_RUN_PAYLOAD"), num_proc=2) == [None, None]
         assert mine.poll() is None
         assert list(tmp_path.iterdir()) == []
     finally:

@@ -13,7 +13,7 @@ from horovod.common.networks import Choice, Description
 from horovod.runner import command_line, config_file, ddp_rank, host_agent, hosts, rendezvous, settings
 from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import Host
-from horovod.runner.place import Place
+from horovod.runner.job_hosts import JobHosts
 from horovod.runner.remote_hosts import Prepared
 from horovod.runner.shell import Ssh
 
@@ -27,18 +27,18 @@ SECOND = described(lo="127.0.0.1/8", eno1="192.168.0.2/24", ib1="10.0.0.2/8")
 
 
 @pytest.fixture
-def two_hosts(monkeypatch: pytest.MonkeyPatch) -> Place:
+def two_hosts(monkeypatch: pytest.MonkeyPatch) -> JobHosts:
     """This machine is neither; a port is always found."""
     monkeypatch.setattr(hosts.socket, "getaddrinfo", lambda *_, **__: [])
     hosts.is_local.cache_clear()
     monkeypatch.setattr(rendezvous.preflight, "free_port", lambda host, wanted, shell: wanted or 12345)
-    return Place(3, (Host("node1", 2), Host("node2", 1)), Ssh())
+    return JobHosts(3, (Host("node1", 2), Host("node2", 1)), Ssh())
 
 
 def test_a_rank_is_told_its_place_as_by_torchrun() -> None:
     expected = [("0", "2", "0"), ("1", "2", "0"), ("0", "1", "1")]
     for rank, (local, of, group) in enumerate(expected):
-        told = ddp_rank.place_of("2:eth0/1:ib0,ib1", rank, int(local), int(of))
+        told = ddp_rank.position_of("2:eth0/1:ib0,ib1", rank, int(local), int(of))
         assert told == {
             "RANK": str(rank),
             "ROLE_RANK": str(rank),
@@ -48,15 +48,15 @@ def test_a_rank_is_told_its_place_as_by_torchrun() -> None:
             "NODE_RANK": group,
             "GLOO_SOCKET_IFNAME": "eth0" if group == "0" else "ib0,ib1",
         }
-    assert "GLOO_SOCKET_IFNAME" not in ddp_rank.place_of("2:", 1, 1, 2)
+    assert "GLOO_SOCKET_IFNAME" not in ddp_rank.position_of("2:", 1, 1, 2)
 
 
 def test_another_order_than_torchruns_is_refused() -> None:
     with pytest.raises(ValueError, match=r"rank 1 is process 0 of 2 on its host.*makes it process 1 of 2"):
-        ddp_rank.place_of("2:/2:", 1, 0, 2)
+        ddp_rank.position_of("2:/2:", 1, 0, 2)
 
 
-def test_every_host_is_told_its_own_interfaces(two_hosts: Place) -> None:
+def test_every_host_is_told_its_own_interfaces(two_hosts: JobHosts) -> None:
     ways = Choice(("10.0.0.0/8", "192.168.0.0/24"), interfaces=("eno1", "ens3", "ib0", "ib1"))
     meeting = rendezvous.of({}, two_hosts, Prepared(ways, descriptions=(FIRST, SECOND)))
     assert meeting == rendezvous.Rendezvous("10.0.0.1", 12345, ((2, ("ib0", "ens3")), (1, ("ib1", "eno1"))))
@@ -66,7 +66,7 @@ def test_every_host_is_told_its_own_interfaces(two_hosts: Place) -> None:
     assert (told["WORLD_SIZE"], told["GROUP_WORLD_SIZE"]) == ("3", "2")
 
 
-def test_networks_by_name_and_what_the_user_says_of_the_meeting(two_hosts: Place) -> None:
+def test_networks_by_name_and_what_the_user_says_of_the_meeting(two_hosts: JobHosts) -> None:
     named = Prepared(Choice(("ens3", "eno1")), descriptions=(FIRST, SECOND))
     meeting = rendezvous.of({"master_port": 29500}, two_hosts, named)
     assert (meeting.address, meeting.port) == ("192.168.0.1", 29500)
@@ -74,16 +74,16 @@ def test_networks_by_name_and_what_the_user_says_of_the_meeting(two_hosts: Place
     assert rendezvous.of({"master_addr": "gate"}, two_hosts, named).address == "gate"
 
 
-def test_hosts_that_nobody_asked_go_by_their_names(two_hosts: Place) -> None:
+def test_hosts_that_nobody_asked_go_by_their_names(two_hosts: JobHosts) -> None:
     """Another way than ssh starts the ranks: Kubernetes' MPIJob, for one."""
-    unasked = Place(3, two_hosts.hosts, None)
+    unasked = JobHosts(3, two_hosts.hosts, None)
     meeting = rendezvous.of({}, unasked, Prepared(Choice(("eth0",), interfaces=("eth0",))))
     assert meeting.address == "node1" and 10_000 <= meeting.port <= 65535
     assert meeting.hosts == ((2, ("eth0",)), (1, ("eth0",)))
 
 
 def test_ranks_of_one_host_meet_at_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = Place(2, (Host("localhost", 2),))
+    here = JobHosts(2, (Host("localhost", 2),))
     meeting = rendezvous.of({}, here, Prepared(Choice()))
     assert (meeting.address, meeting.hosts) == ("127.0.0.1", ((2, ()),))
     monkeypatch.setattr(host_agent, "free_port", lambda wanted: 0)
@@ -92,7 +92,7 @@ def test_ranks_of_one_host_meet_at_loopback(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_port_that_is_taken() -> None:
-    here = Place(2, (Host("localhost", 2),))
+    here = JobHosts(2, (Host("localhost", 2),))
     with socket.create_server(("", 0)) as server:
         taken = server.getsockname()[1]
         with pytest.raises(LaunchError, match=f"--master-port {taken} is in use on localhost"):

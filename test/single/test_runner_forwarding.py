@@ -9,10 +9,11 @@ import warnings
 import pytest
 
 from horovod.common.listeners import DAEMONS_VARIABLE
-from horovod.runner import daemon_agent, forwarding, launch, place
+from horovod.runner import daemon_agent, forwarding, launch
 from horovod.runner.errors import LaunchError
 from horovod.runner.forwarding import Forwarding, forwarded_variables
 from horovod.runner.hosts import Host
+from horovod.runner.job_hosts import JobHosts
 from horovod.runner.shell import Srun, Ssh
 
 MINE = {"PATH": "p", "HF_TOKEN": "s", "HOROVOD_SIMD": "x", "NCCL_AUTH_TOKEN": "s", "DATA": "d", "HOME": "h"}
@@ -27,13 +28,13 @@ def test_what_belongs_to_this_machine_or_another_job_is_not_forwarded() -> None:
 
 
 def test_over_ssh_mpirun_sends_nothing() -> None:
-    there = place.Place(2, OTHERS, Ssh())
+    there = JobHosts(2, OTHERS, Ssh())
     assert there.forwarding({}, MINE) == Forwarding()
     assert there.daemon_agent() == (sys.executable, "-I", "-S", daemon_agent.__file__)
 
 
 def test_another_way_than_ssh_withholds_what_may_be_secret_and_names_it() -> None:
-    found = place.Place(2, OTHERS).forwarding({}, MINE)
+    found = JobHosts(2, OTHERS).forwarding({}, MINE)
     assert (found.open, found.withheld) == (("HOROVOD_SIMD", "PATH"), ("DATA", "HF_TOKEN", "NCCL_AUTH_TOKEN"))
     assert found.warning() == (
         "ranks on other hosts do not get DATA, HF_TOKEN, NCCL_AUTH_TOKEN, as --mpi-args or the environment "
@@ -41,15 +42,15 @@ def test_another_way_than_ssh_withholds_what_may_be_secret_and_names_it() -> Non
         "Where that does not matter, name those that the ranks need: "
         '--mpi-args="-x DATA -x HF_TOKEN -x NCCL_AUTH_TOKEN"'
     )
-    asked = place.Place(2, OTHERS).forwarding({"mpi_args": "-x HF_TOKEN -x DATA=4"}, MINE)
+    asked = JobHosts(2, OTHERS).forwarding({"mpi_args": "-x HF_TOKEN -x DATA=4"}, MINE)
     assert (asked.open, asked.withheld) == (found.open, ("NCCL_AUTH_TOKEN",))
-    assert place.Place(2, OTHERS).daemon_agent() == ()
-    assert place.Place(2, (Host("localhost", 2),)).forwarding({}, MINE).warning() == ""
-    assert place.Place(2, OTHERS).forwarding({}, {"HOROVOD_SECRET": "s"}).withheld == ("HOROVOD_SECRET",)
+    assert JobHosts(2, OTHERS).daemon_agent() == ()
+    assert JobHosts(2, (Host("localhost", 2),)).forwarding({}, MINE).warning() == ""
+    assert JobHosts(2, OTHERS).forwarding({}, {"HOROVOD_SECRET": "s"}).withheld == ("HOROVOD_SECRET",)
 
 
 def test_srun_passes_the_environment_on_unless_told_not_to() -> None:
-    there = place.Place(2, OTHERS, Srun())
+    there = JobHosts(2, OTHERS, Srun())
     for export in ({}, {"SLURM_EXPORT_ENV": "ALL,X=1"}):
         assert there.forwarding({}, {**MINE, **export}) == Forwarding()
     none = there.forwarding({}, {**MINE, "SLURM_EXPORT_ENV": "NONE"})
@@ -62,7 +63,7 @@ def test_an_mpi_that_sends_everything_is_warned_about() -> None:
     said = forwarding.warning_of_exposure(MINE, "MPICH")
     assert "MPICH" in said and "HF_TOKEN, NCCL_AUTH_TOKEN" in said and "DATA" not in said
     assert forwarding.warning_of_exposure({"PATH": "p"}, "MPICH") == ""
-    there = place.Place(2, OTHERS, Ssh())  # where Open MPI's daemons get all by ssh
+    there = JobHosts(2, OTHERS, Ssh())  # where Open MPI's daemons get all by ssh
     assert launch._environment_warning(there, "MPICH", {}, MINE) == said
     assert launch._environment_warning(there, "Open MPI", {}, MINE) == ""
 
@@ -70,7 +71,7 @@ def test_an_mpi_that_sends_everything_is_warned_about() -> None:
 def test_a_path_that_mpirun_would_tear_apart_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/my home/bin/python")
     with pytest.raises(LaunchError, match="/my home/bin/python"):
-        place.Place(2, OTHERS, Ssh()).daemon_agent()
+        JobHosts(2, OTHERS, Ssh()).daemon_agent()
 
 
 def test_what_ssh_is_asked() -> None:

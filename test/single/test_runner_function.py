@@ -20,7 +20,15 @@ import pytest
 import horovod
 import horovod.runner
 from horovod.common.exceptions import HorovodInternalError
-from horovod.runner import delivery, function_job, function_rank, host_agent, parcel, processes, run_function
+from horovod.runner import (
+    function_job,
+    function_rank,
+    host_agent,
+    payload,
+    payload_transfer,
+    processes,
+    run_function,
+)
 from horovod.runner import rank as wrapper
 from horovod.runner.errors import LaunchError
 from horovod.runner.shell import Ssh
@@ -109,7 +117,7 @@ def test_parameters_become_options() -> None:
 
 
 def signed(rank: int, kind: bytes, body: bytes, key: bytes = KEY) -> bytes:
-    return parcel.signature(key, rank, kind, body) + kind + body
+    return payload.signature(key, rank, kind, body) + kind + body
 
 
 class Trap:
@@ -124,7 +132,7 @@ def results(*values: bytes) -> list[Any]:
 
 
 def test_results_by_rank() -> None:
-    values = [signed(rank, parcel.RETURNED, pickle.dumps(rank * 10)) for rank in range(3)]
+    values = [signed(rank, payload.RETURNED, pickle.dumps(rank * 10)) for rank in range(3)]
     assert results(*values) == [0, 10, 20]
 
 
@@ -148,14 +156,14 @@ def test_what_is_not_signed_is_not_unpickled(forged: bytes) -> None:
 
 
 def test_a_rank_that_returned_nothing_is_named() -> None:
-    one = {0: signed(0, parcel.RETURNED, pickle.dumps(1))}
+    one = {0: signed(0, payload.RETURNED, pickle.dumps(1))}
     with pytest.raises(RuntimeError, match="rank 1 ended without returning"):
         run_function._results(KEY, 2, DONE, one)
 
 
 def raised(rank: int, text: str) -> bytes:
     told = {"what": "its function", "type": "KeyError", "message": text, "traceback": f"Trace {text}"}
-    return signed(rank, parcel.RAISED, json.dumps(told).encode())
+    return signed(rank, payload.RAISED, json.dumps(told).encode())
 
 
 def test_the_first_rank_that_raised_is_blamed() -> None:
@@ -170,7 +178,7 @@ def test_the_first_rank_that_raised_is_blamed() -> None:
         b"KeyError", b"horovod.common.exceptions.HorovodInternalError"
     )
     body = consequence[33:]
-    values = {1: signed(1, parcel.RAISED, body), 2: raised(2, "cause")}
+    values = {1: signed(1, payload.RAISED, body), 2: raised(2, "cause")}
     with pytest.raises(RuntimeError, match=r"rank 2 exited with non-zero status 1, .* KeyError: cause"):
         run_function._results(KEY, 3, ending | {"culprit": 1}, values)
 
@@ -185,35 +193,35 @@ def test_a_rank_that_was_killed_is_blamed_before_those_that_raised() -> None:
         run_function._results(KEY, 2, {"error": "no host"}, {})
 
 
-def test_a_parcel_is_private_and_goes_away() -> None:
-    name = parcel.fresh_name()
-    contents = parcel.packed(KEY, {"path": ["/x"]}, b"function")
-    with parcel.stored(name, contents) as path, parcel.stored(name, contents):  # as two names of one host do
+def test_a_payload_is_private_and_goes_away() -> None:
+    name = payload.fresh_name()
+    contents = payload.packed(KEY, {"path": ["/x"]}, b"function")
+    with payload.stored(name, contents) as path, payload.stored(name, contents):  # as hosts of one machine
         assert path.stat().st_mode & 0o077 == 0 and path.parent.stat().st_mode & 0o077 == 0
-        key, header, function = parcel.unpacked(parcel.found(name))
+        key, header, function = payload.unpacked(payload.found(name))
         assert (key, header, bytes(function)) == (KEY, {"path": ["/x"]}, b"function")
     assert not path.parent.exists()
     with pytest.raises(FileNotFoundError, match=name):
-        parcel.found(name)
+        payload.found(name)
 
 
-def test_somebody_elses_parcel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_somebody_elses_payload_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "name").mkdir(mode=0o755)
     (tmp_path / "name").chmod(0o755)
-    (tmp_path / "name" / "parcel").write_bytes(b"x")
-    for attempt in (lambda: parcel.found("name"), lambda: parcel.stored("name", b"y").__enter__()):
+    (tmp_path / "name" / "payload").write_bytes(b"x")
+    for attempt in (lambda: payload.found("name"), lambda: payload.stored("name", b"y").__enter__()):
         with pytest.raises(PermissionError, match="no folder that only this user can enter"):
             attempt()
     (tmp_path / "link").symlink_to(tmp_path / "name")
     with pytest.raises(PermissionError):
-        parcel.found("link")
+        payload.found("link")
 
 
 def test_the_signature_is_hmac_sha256() -> None:
     expected = hmac.new(KEY, (5).to_bytes(8, "big") + b"R" + b"body", "sha256").digest()
-    assert parcel.signature(KEY, 5, b"R", b"body") == expected
-    assert len(os.urandom(32)) == parcel.KEY_SIZE
+    assert payload.signature(KEY, 5, b"R", b"body") == expected
+    assert len(os.urandom(32)) == payload.KEY_SIZE
 
 
 class Asked:
@@ -226,10 +234,10 @@ class Asked:
 
     def __call__(self, request: dict[str, Any], contents: bytes) -> tuple[dict[str, Any], dict[int, bytes]]:
         self.request = request
-        key, self.header, function = parcel.unpacked(contents)
+        key, self.header, function = payload.unpacked(contents)
         call, args, kwargs = pickle.loads(function)
         body = pickle.dumps(call(*args, **kwargs))
-        values = {rank: signed(rank, parcel.RETURNED, body, key) for rank in range(request["options"]["np"])}
+        values = {rank: signed(rank, payload.RETURNED, body, key) for rank in range(request["options"]["np"])}
         return DONE, values
 
 
@@ -404,9 +412,9 @@ class Unsendable:
 
 
 def called(call: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[bytes, Any]:
-    """(kind, result) of a function that a rank takes out of its parcel."""
+    """(kind, result) of a function that a rank takes out of its payload."""
     kind, body = function_rank._called(memoryview(pickle.dumps((call, args, kwargs))))
-    return kind, pickle.loads(body) if kind == parcel.RETURNED else json.loads(body)
+    return kind, pickle.loads(body) if kind == payload.RETURNED else json.loads(body)
 
 
 def test_a_rank_sends_what_its_function_returns_or_raises(capsys: pytest.CaptureFixture[str]) -> None:
@@ -432,38 +440,38 @@ def raises_ours() -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_a_rank_finds_its_parcel_and_signs_its_result(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_a_rank_finds_its_payload_and_signs_its_result(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     reader, writer = os.pipe()
-    name = parcel.fresh_name()
+    name = payload.fresh_name()
     monkeypatch.setenv(wrapper.VALUE_VARIABLE, str(writer))
-    monkeypatch.setenv(wrapper.PARCEL_VARIABLE, name)
+    monkeypatch.setenv(wrapper.PAYLOAD_VARIABLE, name)
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "5")
     monkeypatch.setattr(sys, "path", ["/folder/of/the/script", "/kept", "/both"])
     function = pickle.dumps((fails, ("x",), {}) if code else (tuple, ("ab",), {}))
-    with parcel.stored(
-        name, parcel.packed(KEY, {"path": ["/theirs", "/both", *sys.path_importer_cache]}, function)
+    with payload.stored(
+        name, payload.packed(KEY, {"path": ["/theirs", "/both", *sys.path_importer_cache]}, function)
     ):
         assert function_rank.main() == code
     assert sys.path[:2] == ["/theirs", "/both"] and sys.path[-1] == "/kept"
-    assert not {wrapper.VALUE_VARIABLE, wrapper.PARCEL_VARIABLE} & set(os.environ)
+    assert not {wrapper.VALUE_VARIABLE, wrapper.PAYLOAD_VARIABLE} & set(os.environ)
     with open(reader, "rb") as file:
-        result = parcel.verified(KEY, 5, file.read())
-    assert result is not None and result[0] == (parcel.RAISED if code else parcel.RETURNED)
+        result = payload.verified(KEY, 5, file.read())
+    assert result is not None and result[0] == (payload.RAISED if code else payload.RETURNED)
     assert code or pickle.loads(result[1]) == ("a", "b")
 
 
 @pytest.mark.parametrize("damage", ["short", "no json", "no path", "no texts", "no object"])
-def test_a_damaged_parcel_is_refused(damage: str) -> None:
-    whole = parcel.packed(KEY, {"path": ["/x"]}, b"f")
+def test_a_damaged_payload_is_refused(damage: str) -> None:
+    whole = payload.packed(KEY, {"path": ["/x"]}, b"f")
     made = {
-        "short": whole[: parcel.KEY_SIZE + 12],
+        "short": whole[: payload.KEY_SIZE + 12],
         "no json": whole.replace(b"{", b"["),
-        "no path": parcel.packed(KEY, {"paths": []}, b"f"),
-        "no texts": parcel.packed(KEY, {"path": ["/x", 1]}, b"f"),
-        "no object": parcel.packed(KEY, [], b"f"),  # type: ignore[arg-type]
+        "no path": payload.packed(KEY, {"paths": []}, b"f"),
+        "no texts": payload.packed(KEY, {"path": ["/x", 1]}, b"f"),
+        "no object": payload.packed(KEY, [], b"f"),  # type: ignore[arg-type]
     }[damage]
-    with pytest.raises(ValueError, match=f"the parcel of {len(made)} bytes is damaged"):
-        parcel.unpacked(made)
+    with pytest.raises(ValueError, match=f"the payload of {len(made)} bytes is damaged"):
+        payload.unpacked(made)
 
 
 # ssh [options] -- HOST COMMAND. Of "quiet" nothing is heard, and "deaf" does not end.
@@ -489,42 +497,43 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ssh:
     return Ssh()
 
 
-def test_a_parcel_is_on_all_hosts_as_long_as_the_job_lasts(tmp_path: Path, ssh: Ssh) -> None:
+def test_a_payload_is_on_all_hosts_as_long_as_the_job_lasts(tmp_path: Path, ssh: Ssh) -> None:
     """The fake hosts have one folder for temporary files, as real ones may."""
     large = os.urandom(1 << 20)
-    with delivery.delivered("name", large, ["good1", "good2"], ssh) as holders:
-        assert parcel.found("name") == large
+    with payload_transfer.transferred("name", large, ["good1", "good2"], ssh) as holders:
+        assert payload.found("name") == large
         assert len(holders) == 2 and holders <= set(processes.children())
     assert not (tmp_path / "tmp" / "name").exists() and not holders & set(processes.children())
-    with delivery.delivered("name", large, [], None) as holders:
-        assert parcel.found("name") == large and holders == frozenset()
+    with payload_transfer.transferred("name", large, [], None) as holders:
+        assert payload.found("name") == large and holders == frozenset()
 
 
-def test_a_host_that_cannot_be_given_the_parcel_is_named(
+def test_a_host_that_cannot_be_given_the_payload_is_named(
     tmp_path: Path, ssh: Ssh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refusal(*hosts: str) -> str:
-        with pytest.raises(LaunchError) as told, delivery.delivered("name", bytes(1 << 17), hosts, ssh):
+        there = payload_transfer.transferred("name", bytes(1 << 17), hosts, ssh)
+        with pytest.raises(LaunchError) as told, there:
             pytest.fail("not all of them have it")
         assert not (tmp_path / "tmp" / "name").exists()
         return str(told.value)
 
     text = refusal("locked", "good1")
     assert text.startswith("the function could not be sent to locked (") and "good1" not in text
-    monkeypatch.setattr(delivery, "_SLOWEST_START", 0.1)
+    monkeypatch.setattr(payload_transfer, "_SLOWEST_START", 0.1)
     assert "; quiet (" in refusal("locked", "quiet")
 
 
 def test_a_connection_that_does_not_end_is_ended(ssh: Ssh, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "_REMOVAL_SECONDS", 0.2)
-    with delivery.delivered("name", b"x", ["deaf"], ssh) as holders:
+    monkeypatch.setattr(payload_transfer, "_REMOVAL_SECONDS", 0.2)
+    with payload_transfer.transferred("name", b"x", ["deaf"], ssh) as holders:
         assert holders <= set(processes.children())
     assert not holders & set(processes.children())
 
 
 def test_without_ssh_there_is_no_way_to_send_a_function() -> None:
     with pytest.raises(LaunchError, match="a function is sent to other hosts by ssh"):
-        delivery.delivered("name", b"x", ["other"], None).__enter__()
+        payload_transfer.transferred("name", b"x", ["other"], None).__enter__()
 
 
 def test_an_agent_whose_sender_goes_away_keeps_nothing(tmp_path: Path, ssh: Ssh) -> None:

@@ -13,10 +13,10 @@ import pytest
 
 import horovod
 from horovod.common.launched import MARK
-from horovod.runner import launch, parcel
+from horovod.runner import launch, payload
 from horovod.runner.errors import LaunchError
 from horovod.runner.host_cache import HostCache
-from horovod.runner.rank import PARCEL_VARIABLE
+from horovod.runner.rank import PAYLOAD_VARIABLE
 from horovod.runner.supervise import Ending, Launch
 
 DONE = Ending(0, "", None, True, {})
@@ -164,7 +164,7 @@ def test_what_the_job_is_told(
     assert asked.command[-2:] == ["python", "t.py"] and asked.nonce in asked.command
     told = asked.environment
     assert (told["PYTHONUNBUFFERED"], told["HOROVOD_CYCLE_TIME"], told["MINE"]) == ("1", "2.0", "kept")
-    assert MARK not in told and PARCEL_VARIABLE not in told
+    assert MARK not in told and PAYLOAD_VARIABLE not in told
     assert len(asked.nonce) == 12 and capsys.readouterr() == ("", "")
     launch.main(["-np", "3", "--verbose", "python", "t.py"])
     assert job[1].verbose and job[1].nonce != asked.nonce
@@ -176,7 +176,7 @@ def test_a_function_is_stored_as_long_as_the_job_lasts(
     found: list[bytes] = []
 
     def run(asked: Launch, _: object) -> Ending:
-        found.append(parcel.found(asked.environment[PARCEL_VARIABLE]))
+        found.append(payload.found(asked.environment[PAYLOAD_VARIABLE]))
         job.append(asked)
         return DONE
 
@@ -184,7 +184,7 @@ def test_a_function_is_stored_as_long_as_the_job_lasts(
     assert launch.start({"np": 2, "start_timeout": 5}, ["python"], os.environ, b"contents") == DONE
     assert found == [b"contents"]
     with pytest.raises(FileNotFoundError):
-        parcel.found(job[0].environment[PARCEL_VARIABLE])
+        payload.found(job[0].environment[PAYLOAD_VARIABLE])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from horovod.common.networks import Choice
-from horovod.runner import hosts, launchers, place
+from horovod.runner import hosts, job_hosts, launchers
 from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import Host
 from horovod.runner.launchers.job import Job
@@ -261,57 +261,57 @@ def test_ranks_fill_hosts_in_order() -> None:
 
 def test_the_job_that_options_describe() -> None:
     values = {"np": 2, "binding_args": "--bind-to core", "mpi_args": '--mca x "a b"', "ssh_port": 23}
-    run = place.Run("/p/mpirun", "/tmp/s", "/where", "123456789abc")
-    where = place.place_of(values, {})
+    run = job_hosts.Run("/p/mpirun", "/tmp/s", "/where", "123456789abc")
+    where = job_hosts.job_hosts_of(values, {})
     choice = Choice(("10.0.0.0/8",), ("11.0.0.0/8",), ("eth0", "eth1"), "eth0")
-    job = place.job_of(values, where, choice, ["python", "x.py"], {"B": "1", "A": "2"}, run)
+    job = job_hosts.job_of(values, where, choice, ["python", "x.py"], {"B": "1", "A": "2"}, run)
     assert job.rank_command[-4:] == ("123456789abc", "/where", "python", "x.py")
     assert (job.mpirun, job.ranks, job.variables, job.ssh_port) == ("/p/mpirun", 2, (), 23)
     assert (job.binding, job.more_arguments) == (("--bind-to", "core"), ("--mca", "x", "a b"))
     networks = (job.network_interfaces, job.daemon_interfaces, job.one_interface)
     assert networks == (("10.0.0.0/8",), ("11.0.0.0/8",), "eth0")
     with pytest.raises(LaunchError, match="--mpi-args"):
-        place.job_of({**values, "mpi_args": '"open'}, where, choice, ["ls"], {}, run)
+        job_hosts.job_of({**values, "mpi_args": '"open'}, where, choice, ["ls"], {}, run)
 
 
 def test_what_nccl_is_told() -> None:
     choice = Choice(interfaces=("eth0", "ib0"))
-    assert place.nccl_environment({"tcp": True}, choice, {}) == {
+    assert job_hosts.nccl_environment({"tcp": True}, choice, {}) == {
         "NCCL_SOCKET_IFNAME": "eth0,ib0",
         "NCCL_IB_DISABLE": "1",
     }
-    assert place.nccl_environment({}, choice, {"NCCL_SOCKET_IFNAME": "mine"}) == {}
+    assert job_hosts.nccl_environment({}, choice, {"NCCL_SOCKET_IFNAME": "mine"}) == {}
 
 
 def test_hosts_that_are_asked_by_ssh() -> None:
     environment = {"PATH": os.environ["PATH"]}
-    where = place.place_of({"np": 5, "hosts": "localhost:1,b:2,127.0.0.1:1,c:2"}, environment)
+    where = job_hosts.job_hosts_of({"np": 5, "hosts": "localhost:1,b:2,127.0.0.1:1,c:2"}, environment)
     assert where.names() == ["", "b", "c"] and where.others() == ["b", "c"] and isinstance(where.shell, Ssh)
-    assert place.place_of({"np": 2, "hosts": "localhost:2"}, environment).shell is None
+    assert job_hosts.job_hosts_of({"np": 2, "hosts": "localhost:2"}, environment).shell is None
     for values, more in (
         ({"mpi_args": "--prtemca plm_ssh_agent x"}, {}),
         ({}, {"PRTE_MCA_plm_ssh_agent": "x"}),
     ):
-        assert place.place_of({"np": 2, "hosts": "b:2", **values}, environment | more).shell is None
+        assert job_hosts.job_hosts_of({"np": 2, "hosts": "b:2", **values}, environment | more).shell is None
     with pytest.raises(LaunchError, match="ssh is not installed"):
-        place.place_of({"np": 2, "hosts": "b:2"}, {"PATH": "/nowhere"})
+        job_hosts.job_hosts_of({"np": 2, "hosts": "b:2"}, {"PATH": "/nowhere"})
     with pytest.raises(LaunchError, match="say how many ranks"):
-        place.place_of({"hosts": "b:2"}, environment)
+        job_hosts.job_hosts_of({"hosts": "b:2"}, environment)
 
 
 def test_where_ranks_and_daemons_may_listen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     choice = Choice(("10.0.0.0/8", "11.0.0.0/8"), ("10.0.0.0/8",))
     ranks, daemons = "HOROVOD_RUN_NETWORKS", "HOROVOD_RUN_DAEMON_NETWORKS"
     here, there = Host("localhost", 2), Host("192.0.2.1", 2)
-    told = place.listening_environment
-    assert told(place.Place(2, (here,)), choice) == {ranks: "lo", daemons: "lo"}
-    assert told(place.Place(2, (there,)), choice) == {ranks: "lo", daemons: "10.0.0.0/8"}
-    both = told(place.Place(4, (here, there)), choice)
+    told = job_hosts.listening_environment
+    assert told(job_hosts.JobHosts(2, (here,)), choice) == {ranks: "lo", daemons: "lo"}
+    assert told(job_hosts.JobHosts(2, (there,)), choice) == {ranks: "lo", daemons: "10.0.0.0/8"}
+    both = told(job_hosts.JobHosts(4, (here, there)), choice)
     assert both == {ranks: "10.0.0.0/8,11.0.0.0/8", daemons: "10.0.0.0/8"}
-    assert told(place.Place(4, (here, there)), Choice()) == {ranks: "", daemons: ""}
-    assert "HOROVOD_RUN_VERBOSE" in told(place.Place(2, (here,)), choice, verbose=True)
-    assert place.has_memory_for(1, str(tmp_path)) and not place.has_memory_for(1 << 40, str(tmp_path))
-    assert not place.has_memory_for(1, str(tmp_path / "none"))
+    assert told(job_hosts.JobHosts(4, (here, there)), Choice()) == {ranks: "", daemons: ""}
+    assert "HOROVOD_RUN_VERBOSE" in told(job_hosts.JobHosts(2, (here,)), choice, verbose=True)
+    assert job_hosts.has_memory_for(1, str(tmp_path)) and not job_hosts.has_memory_for(1 << 40, str(tmp_path))
+    assert not job_hosts.has_memory_for(1, str(tmp_path / "none"))
     room = os.statvfs_result((4096, 4096, 0, 0, 3 * (32 << 20) // 4096, 0, 0, 0, 0, 255))  # of three ranks
     monkeypatch.setattr(os, "statvfs", lambda folder: room)
-    assert place.has_memory_for(3) and not place.has_memory_for(4)
+    assert job_hosts.has_memory_for(3) and not job_hosts.has_memory_for(4)

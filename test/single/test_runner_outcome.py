@@ -110,7 +110,7 @@ def test_a_rank_that_left_while_another_is_in_init() -> None:
     job.take(1, "ended 0 0")
     said = "rank 1 on host host1 ended with code 0 before the others were done with it"
     assert not job.waits_in_vain()
-    assert job.verdict(0) == (1, f"{said}; the other ranks were ended")
+    assert job.conclusion(0) == (1, f"{said}; the other ranks were ended")
 
 
 def test_a_rank_that_was_stopped() -> None:

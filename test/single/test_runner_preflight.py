@@ -272,7 +272,7 @@ def test_the_agent_answers_what_it_is_asked() -> None:
     assert isinstance(found, int) and found >= 10_000
 
 
-def test_an_agent_that_is_given_a_parcel_keeps_it_as_long_as_it_is_connected(
+def test_an_agent_that_is_given_a_payload_keeps_it_as_long_as_it_is_connected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -283,7 +283,7 @@ def test_an_agent_that_is_given_a_parcel_keeps_it_as_long_as_it_is_connected(
         agent.stdin.flush()
         answers = [host_agent.answer_in(agent.stdout.readline()) for _ in range(2)]
         assert answers == [None, {"held": "name"}]
-        assert (tmp_path / "name" / "parcel").read_bytes() == b"four"
+        assert (tmp_path / "name" / "payload").read_bytes() == b"four"
         agent.stdin.close()
         assert agent.wait(20) == 0
     assert not (tmp_path / "name").exists()

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from horovod.runner import place, slurm
+from horovod.runner import slurm
 from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import Host
+from horovod.runner.job_hosts import job_hosts_of
 from horovod.runner.shell import Srun
 
 JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]"}
@@ -83,18 +84,18 @@ def test_jobs_of_no_known_kind() -> None:
 
 def test_where_a_job_runs(tmp_path: Path) -> None:
     environment = {**JOB, "SLURM_NTASKS": "5", "SLURM_TASKS_PER_NODE": "2(x2),1", "PATH": os.environ["PATH"]}
-    found = place.place_of({}, environment)
+    found = job_hosts_of({}, environment)
     assert (found.ranks, found.hosts) == (5, (Host("n1", 2), Host("n2", 2), Host("n3", 1)))
-    assert place.place_of({"np": 3}, environment).hosts == (Host("n1", 2), Host("n2", 1))
+    assert job_hosts_of({"np": 3}, environment).hosts == (Host("n1", 2), Host("n2", 1))
     # what the user says wins
-    assert place.place_of({"np": 1, "hosts": "localhost:1"}, environment).hosts == (Host("localhost", 1),)
+    assert job_hosts_of({"np": 1, "hosts": "localhost:1"}, environment).hosts == (Host("localhost", 1),)
     with pytest.raises(LaunchError, match="more ranks than the hosts have slots"):
-        place.place_of({"np": 6}, environment)
+        job_hosts_of({"np": 6}, environment)
     # hosts of an allocation are asked with srun where there is one
     srun = tmp_path / "srun"
     srun.write_text("#!/bin/sh\n")
     srun.chmod(0o755)
-    with_srun = place.place_of({}, {**environment, "PATH": str(tmp_path)})
+    with_srun = job_hosts_of({}, {**environment, "PATH": str(tmp_path)})
     assert isinstance(with_srun.shell, Srun)
     command = with_srun.shell.command("n2", ["python", "-c", "x"])
     assert command[0] == "srun" and "--nodelist=n2" in command and command[-3:] == ["python", "-c", "x"]

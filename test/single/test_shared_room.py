@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from horovod.runner.place import _SHARED_BY_RANK
+from horovod.runner.job_hosts import _SHARED_BY_RANK
 
 NATIVE = Path(__file__).resolve().parents[2] / "horovod" / "native"
 PAGE = mmap.PAGESIZE

@@ -20,6 +20,8 @@ RETIRED = {
     "crossing": "message reduction",
     "deposit": "send buffer",
     "landing": "receive buffer",
+    "parcel": "payload",
+    "delivery": "transfer",
     "courier": "sender",
     "journey": "transfer",
     "leg": "part of a route",

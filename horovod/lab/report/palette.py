@@ -45,16 +45,16 @@ class Stroke:
 def shade(algorithm: str, names: Names) -> str:
     if algorithm == SERIAL:
         return SERIAL_COLOUR
-    return SERIES[place_of(algorithm, names) % len(SERIES)]
+    return SERIES[job_hosts_of(algorithm, names) % len(SERIES)]
 
 
 def stroke(row: Row, ranks: list[int], names: Names) -> Stroke:
     """`ranks`: all numbers of ranks of the report, without the serial one."""
     if row.algorithm == SERIAL:
         return Stroke(SERIAL_COLOUR, "x", "-")
-    marker = MARKERS[place_of(row.algorithm, names) % len(MARKERS)]
+    marker = MARKERS[job_hosts_of(row.algorithm, names) % len(MARKERS)]
     return Stroke(shade(row.algorithm, names), marker, DASHES[ranks.index(row.ranks) % len(DASHES)])
 
 
-def place_of(algorithm: str, names: Names) -> int:
+def job_hosts_of(algorithm: str, names: Names) -> int:
     return [name for name in names.algorithms if name != SERIAL].index(algorithm)

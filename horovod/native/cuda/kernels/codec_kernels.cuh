@@ -78,7 +78,7 @@ HVD_DEVICE void encode_tile(Elements& x, const Blocks& blocks, const Tile& tile,
   if (residual != nullptr) {
     KeptResiduals residuals(tile);
     Format::decode(codes, blocks, tile,
-                   [&](int c, int j, float value) { x[c][j] = residuals.kept(place_of(c, j), x[c][j] - value); });
+                   [&](int c, int j, float value) { x[c][j] = residuals.kept(job_hosts_of(c, j), x[c][j] - value); });
     residuals.count();
     store_elements(x, tile.count, residual);
   }

@@ -43,7 +43,7 @@ using Elements = float[kChunks][kLaneElements];
 HVD_DEVICE int lane_number() { return static_cast<int>(threadIdx.x % kLanes); }
 
 // Where elements of a tile are in it.
-HVD_DEVICE int place_of(int chunk, int element) { return chunk * kChunk + lane_number() * kLaneElements + element; }
+HVD_DEVICE int job_hosts_of(int chunk, int element) { return chunk * kChunk + lane_number() * kLaneElements + element; }
 
 struct Tile {
   DevicePiece piece;

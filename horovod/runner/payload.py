@@ -1,11 +1,11 @@
 """What horovod.run sends to ranks and gets back. Standard library only: every rank and host agent imports it.
 
-A parcel is a file that ranks of a host read: the function with its arguments, and the key that results are
+A payload is a file that ranks of a host read: the function with its arguments, and the key that results are
 signed with. It reaches other hosts over ssh, and is kept in a folder that only its owner can enter. Results
 come back through mpirun, whose connections are neither authenticated nor encrypted, so each is signed with
 HMAC-SHA256 and verified before anything of it is unpickled.
 
-    parcel := key:32 bytes  length of header:8  header (JSON)  function (pickle)
+    payload := key:32 bytes  length of header:8  header (JSON)  function (pickle)
     result := signature:32 bytes  kind:1  body          signature: of rank:8, kind and body
     kind   := "R" (body: pickled return value) | "E" (body: JSON of type, message and traceback)
 """
@@ -26,7 +26,7 @@ from typing import Any
 
 KEY_SIZE = SIGNATURE_SIZE = 32
 RETURNED, RAISED = b"R", b"E"
-_FILE = "parcel"
+_FILE = "payload"
 
 
 def packed(key: bytes, header: dict[str, Any], function: bytes) -> bytes:
@@ -34,18 +34,19 @@ def packed(key: bytes, header: dict[str, Any], function: bytes) -> bytes:
     return b"".join((key, len(text).to_bytes(8, "big"), text, function))
 
 
-def unpacked(parcel: bytes) -> tuple[bytes, dict[str, Any], memoryview]:
+def unpacked(payload: bytes) -> tuple[bytes, dict[str, Any], memoryview]:
     """(key, header, pickled function). ValueError for what `packed` does not make."""
     start = KEY_SIZE + 8
-    end = start + int.from_bytes(parcel[KEY_SIZE:start], "big")
+    end = start + int.from_bytes(payload[KEY_SIZE:start], "big")
     try:
-        header = json.loads(parcel[start:end])
+        header = json.loads(payload[start:end])
     except (ValueError, RecursionError):
         header = None
     path = header.get("path") if isinstance(header, dict) else None
-    if end > len(parcel) or not isinstance(path, list) or not all(isinstance(folder, str) for folder in path):
-        raise ValueError(f"the parcel of {len(parcel)} bytes is damaged; start the job again")
-    return parcel[:KEY_SIZE], header, memoryview(parcel)[end:]
+    is_path = isinstance(path, list) and all(isinstance(folder, str) for folder in path)
+    if end > len(payload) or not is_path:
+        raise ValueError(f"the payload of {len(payload)} bytes is damaged; start the job again")
+    return payload[:KEY_SIZE], header, memoryview(payload)[end:]
 
 
 def signature(key: bytes, rank: int, kind: bytes, body: bytes | memoryview) -> bytes:
@@ -65,13 +66,13 @@ def verified(key: bytes, rank: int, result: bytes | memoryview) -> tuple[bytes, 
 
 
 def fresh_name() -> str:
-    """Of a parcel: nobody else can know it before."""
+    """Of a payload: nobody else can know it before."""
     return f"horovod-run-{secrets.token_hex(16)}"
 
 
 @contextlib.contextmanager
-def stored(name: str, parcel: bytes) -> Iterator[Path]:
-    """Keep the parcel on this host as long as the context lasts."""
+def stored(name: str, payload: bytes) -> Iterator[Path]:
+    """Keep the payload on this host as long as the context lasts."""
     folder = Path(tempfile.gettempdir()) / name
     # It may be there already: hosts may share the folder of temporary files, or two names be one host.
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -79,7 +80,7 @@ def stored(name: str, parcel: bytes) -> Iterator[Path]:
     try:
         descriptor, own = tempfile.mkstemp(dir=folder)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(parcel)
+            file.write(payload)
         os.replace(own, folder / _FILE)
         yield folder / _FILE
     finally:
@@ -87,7 +88,7 @@ def stored(name: str, parcel: bytes) -> Iterator[Path]:
 
 
 def found(name: str) -> bytes:
-    """The parcel of that name on this host. FileNotFoundError, or PermissionError when it is not ours."""
+    """The payload of that name on this host. FileNotFoundError, or PermissionError when it is not ours."""
     # A launcher may change TMPDIR between the agent that stored it and the rank.
     for folder in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm")):
         path = Path(folder) / name

@@ -29,7 +29,7 @@ _SHARED_BY_RANK = 32 << 20  # bytes: Open MPI's 16 MiB, and ours
 
 
 @dataclass(frozen=True)
-class Place:
+class JobHosts:
     """Ranks, and the hosts in the order in which they are filled. `shell` is None where no host is asked."""
 
     ranks: int
@@ -77,7 +77,7 @@ class Place:
         return words
 
 
-def place_of(values: Mapping[str, Any], environment: Mapping[str, str]) -> Place:
+def job_hosts_of(values: Mapping[str, Any], environment: Mapping[str, str]) -> JobHosts:
     """Ranks and hosts from the options, or from the batch job that we are in."""
     named = values.get("hosts") is not None or values.get("hostfile") is not None
     allocation = None if named else slurm.allocation(environment)
@@ -88,7 +88,7 @@ def place_of(values: Mapping[str, Any], environment: Mapping[str, str]) -> Place
     chosen = tuple(hosts.chosen(ranks, values.get("hosts"), values.get("hostfile"), found))
     asked = not all(is_local(host.name) for host in chosen) and not _has_other_agent(values, environment)
     port, identity_file = values.get("ssh_port"), values.get("ssh_identity_file")
-    return Place(ranks, chosen, shell_for(environment, port, identity_file) if asked else None)
+    return JobHosts(ranks, chosen, shell_for(environment, port, identity_file) if asked else None)
 
 
 def _has_other_agent(values: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
@@ -108,7 +108,7 @@ class Run:
 
 def job_of(
     values: Mapping[str, Any],
-    place: Place,
+    job_hosts: JobHosts,
     choice: Choice,
     command: Sequence[str],
     environment: Mapping[str, str],
@@ -121,10 +121,10 @@ def job_of(
     named = "network_interfaces" in values
     return Job(
         mpirun=run.mpirun,
-        ranks=place.ranks,
-        hosts=place.hosts,
+        ranks=job_hosts.ranks,
+        hosts=job_hosts.hosts,
         rank_command=(*start_rank, *command),
-        variables=place.forwarding(values, environment).open,
+        variables=job_hosts.forwarding(values, environment).open,
         session_directory=run.session_directory,
         network_interfaces=choice.networks,
         daemon_interfaces=choice.daemon_networks,
@@ -135,20 +135,20 @@ def job_of(
         more_arguments=tuple(_words(values, "mpi_args")),
         fabric=has_fabric(),
         tcp=values.get("tcp", False),
-        agent=place.daemon_agent(),
-        memory=not place.others() and has_memory_for(place.ranks),
+        agent=job_hosts.daemon_agent(),
+        memory=not job_hosts.others() and has_memory_for(job_hosts.ranks),
     )
 
 
-def listening_environment(place: Place, choice: Choice, verbose: bool = False) -> dict[str, str]:
+def listening_environment(job_hosts: JobHosts, choice: Choice, verbose: bool = False) -> dict[str, str]:
     """On which networks ranks and mpirun's daemons may listen; all where none could be chosen.
 
     `verbose`: say where the system does not let them be kept to these.
     """
     among = (",".join(choice.networks), ",".join(choice.daemon_networks))
     ranks, daemons = (
-        among[0] if len(place.names()) > 1 else listeners.LOOPBACK,
-        among[1] if place.others() else listeners.LOOPBACK,
+        among[0] if len(job_hosts.names()) > 1 else listeners.LOOPBACK,
+        among[1] if job_hosts.others() else listeners.LOOPBACK,
     )
     told = {listeners.RANKS_VARIABLE: ranks, listeners.DAEMONS_VARIABLE: daemons}
     return {**told, daemon_agent.VERBOSE_VARIABLE: "1"} if verbose else told

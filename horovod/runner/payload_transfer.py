@@ -1,4 +1,4 @@
-"""Brings a parcel (see `parcel`) to every host of a job, and has it removed when the job is over."""
+"""Brings a payload (see `payload`) to every host of a job, and has it removed when the job is over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 
 from horovod.runner import host_agent, preflight
 from horovod.runner.errors import LaunchError
-from horovod.runner.parcel import stored
+from horovod.runner.payload import stored
 from horovod.runner.shell import Shell
 
 _REMOVAL_SECONDS = 5.0
@@ -20,12 +20,12 @@ _SLOWEST_START, _SLOWEST_RATE = 60.0, 1e6  # seconds, bytes per second: slower t
 
 
 @contextmanager
-def delivered(
-    name: str, parcel: bytes, hosts: Sequence[str], shell: Shell | None
+def transferred(
+    name: str, payload: bytes, hosts: Sequence[str], shell: Shell | None
 ) -> Iterator[frozenset[int]]:
-    """The parcel lies here and on `hosts` during the context, which gets the process ids of our ssh.
+    """The payload lies here and on `hosts` during the context, which gets the process ids of our ssh.
 
-    A host keeps the parcel while our connection to it stands, so it goes with us even if we are killed.
+    A host keeps the payload while our connection to it stands, so it goes with us even if we are killed.
     LaunchError names the hosts that could not be given it.
     """
     if hosts and shell is None:
@@ -34,11 +34,11 @@ def delivered(
             "to start ranks there; leave that out, or run a script with horovodrun instead"
         )
     with ExitStack() as stack:
-        stack.enter_context(stored(name, parcel))
-        holders = [_holder(shell, host, name, len(parcel)) for host in hosts if shell is not None]
+        stack.enter_context(stored(name, payload))
+        holders = [_holder(shell, host, name, len(payload)) for host in hosts if shell is not None]
         stack.callback(_let_go, holders)
         with ThreadPoolExecutor(max_workers=preflight.MOST_AT_ONCE) as pool:
-            whys = list(pool.map(lambda holder: _send(holder, parcel), holders))
+            whys = list(pool.map(lambda holder: _send(holder, payload), holders))
         failures = [f"{host} ({why})" for host, why in zip(hosts, whys, strict=True) if why]
         if failures:
             raise LaunchError(f"the function could not be sent to {'; '.join(failures)}")
@@ -55,13 +55,13 @@ def _holder(shell: Shell, host: str, name: str, size: int) -> subprocess.Popen[b
     )
 
 
-def _send(holder: subprocess.Popen[bytes], parcel: bytes) -> str:
+def _send(holder: subprocess.Popen[bytes], payload: bytes) -> str:
     """Returns why it did not arrive, "" when it did."""
     assert holder.stdin is not None and holder.stdout is not None and holder.stderr is not None
-    limit = threading.Timer(_SLOWEST_START + len(parcel) / _SLOWEST_RATE, holder.kill)
+    limit = threading.Timer(_SLOWEST_START + len(payload) / _SLOWEST_RATE, holder.kill)
     limit.start()
     with contextlib.suppress(BrokenPipeError):  # then what it says on standard error tells why, below
-        holder.stdin.write(parcel)
+        holder.stdin.write(payload)
         holder.stdin.flush()
     for line in holder.stdout:
         if host_agent.answer_in(line) is not None:
