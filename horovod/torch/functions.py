@@ -10,8 +10,8 @@ import torch
 
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.torch.exchange import broadcast_, broadcast_async_
 from horovod.torch.handles import complete_all, synchronize
+from horovod.torch.movements import broadcast_, broadcast_async_
 from horovod.torch.object_exchange import scattered
 from horovod.torch.requests import start_allgather
 

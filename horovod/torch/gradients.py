@@ -14,8 +14,8 @@ from horovod.torch.checkpoint import Checkpoint
 from horovod.torch.compression import Compression, Rules, short_name
 from horovod.torch.compression.first_step import FirstStep
 from horovod.torch.compression.memory import Memory
-from horovod.torch.exchange import start_sparse_allreduce
 from horovod.torch.handles import synchronize, wait_or_yield
+from horovod.torch.movements import start_sparse_allreduce
 from horovod.torch.object_exchange import ProcessSetPeers
 from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, ReduceArguments, Sum, reduce_arguments
 from horovod.torch.residuals import Residuals

@@ -35,9 +35,12 @@ from horovod.torch.autograd import (
     HorovodReducescatter,
 )
 from horovod.torch.compression import Compression as Compression
-from horovod.torch.exchange import (
+from horovod.torch.handles import poll, synchronize
+from horovod.torch.movements import (
     allgather,
     allgather_async,
+    alltoall,
+    alltoall_async,
     barrier,
     broadcast,
     broadcast_,
@@ -48,7 +51,6 @@ from horovod.torch.exchange import (
     join,
     sparse_allreduce_async,
 )
-from horovod.torch.handles import poll, synchronize
 from horovod.torch.reduce_ops import (
     Adasum,
     Average,
@@ -58,7 +60,7 @@ from horovod.torch.reduce_ops import (
     Sum,
     handle_average_backwards_compatibility,
 )
-from horovod.torch.reduction import (
+from horovod.torch.reductions import (
     allreduce,
     allreduce_,
     allreduce_async,
@@ -67,10 +69,6 @@ from horovod.torch.reduction import (
     grouped_allreduce_,
     grouped_allreduce_async,
     grouped_allreduce_async_,
-)
-from horovod.torch.scatter import (
-    alltoall,
-    alltoall_async,
     grouped_reducescatter,
     grouped_reducescatter_async,
     reducescatter,

@@ -1,5 +1,5 @@
-"""Collectives that gather and broadcast tensors, and the sparse allreduce, which is made of such; barrier
-and join.
+"""Collectives that move tensors: allgather, broadcast, alltoall, and the sparse allreduce, which is made of
+such; barrier and join.
 
 Arguments and errors are those of mpi_ops.py, which exports these functions.
 """
@@ -13,17 +13,29 @@ import torch
 
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.torch.autograd import HorovodAllgather, HorovodBroadcast, HorovodGroupedAllgather, applied
+from horovod.torch.autograd import (
+    HorovodAllgather,
+    HorovodAlltoall,
+    HorovodBroadcast,
+    HorovodGroupedAllgather,
+    applied,
+)
 from horovod.torch.compiling import breaks_graphs
 from horovod.torch.handles import synchronize
 from horovod.torch.reduce_ops import Average, Sum
-from horovod.torch.requests import start_allgather, start_barrier, start_broadcast, start_grouped_allgather
+from horovod.torch.requests import (
+    start_allgather,
+    start_alltoall,
+    start_barrier,
+    start_broadcast,
+    start_grouped_allgather,
+)
 
 __all__ = [
-    "allgather", "allgather_async", "barrier", "broadcast", "broadcast_", "broadcast_async",
-    "broadcast_async_", "grouped_allgather", "grouped_allgather_async", "join", "sparse_allreduce_async",
-    "start_sparse_allreduce",
-]
+    "allgather", "allgather_async", "alltoall", "alltoall_async", "barrier", "broadcast", "broadcast_",
+    "broadcast_async", "broadcast_async_", "grouped_allgather", "grouped_allgather_async", "join",
+    "sparse_allreduce_async", "start_sparse_allreduce",
+]  # fmt: skip
 
 
 @breaks_graphs
@@ -141,6 +153,39 @@ def broadcast_(
 ) -> torch.Tensor:
     """Replace the tensor's values by those of rank ``root_rank``'s, and return it."""
     return cast(torch.Tensor, synchronize(broadcast_async_(tensor, root_rank, name, process_set)))
+
+
+@breaks_graphs
+def alltoall_async(
+    tensor: torch.Tensor,
+    splits: torch.Tensor | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start an alltoall; ``synchronize`` of the handle gives (output, received splits). Not
+    differentiable.
+    """
+    return start_alltoall(tensor, splits, name, process_set)
+
+
+@breaks_graphs
+def alltoall(
+    tensor: torch.Tensor,
+    splits: torch.Tensor | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """Send rows of the tensor to every rank, and get theirs, concatenated in rank order; differentiable.
+
+    Args:
+        tensor: rows along dimension 0; the other dimensions agree on all ranks.
+        splits: int32, shape (size,): how many rows go to each rank, one after the other. None: equally many.
+
+    Returns:
+        The rows received; with splits also how many came from each rank, as int32 of shape (size,).
+    """
+    output, received = applied(HorovodAlltoall, tensor, splits, name, process_set)
+    return output if splits is None else (output, received)
 
 
 @breaks_graphs

@@ -1,4 +1,4 @@
-"""Allreduce, of one tensor and of groups.
+"""Allreduce and reduce-scatter, of one tensor and of groups.
 
 Compressors are routed here and in submission.py: one with a native codec is worked by the core; one whose
 output may be added ("sum") compresses, allreduces and decompresses; any other ("gather") takes the allgather
@@ -8,23 +8,30 @@ route of gathered.py. Arguments and errors are those of mpi_ops.py, which export
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.torch.autograd import CompressedGroupedAllreduce, HorovodAllreduce, applied
+from horovod.torch.autograd import (
+    CompressedGroupedAllreduce,
+    HorovodAllreduce,
+    HorovodGroupedReducescatter,
+    HorovodReducescatter,
+    applied,
+)
 from horovod.torch.compiling import breaks_graphs
-from horovod.torch.compression import Compression, CompressorLike, around_autograd, of_one_call
+from horovod.torch.compression import Compression, CompressorLike, around_autograd, codec_for, of_one_call
 from horovod.torch.handles import synchronize
-from horovod.torch.reduce_ops import handle_average_backwards_compatibility, reduce_arguments
+from horovod.torch.reduce_ops import Average, handle_average_backwards_compatibility, reduce_arguments
+from horovod.torch.requests import start_reducescatter
 from horovod.torch.submission import start_allreduce
 
 __all__ = [
     "allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async", "grouped_allreduce_async_",
-]
+    "grouped_allreduce_", "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter",
+    "grouped_reducescatter_async", "reducescatter", "reducescatter_async",
+]  # fmt: skip
 
 
 def _start(
@@ -219,3 +226,92 @@ def grouped_allreduce_(
         tensors, average, name, op, factors, process_set, compression, in_place=True, grouped=True
     )
     return cast(tuple[torch.Tensor, ...], synchronize(handle))
+
+
+@breaks_graphs
+def reducescatter_async(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Start a reduce-scatter, whose output ``synchronize`` of the handle gives. Not differentiable."""
+    arguments = reduce_arguments(op, prescale_factor, postscale_factor)
+    return start_reducescatter([tensor], name, arguments, None, process_set, grouped=False)
+
+
+@breaks_graphs
+def reducescatter(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    compression: CompressorLike = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> torch.Tensor:
+    """This rank's rows of the reduction (Average or Sum) of all ranks' tensors; differentiable.
+
+    Rows are split along dimension 0; the first ``rows % size`` ranks get one more than the others.
+    """
+    codec, around = _codec_and_around(compression, [tensor])
+    compressed, ctx = around.compress(tensor)
+    reduced = applied(
+        HorovodReducescatter, compressed, name, op, process_set, prescale_factor, postscale_factor, codec
+    )
+    return cast(torch.Tensor, around.decompress(reduced, ctx))
+
+
+@breaks_graphs
+def grouped_reducescatter_async(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Start reduce-scatters of several tensors, all or nothing; ``synchronize`` gives a tuple."""
+    arguments = reduce_arguments(op, prescale_factor, postscale_factor)
+    return start_reducescatter(tensors, name, arguments, None, process_set, grouped=True)
+
+
+@breaks_graphs
+def grouped_reducescatter(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    compression: CompressorLike = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[torch.Tensor]:
+    """``reducescatter`` of several tensors, reduced together, all or nothing; differentiable."""
+    if not tensors:
+        return []
+    codec, around = _codec_and_around(compression, tensors)
+    compressed, contexts = zip(*(around.compress(tensor) for tensor in tensors), strict=True)
+    factors = (prescale_factor, postscale_factor)
+    reduced = applied(HorovodGroupedReducescatter, name, op, process_set, *factors, codec, *compressed)
+    return [around.decompress(tensor, ctx) for tensor, ctx in zip(reduced, contexts, strict=True)]
+
+
+def _codec_and_around(compression: CompressorLike, tensors: Sequence[torch.Tensor]) -> tuple[Any, Any]:
+    """The core's codec to work with, if any, and the compressor to work around the operation.
+
+    Of a group the core casts all tensors or none.
+
+    ValueError for a compressor whose output may not be added, and that the core does not know.
+    """
+    compressor, around = around_autograd(compression)
+    codec = getattr(compressor, "codec", None)
+    if codec is not None and not all(codec_for(compressor, tensor) for tensor in tensors):
+        return None, compressor
+    if codec is None and compressor is not Compression.none:
+        raise ValueError(
+            f"reducescatter: the output of {compressor!r} may not be added on the way; use a compressor of "
+            "hvd.Compression, or allreduce."
+        )
+    return codec, around
