@@ -210,7 +210,7 @@ _TERMS = {"layer.weight": "[4, 4] float32 bit8/128", "layer.bias": "[4] float32 
 
 
 def read_wanted(data: bytes) -> None:
-    by_rank = [_WANTED, membership._read(1, data, _WANTED), _WANTED]
+    by_rank = [_WANTED, membership._read(1, data, _WANTED, "hvd.init()"), _WANTED]
     membership._check_software(by_rank, 1)
     agreed = membership._agreed(by_rank, SIZE)
     assert all(0 <= rank < SIZE for ranks in agreed for rank in ranks)

@@ -12,9 +12,10 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from horovod.common.variable_names import COMPRESSION_FORCE, DDP_COMPRESSION
 from horovod.torch import ddp
 from horovod.torch.compression import first_step
-from horovod.torch_autoload import COMPRESSION_FORCE, DDP_COMPRESSION, compress_every_ddp
+from horovod.torch_autoload import compress_every_ddp
 
 PATCHED = ("__init__", "register_comm_hook", "_register_builtin_comm_hook")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from horovod.torch_autoload import GLOO_THREAD, wait_for_gloo, wait_for_gloo_in_destroy_process_group
+from horovod.gloo_threads import GLOO_THREAD, wait_for_gloo, wait_for_gloo_in_destroy_process_group
 
 WORK = bytes(50_000_000)  # a thread that hashes it is running, and does not hold the interpreter's lock
 
@@ -67,11 +67,11 @@ def test_torch_names_its_threads_so() -> None:
     pytest.importorskip("torch")
     script = f"""
 import torch, torch.distributed as dist
-from horovod import torch_autoload
+from horovod import gloo_threads
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 dist.all_reduce(torch.ones(1))  # by a thread that has its name
-torch_autoload.wait_for_gloo(most_seconds=60)
-print(torch_autoload._states_of_threads({GLOO_THREAD!r}))
+gloo_threads.wait_for_gloo(most_seconds=60)
+print(gloo_threads._states_of_threads({GLOO_THREAD!r}))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "{'S'}\n"
