@@ -131,6 +131,22 @@ def test_ranks_that_the_script_spawns(place: Place) -> None:
     assert "Finished running basic DDP example on rank 1." in place.output
 
 
+def test_a_recipe_for_imagenet_on_dummy_data(place: Place) -> None:
+    """Two epochs of four steps each, of accumulated gradients; resumed for a third."""
+    script, checkpoint = str(SCRIPTS / "imagenet_dummy.py"), place.folder / "imagenet.pt"
+    plain = place.torchrun(script)
+    assert plain > 8 * 2 * 4_830_860  # steps, ranks, bytes of gradients
+    for compression, fewer in (("bit8", 3.8), ("int4:error_feedback=1", 7.0)):
+        assert place.torchrun(script, HOROVOD_DDP_COMPRESSION=compression) < 0.5 * plain
+        assert re.search(r"epoch 2: loss 0\.\d+, accuracy (9|100)", place.output), place.output
+        said = re.search(r"horovod: \S+: 9 of 26 tensors, 99.\d % of bytes, ([\d.]+)x fewer", place.output)
+        assert said and float(said[1]) >= fewer, place.output
+    for epochs in ("1", "2"):
+        arguments = ("--resume", str(checkpoint), "--epochs", epochs)
+        place.torchrun(script, *arguments, HOROVOD_DDP_COMPRESSION="bit8")
+    assert "epoch 2: loss" in place.output and "epoch 1" not in place.output
+
+
 @pytest.mark.parametrize("command", commands("Scripts nobody may edit"))
 def test_the_commands_of_the_page(place: Place, plain_bytes: int, command: str) -> None:
     """docs/ddp.md. The spawning script has the smaller model."""
