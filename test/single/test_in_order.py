@@ -154,6 +154,54 @@ def test_who_leaves_is_not_waited_for(any_engines: Engines, leaver: int) -> None
             engine.wait(handle)
 
 
+@pytest.mark.parametrize("over", ["window", "exchange"])
+def test_who_left_before_it_was_begun_is_not_waited_for(over: str) -> None:
+    """Rank 1 begins "a" when rank 0 has gone, of which it reads only then: it was busy with "b"."""
+    for _ in range(4):
+        engines = engines_of(2, over=over)
+        know(engines, "ab")
+        arrays = [np.ones(2_000_000, np.float32) for _ in range(2)]
+        large = [submit(engine, "large", array) for engine, array in zip(engines, arrays, strict=True)]
+        small = np.ones(3, np.float32)
+        handle = submit(engines[1], "a", small)
+        assert ends_within(engines[0], large[0])
+        threading.Thread(target=engines[0].shutdown).start()
+        assert ends_within(engines[1], handle)
+        with pytest.raises(HorovodInternalError, match=r"has been shut down|has left the job, or ended"):
+            engines[1].wait(handle)
+        shut_down(engines)
+
+
+@pytest.mark.parametrize("leaver", [0, 1])
+def test_who_has_begun_can_leave(leaver: int) -> None:
+    """Though others do not come to what it waits in."""
+    engines = engines_of(2)
+    know(engines, "a")
+    array = np.ones(3, np.float32)
+    handle = submit(engines[leaver], "a", array)
+    time.sleep(0.05)
+    began = time.monotonic()
+    shut_down([engines[leaver]] * 2)  # by two threads: one joins
+    assert time.monotonic() - began < 20
+    with pytest.raises(HorovodInternalError, match=f"rank {leaver} has left the job, or ended"):
+        engines[leaver].wait(handle)
+    shut_down(engines)
+
+
+def test_nothing_is_begun_where_there_are_other_sets() -> None:
+    """Two operations between the same ranks would not be told from each other."""
+    engines = engines_of(2)
+    know(engines, "a")
+    before = engines[0].counters()["begun"]
+    added = [engine.add_process_set([0]) for engine in engines]
+    for engine, handle in zip(engines, added, strict=True):
+        assert ends_within(engine, handle)
+        engine.wait(handle)
+    know(engines, "a")
+    assert before > 0 and engines[0].counters()["begun"] == before
+    shut_down(engines)
+
+
 @pytest.mark.parametrize("late", [0, 1])
 @pytest.mark.parametrize("over", ["window", "tcp"])
 def test_whom_others_wait_for_is_named(over: str, late: int, capfd: pytest.CaptureFixture[str]) -> None:

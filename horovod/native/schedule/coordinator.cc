@@ -283,6 +283,7 @@ std::optional<Response> Coordinator::refuse_or_accept(const std::string& name, s
 
 std::vector<Response> Coordinator::decide() {
   std::vector<Response> responses;
+  if (is_over_) return responses;
   if (order_) refuse_out_of_order(&responses);
   answer_begun(&responses);
   // What others begin has its place before what has been asked for since.
@@ -292,8 +293,9 @@ std::vector<Response> Coordinator::decide() {
     broken_ = "rank " + std::to_string(*left) + " has left the job, or ended, while others carry out '" +
               cache_.request(begun_.first().ids.front(), 0)->name + "' and wait for it. Have all ranks do the same operations";
   }
-  if (!broken_.empty() || left) {
-    responses.push_back({0, ResponseKind::kShutdown, {}, {}, std::exchange(broken_, "")});
+  is_over_ = !broken_.empty() || left;
+  if (is_over_) {
+    responses.push_back({0, ResponseKind::kShutdown, {}, {}, broken_});
   }
   return responses;
 }

@@ -83,6 +83,7 @@ class Coordinator {
   std::vector<bool> has_joined_;       // by position
   size_t joined_count_ = 0;
   int last_joined_ = 0;
+  bool is_over_ = false;     // all have been told so: what is heard later comes to nothing
   std::optional<int> left_;  // the rank that has said that it shuts down; all are still to be told
 };
 

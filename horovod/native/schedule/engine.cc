@@ -135,6 +135,7 @@ void Engine::shutdown() {
     MutexLock lock(mutex_);
     leaving_ = true;
   }
+  MutexLock lock(joining_);  // of several calls at once, too, one joins
   // Only the first call touches the transport: when an engine dies after MPI has ended, its memory is gone.
   if (thread_.joinable()) {
     transport_.wake();
@@ -174,7 +175,8 @@ void Engine::run() {
       if (!round() && !is_stopped_) sleep();
     }
   } catch (const std::exception& error) {
-    give_up(error.what());
+    const std::string heard = reason_heard();
+    give_up(heard.empty() ? error.what() : heard);
   }
 }
 
@@ -282,7 +284,7 @@ bool Engine::announce() {
   std::vector<Announcement> announcements;
   for (auto& [serial, submissions] : by_set) {
     const ProcessSets::Pointer set = sets_.by_serial(serial);
-    announcements.push_back(set->announce(std::move(submissions), serial == 0 && by_set.size() == 1 && !is_leaving));
+    announcements.push_back(set->announce(std::move(submissions), !sets_.has_existed(1) && !is_leaving));
     announcements.back().is_leaving = is_leaving && serial == 0;
     for (Response& run : set->runs_of(announcements.back())) responses_.push_back(std::move(run));
   }
@@ -367,31 +369,53 @@ void Engine::serve_others() {
 // What is carried out may have been begun before all have asked for it: throws InternalError when some do not.
 void Engine::listen_inside() {
   while (const std::optional<Message> message = transport_.receive()) on_message(*message);
+  if (is_inside_begun_) tell_leaving();
   if (coordinates_) {
     issue();
     end_stalled();
   }
-  if (const std::string reason = reason_to_end(); !reason.empty()) throw InternalError(reason);
+  if (const std::string reason = reason_to_end(is_inside_begun_); !reason.empty()) throw InternalError(reason);
 }
 
-// That the coordinator has given; or "".
-std::string Engine::reason_to_end() const {
+// Others may never come to what this rank waits in, so they are told now.
+void Engine::tell_leaving() {
+  {
+    MutexLock lock(mutex_);
+    if (!leaving_ || told_leaving_) return;
+    told_leaving_ = true;
+  }
+  Announcement last;
+  last.is_leaving = true;
+  if (coordinates_) return on_announcement(0, last);
+  ByteWriter writer;
+  transport_.post(0, write({last}, &writer));
+}
+
+// Why the coordinator says that no more will be carried out; or "". `of_begun`: who has left ends what this rank has begun
+// last, or is about to begin, unless a response before has said that all ask for it.
+std::string Engine::reason_to_end(bool of_begun) const {
+  size_t answered = 0;
   for (const Response& one : responses_) {
-    if (one.kind == ResponseKind::kShutdown && !one.error.empty()) return one.error;
+    if (one.kind == ResponseKind::kRun && !one.begins) ++answered;
+    if (one.kind != ResponseKind::kShutdown) continue;
+    if (!one.error.empty()) return one.error;
+    return of_begun && answered <= sets_.by_serial(0)->begun_count() ? kShutDown : "";
   }
   return "";
 }
 
 // After a failure, which may be but the consequence of what the coordinator finds, and tells all at this moment.
 std::string Engine::reason_heard() {
-  const auto deadline = steady_clock::now() + std::chrono::seconds(1);
+  if (!in_order_) return "";
+  if (!failed_at_) failed_at_ = steady_clock::now();
   try {
-    for (; in_order_ && steady_clock::now() < deadline; std::this_thread::sleep_for(microseconds(500))) listen_inside();
+    while (steady_clock::now() < *failed_at_ + std::chrono::seconds(1)) {
+      listen_inside();
+      std::this_thread::sleep_for(microseconds(500));
+    }
   } catch (const std::exception&) {  // that reason, or that there is nothing more to be heard
   }
-  const bool has_ended = !responses_.empty() && responses_.back().kind == ResponseKind::kShutdown;
-  const std::string reason = reason_to_end();
-  return has_ended && reason.empty() ? kShutDown : reason;  // who has left is not lost
+  return reason_to_end(is_inside_begun_);
 }
 
 void Engine::inspect_stalls() {
@@ -432,10 +456,14 @@ bool Engine::end_stalled() {
 bool Engine::carry_out_responses() {
   bool progressed = false;
   while (!responses_.empty() && !is_stopped_) {
-    if (responses_.front().kind == ResponseKind::kRun && in_flight_.is_full()) {
-      const Response last = responses_.back();
-      if (last.kind == ResponseKind::kShutdown && !last.error.empty()) end(last.error);  // what is in flight may never end
-      break;
+    if (coordinates_ && in_order_) serve_others();  // perhaps all others wait, before this rank does again
+    const bool begins = responses_.front().begins;
+    if (responses_.front().kind == ResponseKind::kRun && (begins || in_flight_.is_full())) {
+      if (const std::string reason = reason_to_end(begins); !reason.empty()) {  // this or what is in flight may never end
+        end(reason == kShutDown ? "" : reason);
+        break;
+      }
+      if (in_flight_.is_full()) break;
     }
     // The others must know before this rank waits for them in a collective.
     if (coordinates_ || in_order_) transport_.flush();
@@ -474,13 +502,17 @@ void Engine::run_together(ProcessSet& set, const std::vector<Item>& items, bool 
   }
   try {
     const LivenessMonitor::Work work(liveness_, together);
+    is_inside_begun_ = begins;
     Result result = carry_out(set, together);
+    is_inside_begun_ = false;
     CarriedOut done{std::move(together), std::move(result)};
     begins ? set.keep_begun(std::move(done)) : give_out(set, done);
   } catch (const std::exception& error) {
     transport_.cancel();  // the tensors' memory goes with their handles
     sets_.abort_gpu();
-    const std::string heard = reason_heard();
+    const bool is_own =
+        dynamic_cast<const MemoryGone*>(&error) != nullptr || dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+    const std::string heard = is_own ? "" : reason_heard();
     fail_all(heard.empty() ? failure_text(description_of(together), transport_.rank(), reason_of(error)) : heard);
   }
 }
@@ -549,7 +581,8 @@ void Engine::remove_set(int id) {
 // All ranks have come here, after the same operations; or, with an error, the job cannot go on.
 void Engine::end(const std::string& error) {
   has_failed_ = has_failed_ || !error.empty();
-  const std::string failure = has_failed_ ? "" : in_flight_.finish();
+  const bool is_cut = has_failed_ || sets_.by_serial(0)->has_begun();  // what a GPU has of it may wait for who has left
+  const std::string failure = is_cut ? "" : in_flight_.finish();
   if (!failure.empty()) return give_up(failure);
   stop(error.empty() ? kShutDown : error);
 }
@@ -566,7 +599,8 @@ void Engine::stop(const std::string& reason) {
     MutexLock lock(mutex_);
     queued = queue_.take_all();
   }
-  if (has_failed_) sets_.abort_gpu();  // first: to free memory waits for the GPU, and that perhaps for a peer
+  if (has_failed_ || sets_.by_serial(0)->has_begun())
+    sets_.abort_gpu();  // first: to free memory waits for the GPU, and that perhaps for a peer
   in_flight_.forget();
   for (const Queued& one : queued) handles_.fail(one.submission.handle, reason);
   for (const auto& [serial, set] : sets_.all()) {

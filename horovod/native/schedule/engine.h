@@ -59,22 +59,20 @@ class Engine {
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
   void run();
-  bool round();
-  void hurry();
+  bool round(), issue();
+  void hurry(), sleep();
   bool carry_out_responses();
-  void sleep();
   TimePoint now() const;
   void on_message(const Message& message);
   void on_announcement(int from, const Announcement& announcement);
   bool announce() EXCLUDES(mutex_);
   bool must_announce() REQUIRES(mutex_);
-  bool issue();
   bool report_blocked() EXCLUDES(mutex_);
   void release_deadlocked();
   void serve_others(), listen_inside();
-  std::string reason_to_end() const;
+  std::string reason_to_end(bool of_begun) const;
   std::string reason_heard();
-  void inspect_stalls();
+  void inspect_stalls(), tell_leaving() EXCLUDES(mutex_);
   bool end_stalled();
   void carry_out(const Response& response);
   void run_together(ProcessSet& set, const std::vector<Item>& items, bool begins);
@@ -100,7 +98,7 @@ class Engine {
   ProcessSets sets_;
   LivenessMonitor liveness_;  // the engine's thread only
   HandleTable handles_;
-  Mutex mutex_;
+  Mutex mutex_, joining_;
   SubmissionQueue queue_ GUARDED_BY(mutex_);  // submitted, not yet announced
   int held_ GUARDED_BY(mutex_) = 0;
   bool is_new_batch_ GUARDED_BY(mutex_) = true;         // the next submission does not go together with the last
@@ -114,6 +112,8 @@ class Engine {
   Deadlocks deadlocks_;                              // on rank 0
   std::vector<std::pair<int, Announcement>> early_;  // by rank, of sets whose addition is still among the orders
   TimePoint manual_now_{};
+  bool is_inside_begun_ = false;  // carries out what not all are known to ask for
+  std::optional<TimePoint> failed_at_;
   std::thread thread_;  // last: it uses all of the above
 };
 

@@ -15,6 +15,7 @@ class OrderCheck {
     std::vector<std::string> names;  // by position in the process set; "" of a rank that has not come here
     size_t count = 0;                // of ranks that have
     bool is_begun = false;           // some rank does not wait for the others to come here
+    bool differs = false;            // of names that are known
   };
 
   explicit OrderCheck(size_t ranks) : next_(ranks, 0) {}

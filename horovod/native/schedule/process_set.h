@@ -58,6 +58,7 @@ class ProcessSet {
 
   // What this rank has carried out before all were known to ask for it, until a response says that they do.
   bool has_begun() const { return !begun_.empty(); }
+  size_t begun_count() const { return begun_.size(); }
   void keep_begun(CarriedOut done) { begun_.push_back(std::move(done)); }
   CarriedOut take_begun(const std::vector<Item>& items);
 
