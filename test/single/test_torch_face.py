@@ -16,10 +16,10 @@ from horovod.common.basics import HorovodBasics
 from horovod.torch import (
     autograd,
     batch_norm_kernels,
-    exchange,
     functions,
     gathered,
     handles,
+    movements,
     mpi_ops,
     optimizer,
     sync_batch_norm,
@@ -50,7 +50,7 @@ def engine() -> Iterator[MirroredEngine]:
 
 
 MODULES = [
-    hvd, mpi_ops, functions, optimizer, autograd, exchange, gathered, handles, util, sync_batch_norm,
+    hvd, mpi_ops, functions, optimizer, autograd, movements, gathered, handles, util, sync_batch_norm,
     batch_norm_kernels,
 ]  # fmt: skip
 
