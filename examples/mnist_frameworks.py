@@ -43,7 +43,7 @@ def load(args: argparse.Namespace) -> mnist_data.Data:
     try:
         return mnist_data.load(args.data_dir, args.allow_digits, silent if place().rank else print)
     except mnist_data.DataError as error:
-        sys.exit(1 if place().rank else str(error))
+        sys.exit(str(error))  # each says so: the first that ends has the launcher end the others
 
 
 def tell(model: torch.nn.Module, accuracy: float, compression: str) -> None:
