@@ -17,6 +17,7 @@ using std::chrono::microseconds;
 using std::chrono::steady_clock;
 
 constexpr microseconds kIdle{500'000};
+constexpr microseconds kHearsReason{100'000};  // after a failure: what has been sent is here, and a killed rank is named soon
 constexpr char kShutDown[] =
     "Horovod has been shut down: this rank or another called hvd.shutdown(), or ended. See the other ranks' output for "
     "an exception";
@@ -409,7 +410,7 @@ std::string Engine::reason_heard() {
   if (!in_order_) return "";
   if (!failed_at_) failed_at_ = steady_clock::now();
   try {
-    while (steady_clock::now() < *failed_at_ + std::chrono::seconds(1)) {
+    while (steady_clock::now() < *failed_at_ + kHearsReason) {
       listen_inside();
       std::this_thread::sleep_for(microseconds(500));
     }
