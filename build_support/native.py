@@ -148,7 +148,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
 
 
 def source_digest() -> str:
-    """Of all of the core's sources, 16 digits; see base/build_digest.h."""
+    """Of all of the core's sources, 16 digits; see build_digest() in base/settings.h."""
     digest = hashlib.sha256()
     for path in sorted((ROOT / "horovod" / "native").rglob("*")):
         if path.suffix in SOURCES:

@@ -2,7 +2,7 @@
 
 The engine's thread is not in them, its locks may be held for ever, and MPI and the shared memory are the
 parent's. Most of them never notice: workers of a DataLoader ask for rank() at most. The core guards itself
-too (native/base/own_process.h); here it is said before Python waits for a lock of its own.
+too (native/base/process.h); here it is said before Python waits for a lock of its own.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from horovod.runner.job_hosts import _SHARED_BY_RANK
 NATIVE = Path(__file__).resolve().parents[2] / "horovod" / "native"
 PAGE = mmap.PAGESIZE
 WRAPPER = """
-#include "base/process_text.cc"
+#include "base/process.cc"
 #include "transport/shared_room.cc"
 #include <cstring>
 

@@ -1,4 +1,5 @@
-#include "base/build_digest.h"
+// A file of its own: it alone is compiled anew whenever any other has changed.
+#include "base/settings.h"
 
 namespace hvd {
 

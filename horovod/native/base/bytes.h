@@ -11,6 +11,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/error.h"
+
 namespace hvd {
 
 class ByteWriter {
@@ -42,7 +44,10 @@ class ByteReader {
   ByteReader(std::span<const std::byte> bytes, int from) : from_(from), bytes_(bytes) {}
 
   // "rank 1 sent a message that " + what
-  [[noreturn]] void refuse(const std::string& what) const;
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw InternalError("rank " + std::to_string(from_) + " sent a message that " + what +
+                        ". The ranks run different builds, or it was damaged on its way; install the same build everywhere");
+  }
 
   template <typename T>
     requires std::is_trivially_copyable_v<T>

@@ -10,6 +10,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace hvd {
 
@@ -41,5 +42,9 @@ class MemoryGone : public InternalError {
                       " was resized or replaced while the operation was in flight; leave tensors as they are until "
                       "synchronize() has returned") {}
 };
+
+// Who of the ranks has what, "rank 0: 64; ranks 1, 2: 128": each value once, in the order of the first rank that has it. `values` are by position in
+// `ranks`.
+std::string by_rank(const std::vector<int>& ranks, const std::vector<std::string>& values);
 
 }  // namespace hvd

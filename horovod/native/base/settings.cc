@@ -12,7 +12,6 @@
 #include <string_view>
 #include <type_traits>
 
-#include "base/by_rank.h"
 #include "base/error.h"
 
 namespace hvd {

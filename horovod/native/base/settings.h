@@ -24,6 +24,10 @@ struct Settings {
   std::string of_job() const;
 };
 
+// Of the sources that this library was built from: hexadecimal digits, the same for the same files in horovod/native, whatever
+// compiled them. Ranks of one job need the same: the messages between them, and the bytes of codecs, are these files' business.
+const char* build_digest();
+
 // Which cores the ranks have, and on which hosts, from every rank's text, in which lines core=... and host=... say so; empty
 // if all have the same.
 std::string disagreement_of_builds(const std::vector<std::string>& texts);

@@ -3,7 +3,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "base/build_digest.h"
 #include "base/simd.h"
 #include "bind/bind.h"
 

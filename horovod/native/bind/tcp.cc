@@ -6,9 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include "base/crc32c.h"
 #include "base/error.h"
-#include "base/sha256.h"
+#include "base/hashes.h"
 #include "bind/bind.h"
 #include "bind/world.h"
 #include "transport/tcp/tcp_bootstrap.h"

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "base/own_process.h"
+#include "base/process.h"
 #include "transport/open.h"
 
 namespace hvd {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/alignment.h"
+#include "base/memory.h"
 #include "collective/allreduce.h"
 #include "collective/bucket.h"
 #include "collective/slices.h"

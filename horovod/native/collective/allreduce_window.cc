@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/alignment.h"
+#include "base/memory.h"
 #include "collective/allreduce.h"
 #include "collective/slices.h"
 #include "collective/steps.h"

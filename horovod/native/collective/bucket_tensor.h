@@ -8,7 +8,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
-#include "base/witness.h"
+#include "base/memory.h"
 #include "codec/codec.h"
 #include "collective/feedback.h"
 #include "collective/reduce.h"

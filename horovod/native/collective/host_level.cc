@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/alignment.h"
+#include "base/memory.h"
 #include "collective/plan.h"
 
 namespace hvd {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/alignment.h"
+#include "base/memory.h"
 
 namespace hvd {
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <utility>
 
-#include "base/by_rank.h"
+#include "base/error.h"
 
 namespace hvd {
 namespace {

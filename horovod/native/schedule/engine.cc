@@ -5,9 +5,8 @@
 #include <new>
 #include <utility>
 
-#include "base/affinity.h"
-#include "base/cpu_time.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "schedule/observed.h"
 
 namespace hvd {

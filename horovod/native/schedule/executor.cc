@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "base/cpu_time.h"
+#include "base/process.h"
 #include "schedule/observed.h"
 #include "schedule/result_memory.h"
 

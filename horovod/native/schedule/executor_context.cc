@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/cpu_time.h"
+#include "base/process.h"
 
 namespace hvd {
 namespace {

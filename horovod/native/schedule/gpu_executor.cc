@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "base/cpu_time.h"
+#include "base/process.h"
 #include "device/device_library.h"
 #include "schedule/observed.h"
 #include "schedule/rank_gpu.h"

@@ -9,9 +9,9 @@
 #include <memory>
 #include <new>
 
-#include "base/alignment.h"
+#include "base/memory.h"
 #include "base/mutex.h"
-#include "base/own_process.h"
+#include "base/process.h"
 
 namespace hvd {
 

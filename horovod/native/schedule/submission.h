@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/witness.h"
+#include "base/memory.h"
 #include "codec/codec.h"
 #include "collective/feedback.h"
 #include "collective/neutral.h"

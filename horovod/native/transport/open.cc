@@ -1,8 +1,7 @@
 #include "transport/open.h"
 
-#include "base/build_digest.h"
 #include "base/error.h"
-#include "base/process_text.h"
+#include "base/process.h"
 #include "transport/host_window.h"
 #include "transport/self.h"
 #include "transport/shared_memory.h"

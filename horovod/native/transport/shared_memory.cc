@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/process_text.h"
+#include "base/process.h"
 #include "transport/abandonment.h"
 
 namespace hvd {

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "base/process_text.h"
+#include "base/process.h"
 
 namespace hvd {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/alignment.h"
+#include "base/memory.h"
 #include "collective/adasum.h"
 #include "collective/allreduce.h"
 #include "collective/broadcast.h"

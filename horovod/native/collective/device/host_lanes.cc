@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/alignment.h"
+#include "base/memory.h"
 #include "collective/device/device_pieces.h"
 
 namespace hvd {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/crc32c.h"
 #include "base/error.h"
+#include "base/hashes.h"
 
 namespace hvd {
 namespace {

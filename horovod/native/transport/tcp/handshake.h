@@ -14,7 +14,7 @@
 #include <optional>
 #include <span>
 
-#include "base/sha256.h"
+#include "base/hashes.h"
 
 namespace hvd {
 

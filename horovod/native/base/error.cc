@@ -1,4 +1,4 @@
-#include "base/by_rank.h"
+#include "base/error.h"
 
 #include <utility>
 
