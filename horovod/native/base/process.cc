@@ -53,7 +53,7 @@ std::vector<int> cores_in(const std::string& affinity) {
   return cores;
 }
 
-std::chrono::nanoseconds read(clockid_t clock) {
+std::chrono::nanoseconds time_of(clockid_t clock) {
   timespec used{};
   if (clock_gettime(clock, &used) != 0) return {};
   return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
@@ -120,12 +120,12 @@ void pin_this_thread(int core) {
   if (sched_setaffinity(0, sizeof one, &one) != 0) throw InternalError("cannot run on core " + std::to_string(core));
 }
 
-std::chrono::nanoseconds cpu_time_of_this_thread() { return read(CLOCK_THREAD_CPUTIME_ID); }
+std::chrono::nanoseconds cpu_time_of_this_thread() { return time_of(CLOCK_THREAD_CPUTIME_ID); }
 
 std::chrono::nanoseconds cpu_time_of(std::thread& thread) {
   clockid_t clock;
   if (!thread.joinable() || pthread_getcpuclockid(thread.native_handle(), &clock) != 0) return {};
-  return read(clock);
+  return time_of(clock);
 }
 
 }  // namespace hvd

@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/settings.h"
 #include "bind/bind.h"
-#include "codec/formats.h"
 #include "codec/kernels.h"
 #include "device/device_codec.h"
 

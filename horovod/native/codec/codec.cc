@@ -5,12 +5,79 @@
 #include <vector>
 
 #include "base/error.h"
-#include "codec/formats.h"
-#include "codec/kernels.h"
-#include "codec/run_codec.h"
 
 namespace hvd {
 namespace {
+
+// ---- rows -----------------------------------------------------------------------------------------------------------
+
+template <class Trait>
+constexpr FormatRow row(Coding coding, std::string_view format, std::string_view variant) {
+  constexpr bool kRotated = requires { Trait::kLloyd; };
+  bool lloyd = false;
+  if constexpr (kRotated) lloyd = Trait::kLloyd;
+  return {coding, format, variant, Trait::kBits, Trait::kScaleBytes, kRotated, lloyd};
+}
+
+#define HVD_ROW(name, format, variant, Trait) row<Trait>(Coding::name, format, variant),
+constexpr FormatRow kRows[] = {HVD_FOR_EACH_FORMAT(HVD_ROW)};
+#undef HVD_ROW
+
+// ---- runs -----------------------------------------------------------------------------------------------------------
+
+// Of a rotation, for each element of a block.
+std::vector<uint32_t> signs_of(const FormatRow& row, const CodecOptions& options) {
+  std::vector<uint32_t> signs(row.rotated ? static_cast<size_t>(options.block_size) : 0);
+  for (size_t i = 0; i < signs.size(); ++i) signs[i] = rotation_sign(options.seed, i);
+  return signs;
+}
+
+// The class behind every format: all scales first, then all codes. What differs between the formats is in their rows, and in the
+// loops.
+class RunCodec final : public Codec {
+ public:
+  RunCodec(const FormatRow& row, const CodecOptions& options, const std::string& name, SimdLevel level)
+      : row_(row),
+        name_(name),
+        level_(level),
+        stochastic_(options.rounding == "stochastic"),
+        kernels_(codec_kernels(level).of(row.coding, stochastic_)),
+        signs_(signs_of(row, options)),
+        shape_{options.block_size, options.seed, signs_.data()} {}
+
+  const std::string& name() const override { return name_; }
+  SimdLevel level() const override { return level_; }
+  int64_t block() const override { return shape_.block; }
+  bool is_stochastic() const override { return stochastic_; }
+  int64_t encoded_bytes(int64_t count) const override {
+    const int64_t blocks = (count + shape_.block - 1) / shape_.block;
+    return blocks * row_.scale_bytes + (count * row_.bits + 7) / 8;
+  }
+
+  int64_t encode(const float* source, int64_t count, float prescale, Draw draw, uint8_t* run) const override {
+    return kernels_.encode(source, count, shape_, prescale, draw, run);
+  }
+  void decode(const uint8_t* run, int64_t count, float* destination) const override {
+    kernels_.decode(run, count, shape_, destination);
+  }
+  void decode_add(const uint8_t* run, int64_t count, float* accumulator) const override {
+    kernels_.decode_add(run, count, shape_, accumulator);
+  }
+  void decode_two(const TwoRuns& runs, int64_t count, float factor, float* destination) const override {
+    kernels_.decode_two(runs, count, shape_, factor, destination);
+  }
+
+ private:
+  const FormatRow& row_;
+  const std::string name_;
+  const SimdLevel level_;
+  const bool stochastic_;
+  const RunKernels& kernels_;
+  const std::vector<uint32_t> signs_;
+  const BlockShape shape_;
+};
+
+// ---- names and options ----------------------------------------------------------------------------------------------
 
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> words(1);
@@ -132,10 +199,22 @@ bool is_number(std::string_view text, T& number) {
 
 }  // namespace
 
+std::span<const FormatRow> format_rows() { return kRows; }
+
+const FormatRow& row_of(const NamedCodec& named) {
+  const CodecOptions& options = named.options;
+  const auto* const found = std::find_if(std::begin(kRows), std::end(kRows), [&](const FormatRow& each) {
+    return each.format == named.format && each.variant == options.variant && each.rotated == (options.rotation == "hadamard") &&
+           each.lloyd == (options.levels == "lloyd");
+  });
+  if (found == std::end(kRows)) throw InternalError("no row of format_list.h is " + named.format);
+  return *found;
+}
+
 std::shared_ptr<const Codec> make_codec(const std::string& format, const CodecOptions& options, SimdLevel level) {
   const Format known = format_named(format);
   const NamedCodec named = {format, settled(known, options)};
-  return make_run_codec(row_of(named), named, name_of(known, named.options), level);
+  return std::make_shared<RunCodec>(row_of(named), named.options, name_of(known, named.options), level);
 }
 
 NamedCodec parse_codec_name(const std::string& name) {

@@ -7,10 +7,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "base/simd.h"
-#include "codec/draw.h"
+#include "codec/format_list.h"
+#include "codec/kernels.h"
 
 namespace hvd {
 
@@ -56,5 +59,23 @@ NamedCodec parse_codec_name(const std::string& name);
 std::shared_ptr<const Codec> make_codec(const std::string& format, const CodecOptions& options, SimdLevel level);
 // The codec whose name() another rank has sent. Throws InvalidArgument if no codec of this build has that name.
 std::shared_ptr<const Codec> codec_named(const std::string& name, SimdLevel level);
+
+// A row of format_list.h as data: what a name and options stand for, and what a format is called with.
+struct FormatRow {
+  Coding coding;
+  std::string_view format;
+  std::string_view variant;
+  int bits;  // of a code
+  int scale_bytes;
+  bool rotated;
+  bool lloyd;
+
+  bool has_blocks() const { return scale_bytes != 0; }
+};
+
+std::span<const FormatRow> format_rows();
+
+// The row that a format with all its options filled in means.
+const FormatRow& row_of(const NamedCodec& named);
 
 }  // namespace hvd

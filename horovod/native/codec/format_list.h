@@ -15,16 +15,13 @@
 //   factor(scale)            and what codes are given to become elements again
 //   nearest(quotient), stochastic(quotient, random)    codes
 //   value(code, factor)
-//   Minifloat                of formats whose codes are 8-bit minifloats, and no others: halves.h
+//   Minifloat                of formats whose codes are 8-bit minifloats, and no others: block_loops.h
 #pragma once
 
 #include <cstdint>
 
-#include "codec/bit8.h"
-#include "codec/float6.h"
-#include "codec/int4.h"
-#include "codec/int8.h"
-#include "codec/sixteen_bits.h"
+#include "codec/integers.h"
+#include "codec/minifloat.h"
 
 // Without blocks: these have kSaturates, code(element) and value(code), and no scales.
 #define HVD_FOR_EACH_SIXTEEN_BIT_FORMAT(X) \
@@ -40,7 +37,7 @@
   X(kFloat6, "float6", "", Float6Blocks) \
   X(kInt4, "int4", "", Int4Blocks)
 
-// What a block goes through before it is coded is code of its own: rotated_kernels.cc, cuda/kernels/rotated_blocks.cuh.
+// What a block goes through before it is coded is code of its own: block_kernels.cc, cuda/kernels/rotated_blocks.cuh.
 #define HVD_FOR_EACH_ROTATED_FORMAT(X)         \
   X(kHadamard, "int4", "", RotatedInt4<false>) \
   X(kLloyd, "int4", "", RotatedInt4<true>)

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-#include "codec/draw.h"
 #include "codec/format_list.h"
+#include "codec/random_bits.h"
 
 namespace hvd {
 
@@ -20,6 +20,12 @@ struct BlockShape {
   int64_t block;
   uint64_t seed;
   const uint32_t* signs;  // of a rotation: 0 or the sign bit for each element of a block
+};
+
+// Encoded elements of two ranks, as many of each.
+struct TwoRuns {
+  const uint8_t* first;
+  const uint8_t* second;
 };
 
 // Encoding returns how many finite values saturated.

@@ -1,6 +1,6 @@
 #include "device/device_codec.h"
 
-#include "codec/formats.h"
+#include "codec/codec.h"
 
 namespace hvd {
 

@@ -1,4 +1,4 @@
-// Codes of a tile, to and from their places in a message: in each run all scales, then all codes (codec/run_codec.cc).
+// Codes of a tile, to and from their places in a message: in each run all scales, then all codes (codec/codec.cc).
 #pragma once
 
 #include "cuda/kernels/blocks.cuh"

@@ -1,7 +1,7 @@
 // Elements as 16-bit floats, without blocks. Of halves the bulk has a shorter form here, as plain_blocks.cuh says of its formats.
 #pragma once
 
-#include "codec/sixteen_bits.h"
+#include "codec/minifloat.h"
 #include "cuda/kernels/blocks.cuh"
 #include "cuda/kernels/elements.cuh"
 

@@ -1,8 +1,17 @@
-// Rotated blocks of 4-bit codes, vectorised by the compiler: compiled once per instruction set.
+// Blocks whose codes are elements times a factor, rounded (plain), and rotated blocks of 4-bit codes; vectorised by the compiler:
+// compiled once per instruction set.
 #include "codec/block_loops.h"
 #include "codec/rotation.h"
 
 namespace hvd::HVD_SIMD_NAMESPACE {
+
+extern const RoundingKernels plain_kernels[kPlainFormats];
+#define HVD_KERNELS(name, format, variant, Trait) kernels_of<Trait>(),
+const RoundingKernels plain_kernels[kPlainFormats] = {HVD_FOR_EACH_PLAIN_FORMAT(HVD_KERNELS)};
+#undef HVD_KERNELS
+
+// ---- rotated --------------------------------------------------------------------------------------------------------
+
 namespace {
 
 struct Workspace {
