@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "bind/bind.h"
 #include "codec/codec.h"
-#include "collective/bucket_tensor.h"
+#include "collective/layout.h"
 #include "device/device_library.h"
 
 namespace nb = nanobind;

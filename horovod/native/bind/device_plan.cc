@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "bind/bind.h"
-#include "collective/device/device_agreement.h"
+#include "collective/device/gpu_backend.h"
 
 namespace nb = nanobind;
 

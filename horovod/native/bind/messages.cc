@@ -5,7 +5,7 @@
 
 #include "base/bytes.h"
 #include "bind/bind.h"
-#include "collective/device/device_agreement.h"
+#include "collective/device/gpu_backend.h"
 #include "schedule/request.h"
 
 namespace nb = nanobind;

@@ -1,10 +1,13 @@
-// Allreduce of a bucket, by the route that fits its size, its codec and where the ranks are. The routes are drawn in
-// docs/architecture.md; all give every rank the same bits.
+// Allreduce and reduce-scatter of a bucket. An allreduce goes by the route that fits its size, its codec and where the ranks
+// are. The routes are drawn in docs/architecture.md; all give every rank the same bits.
 #pragma once
+
+#include <vector>
 
 #include "collective/bucket.h"
 #include "collective/context.h"
 #include "collective/host_level.h"
+#include "collective/layout.h"
 #include "collective/plan.h"
 #include "collective/tensor_memory.h"
 #include "collective/wire.h"
@@ -45,5 +48,10 @@ int64_t allreduce_around_ring(const Means& means, std::span<const BucketTensor> 
 // overflow where its terms did not. Feedback goes without, as what it keeps is in the units of flat routes; it makes up for
 // what saturates.
 bool scales_sums_of_hosts(std::span<const BucketTensor> tensors, const BucketReduction& reduction);
+
+// Every rank gets the reduction of its own slice. `slices[r]` holds what goes to rank r; they have one reduction, and the same tensors on every rank. Only the
+// destinations of this rank's own slice are written. With a codec each contribution is quantised once, the own one too.
+// Returns how many finite values its range cut off.
+int64_t reducescatter(const Means& means, std::vector<Layout> slices);
 
 }  // namespace hvd

@@ -19,7 +19,7 @@
 #include "collective/allreduce.h"
 #include "collective/host_level.h"
 #include "collective/message_reduction.h"
-#include "collective/slices.h"
+#include "collective/steps.h"
 
 namespace hvd {
 namespace {

@@ -3,8 +3,7 @@
 #include <algorithm>
 
 #include "collective/allreduce.h"
-#include "collective/device/nccl_routes.h"
-#include "collective/summing.h"
+#include "collective/device/nccl_backend.h"
 
 namespace hvd {
 namespace {

@@ -17,7 +17,6 @@
 #include "base/memory.h"
 #include "collective/allreduce.h"
 #include "collective/bucket.h"
-#include "collective/slices.h"
 #include "collective/steps.h"
 
 namespace hvd {

@@ -13,7 +13,6 @@
 
 #include "base/memory.h"
 #include "collective/allreduce.h"
-#include "collective/slices.h"
 #include "collective/steps.h"
 
 namespace hvd {

@@ -1,4 +1,4 @@
-// What carries out the collectives of a process set, for tensors in one kind of memory: the CPU's (cpu_backend.h), or a GPU's,
+// What carries out the collectives of a process set, for tensors in one kind of memory: the CPU's (CpuBackend), or a GPU's,
 // by NCCL or by way of the host (device/gpu_backend.h). An operation that one of them does not serve is a line there, which
 // hands it to another. Belongs to its engine's thread.
 //
@@ -11,7 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "collective/bucket_tensor.h"
+#include "collective/context.h"
+#include "collective/layout.h"
 #include "collective/movement.h"
 #include "collective/plan.h"
 
@@ -32,7 +33,7 @@ class Backend {
   // The routes are plans', and the reduction has a codec only if the plan uses it.
   virtual void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) = 0;
   virtual void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) = 0;
-  // One list of parts for each rank, as in reducescatter.h.
+  // One list of parts for each rank, as in allreduce.h.
   virtual void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction,
                              const Route& route) = 0;
   virtual void broadcast(int root, void* data, size_t bytes) = 0;
@@ -41,6 +42,30 @@ class Backend {
 
   // Finite values that a codec's range cut off since the last call.
   virtual int64_t take_saturated() = 0;
+};
+
+// The collectives of tensors in memory of the CPU: they are done when a call returns.
+class CpuBackend final : public Backend {
+ public:
+  // Both outlive it.
+  CpuBackend(CollectiveContext& context, const PlanRules& rules) : context_(context), rules_(rules) {}
+
+  std::string name() const override { return "the CPU"; }
+  PlanFacts facts(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const override;
+  const PlanRules& rules() const override { return rules_; }
+  void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) override;
+  void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) override;
+  void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction,
+                     const Route& route) override;
+  void broadcast(int root, void* data, size_t bytes) override;
+  void move(const Movement& movement) override;
+  void copy(void* to, const void* from, size_t bytes) override;
+  int64_t take_saturated() override;
+
+ private:
+  CollectiveContext& context_;
+  const PlanRules& rules_;
+  int64_t saturated_ = 0;
 };
 
 }  // namespace hvd

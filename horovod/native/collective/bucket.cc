@@ -227,4 +227,17 @@ void Bucket::reduce_alone() {
   });
 }
 
+BucketsOf::BucketsOf(const Steps& group, const BucketReduction& reduction, const CollectiveContext& context) : group_(group) {
+  buckets_.reserve(group.buckets());
+  for (size_t i = 0; i < group.buckets(); ++i) {
+    buckets_.emplace_back(group.bucket(i), reduction, context.simd, *context.tiles);
+  }
+}
+
+int64_t BucketsOf::saturated() const {
+  int64_t sum = 0;
+  for (const Bucket& bucket : buckets_) sum += bucket.saturated();
+  return sum;
+}
+
 }  // namespace hvd

@@ -9,7 +9,8 @@
 
 #include "base/dtype.h"
 #include "codec/kernels.h"
-#include "collective/layout.h"
+#include "collective/context.h"
+#include "collective/steps.h"
 
 namespace hvd {
 
@@ -63,6 +64,20 @@ class Bucket {
 
   Tiles& tiles_;
   int64_t saturated_ = 0;
+};
+
+// What the CPU does with the buckets of a group.
+class BucketsOf {
+ public:
+  BucketsOf(const Steps& group, const BucketReduction& reduction, const CollectiveContext& context);
+
+  const Steps& group() const { return group_; }
+  Bucket& operator[](size_t i) { return buckets_[i]; }
+  int64_t saturated() const;
+
+ private:
+  const Steps& group_;
+  std::vector<Bucket> buckets_;
 };
 
 }  // namespace hvd

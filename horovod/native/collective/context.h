@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "base/simd.h"
-#include "collective/bucket.h"
+#include "collective/layout.h"
 #include "transport/rank_group.h"
 
 namespace hvd {

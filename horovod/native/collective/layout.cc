@@ -1,8 +1,31 @@
 #include "collective/layout.h"
 
+#include <string>
 #include <utility>
 
+#include "base/error.h"
+
 namespace hvd {
+
+void require_memory(const BucketTensor& tensor) {
+  if (!tensor.witness.holds()) throw MemoryGone("a tensor of " + std::to_string(tensor.count) + " elements");
+}
+
+int64_t count_of(std::span<const BucketTensor> tensors) {
+  int64_t count = 0;
+  for (const BucketTensor& tensor : tensors) count += tensor.count;
+  return count;
+}
+
+int64_t granule_of(const BucketReduction& reduction) {
+  constexpr int64_t kCacheLine = 64;
+  return reduction.codec ? reduction.codec->block() : kCacheLine / static_cast<int64_t>(size_of(reduction.dtype));
+}
+
+int64_t run_bytes(const BucketReduction& reduction) {
+  return reduction.codec ? reduction.codec->encoded_bytes(Tiles::kRun)
+                         : Tiles::kRun * static_cast<int64_t>(size_of(reduction.dtype));
+}
 
 Layout::Layout(std::vector<BucketTensor> tensors, const BucketReduction& reduction)
     : tensors_(std::move(tensors)), reduction_(reduction), granule_(granule_of(reduction)), run_bytes_(run_bytes(reduction)) {

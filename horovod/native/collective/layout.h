@@ -1,3 +1,66 @@
+// What buckets are made of, tensors and what shall become of them; and which element of which of them is where in a message.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/memory.h"
+#include "codec/codec.h"
+#include "collective/feedback.h"
+#include "collective/reduce.h"
+
+namespace hvd {
+
+struct BucketTensor {
+  const void* source = nullptr;
+  void* destination = nullptr;  // may equal source, and otherwise does not overlap it
+  Witness witness;              // of both
+  int64_t count = 0;
+  int64_t offset = 0;  // of the first element in the whole tensor, which keys and feedback are about
+
+  // A stochastic codec's streams of random numbers: for what this rank contributes, and for results that it owns.
+  uint64_t sent_key = 0;
+  uint64_t result_key = 0;
+
+  Feedback* feedback = nullptr;  // of the whole tensor; null: what quantisation loses is lost
+  // Claimed of it by slices_of(): for each of the count elements what its encoding has lost, or null.
+  ClaimedResiduals sent{}, result{};
+};
+
+// Throws MemoryGone unless the memory is still there.
+void require_memory(const BucketTensor& tensor);
+int64_t count_of(std::span<const BucketTensor> tensors);
+
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t count() const { return end - begin; }
+};
+
+// Memory that buckets compute in, small enough for the L1 cache. Nothing in it outlives a call.
+struct Tiles {
+  static constexpr int64_t kRun = 4096;  // elements whose float32 sums stay in the L1 cache; a multiple of every block
+  alignas(64) float floats[kRun];
+  alignas(64) std::byte exact[kRun * sizeof(double)];
+};
+
+struct BucketReduction {
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  double prescale = 1.0;
+  Scale scale;                   // of the result, the divisor of an Average included
+  const Codec* codec = nullptr;  // null: elements travel as they are
+};
+
+// Elements between two places where a tensor may be cut: a block of the codec, or what a cache line holds.
+int64_t granule_of(const BucketReduction& reduction);
+// Of Tiles::kRun elements in a message.
+int64_t run_bytes(const BucketReduction& reduction);
+
 // Which element of which tensor is where in a message: tensors of one dtype and one reduction, reduced together as if they
 // were one. The same for the memory of any device.
 //
@@ -10,17 +73,6 @@
 //
 // Ranges begin and end where cut() allows it, so that blocks of a codec neither straddle tensors nor depend on how the
 // concatenation was cut.
-#pragma once
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <vector>
-
-#include "collective/bucket_tensor.h"
-
-namespace hvd {
-
 class Layout {
  public:
   static constexpr int64_t kRun = Tiles::kRun;

@@ -1,4 +1,4 @@
-// Operations that only move bytes: who sends what to whom. Every rank to every other, at once.
+// Operations that only move bytes: who sends what to whom.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 
 namespace hvd {
 
+// From every rank to every other, at once.
 struct Movement {
   struct Part {
     size_t offset = 0, bytes = 0;
@@ -36,5 +37,8 @@ void move(CollectiveContext& context, const Movement& movement);
 
 // What each rank will send here, of what each says it sends to whom: one number from and to every rank.
 std::vector<int64_t> exchange_splits(CollectiveContext& context, std::span<const int64_t> splits);
+
+// The root's bytes on every rank, down a binomial tree in chunks. On the root, `data` is sent; elsewhere it is filled.
+void broadcast(CollectiveContext& context, int root, void* data, size_t bytes);
 
 }  // namespace hvd

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "collective/allreduce_patterns.h"
-#include "collective/summing.h"
 
 namespace hvd {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "collective/bucket_tensor.h"
+#include "collective/layout.h"
 #include "schedule/draw_keys.h"
 #include "schedule/submission.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "collective/neutral.h"
+#include "collective/reduce.h"
 
 namespace hvd {
 namespace {

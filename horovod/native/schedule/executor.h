@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "collective/cpu_backend.h"
+#include "collective/backend.h"
 #include "schedule/executor_context.h"
 #include "schedule/gpu_executor.h"
 #include "schedule/operations.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "collective/bucket_tensor.h"
 #include "collective/context.h"
+#include "collective/layout.h"
 #include "collective/plan.h"
 #include "observe/counters.h"
 #include "schedule/bucket_tensors.h"

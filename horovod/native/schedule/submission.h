@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "codec/codec.h"
 #include "collective/feedback.h"
-#include "collective/neutral.h"
+#include "collective/reduce.h"
 #include "device/stream.h"
 #include "schedule/request.h"
 

@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "collective/device/uploads.h"
+#include "collective/device/piece_tables.h"
 #include "device/await.h"
 #include "device/device.h"
 

@@ -8,6 +8,45 @@
 namespace hvd {
 namespace {
 
+constexpr uint64_t kLongestText = uint64_t{1} << 20;
+
+std::string named(const DevicePeer& peer) { return "rank " + std::to_string(peer.rank); }
+
+// 22809 is 2.28.9.
+std::string version_text(int code) {
+  return std::to_string(code / 10000) + "." + std::to_string(code / 100 % 100) + "." + std::to_string(code % 100);
+}
+
+// Why NCCL cannot join these GPUs; empty if it can.
+std::string why_not(const std::vector<DevicePeer>& peers) {
+  for (const DevicePeer& peer : peers) {
+    if (peer.nccl_version == 0) return named(peer) + " has no NCCL: " + peer.why_no_nccl;
+  }
+  for (const DevicePeer& peer : peers) {
+    const DevicePeer& first = peers.front();
+    if (peer.nccl_version != first.nccl_version) {
+      return named(first) + " has NCCL " + version_text(first.nccl_version) + ", " + named(peer) + " has " +
+             version_text(peer.nccl_version);
+    }
+  }
+  for (size_t i = 0; i < peers.size(); ++i) {
+    for (size_t j = i + 1; j < peers.size(); ++j) {
+      if (peers[i].gpu != peers[j].gpu) continue;
+      return named(peers[i]) + " and " + named(peers[j]) + " share a GPU, " + peers[i].gpu +
+             ", and NCCL serves one rank of each";
+    }
+  }
+  return "";
+}
+
+// NCCL goes through memory of the host there, without anything to gain from it.
+std::string why_not_better(const std::vector<DevicePeer>& peers) {
+  for (const DevicePeer& peer : peers) {
+    if (!peer.out_of_reach.empty()) return named(peer) + " has no peer access to " + peer.out_of_reach;
+  }
+  return "";
+}
+
 // Of a set of one rank: nothing is carried.
 class LoneGpuBackend final : public GpuBackend {
  public:
@@ -30,6 +69,96 @@ class LoneGpuBackend final : public GpuBackend {
 };
 
 }  // namespace
+
+DeviceAgreement agree_on_transport(const std::vector<DevicePeer>& peers) {
+  const DevicePeer& first = peers.front();
+  for (const DevicePeer& peer : peers) {
+    if (peer.transport == first.transport) continue;
+    return {false, "",
+            "HOROVOD_GPU_TRANSPORT is '" + first.transport + "' on " + named(first) + " and '" + peer.transport + "' on " +
+                named(peer) + "; give all ranks one value"};
+  }
+  if (first.transport == "host") return {false, "HOROVOD_GPU_TRANSPORT asks for it", ""};
+  std::string why = why_not(peers);
+  if (first.transport == "nccl") {
+    if (why.empty()) return {true, "", ""};
+    return {false, why,
+            "HOROVOD_GPU_TRANSPORT=nccl cannot be: " + why +
+                ". Give every rank a GPU of its own and one NCCL "
+                "(HOROVOD_NCCL_LIBRARY), or leave HOROVOD_GPU_TRANSPORT at auto"};
+  }
+  if (why.empty()) why = why_not_better(peers);
+  return {why.empty(), why, ""};
+}
+
+std::vector<std::string> exchange_texts(const CollectiveContext& context, const std::string& own) {
+  const RankGroup& group = context.group;
+  const auto size = static_cast<size_t>(group.size());
+  const uint64_t own_bytes = own.size();
+  std::vector<uint64_t> bytes(size, own_bytes);
+  std::vector<std::string> texts(size, own);
+  std::vector<Outgoing> outgoing;
+  std::vector<Incoming> incoming;
+  for (size_t r = 0; r < size; ++r) {
+    if (static_cast<int>(r) == group.rank()) continue;
+    outgoing.push_back({static_cast<int>(r), &own_bytes, sizeof own_bytes});
+    incoming.push_back({static_cast<int>(r), &bytes[r], sizeof bytes[r]});
+  }
+  group.exchange(outgoing, incoming);
+  for (Outgoing& out : outgoing) out = {out.to, own.data(), own.size()};
+  for (Incoming& in : incoming) {
+    std::string& text = texts[static_cast<size_t>(in.from)];
+    const uint64_t length = bytes[static_cast<size_t>(in.from)];
+    if (length > kLongestText) {
+      throw InternalError(
+          "rank " + std::to_string(group.ranks()[static_cast<size_t>(in.from)]) + " sends " + std::to_string(length) +
+          " bytes of text about its GPU: the ranks run different builds, or its message was damaged on its way");
+    }
+    text.resize(length);
+    in = {in.from, text.data(), text.size()};
+  }
+  group.exchange(outgoing, incoming);
+  return texts;
+}
+
+std::span<const std::byte> write(const DevicePeer& peer, ByteWriter* writer) {
+  writer->put(static_cast<int32_t>(peer.nccl_version));
+  writer->put(peer.gpu);
+  writer->put(peer.why_no_nccl);
+  writer->put(peer.transport);
+  return writer->bytes();
+}
+
+DevicePeer read_peer(std::span<const std::byte> bytes, int rank) {
+  ByteReader reader(bytes, rank);
+  DevicePeer peer;
+  peer.rank = rank;
+  peer.nccl_version = reader.get<int32_t>();
+  reader.get(&peer.gpu);
+  reader.get(&peer.why_no_nccl);
+  reader.get(&peer.transport);
+  reader.end();
+  return peer;
+}
+
+std::vector<DevicePeer> exchange_peers(DeviceLibrary& library, Device& device, const CollectiveContext& context,
+                                       const std::string& gpu_transport) {
+  const int version = library.nccl_version();
+  ByteWriter own;
+  const std::string why_no_nccl = version == 0 ? library.why_no_nccl() : "";
+  const std::span<const std::byte> bytes = write({0, device.identity(), version, why_no_nccl, gpu_transport, ""}, &own);
+  std::vector<DevicePeer> peers;
+  for (const std::string& text : exchange_texts(context, {reinterpret_cast<const char*>(bytes.data()), bytes.size()})) {
+    peers.push_back(read_peer(std::as_bytes(std::span(text)), context.group.ranks()[peers.size()]));
+  }
+  std::string out_of_reach;
+  for (const DevicePeer& peer : peers) {
+    if (peer.gpu != device.identity() && !device.reaches(peer.gpu)) out_of_reach = peer.gpu;
+  }
+  const std::vector<std::string> all_out_of_reach = exchange_texts(context, out_of_reach);
+  for (size_t r = 0; r < peers.size(); ++r) peers[r].out_of_reach = all_out_of_reach[r];
+  return peers;
+}
 
 PlanFacts GpuBackend::facts(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const {
   PlanFacts facts = facts_of(context_.group, tensors, reduction);

@@ -1,21 +1,60 @@
-// The collectives of GPU tensors. An executor opens one of these for its process set with the first of them. The routes are
-// drawn in docs/architecture.md.
-//
-// Calls return when everything is enqueued on stream(); on the host's route, when the last result is on its way back.
+// The collectives of GPU tensors, and what ranks agree on before they can carry them out.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "base/bytes.h"
 #include "collective/backend.h"
 #include "collective/context.h"
-#include "collective/device/device_agreement.h"
 #include "collective/device/device_workspace.h"
-#include "collective/device/host_times.h"
+#include "collective/device/host_workspace.h"
 #include "device/device_library.h"
 
 namespace hvd {
 
+// ---- agreement ------------------------------------------------------------------------------------------------------
+
+// What the ranks of a process set tell each other about their GPUs, and what follows from it on every one of them.
+struct DevicePeer {
+  int rank = 0;     // in the job
+  std::string gpu;  // Device::identity(), the same nowhere else in the world
+  int nccl_version = 0;
+  std::string why_no_nccl;   // if the version is 0
+  std::string transport;     // HOROVOD_GPU_TRANSPORT
+  std::string out_of_reach;  // a peer's GPU that it sees and cannot access; empty: none
+
+  bool operator==(const DevicePeer&) const = default;
+};
+
+struct DeviceAgreement {
+  bool has_nccl = false;
+  std::string why;    // if not
+  std::string error;  // what was asked for and cannot be; empty: nothing
+};
+
+// A pure function: of all ranks of the set, by rank.
+DeviceAgreement agree_on_transport(const std::vector<DevicePeer>& peers);
+
+// What a rank says of itself, but for `out_of_reach`. Reading throws InternalError for what no rank writes.
+std::span<const std::byte> write(const DevicePeer& peer, ByteWriter* writer);
+DevicePeer read_peer(std::span<const std::byte> bytes, int rank);
+
+// Collective over the group.
+std::vector<DevicePeer> exchange_peers(DeviceLibrary& library, Device& device, const CollectiveContext& context,
+                                       const std::string& gpu_transport);
+// Every rank's text, by rank. Collective over the group.
+std::vector<std::string> exchange_texts(const CollectiveContext& context, const std::string& own);
+
+// ---- backends -------------------------------------------------------------------------------------------------------
+
+// An executor opens one of these for its process set with the first of them. The routes are
+// drawn in docs/architecture.md.
+//
+// Calls return when everything is enqueued on stream(); on the host's route, when the last result is on its way back.
 class GpuBackend : public Backend {
  public:
   // The context outlives it.

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "collective/device/device_pieces.h"
 #include "collective/device/device_workspace.h"
+#include "collective/device/piece_tables.h"
 #include "collective/tensor_memory.h"
 
 namespace hvd {

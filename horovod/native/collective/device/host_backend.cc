@@ -6,11 +6,10 @@
 #include "base/memory.h"
 #include "collective/adasum.h"
 #include "collective/allreduce.h"
-#include "collective/broadcast.h"
-#include "collective/cpu_tensors.h"
 #include "collective/device/staged_tensors.h"
-#include "collective/reducescatter.h"
+#include "collective/movement.h"
 #include "collective/steps.h"
+#include "collective/tensor_memory.h"
 
 namespace hvd {
 namespace {

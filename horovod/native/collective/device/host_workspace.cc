@@ -1,5 +1,7 @@
 #include "collective/device/host_workspace.h"
 
+#include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 
@@ -8,9 +10,36 @@
 namespace hvd {
 namespace {
 
+constexpr size_t kLeastBytes = size_t{64} << 10;  // sizes are powers of two, so that most are found again
+
 constexpr std::chrono::seconds kLongestQuiescence{5};
 
 }  // namespace
+
+DeviceMemory BufferPool::take(size_t bytes) {
+  Buffer* best = nullptr;
+  for (Buffer& buffer : buffers_) {
+    if (buffer.is_taken || buffer.bytes < bytes || (best && best->bytes <= buffer.bytes)) continue;
+    if (buffer.busy && device_.is_done(buffer.busy)) buffer.busy = nullptr;
+    if (!buffer.busy) best = &buffer;
+  }
+  if (best == nullptr) {
+    const size_t rounded = std::bit_ceil(std::max(bytes, kLeastBytes));
+    buffers_.push_back(
+        {kind_ == MemoryKind::kGpu ? device_.allocate(rounded) : device_.allocate_pinned(rounded), rounded, false, nullptr});
+    best = &buffers_.back();
+  }
+  best->is_taken = true;
+  return best->memory;
+}
+
+void BufferPool::release(const Event& event) {
+  for (Buffer& buffer : buffers_) {
+    if (!buffer.is_taken) continue;
+    buffer.is_taken = false;
+    buffer.busy = event;
+  }
+}
 
 HostTimes HostStopwatch::take() {
   std::vector<Pending> still;

@@ -1,17 +1,53 @@
-// What the host's route works with: streams for each of its stages, memory that is used again, and a stopwatch.
+// What the host's route works with: memory for what is on its way between GPU and host, a stopwatch, and streams for each of its
+// stages.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "collective/context.h"
 #include "collective/device/device_workspace.h"
-#include "collective/device/host_buffers.h"
-#include "collective/device/host_times.h"
 #include "device/device.h"
 
 namespace hvd {
+
+// Memory for what is on its way between GPU and host, used again when the GPU has done with it.
+enum class MemoryKind { kGpu, kPinned };
+
+class BufferPool {
+ public:
+  // The device outlives the pool.
+  BufferPool(Device& device, MemoryKind kind) : device_(device), kind_(kind) {}
+
+  // For the operation under way. Whoever needs it for longer keeps what it is part of.
+  DeviceMemory take(size_t bytes);
+  // Ends the operation: all that was taken since is free when the event has come.
+  void release(const Event& event);
+
+ private:
+  struct Buffer {
+    DeviceMemory memory;
+    size_t bytes = 0;
+    bool is_taken = false;
+    Event busy;  // null: nothing to wait for
+  };
+
+  Device& device_;
+  const MemoryKind kind_;
+  std::vector<Buffer> buffers_;
+};
+
+// What allreduces on the host's route have taken, stage by stage: microseconds. Stages overlap: where the pipeline is good, `whole` is little more than the longest of the others.
+struct HostTimes {
+  int64_t encode = 0;        // on the GPU
+  int64_t copy_to_host = 0;  // by its copy engine
+  int64_t reduce = 0;        // by this thread, without waiting for others
+  int64_t copy_back = 0;
+  int64_t decode = 0;
+  int64_t whole = 0;  // on the stream that allreduces are ordered on, from before the first step to after the last
+};
 
 class HostStopwatch {
  public:

@@ -7,7 +7,7 @@
 
 #include "collective/device/gpu_backend.h"
 #include "collective/device/host_backend.h"
-#include "collective/device/nccl_routes.h"
+#include "collective/device/nccl_wire.h"
 
 namespace hvd {
 
@@ -36,5 +36,15 @@ class NcclBackend final : public GpuBackend {
   const std::unique_ptr<Communicator> communicator_;
   std::unique_ptr<HostBackend> host_;
 };
+
+// ---- reductions of elements, without messages of ours ---------------------------------------------------------------
+
+// All enqueue and return; they begin and end on the workspace's stream. destination = source * prescale * scale:
+void allreduce_alone(DeviceWorkspace& workspace, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
+// By NCCL's own allreduce: of elements, in its order.
+void allreduce_by_nccl(const NcclContext& nccl, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
+// As collective/allreduce.h, by NCCL's allreduce of everything.
+void reducescatter_by_sums_of_all(const NcclContext& nccl, std::vector<std::vector<BucketTensor>> by_rank,
+                                  const BucketReduction& reduction);
 
 }  // namespace hvd

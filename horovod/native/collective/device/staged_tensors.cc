@@ -1,18 +1,192 @@
 #include "collective/device/staged_tensors.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <utility>
 
-#include "collective/device/device_pieces.h"
+#include "base/memory.h"
+#include "collective/device/piece_tables.h"
 
 namespace hvd {
 namespace {
+
+uint32_t steps_of(std::span<const Steps> groups) {
+  uint32_t steps = 0;
+  for (const Steps& group : groups) steps = std::max(steps, group.count());
+  return steps;
+}
 
 // So that what a host sums is rounded by other random numbers than what the carrier itself has contributed to it.
 constexpr uint64_t kKeyOfSums = 0xA5A5C3C39696F00Fu;
 
 }  // namespace
+
+// A GPU's side of an allreduce on the host's route: what a step contributes is encoded and copied to the host, and what comes
+// of it is copied back and decoded, each on a stream of its own, so that steps follow each other like cars on lanes.
+//
+//   tensors --encode--> memory of the GPU --copy--> host    (send)
+//   tensors <--decode-- memory of the GPU <--copy-- host    (receive)
+//
+// A step's messages lie one after the other, at the same places both ways: group by group, each at a multiple of 64 bytes,
+// and in a group as Steps says. Without a codec messages are elements. Calls return at once, but those that await.
+class HostLanes {
+ public:
+  // Steps between the first and the last of their stages on the GPU, at most.
+  static constexpr uint32_t kDepth = 4;
+
+  // The groups have one codec and dtype, and outlive the lanes; steps of each are done together. What is encoded is prescaled,
+  // and only that: elements travel as they are.
+  HostLanes(HostWorkspace& workspace, std::span<const Steps> groups, double prescale);
+
+  size_t bytes(uint32_t step) const { return offset(step, groups_.size()); }
+  size_t offset(uint32_t step, size_t group) const;
+
+  // To host memory that nobody uses any more, bytes(step).
+  void send(uint32_t step, std::byte* to);
+  void await_sent(uint32_t step);
+  // In this order: begin, everything, end; then await, after which nothing of the step is in use on the host.
+  void begin_receiving(uint32_t step);
+  void receive(uint32_t step, size_t offset, const std::byte* from, size_t bytes);
+  void end_receiving(uint32_t step);
+  void await_received(uint32_t step);
+
+  // The stream goes on when all is decoded.
+  void finish();
+
+ private:
+  struct Flight {  // of a step, in one direction
+    std::byte* memory = nullptr;
+    Event begin;  // of copying
+    Event copied;
+    Event processed;  // by the kernel that reads or writes the memory
+  };
+  Flight& sending(uint32_t step) { return sending_[step % kDepth]; }
+  Flight& receiving(uint32_t step) { return receiving_[step % kDepth]; }
+  void make_tables();
+
+  // Constant after construction.
+  HostWorkspace& workspace_;
+  const std::span<const Steps> groups_;
+  const double prescale_;
+  const DType dtype_;
+  const bool is_encoded_;
+  const DeviceCodec codec_;
+  PieceTables tables_;
+  Event begin_;
+
+  std::array<Flight, kDepth> sending_, receiving_;
+};
+
+HostLanes::HostLanes(HostWorkspace& workspace, std::span<const Steps> groups, double prescale)
+    : workspace_(workspace),
+      groups_(groups),
+      prescale_(prescale),
+      dtype_(groups_.front().bucket(0).reduction().dtype),
+      is_encoded_(groups_.front().bucket(0).reduction().codec != nullptr),
+      codec_(codec_of(groups_.front().bucket(0).reduction())) {
+  Device& device = workspace_.device;
+  begin_ = device.record(workspace_.stream);
+  make_tables();
+  const Event ready = device.record(workspace_.stream);  // the tensors are, and the tables
+  device.wait(workspace_.encoding, ready);
+  device.wait(workspace_.decoding, ready);
+  size_t most = 0;
+  for (uint32_t step = 0; step < steps_of(groups_); ++step) most = std::max(most, bytes(step));
+  const uint32_t depth = std::min(kDepth, steps_of(groups_));
+  const DeviceMemory memory = workspace_.on_gpu.take(2 * depth * aligned(most));
+  for (uint32_t i = 0; i < depth; ++i) {
+    sending_[i].memory = memory.get() + 2 * i * aligned(most);
+    receiving_[i].memory = sending_[i].memory + aligned(most);
+  }
+}
+
+size_t HostLanes::offset(uint32_t step, size_t group) const {
+  size_t offset = 0;
+  for (size_t before = 0; before < group; ++before) offset += aligned(groups_[before].offset(step, groups_[before].parties()));
+  return offset;
+}
+
+void HostLanes::make_tables() {
+  for (uint32_t step = 0; step < steps_of(groups_); ++step) {
+    tables_.begin();
+    for (size_t group = 0; group < groups_.size(); ++group) {
+      const Steps& steps = groups_[group];
+      const size_t base = offset(step, group);
+      for (size_t i = 0; i < steps.buckets(); ++i) {
+        const size_t message = base + steps.offset(step, static_cast<int>(i));
+        add_pieces(steps.bucket(i), steps.range(step, i), {.message = static_cast<int64_t>(message)}, tables_);
+      }
+    }
+  }
+  tables_.upload(workspace_.uploads);
+}
+
+void HostLanes::send(uint32_t step, std::byte* to) {
+  Device& device = workspace_.device;
+  Flight& flight = sending(step);
+  // Its last copy out of there has been awaited.
+  const Event begin = device.record(workspace_.encoding);
+  if (is_encoded_) {
+    device.kernels().encode(workspace_.encoding, codec_, dtype_, tables_[step], prescale_, flight.memory);
+  } else {
+    device.kernels().pack(workspace_.encoding, dtype_, tables_[step], 1.0, flight.memory);
+  }
+  flight.processed = device.record(workspace_.encoding);
+  workspace_.stopwatch.add(&HostTimes::encode, begin, flight.processed);
+  device.wait(workspace_.to_host, flight.processed);
+  flight.begin = device.record(workspace_.to_host);
+  device.copy(workspace_.to_host, to, flight.memory, bytes(step));
+  flight.copied = device.record(workspace_.to_host);
+  workspace_.stopwatch.add(&HostTimes::copy_to_host, flight.begin, flight.copied);
+}
+
+void HostLanes::await_sent(uint32_t step) { workspace_.await(sending(step).copied); }
+
+void HostLanes::begin_receiving(uint32_t step) {
+  Device& device = workspace_.device;
+  Flight& flight = receiving(step);
+  if (flight.processed) device.wait(workspace_.from_host, flight.processed);
+  flight.begin = device.record(workspace_.from_host);
+}
+
+void HostLanes::receive(uint32_t step, size_t offset, const std::byte* from, size_t bytes) {
+  if (bytes != 0) workspace_.device.copy(workspace_.from_host, receiving(step).memory + offset, from, bytes);
+}
+
+void HostLanes::end_receiving(uint32_t step) {
+  Device& device = workspace_.device;
+  Flight& flight = receiving(step);
+  flight.copied = device.record(workspace_.from_host);
+  workspace_.stopwatch.add(&HostTimes::copy_back, flight.begin, flight.copied);
+  device.wait(workspace_.decoding, flight.copied);
+  const Event begin = device.record(workspace_.decoding);
+  if (is_encoded_) {
+    device.kernels().decode(workspace_.decoding, codec_, dtype_, tables_[step], flight.memory);
+  } else {
+    device.kernels().unpack(workspace_.decoding, dtype_, tables_[step], 1.0, 1.0, flight.memory);
+  }
+  flight.processed = device.record(workspace_.decoding);
+  workspace_.stopwatch.add(&HostTimes::decode, begin, flight.processed);
+}
+
+void HostLanes::await_received(uint32_t step) { workspace_.await(receiving(step).copied); }
+
+void HostLanes::finish() {
+  Device& device = workspace_.device;
+  device.wait(workspace_.stream, device.record(workspace_.encoding));
+  device.wait(workspace_.stream, device.record(workspace_.decoding));
+  workspace_.stopwatch.add(&HostTimes::whole, begin_, device.record(workspace_.stream));
+}
+
+StagedTensors::StagedTensors(HostWorkspace& workspace, double prescale) : workspace_(workspace), prescale_(prescale) {}
+
+StagedTensors::~StagedTensors() = default;
+
+void StagedTensors::await_sent(uint32_t step) { lanes_->await_sent(step); }
+
+void StagedTensors::await_received(uint32_t step) { lanes_->await_received(step); }
 
 void StagedTensors::begin(std::span<const Steps> groups, int) {
   groups_ = groups;

@@ -1,23 +1,26 @@
 // Tensors in the memory of a GPU, whose messages go through pinned memory of the host: the GPU encodes and decodes them and copies
-// them there and back (host_lanes.h). What ranks contribute is encoded before any is added, so a host's sum is one of codes.
+// them there and back. What ranks contribute is encoded before any is added, so a host's sum is one of codes.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
-#include "collective/cpu_tensors.h"
-#include "collective/device/host_lanes.h"
 #include "collective/device/host_workspace.h"
 #include "collective/tensor_memory.h"
 
 namespace hvd {
 
+class HostLanes;
+
 // Of an allreduce of tensors whose residuals of what is sent have been claimed on the GPU (BucketTensor::sent).
 class StagedTensors final : public TensorMemory {
  public:
   // What is encoded is prescaled.
-  StagedTensors(HostWorkspace& workspace, double prescale) : workspace_(workspace), prescale_(prescale) {}
+  StagedTensors(HostWorkspace& workspace, double prescale);
+  ~StagedTensors() override;
 
   bool is_elsewhere() const override { return true; }
   // Of sums that this CPU makes.
@@ -29,11 +32,11 @@ class StagedTensors final : public TensorMemory {
 
   void begin(std::span<const Steps> groups, int self) override;
   void send(uint32_t step, std::byte* messages, int left_out) override;
-  void await_sent(uint32_t step) override { lanes_->await_sent(step); }
+  void await_sent(uint32_t step) override;
   void reduce(uint32_t step, size_t group, size_t bucket, Messages contributions, bool to_destination,
               std::byte* result) override;
   void receive(uint32_t step, size_t group, int first, int last, const std::byte* messages, int done) override;
-  void await_received(uint32_t step) override { lanes_->await_received(step); }
+  void await_received(uint32_t step) override;
   int64_t saturated() const override;
 
   size_t send_offset(const Steps& group, uint32_t step, size_t bucket) const override;

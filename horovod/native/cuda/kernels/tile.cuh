@@ -27,7 +27,7 @@
 
 namespace hvd {
 
-constexpr int kRun = 4096;  // as Tiles::kRun in collective/bucket_tensor.h
+constexpr int kRun = 4096;  // as Tiles::kRun in collective/layout.h
 constexpr int kLanes = 32;
 constexpr int kLaneElements = 4;
 constexpr int kChunk = kLanes * kLaneElements;

@@ -1,13 +1,12 @@
-#include "collective/cpu_backend.h"
+#include "collective/backend.h"
 
 #include <cstring>
 #include <utility>
 
 #include "collective/adasum.h"
 #include "collective/allreduce.h"
-#include "collective/broadcast.h"
-#include "collective/cpu_tensors.h"
-#include "collective/reducescatter.h"
+#include "collective/movement.h"
+#include "collective/tensor_memory.h"
 
 namespace hvd {
 
