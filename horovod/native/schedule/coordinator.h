@@ -11,9 +11,7 @@
 #include "observe/listener.h"
 #include "observe/stall_inspector.h"
 #include "schedule/agreement.h"
-#include "schedule/begun.h"
 #include "schedule/fusion.h"
-#include "schedule/order_check.h"
 #include "schedule/request.h"
 #include "schedule/response_cache.h"
 

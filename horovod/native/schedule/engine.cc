@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/process.h"
-#include "schedule/observed.h"
+#include "schedule/operations.h"
 
 namespace hvd {
 namespace {

@@ -18,7 +18,6 @@
 #include "observe/observers.h"
 #include "schedule/deadlocks.h"
 #include "schedule/handles.h"
-#include "schedule/in_flight.h"
 #include "schedule/liveness_monitor.h"
 #include "schedule/rank_gpu.h"
 #include "schedule/result_memory.h"

@@ -7,11 +7,36 @@
 #include <vector>
 
 #include "collective/backend.h"
-#include "schedule/executor_context.h"
-#include "schedule/gpu_executor.h"
+#include "collective/device/gpu_backend.h"
+#include "schedule/context.h"
+#include "schedule/handles.h"
 #include "schedule/operations.h"
+#include "schedule/rank_gpu.h"
 
 namespace hvd {
+
+// The half of an executor that carries out operations on GPU tensors: it gives them to the GPU and does not wait for it.
+class GpuExecutor {
+ public:
+  // The context outlives it. Opens the GPU and agrees with the other ranks on what carries their bytes: collective.
+  explicit GpuExecutor(ExecutorContext& context);
+
+  // As Executor::run; what the GPU has been given is in the engine's InFlight until it is done.
+  Result run(std::span<Agreed> together);
+  void abort() { backend_->abort(); }
+
+ private:
+  void begin(std::span<Agreed> together, DeviceWork& work);
+  void set_clock();
+  void furnish(Submission& stand_in, DeviceWork& work);
+  // Notes what happens in the operation, for whoever listens.
+  void watch(const Request& request, DeviceWork& work);
+  DeviceMemory allocate(size_t bytes);
+
+  ExecutorContext& context_;
+  const std::unique_ptr<GpuBackend> backend_;
+  OperationContext operation_;
+};
 
 class Executor {
  public:

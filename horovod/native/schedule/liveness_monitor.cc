@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "schedule/observed.h"
+#include "schedule/operations.h"
 
 namespace hvd {
 LivenessMonitor::LivenessMonitor(Transport& transport, const ProcessSets& sets, const InFlight& in_flight,

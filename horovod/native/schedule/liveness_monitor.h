@@ -9,8 +9,8 @@
 
 #include "base/log.h"
 #include "observe/silence_inspector.h"
-#include "schedule/in_flight.h"
 #include "schedule/process_sets.h"
+#include "schedule/rank_gpu.h"
 #include "transport/transport.h"
 
 namespace hvd {

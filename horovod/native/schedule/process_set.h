@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "observe/counters.h"
+#include "schedule/context.h"
 #include "schedule/coordinator.h"
-#include "schedule/engine_context.h"
 #include "schedule/executor.h"
 
 namespace hvd {

@@ -3,12 +3,23 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "device/device_library.h"
+#include "schedule/operations.h"
 
 namespace hvd {
+namespace {
+
+using std::chrono::microseconds;
+
+// Far longer than any operation whose ranks are all alive, and shorter than what ends a job from outside.
+constexpr std::chrono::seconds kLongestFarewell{30};
+
+}  // namespace
 
 Device& RankGpu::take(int index) {
   Device* used = device_.load(std::memory_order_acquire);
@@ -53,6 +64,103 @@ void RankGpu::quiesce() {
   } catch (const InternalError&) {
     // A GPU that fails writes nowhere any more.
   }
+}
+
+void InFlight::add(DeviceWork work) {
+  if (!work.listening.empty()) watched_ += 1;
+  work_.push_back(std::move(work));
+  last_added_ = std::chrono::steady_clock::now();
+}
+
+void InFlight::set_clock(Event now) {
+  clock_ = std::move(now);
+  clock_time_ = std::chrono::steady_clock::now();
+}
+
+InFlight::TimePoint InFlight::time_of(Device& device, const Event& event) const {
+  const std::chrono::duration<double, std::milli> since(device.milliseconds_between(clock_, event));
+  return clock_time_ + std::chrono::duration_cast<TimePoint::duration>(since);
+}
+
+void InFlight::end(DeviceWork& work) {
+  Device& device = work.backend->device();
+  const double milliseconds = device.milliseconds_between(work.begun, work.done);
+  work.counters->gpu_microseconds += static_cast<int64_t>(milliseconds * 1000);
+  work.counters->saturated += work.backend->take_saturated();
+  const HostTimes stages = work.backend->take_host_times();
+  work.counters->gpu_encode_microseconds += stages.encode;
+  work.counters->gpu_copy_to_host_microseconds += stages.copy_to_host;
+  work.counters->gpu_reduce_microseconds += stages.reduce;
+  work.counters->gpu_copy_back_microseconds += stages.copy_back;
+  work.counters->gpu_decode_microseconds += stages.decode;
+  work.counters->gpu_whole_microseconds += stages.whole;
+  if (work.listening.empty()) return;
+  watched_ -= 1;
+  const TimePoint begun = time_of(device, work.begun), done = time_of(device, work.done);
+  std::vector<GpuActivity>& activities = work.story.activities;
+  for (size_t i = 0; i < activities.size(); ++i) {
+    activities[i].begin = i == 0 ? begun : std::clamp(activities[i].begin, begun, done);
+    activities[i].end = i + 1 < activities.size() ? std::clamp(activities[i + 1].begin, begun, done) : done;
+  }
+  // Of one tensor, the next operation is often given to the GPU while the last is not done.
+  work.story.begin = std::min(std::max(work.story.begin, last_done_), begun);
+  work.story.end = last_done_ = done;
+  activities.insert(activities.begin(), {"WAIT_FOR_DATA", work.story.begin, begun});
+  for (Listener* listener : work.listening) listener->on_gpu_work(work.operations, work.story);
+}
+
+// The first is the one that is under way, and keeps the others waiting.
+std::string InFlight::failure() const {
+  if (work_.empty()) return "";
+  const DeviceWork& first = work_.front();
+  const std::string failure = first.backend->failure();
+  return failure.empty() ? "" : failure_text(first.description, rank_, failure);
+}
+
+std::string InFlight::look() {
+  lent_->sweep();
+  while (!work_.empty()) {
+    DeviceWork& first = work_.front();
+    if (std::string failed = failure(); !failed.empty()) return failed;
+    if (!first.backend->device().is_done(first.done)) break;
+    end(first);
+    work_.pop_front();
+    ended_ += 1;
+  }
+  if (work_.empty()) lent_->free_surplus();
+  return "";
+}
+
+microseconds InFlight::until_next_look() const {
+  if (is_full()) return microseconds(100);  // somebody waits for room
+  if (watched_ != 0) return microseconds(1000);
+  if (work_.empty() && !lent_->keeps_any()) return microseconds::max();
+  // Soon after something was added, then ever more rarely: only counters, memory and failures depend on it.
+  const auto since = std::chrono::duration_cast<microseconds>(std::chrono::steady_clock::now() - last_added_);
+  return std::clamp(since, microseconds(1000), microseconds(100'000));
+}
+
+std::string InFlight::finish(const ProgressCallback& attend) {
+  auto last_progress = std::chrono::steady_clock::now();
+  for (size_t left = work_.size();;) {
+    std::string failed = look();
+    if (!failed.empty() || work_.empty()) return failed;
+    const auto now = std::chrono::steady_clock::now();
+    if (std::exchange(left, work_.size()) != work_.size()) last_progress = now;
+    if (now - last_progress > kLongestFarewell) {
+      const InternalError error("the GPU has been at it for " + std::to_string(kLongestFarewell.count()) +
+                                " s at the end; probably another rank has died");
+      return failure_text(work_.front().description, rank_, reason_of(error));
+    }
+    attend();
+    std::this_thread::sleep_for(microseconds(100));
+  }
+}
+
+void InFlight::forget() {
+  work_.clear();
+  watched_ = 0;
+  lent_->free_idle();
 }
 
 }  // namespace hvd

@@ -1,9 +1,18 @@
 #include "schedule/result_memory.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
 namespace hvd {
+namespace {
+
+constexpr size_t kSmall = size_t{1} << 20;  // of such a size any will do
+// Blocks that are kept. Hosts run ahead of GPUs, and have many small results under way at once, as of SyncBatchNorm.
+constexpr size_t kMostSmallIdle = 128, kMostLargeIdle = 4;
+
+}  // namespace
 
 std::shared_ptr<std::byte[]> ResultMemory::take(size_t bytes) {
   if (bytes < kSmallest) return std::shared_ptr<std::byte[]>(new std::byte[bytes]);  // uninitialised, unlike make_shared
@@ -49,6 +58,83 @@ void ResultMemory::give_back(Block block) {
 size_t ResultMemory::idle_bytes() const {
   MutexLock lock(mutex_);
   return idle_bytes_;
+}
+
+DeviceMemory LentMemory::take(Device& device, size_t bytes) {
+  if (bytes == 0) return nullptr;
+  {
+    MutexLock lock(mutex_);
+    auto best = idle_.end();
+    for (auto block = idle_.begin(); block != idle_.end(); ++block) {
+      const bool fits = block->bytes >= bytes && block->bytes <= 2 * bytes + kSmall;
+      if (fits && (best == idle_.end() || block->bytes < best->bytes)) best = block;
+    }
+    if (best != idle_.end()) {
+      Block block = std::move(*best);
+      idle_.erase(best);
+      return lend(std::move(block));
+    }
+  }
+  return lend({device.allocate(bytes), bytes});
+}
+
+DeviceMemory LentMemory::lend(Block block) {
+  std::byte* address = block.memory.get();
+  return DeviceMemory(address, [home = weak_from_this(), held = std::move(block)](std::byte*) mutable {
+    if (const std::shared_ptr<LentMemory> there = home.lock()) there->give_back(std::move(held));
+  });
+}
+
+void LentMemory::give_back(Block block) {
+  MutexLock lock(mutex_);
+  const bool is_small = block.bytes <= kSmall;
+  idle_.push_back(std::move(block));
+  const auto is_alike = [is_small](const Block& other) { return (other.bytes <= kSmall) == is_small; };
+  const auto alike = static_cast<size_t>(std::count_if(idle_.begin(), idle_.end(), is_alike));
+  if (alike <= (is_small ? kMostSmallIdle : kMostLargeIdle)) return;
+  const auto smallest = std::min_element(idle_.begin(), idle_.end(), [&](const Block& a, const Block& b) {
+    return is_alike(a) != is_alike(b) ? is_alike(a) : a.bytes < b.bytes;
+  });
+  surplus_.push_back(std::move(*smallest));
+  idle_.erase(smallest);
+}
+
+void LentMemory::keep(Device& device, Event until, std::shared_ptr<void> memory) {
+  MutexLock lock(mutex_);
+  loans_.push_back({&device, std::move(until), std::move(memory)});
+}
+
+void LentMemory::sweep() {
+  std::vector<Loan> over;  // let go of after the lock, which giving back takes
+  MutexLock lock(mutex_);
+  // Streams differ, so any of them may be over.
+  const auto first =
+      std::stable_partition(loans_.begin(), loans_.end(), [](const Loan& loan) { return !loan.device->is_done(loan.until); });
+  std::move(first, loans_.end(), std::back_inserter(over));
+  loans_.erase(first, loans_.end());
+}
+
+bool LentMemory::keeps_any() const {
+  MutexLock lock(mutex_);
+  return !loans_.empty();
+}
+
+bool LentMemory::has_surplus() const {
+  MutexLock lock(mutex_);
+  return !surplus_.empty();
+}
+
+void LentMemory::free_surplus() {
+  std::vector<Block> freed;  // after the lock: that may take a while
+  MutexLock lock(mutex_);
+  freed.swap(surplus_);
+}
+
+void LentMemory::free_idle() {
+  free_surplus();
+  std::vector<Block> freed;
+  MutexLock lock(mutex_);
+  freed.swap(idle_);
 }
 
 }  // namespace hvd

@@ -1,22 +1,55 @@
-// What an executor works with, be the tensors in CPU memory or on a GPU: agreed submissions as collectives take them, and
-// what is counted and told of them. Engine thread only.
+// What all process sets of an engine share, and what an executor of one of them works with.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/log.h"
+#include "base/settings.h"
+#include "base/simd.h"
 #include "collective/context.h"
 #include "collective/layout.h"
 #include "collective/plan.h"
 #include "observe/counters.h"
-#include "schedule/bucket_tensors.h"
+#include "observe/listener.h"
 #include "schedule/draw_keys.h"
-#include "schedule/engine_context.h"
 #include "schedule/submission.h"
+#include "transport/transport.h"
 
 namespace hvd {
+
+class InFlight;
+class RankGpu;
+class ResultMemory;
+
+// What all process sets of an engine share. The engine owns it, and outlives them.
+struct EngineContext {
+  Transport& transport;
+  const Settings& settings;
+  const Log& log;
+  std::vector<Listener*> listeners;
+  SimdLevel simd;
+  RankGpu& gpu;
+  InFlight& in_flight;
+  ResultMemory& results;
+  // All ranks promise to ask for the same operations in one order, and are told where they do not. What they have agreed on
+  // before they begin before all have asked for it again, and give out when all have.
+  bool in_order;
+};
+
+// ---- submissions as collectives take them ---------------------------------------------------------------------------
+
+// What becomes of its tensors, over `size` ranks.
+BucketReduction reduction_of(const Submission& submission, DType dtype, int size);
+
+// Its tensors of a dtype, each with its place in the group, for the rank of that number. Counts one more use of the
+// name, or of the tensors' feedback, if the codec draws random numbers.
+std::vector<std::pair<BucketTensor, size_t>> bucket_tensors_of(const Submission& submission, DType dtype, int rank,
+                                                               DrawKeys& draw_keys);
 
 // An agreed submission and what the response says about it.
 struct Agreed {
@@ -37,6 +70,10 @@ struct GatherLayout {
 };
 GatherLayout gather_layout(const Agreed& agreed, size_t ranks);
 
+// ---- executors ------------------------------------------------------------------------------------------------------
+
+// What an executor works with, be the tensors in CPU memory or on a GPU: agreed submissions as collectives take them, and
+// what is counted and told of them. Engine thread only.
 struct ExecutorContext {
   // `ranks` are the set's, by their number in the job; `label` precedes names shown to listeners.
   ExecutorContext(const EngineContext& engine, std::vector<int> ranks, std::string label, Counters& counters);
