@@ -18,7 +18,7 @@ NATIVE = Path(__file__).resolve().parents[2] / "horovod" / "native"
 PAGE = mmap.PAGESIZE
 WRAPPER = """
 #include "base/process.cc"
-#include "transport/shared_room.cc"
+#include "transport/shared_segments.cc"
 #include <cstring>
 
 extern "C" {

@@ -10,7 +10,7 @@
 #include "base/hashes.h"
 #include "bind/bind.h"
 #include "bind/world.h"
-#include "transport/tcp/tcp_bootstrap.h"
+#include "transport/tcp/tcp_transport.h"
 
 namespace nb = nanobind;
 

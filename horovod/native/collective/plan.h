@@ -10,7 +10,7 @@
 
 #include "base/dtype.h"
 #include "collective/reduce.h"
-#include "transport/link_costs.h"
+#include "transport/topology.h"
 
 namespace hvd {
 

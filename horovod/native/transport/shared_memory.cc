@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/process.h"
-#include "transport/abandonment.h"
+#include "transport/transfer.h"
 
 namespace hvd {
 

@@ -1,5 +1,4 @@
-// Memory that processes of one host share: files that have no name but that of a descriptor, so nothing is left of them when
-// the last process that has mapped them ends, however it does.
+// Memory that processes of one host share, and whether there is room for it.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +6,8 @@
 
 namespace hvd {
 
-// A mapping, until it is destroyed.
+// Files that have no name but that of a descriptor, so nothing is left of them when the last process that has mapped them ends,
+// however it does. A mapping, until it is destroyed.
 class SharedSegment {
  public:
   // Makes one. Throws StartupError.
@@ -30,5 +30,20 @@ class SharedSegment {
   int descriptor_ = -1;
   std::byte* memory_ = nullptr;
 };
+
+// ---- room -----------------------------------------------------------------------------------------------------------
+
+// Room for the memory that ranks of a host share, in the file system where it is made: /dev/shm, 64 MB in a container of
+// Docker. The system takes files there that are larger than what it has, and ends who touches a page too many with SIGBUS,
+// perhaps an hour later, when a data loader has filled the rest.
+
+// Why segments of `bytes` for each of `ranks` do not fit, with what to do; empty where they do.
+std::string why_no_room(size_t bytes, int ranks);
+
+// Have the system give all pages of this memory now, filled with zeros. False where it has no room for them.
+bool commit(std::byte* memory, size_t bytes);
+
+// The complaint of a rank for whose segment commit() has failed.
+std::string no_room_left(size_t bytes, int ranks);
 
 }  // namespace hvd

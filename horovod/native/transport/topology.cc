@@ -1,9 +1,106 @@
 #include "transport/topology.h"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
 #include <map>
+#include <memory>
+#include <vector>
+
+#include "transport/transport.h"
 
 namespace hvd {
+namespace {
+
+using Figures = std::array<double, 4>;
+using std::chrono::duration, std::chrono::steady_clock;
+
+// A link whose tokens have piled up, as tc's filters let them, is faster at first: a first small transfer uses these up.
+constexpr size_t kFewBytes = size_t{512} << 10, kLarge = size_t{2} << 20;
+// In seconds of that transfer. A link that takes longer is so slow that a large one would be felt; one that does not take
+// as long is measured several times, and the fastest counts, since whatever else goes on only makes it slower.
+constexpr double kPatience = 0.2, kQuick = 0.02;
+constexpr int kRounds = 9, kTransfers = 3;
+
+template <typename F>
+double seconds_of(F f) {
+  const auto start = steady_clock::now();
+  f();
+  return duration<double>(steady_clock::now() - start).count();
+}
+
+template <typename F>
+double median_seconds_of(F f) {
+  std::vector<double> seconds;
+  for (int i = 0; i < kRounds; ++i) seconds.push_back(seconds_of(f));
+  std::nth_element(seconds.begin(), seconds.begin() + kRounds / 2, seconds.end());
+  return seconds[kRounds / 2];
+}
+
+template <typename F>
+double fastest_seconds_of(int times, F f) {
+  double seconds = seconds_of(f);
+  for (int i = 1; i < times; ++i) seconds = std::min(seconds, seconds_of(f));
+  return seconds;
+}
+
+// Seconds per byte by how much longer the large transfer takes. By its bytes the small one takes a quarter of the time:
+// what it seems to take beyond a half is another process' doing, as is what it seems to take too little.
+double byte_between(double small, double large) {
+  const double whole = large / static_cast<double>(kLarge);
+  return std::clamp((large - small) / static_cast<double>(kLarge - kFewBytes), 0.67 * whole, whole);
+}
+
+// Of all ranks' figures the largest, on every rank.
+Figures largest_of_all(Transport& transport, Figures mine) {
+  std::vector<Figures> all(static_cast<size_t>(transport.size()), mine);
+  std::vector<Outgoing> outgoing;
+  std::vector<Incoming> incoming;
+  const bool is_first = transport.rank() == 0;
+  for (int r = 1; r < transport.size() && is_first; ++r) {
+    incoming.push_back({r, &all[static_cast<size_t>(r)], sizeof(Figures)});
+  }
+  if (!is_first) outgoing.push_back({0, &mine, sizeof mine});
+  transport.exchange(outgoing, incoming);
+  for (const Figures& one : all) {
+    if (!is_first) break;
+    std::transform(one.begin(), one.end(), mine.begin(), mine.begin(), [](double a, double b) { return std::max(a, b); });
+  }
+  outgoing.clear();
+  incoming.clear();
+  for (int r = 1; r < transport.size() && is_first; ++r) outgoing.push_back({r, &mine, sizeof mine});
+  if (!is_first) incoming.push_back({0, &mine, sizeof mine});
+  transport.exchange(outgoing, incoming);
+  return mine;
+}
+
+// The ring of some ranks: each sends to the next and hears from the one before.
+class Neighbours {
+ public:
+  Neighbours(Transport& transport, const std::vector<int>& members) : transport_(transport) {
+    const auto own = std::find(members.begin(), members.end(), transport.rank());
+    takes_part_ = own != members.end() && members.size() > 1;
+    if (!takes_part_) return;
+    const auto position = static_cast<size_t>(own - members.begin());
+    next_ = members[(position + 1) % members.size()];
+    previous_ = members[(position + members.size() - 1) % members.size()];
+  }
+  bool takes_part() const { return takes_part_; }
+  void shift(std::byte* out, std::byte* in, size_t bytes) {
+    const Outgoing outgoing[] = {{next_, out, bytes}};
+    const Incoming incoming[] = {{previous_, in, bytes}};
+    transport_.exchange(outgoing, incoming);
+  }
+
+ private:
+  Transport& transport_;
+  bool takes_part_ = false;
+  int next_ = 0, previous_ = 0;
+};
+
+}  // namespace
 
 size_t host_of(int rank, const std::vector<std::vector<int>>& hosts) {
   const auto has_it = [rank](const std::vector<int>& ranks) {
@@ -39,6 +136,49 @@ std::vector<std::vector<int>> ranks_by_host(const std::vector<std::string>& host
     hosts[number].push_back(static_cast<int>(rank));
   }
   return hosts;
+}
+
+std::string to_text(const LinkCosts& costs) {
+  char text[128];
+  std::snprintf(text, sizeof text, "memory %.1f us + %.1f GB/s, network %.0f us + %.2f Gbit/s", costs.memory_latency * 1e6,
+                1e-9 / costs.memory_byte, costs.network_latency * 1e6, 8e-9 / costs.network_byte);
+  return text;
+}
+
+LinkCosts measure_links(Transport& transport) {
+  const Topology& topology = transport.topology();
+  LinkCosts costs;
+  if (topology.size == 1) return costs;
+  auto memory = std::make_unique<std::byte[]>(2 * kLarge);  // filled with zeros, and so there when it is measured
+  std::byte* const out = memory.get();
+  std::byte* const in = out + kLarge;
+  const double pass = median_seconds_of([&] { std::memcpy(in, out, kFewBytes); }) / static_cast<double>(kFewBytes);
+
+  std::vector<int> first_of_each_host;
+  for (const std::vector<int>& ranks : topology.hosts) first_of_each_host.push_back(ranks.front());
+  Neighbours ring(transport, first_of_each_host);
+  Figures figures = {pass, 0, 0, 0};
+  if (ring.takes_part()) {
+    ring.shift(out, in, 8);  // opens the connections
+    figures[1] = median_seconds_of([&] { ring.shift(out, in, 8); });
+    figures[2] = seconds_of([&] { ring.shift(out, in, kFewBytes); });
+  }
+  figures = largest_of_all(transport, figures);
+  const bool has_network = figures[1] != 0;
+  if (has_network && figures[2] < kPatience) {
+    const int times = figures[2] < kQuick ? kTransfers : 1;
+    if (ring.takes_part()) {
+      figures[3] = fastest_seconds_of(times, [&] { ring.shift(out, in, kLarge); });
+      if (times > 1) figures[2] = fastest_seconds_of(times, [&] { ring.shift(out, in, kFewBytes); });
+    }
+    figures = largest_of_all(transport, figures);
+  }
+  costs.memory_byte = figures[0];
+  if (has_network) {
+    costs.network_latency = figures[1];
+    costs.network_byte = figures[3] > 0 ? byte_between(figures[2], figures[3]) : figures[2] / static_cast<double>(kFewBytes);
+  }
+  return costs;
 }
 
 }  // namespace hvd

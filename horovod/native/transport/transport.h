@@ -19,7 +19,6 @@
 #include <string>
 #include <vector>
 
-#include "transport/link_costs.h"
 #include "transport/topology.h"
 #include "transport/transfer.h"
 #include "transport/window.h"

@@ -1,6 +1,4 @@
 // The process' membership in MPI jobs: of all ranks, or of some that hvd.init(comm=...) names.
-#include "transport/mpi_job.h"
-
 #include <mpi.h>
 
 #include <algorithm>
@@ -10,9 +8,9 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "transport/mpi/check.h"
+#include "transport/bootstrap.h"
 #include "transport/mpi/mpi_transport.h"
-#include "transport/shared_room.h"
+#include "transport/shared_segments.h"
 
 namespace hvd {
 namespace {

@@ -8,8 +8,7 @@
 
 #include "base/error.h"
 #include "base/futex.h"
-#include "transport/abandonment.h"
-#include "transport/mpi/check.h"
+#include "transport/transfer.h"
 
 namespace hvd {
 namespace {

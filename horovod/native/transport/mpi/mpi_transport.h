@@ -1,13 +1,29 @@
-// Messages and bulk data over MPI point-to-point calls.
+// Messages and bulk data over MPI point-to-point calls, and the errors of such calls.
 #pragma once
 
 #include <mpi.h>
 
 #include <memory>
+#include <string>
 
+#include "base/error.h"
 #include "transport/transport.h"
 
 namespace hvd {
+
+// MPI return codes to errors.
+inline std::string described(int code) {
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  return std::string(text, static_cast<size_t>(length));
+}
+
+inline void check(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  throw InternalError(std::string(call) + " failed: " + described(code) +
+                      "; a peer may have ended, or the network between the hosts may be down");
+}
 
 // `generation` tells the transports of one process apart: a message that an earlier one left unread is not taken for this
 // one's. All ranks make their transports in the same order.

@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/tcp/connection_owner.h"
-#include "transport/tcp/handshake.h"
+#include "transport/tcp/protocol.h"
 #include "transport/tcp/socket.h"
 
 namespace hvd {

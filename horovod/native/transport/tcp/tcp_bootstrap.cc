@@ -1,13 +1,11 @@
-#include "transport/tcp/tcp_bootstrap.h"
-
 #include <algorithm>
 #include <deque>
 #include <map>
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "transport/shared_room.h"
 #include "transport/shared_segments.h"
+#include "transport/tcp/tcp_transport.h"
 #include "transport/topology.h"
 
 namespace hvd {

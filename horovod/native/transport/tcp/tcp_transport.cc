@@ -11,9 +11,9 @@
 
 #include "base/error.h"
 #include "base/futex.h"
-#include "transport/abandonment.h"
 #include "transport/tcp/connection.h"
-#include "transport/tcp/poller.h"
+#include "transport/tcp/socket.h"
+#include "transport/transfer.h"
 
 namespace hvd {
 namespace {

@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "base/log.h"
-#include "transport/tcp/handshake.h"
+#include "transport/bootstrap.h"
+#include "transport/tcp/protocol.h"
 #include "transport/tcp/socket.h"
 #include "transport/transport.h"
 
@@ -30,6 +31,20 @@ struct TcpOptions {
 // `peers` by rank, this one's included. Returns when rank 0 and this one are connected; throws StartupError if that cannot be.
 std::unique_ptr<Transport> make_tcp_transport(const Topology& topology, std::vector<Socket> listeners,
                                               std::vector<TcpPeer> peers, const Secret& secret, const TcpOptions& options,
+                                              const Log& log);
+
+// ---- a job whose ranks know each other's addresses, and do all else over TCP ----------------------------------------
+
+// What the ranks have told each other of themselves.
+struct TcpMeeting {
+  int rank = 0;
+  std::vector<std::string> hosts;  // by rank: the same for ranks that can share memory
+  std::vector<TcpPeer> peers;      // by rank
+  Secret secret{};
+};
+
+// Collective; returns when rank 0 and this one are connected. Throws StartupError.
+std::unique_ptr<Bootstrap> make_tcp_bootstrap(std::vector<Socket> listeners, TcpMeeting meeting, const TcpOptions& options,
                                               const Log& log);
 
 }  // namespace hvd

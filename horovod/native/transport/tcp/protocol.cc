@@ -1,4 +1,4 @@
-#include "transport/tcp/handshake.h"
+#include "transport/tcp/protocol.h"
 
 #include <sys/random.h>
 
