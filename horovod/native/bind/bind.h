@@ -1,10 +1,14 @@
-// The Python module, one file for each native header bound. Interfaces are typed in horovod/_native.pyi.
+// The Python module, one file for each thing that Python sees. Interfaces are typed in horovod/_native.pyi.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
+
+#include "base/process.h"
+#include "transport/open.h"
 
 namespace hvd {
 
@@ -24,5 +28,16 @@ void register_device_plan(nanobind::module_& m);
 void register_device(nanobind::module_& m);
 void register_engine(nanobind::module_& m);
 void register_device_kernels(nanobind::module_& m);
+
+// What Python calls a World: a transport, and the MPI behind it. Both are left alone in a forked child.
+struct World {
+  explicit World(OpenedTransport transport) : opened(std::move(transport)) {}
+  World(const World&) = delete;
+  ~World() {
+    if (!process.is_this()) static_cast<void>(opened.transport.release());
+  }
+  OpenedTransport opened;
+  OwnProcess process;
+};
 
 }  // namespace hvd

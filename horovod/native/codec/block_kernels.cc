@@ -1,5 +1,5 @@
-// Blocks whose codes are elements times a factor, rounded (plain), and rotated blocks of 4-bit codes; vectorised by the compiler:
-// compiled once per instruction set.
+// Blocks whose codes are elements times a factor, rounded (plain), and rotated blocks of 4-bit codes; vectorised by the
+// compiler: compiled once per instruction set.
 #include "codec/block_loops.h"
 #include "codec/rotation.h"
 

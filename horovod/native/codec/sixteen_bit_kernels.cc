@@ -1,5 +1,5 @@
-// 16-bit floats as codes, whose run may stand at any address; and tensors of any floating dtype to and from float32. Vectorised by
-// the compiler: compiled once per instruction set.
+// 16-bit floats as codes, whose run may stand at any address; and tensors of any floating dtype to and from float32.
+// Vectorised by the compiler: compiled once per instruction set.
 #include <cstring>
 
 #include "codec/kernels.h"

@@ -1,7 +1,7 @@
-#include "collective/adasum.h"
-
 #include <algorithm>
 #include <vector>
+
+#include "collective/allreduce.h"
 
 namespace hvd {
 namespace {

@@ -44,14 +44,25 @@ int64_t allreduce_by_hierarchy(const Means& means, std::span<const BucketTensor>
 int64_t allreduce_around_ring(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,
                               bool gather);
 
-// Whether what hosts send each other is scaled already, rather than the sum of all. Halves end at 65504, and an average is not to
-// overflow where its terms did not. Feedback goes without, as what it keeps is in the units of flat routes; it makes up for
+// Whether what hosts send each other is scaled already, rather than the sum of all. Halves end at 65504, and an average is not
+// to overflow where its terms did not. Feedback goes without, as what it keeps is in the units of flat routes; it makes up for
 // what saturates.
 bool scales_sums_of_hosts(std::span<const BucketTensor> tensors, const BucketReduction& reduction);
 
-// Every rank gets the reduction of its own slice. `slices[r]` holds what goes to rank r; they have one reduction, and the same tensors on every rank. Only the
-// destinations of this rank's own slice are written. With a codec each contribution is quantised once, the own one too.
-// Returns how many finite values its range cut off.
+// Every rank gets the reduction of its own slice. `slices[r]` holds what goes to rank r; they have one reduction, and the same
+// tensors on every rank. Only the destinations of this rank's own slice are written. With a codec each contribution is
+// quantised once, the own one too. Returns how many finite values its range cut off.
 int64_t reducescatter(const Means& means, std::vector<Layout> slices);
+
+// Adasum: a sum of gradients in which what two of them have in common counts once.
+//
+//   adasum(a, b) = (1 - a.b / (2 a.a)) a + (1 - a.b / (2 b.b)) b
+//
+// of each tensor by itself, and of more than two ranks pairwise: (0,1) (2,3) ..., then the pairs, and so on. Maleki et al.,
+// "Scaling Distributed Training with Adaptive Summation", 2020.
+//
+// By recursive vector halving: the ranks must be a power of two, the dtype floating point. Sums of float16, bfloat16 and
+// float32 are made in float32, scalar products in float64. The result has the same bits on every rank.
+void adasum(CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
 
 }  // namespace hvd

@@ -3,7 +3,6 @@
 #include <cstring>
 #include <utility>
 
-#include "collective/adasum.h"
 #include "collective/allreduce.h"
 #include "collective/movement.h"
 #include "collective/tensor_memory.h"

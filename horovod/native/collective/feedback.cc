@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "device/await.h"
+#include "device/device.h"
 
 namespace hvd {
 namespace {

@@ -26,7 +26,7 @@
 
 #include "codec/residual_bound.h"
 #include "device/device.h"
-#include "device/progress_callback.h"
+#include "device/stream.h"
 
 namespace hvd {
 

@@ -70,7 +70,8 @@ class HostLevel {
   virtual void collected() = 0;
 };
 
-// Ranks of a host that share memory: nothing is sent inside of it. An area of the host's window has slots that steps use in turn:
+// Ranks of a host that share memory: nothing is sent inside of it. An area of the host's window has slots that steps use in
+// turn:
 //
 //   area := send_buffer[kSendBuffers] receive_buffer[kReceiveBuffers]
 class WindowLevel final : public HostLevel {

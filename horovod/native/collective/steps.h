@@ -14,8 +14,8 @@ namespace hvd {
 
 // ---- slices ---------------------------------------------------------------------------------------------------------
 
-// Each of several parties has a slice of every tensor. Slice `part` of `parts` of every tensor: who owns an element depends on its tensor and the number of ranks alone, and not
-// on what else is reduced with it.
+// Each of several parties has a slice of every tensor. Slice `part` of `parts` of every tensor: who owns an element depends on
+// its tensor and the number of ranks alone, and not on what else is reduced with it.
 std::vector<BucketTensor> slice_of(std::span<const BucketTensor> tensors, const BucketReduction& reduction, int part,
                                    int parts);
 

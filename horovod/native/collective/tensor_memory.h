@@ -61,7 +61,8 @@ class TensorMemory {
   virtual size_t send_offset(const Steps& group, uint32_t step, size_t bucket) const;
   virtual int64_t elements_in_send_buffer(int64_t bytes, const BucketReduction& reduction) const;
   virtual void fill_send_buffers(uint32_t step, std::span<std::byte* const> groups) = 0;
-  // After begin(): this rank fills send buffers, and sums over its host the group `own`, if not nobody; `reduction` is of that sum.
+  // After begin(): this rank fills send buffers, and sums over its host the group `own`, if not nobody; `reduction` is of that
+  // sum.
   virtual void begin_sends(int own, const BucketReduction& reduction) = 0;
   // The message of the sum of a bucket of that group. Data are by local rank, null for this rank's where it was not sent.
   virtual void sum(uint32_t step, size_t bucket, Messages data, std::byte* message) = 0;

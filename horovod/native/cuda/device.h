@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "cuda/check.h"
+#include "cuda/runtime.h"
 #include "device/device.h"
 
 namespace hvd {

@@ -5,6 +5,8 @@
 #include <climits>
 #include <cstddef>
 
+struct CUstream_st;  // of CUDA
+
 namespace hvd::nccl {
 
 enum Result : int {
@@ -55,7 +57,7 @@ struct Config {
 inline constexpr int kOldestVersion = 21800;
 
 using Comm = struct ncclComm*;
-using CudaStream = struct CUstream_st*;
+using CudaStream = ::CUstream_st*;
 
 // X(member, C function, parameters): all give a Result.
 #define HVD_FOR_EACH_NCCL_FUNCTION(X)                                                                   \

@@ -3,13 +3,21 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <set>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
+#include "base/mutex.h"
+#include "cuda/runtime.h"
 
 namespace hvd {
 namespace {
@@ -42,6 +50,278 @@ std::string file_of(void* function) {
 }
 
 std::string wheel_for_this_cuda() { return "pip install nvidia-nccl-cu" + std::to_string(CUDART_VERSION / 1000); }
+
+std::optional<nccl::DataType> nccl_type(DType dtype) {
+  switch (dtype) {
+    case DType::kUInt8:
+      return nccl::kUint8;
+    case DType::kInt8:
+      return nccl::kInt8;
+    case DType::kInt32:
+      return nccl::kInt32;
+    case DType::kInt64:
+      return nccl::kInt64;
+    case DType::kFloat16:
+      return nccl::kFloat16;
+    case DType::kFloat32:
+      return nccl::kFloat32;
+    case DType::kFloat64:
+      return nccl::kFloat64;
+    case DType::kBFloat16:
+      return nccl::kBfloat16;
+    default:
+      return std::nullopt;
+  }
+}
+
+nccl::RedOp nccl_op(DeviceSum op) {
+  switch (op) {
+    case DeviceSum::kProduct:
+      return nccl::kProd;
+    case DeviceSum::kMin:
+      return nccl::kMin;
+    case DeviceSum::kMax:
+      return nccl::kMax;
+    default:
+      return nccl::kSum;
+  }
+}
+
+// NCCL's communicator in its non-blocking mode: no call waits for a peer, so each can be made under a lock, and one thread can
+// abort while another waits for a call to be under way.
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(const nccl::Functions& functions, Device& device, Stream stream, int rank, int size, ProgressCallback attend)
+      : nccl_(functions),
+        device_(device),
+        stream_(static_cast<nccl::CudaStream>(stream)),
+        rank_(rank),
+        size_(size),
+        attend_(std::move(attend)) {}
+  ~NcclCommunicator() override;
+
+  void start(const CommunicatorId& id);
+
+  bool serves(DType dtype) const override { return nccl_type(dtype).has_value(); }
+  void allreduce(const void* source, void* destination, int64_t count, DType dtype, DeviceSum op) override;
+  void broadcast(void* data, size_t bytes, int root) override;
+  void exchange(std::span<const DeviceTransfer> outgoing, std::span<const DeviceTransfer> incoming) override;
+  std::string failure() override;
+  void abort() override;
+
+ private:
+  template <typename Call>
+  void make(const char* name, Call call);
+  // Waits until a call is under way, in NCCL's words no longer in progress: the first between two ranks is so only when both
+  // have made it. The lock is let go of in between.
+  void settle(nccl::Result result, const char* name, std::chrono::seconds patience = std::chrono::hours(24));
+  std::string words(nccl::Result result) REQUIRES(mutex_);
+  nccl::Result send_and_receive(std::span<const DeviceTransfer> outgoing, std::span<const DeviceTransfer> incoming,
+                                const char** failed) REQUIRES(mutex_);
+  void copy_to_self(std::span<const DeviceTransfer> outgoing, std::span<const DeviceTransfer> incoming);
+  bool finalize() REQUIRES(mutex_);
+
+  const nccl::Functions& nccl_;
+  Device& device_;
+  const nccl::CudaStream stream_;
+  const int rank_;
+  const int size_;
+  const ProgressCallback attend_;
+  bool is_ready_ = false;  // set before anybody else has this
+
+  Mutex mutex_;
+  nccl::Comm comm_ GUARDED_BY(mutex_) = nullptr;  // null after abort
+  std::string failure_ GUARDED_BY(mutex_);        // what abort found
+};
+
+constexpr int kYields = 100;  // a call is usually under way in some microseconds, and a sleep takes longer than that
+constexpr std::chrono::microseconds kPoll{20};
+constexpr std::chrono::seconds kStartPatience{180};
+constexpr std::chrono::seconds kFinalizePatience{10};  // for peers that are on their way; those that are gone never come
+
+std::string NcclCommunicator::words(nccl::Result result) {
+  const char* last = nccl_.get_last_error(comm_);
+  std::string text = nccl_.get_error_string(result);
+  if (last != nullptr && *last != '\0') text += std::string(" (") + last + ")";
+  return text;
+}
+
+void NcclCommunicator::settle(nccl::Result result, const char* name, std::chrono::seconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  for (int asked_before = 0;; ++asked_before) {
+    {
+      MutexLock lock(mutex_);
+      if (comm_ == nullptr) throw InternalError(std::string(name) + " was aborted" + (failure_.empty() ? "" : ": " + failure_));
+      if (std::chrono::steady_clock::now() > deadline) {
+        throw InternalError(std::string(name) + " on rank " + std::to_string(rank_) + ": not all of " + std::to_string(size_) +
+                            " ranks came within " + std::to_string(patience.count()) + " seconds");
+      }
+      if (result == nccl::kInProgress) {
+        const nccl::Result asked = nccl_.comm_get_async_error(comm_, &result);
+        if (asked != nccl::kSuccess) result = asked;
+      }
+      if (result == nccl::kSuccess) return;
+      if (result != nccl::kInProgress) {
+        throw InternalError(std::string(name) + " failed on rank " + std::to_string(rank_) + " (" + device_.name() + ", GPU " +
+                            std::to_string(device_.index()) + "): " + words(result));
+      }
+    }
+    if (asked_before < kYields) {
+      std::this_thread::yield();
+    } else {
+      attend_();  // a peer that never comes is heard of there, if not by NCCL
+      std::this_thread::sleep_for(kPoll);
+    }
+  }
+}
+
+template <typename Call>
+void NcclCommunicator::make(const char* name, Call call) {
+  nccl::Result result;
+  {
+    const CurrentDevice current(device_.index());
+    MutexLock lock(mutex_);
+    if (comm_ == nullptr) throw InternalError(std::string(name) + ": the communicator was aborted");
+    result = call(comm_);
+  }
+  settle(result, name);
+}
+
+void NcclCommunicator::start(const CommunicatorId& id) {
+  nccl::UniqueId unique{};
+  std::memcpy(unique.internal, id.data(), id.size());
+  nccl::Config config;
+  config.blocking = 0;
+  nccl::Result result;
+  {
+    const CurrentDevice current(device_.index());
+    MutexLock lock(mutex_);
+    result = nccl_.comm_init_rank_config(&comm_, size_, unique, rank_, &config);
+    if (comm_ == nullptr && (result == nccl::kSuccess || result == nccl::kInProgress)) result = nccl::kInternalError;
+    if (comm_ == nullptr) {
+      throw InternalError("ncclCommInitRankConfig failed on rank " + std::to_string(rank_) + ": " + words(result));
+    }
+  }
+  settle(result, "ncclCommInitRankConfig", kStartPatience);
+  is_ready_ = true;
+}
+
+void NcclCommunicator::allreduce(const void* source, void* destination, int64_t count, DType dtype, DeviceSum op) {
+  const auto type = nccl_type(dtype);
+  if (!type) throw InvalidArgument("NCCL cannot sum " + std::string(name_of(dtype)));
+  if (count == 0) return;
+  make("ncclAllReduce", [&](nccl::Comm comm) {
+    return nccl_.all_reduce(source, destination, static_cast<size_t>(count), *type, nccl_op(op), comm, stream_);
+  });
+}
+
+void NcclCommunicator::broadcast(void* data, size_t bytes, int root) {
+  if (bytes == 0) return;
+  make("ncclBroadcast", [&](nccl::Comm comm) { return nccl_.broadcast(data, data, bytes, nccl::kUint8, root, comm, stream_); });
+}
+
+void NcclCommunicator::exchange(std::span<const DeviceTransfer> outgoing, std::span<const DeviceTransfer> incoming) {
+  copy_to_self(outgoing, incoming);
+  const auto crosses = [this](const DeviceTransfer& transfer) { return transfer.peer != rank_ && transfer.bytes != 0; };
+  if (std::none_of(outgoing.begin(), outgoing.end(), crosses) && std::none_of(incoming.begin(), incoming.end(), crosses)) {
+    return;
+  }
+  const char* failed = "ncclGroupEnd";
+  nccl::Result result;
+  {
+    const CurrentDevice current(device_.index());
+    MutexLock lock(mutex_);
+    if (comm_ == nullptr) throw InternalError("ncclGroupStart: the communicator was aborted");
+    result = send_and_receive(outgoing, incoming, &failed);
+  }
+  settle(result, failed);
+}
+
+// One group. It is ended even when a call in it has failed: the thread would stay in it.
+nccl::Result NcclCommunicator::send_and_receive(std::span<const DeviceTransfer> outgoing,
+                                                std::span<const DeviceTransfer> incoming, const char** failed) {
+  nccl::Result first = nccl_.group_start();
+  if (first != nccl::kSuccess) {
+    *failed = "ncclGroupStart";
+    return first;
+  }
+  const auto note = [&](nccl::Result result, const char* name) {
+    const bool is_fine = result == nccl::kSuccess || result == nccl::kInProgress;
+    if (is_fine || first != nccl::kSuccess) return;
+    first = result;
+    *failed = name;
+  };
+  for (const DeviceTransfer& out : outgoing) {
+    if (out.peer == rank_ || out.bytes == 0) continue;
+    note(nccl_.send(out.data, out.bytes, nccl::kUint8, out.peer, comm_, stream_), "ncclSend");
+  }
+  for (const DeviceTransfer& in : incoming) {
+    if (in.peer == rank_ || in.bytes == 0) continue;
+    note(nccl_.recv(in.data, in.bytes, nccl::kUint8, in.peer, comm_, stream_), "ncclRecv");
+  }
+  const nccl::Result ended = nccl_.group_end();
+  return first == nccl::kSuccess ? ended : first;
+}
+
+void NcclCommunicator::copy_to_self(std::span<const DeviceTransfer> outgoing, std::span<const DeviceTransfer> incoming) {
+  std::vector<DeviceTransfer> sent, received;
+  for (const DeviceTransfer& out : outgoing) {
+    if (out.peer == rank_) sent.push_back(out);
+  }
+  for (const DeviceTransfer& in : incoming) {
+    if (in.peer == rank_) received.push_back(in);
+  }
+  bool is_alike = sent.size() == received.size();
+  for (size_t i = 0; is_alike && i < sent.size(); ++i) is_alike = sent[i].bytes == received[i].bytes;
+  if (!is_alike) throw InvalidArgument("what a rank sends to itself is not what it receives from itself");
+  for (size_t i = 0; i < sent.size(); ++i) {
+    if (sent[i].data != received[i].data) device_.copy(stream_, received[i].data, sent[i].data, sent[i].bytes);
+  }
+}
+
+std::string NcclCommunicator::failure() {
+  {
+    MutexLock lock(mutex_);
+    if (comm_ == nullptr) return failure_.empty() ? "the communicator was aborted" : failure_;
+    nccl::Result state = nccl::kSuccess;
+    const nccl::Result asked = nccl_.comm_get_async_error(comm_, &state);
+    const nccl::Result worst = asked != nccl::kSuccess ? asked : state;
+    if (worst != nccl::kSuccess && worst != nccl::kInProgress) return "NCCL: " + words(worst);
+  }
+  const CurrentDevice current(device_.index());
+  const cudaError_t result = asked(cudaStreamQuery(stream_));
+  if (result == cudaSuccess || result == cudaErrorNotReady) return "";
+  return "GPU " + std::to_string(device_.index()) + " (" + device_.name() + "): " + cudaGetErrorString(result) + " (" +
+         cudaGetErrorName(result) + ")";
+}
+
+void NcclCommunicator::abort() {
+  std::string found = failure();
+  MutexLock lock(mutex_);
+  if (comm_ == nullptr) return;
+  failure_ = std::move(found);
+  static_cast<void>(nccl_.comm_abort(comm_));  // whatever it says, the communicator is gone
+  comm_ = nullptr;
+}
+
+// Whether everything given to NCCL has been carried out and the peers know.
+bool NcclCommunicator::finalize() {
+  nccl::Result result = nccl_.comm_finalize(comm_);
+  const auto deadline = std::chrono::steady_clock::now() + kFinalizePatience;
+  while (result == nccl::kInProgress && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(kPoll);
+    const nccl::Result asked = nccl_.comm_get_async_error(comm_, &result);
+    if (asked != nccl::kSuccess) result = asked;
+  }
+  return result == nccl::kSuccess;
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  MutexLock lock(mutex_);
+  if (comm_ == nullptr) return;
+  const bool is_done = is_ready_ && finalize();
+  static_cast<void>(is_done ? nccl_.comm_destroy(comm_) : nccl_.comm_abort(comm_));
+}
 
 }  // namespace
 
@@ -115,6 +395,14 @@ CommunicatorId NcclLibrary::make_id() const {
   CommunicatorId copy;
   std::memcpy(copy.data(), id.internal, copy.size());
   return copy;
+}
+
+std::unique_ptr<Communicator> NcclLibrary::make_communicator(Device& device, Stream stream, const CommunicatorId& id, int rank,
+                                                             int size, ProgressCallback attend) const {
+  if (version_ == 0) throw InternalError(why_);
+  auto communicator = std::make_unique<NcclCommunicator>(functions_, device, stream, rank, size, std::move(attend));
+  communicator->start(id);
+  return communicator;
 }
 
 }  // namespace hvd

@@ -7,7 +7,7 @@
 #include "cuda/nccl_api.h"
 #include "device/communicator.h"
 #include "device/device.h"
-#include "device/progress_callback.h"
+#include "device/stream.h"
 
 namespace hvd {
 

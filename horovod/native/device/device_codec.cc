@@ -1,4 +1,4 @@
-#include "device/device_codec.h"
+#include "device/device_kernels.h"
 
 #include "codec/codec.h"
 

@@ -53,8 +53,8 @@ class HandleTable {
   bool has_result(int64_t handle) EXCLUDES(mutex_);
   // And on a GPU, whether that is done too.
   bool is_done(int64_t handle) EXCLUDES(mutex_);
-  // Sleeps until the operation is done, or on a GPU given to it, and forgets the handle, or until `timeout` has passed, and then returns nothing.
-  // Throws InternalError if the operation failed.
+  // Sleeps until the operation is done, or on a GPU given to it, and forgets the handle, or until `timeout` has passed, and
+  // then returns nothing. Throws InternalError if the operation failed.
   std::optional<Result> wait(int64_t handle, std::chrono::microseconds timeout) EXCLUDES(mutex_);
   enum class Seen { kResult, kReleased, kNothing };
   // Sleeps until wait() would return at once, the handle has been released since the last time, or `timeout` has passed.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "observe/silence_inspector.h"
+#include "observe/stall_inspector.h"
 #include "schedule/process_sets.h"
 #include "schedule/rank_gpu.h"
 #include "transport/transport.h"

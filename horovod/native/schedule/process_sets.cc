@@ -49,7 +49,8 @@ ProcessSets::Pointer ProcessSets::remove(int id) {
   return set;
 }
 
-// All at once: to abort a communicator frees its memory, which waits for the GPU, and so for what another's peer has left there.
+// All at once: to abort a communicator frees its memory, which waits for the GPU, and so for what another's peer has left
+// there.
 void ProcessSets::abort_gpu() {
   std::vector<std::thread> threads;
   for (const auto& entry : by_serial_) {

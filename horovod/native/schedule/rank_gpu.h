@@ -12,7 +12,7 @@
 #include "collective/device/device_workspace.h"
 #include "collective/device/gpu_backend.h"
 #include "device/device.h"
-#include "device/progress_callback.h"
+#include "device/stream.h"
 #include "observe/counters.h"
 #include "observe/listener.h"
 #include "schedule/result_memory.h"

@@ -20,7 +20,8 @@ class ResponseCache {
  public:
   explicit ResponseCache(int64_t capacity) : capacity_(capacity) {}
 
-  // Remembers agreed requests (by position in the set). Appends ids that had to go, for the response to tell. 0 if nothing is remembered.
+  // Remembers agreed requests (by position in the set). Appends ids that had to go, for the response to tell. 0 if nothing is
+  // remembered.
   uint32_t remember(std::vector<Request> requests, std::vector<uint32_t>* forgotten);
   // What a rank means by an id, or nothing if it has been forgotten.
   const Request* request(uint32_t id, size_t position) const;

@@ -1,5 +1,5 @@
-// What ranks do together before they have a transport: find out where they are, compare what they were told, share memory. MPI does that
-// in a library of its own.
+// What ranks do together before they have a transport: find out where they are, compare what they were told, share memory. MPI
+// does that in a library of its own.
 #pragma once
 
 #include <cstddef>

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <new>
@@ -17,6 +18,81 @@
 namespace hvd {
 
 using std::chrono::microseconds;
+
+// A stream of bytes from one rank to another through memory they share: one writer, one reader, neither ever waits here.
+//
+// The control block and the bytes lie in shared memory; a Ring object is one side's view of them.
+struct RingControl {
+  alignas(64) std::atomic<uint64_t> written{0};
+  alignas(64) std::atomic<uint64_t> read{0};
+};
+
+class Ring {
+ public:
+  Ring() = default;
+  // `capacity` is a power of two.
+  Ring(RingControl* control, std::byte* bytes, size_t capacity) : control_(control), bytes_(bytes), capacity_(capacity) {}
+
+  // Copies as much as fits or is there, and returns how much that was.
+  size_t write(const void* data, size_t bytes);
+  size_t read(void* data, size_t bytes);
+  size_t readable() const;
+
+ private:
+  RingControl* control_ = nullptr;
+  std::byte* bytes_ = nullptr;
+  size_t capacity_ = 0;
+};
+
+size_t Ring::write(const void* data, size_t bytes) {
+  const uint64_t written = control_->written.load(std::memory_order_relaxed);
+  const uint64_t read = control_->read.load(std::memory_order_acquire);
+  const size_t count = std::min(bytes, capacity_ - static_cast<size_t>(written - read));
+  if (count == 0) return 0;
+  const size_t start = static_cast<size_t>(written) & (capacity_ - 1);
+  const size_t first = std::min(count, capacity_ - start);
+  std::memcpy(bytes_ + start, data, first);
+  std::memcpy(bytes_, static_cast<const std::byte*>(data) + first, count - first);
+  control_->written.store(written + count, std::memory_order_release);
+  return count;
+}
+
+size_t Ring::read(void* data, size_t bytes) {
+  const uint64_t read = control_->read.load(std::memory_order_relaxed);
+  const uint64_t written = control_->written.load(std::memory_order_acquire);
+  const size_t count = std::min(bytes, static_cast<size_t>(written - read));
+  if (count == 0) return 0;
+  const size_t start = static_cast<size_t>(read) & (capacity_ - 1);
+  const size_t first = std::min(count, capacity_ - start);
+  std::memcpy(data, bytes_ + start, first);
+  std::memcpy(static_cast<std::byte*>(data) + first, bytes_, count - first);
+  control_->read.store(read + count, std::memory_order_release);
+  return count;
+}
+
+size_t Ring::readable() const {
+  return static_cast<size_t>(control_->written.load(std::memory_order_acquire) -
+                             control_->read.load(std::memory_order_relaxed));
+}
+
+// A transfer under way.
+struct SharedMemoryTransport::Moving {
+  Ticket ticket;
+  std::byte* data;
+  size_t bytes;  // still to move
+};
+
+// Another rank as it is seen from here: the rings between the two, and what waits for room in them.
+struct SharedMemoryTransport::Peer {
+  std::byte* segment = nullptr;
+  Ring messages_out, messages_in, bulk_out, bulk_in;
+  std::vector<std::byte> outbox;  // posted, not yet in the ring
+  size_t outbox_sent = 0;
+  std::vector<std::byte> inbox;  // of the message being received
+  uint32_t inbox_wanted = 0;
+  std::deque<Moving> sending, receiving;
+  bool pid_is_visible = false;  // its death can be noticed
+};
 
 struct SharedMemoryTransport::Header {
   FutexCounter doorbell;
@@ -73,6 +149,8 @@ Patience patience_for(int local_size) {
 }
 
 }  // namespace
+
+SharedMemoryTransport::~SharedMemoryTransport() = default;
 
 size_t SharedMemoryTransport::segment_bytes(int size) { return Layout(size).total; }
 

@@ -1,4 +1,10 @@
-// The transport of ranks that see the same memory.
+// Ranks that see the same memory: processes of one host (through an MPI shared window) or threads of one process (`local`).
+//
+// Each rank owns one segment. Others write only into the rings in it that are theirs, and ring its doorbell.
+//
+//   segment := header ring_control[2 * size] message_bytes[size] bulk_bytes[size] window
+//
+// The first `size` ring controls are those of the message rings, by sender; then those of the bulk rings.
 #pragma once
 
 #include <deque>
@@ -8,38 +14,14 @@
 #include <vector>
 
 #include "base/futex.h"
-#include "transport/ring.h"
 #include "transport/transfer.h"
 #include "transport/transport.h"
 #include "transport/window.h"
 
 namespace hvd {
 
-// Another rank as it is seen from here: the rings between the two, and what waits for room in them.
-struct SharedMemoryPeer {
-  struct Moving {
-    Ticket ticket;
-    std::byte* data;
-    size_t bytes;  // still to move
-  };
+class Ring;
 
-  std::byte* segment = nullptr;
-  Ring messages_out, messages_in, bulk_out, bulk_in;
-  std::vector<std::byte> outbox;  // posted, not yet in the ring
-  size_t outbox_sent = 0;
-  std::vector<std::byte> inbox;  // of the message being received
-  uint32_t inbox_wanted = 0;
-  std::deque<Moving> sending, receiving;
-  bool pid_is_visible = false;  // its death can be noticed
-};
-
-// Ranks that see the same memory: processes of one host (through an MPI shared window) or threads of one process (`local`).
-//
-// Each rank owns one segment. Others write only into the rings in it that are theirs, and ring its doorbell.
-//
-//   segment := header ring_control[2 * size] message_bytes[size] bulk_bytes[size] window
-//
-// The first `size` ring controls are those of the message rings, by sender; then those of the bulk rings.
 class SharedMemoryTransport final : public Transport {
  public:
   // Bytes of one rank's segment in a job of `size` ranks. Segments start at multiples of 64.
@@ -51,6 +33,7 @@ class SharedMemoryTransport final : public Transport {
   // tests reach the routes of ranks that share no memory.
   SharedMemoryTransport(std::string name, const Topology& topology, std::vector<std::byte*> segments,
                         std::shared_ptr<void> keep_alive, bool with_window = true);
+  ~SharedMemoryTransport() override;
 
   const char* name() const override { return name_.c_str(); }
   const Topology& topology() const override { return topology_; }
@@ -74,8 +57,8 @@ class SharedMemoryTransport final : public Transport {
  private:
   struct Header;
   struct Layout;
-  using Peer = SharedMemoryPeer;
-  using Moving = SharedMemoryPeer::Moving;
+  struct Moving;
+  struct Peer;
 
   Header& header(int rank) const;
   bool pump_out(int peer);

@@ -32,7 +32,8 @@ size_t host_of(int rank, const std::vector<std::vector<int>>& hosts);
 
 // ---- costs ----------------------------------------------------------------------------------------------------------
 
-// What moving bytes costs in this job: measured once when it starts, and the same on every rank. Seconds. The defaults stand where nothing has been measured: memory of today and Ethernet of 10 Gbit/s.
+// What moving bytes costs in this job: measured once when it starts, and the same on every rank. Seconds. The defaults stand
+// where nothing has been measured: memory of today and Ethernet of 10 Gbit/s.
 struct LinkCosts {
   double memory_latency = 3e-6;    // until a rank of the same host has noticed
   double memory_byte = 1e-10;      // to read a byte and write it, or to add it to another

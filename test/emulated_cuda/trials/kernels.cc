@@ -1,5 +1,5 @@
 // Kernels that tests launch, each with a C function: what they compute is known in advance.
-#include "cuda/launch.h"
+#include "cuda/runtime.h"
 
 namespace {
 

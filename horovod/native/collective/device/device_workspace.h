@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "collective/device/piece_tables.h"
-#include "device/await.h"
 #include "device/device.h"
 
 namespace hvd {

@@ -37,7 +37,8 @@ class GpuTensors final : public TensorMemory {
   void sum(uint32_t step, size_t bucket, Messages data, std::byte* message) override;
 
  private:
-  // Of a step: the messages of each group; results of this rank's bucket; what is sent inside the host; sums of each bucket of the own group.
+  // Of a step: the messages of each group; results of this rank's bucket; what is sent inside the host; sums of each bucket of
+  // the own group.
   struct StepTables {
     std::vector<size_t> messages;
     size_t results = 0, sends = 0;

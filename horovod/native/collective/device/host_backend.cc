@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/memory.h"
-#include "collective/adasum.h"
 #include "collective/allreduce.h"
 #include "collective/device/staged_tensors.h"
 #include "collective/movement.h"

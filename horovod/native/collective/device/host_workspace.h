@@ -1,5 +1,5 @@
-// What the host's route works with: memory for what is on its way between GPU and host, a stopwatch, and streams for each of its
-// stages.
+// What the host's route works with: memory for what is on its way between GPU and host, a stopwatch, and streams for each of
+// its stages.
 #pragma once
 
 #include <chrono>
@@ -39,7 +39,8 @@ class BufferPool {
   std::vector<Buffer> buffers_;
 };
 
-// What allreduces on the host's route have taken, stage by stage: microseconds. Stages overlap: where the pipeline is good, `whole` is little more than the longest of the others.
+// What allreduces on the host's route have taken, stage by stage: microseconds. Stages overlap: where the pipeline is good,
+// `whole` is little more than the longest of the others.
 struct HostTimes {
   int64_t encode = 0;        // on the GPU
   int64_t copy_to_host = 0;  // by its copy engine

@@ -45,8 +45,8 @@ class NcclWire final : public Wire {
   Ticket next_ = 0;
 };
 
-// GPUs of a host: what they send each other, and what has arrived, goes from one to the other by messages. Each step under way has a
-// slot:
+// GPUs of a host: what they send each other, and what has arrived, goes from one to the other by messages. Each step under way
+// has a slot:
 //
 //   slot := own send buffer, of the other carriers' slices; those of [locals], of the own slice; receive_buffer[carriers]
 class NcclLevel final : public HostLevel {
@@ -85,9 +85,9 @@ class NcclLevel final : public HostLevel {
   std::optional<Ticket> sent_[kSlots], published_[kSlots];
 };
 
-// What moving bytes between GPUs costs in a process set: measured once, and the same on every rank. Each GPU copies in its memory and exchanges messages with the next of its host; the first of each host does with that of the
-// next. Of the ranks' figures the slowest counts. Takes some milliseconds, between hosts at 1 Gbit/s about a tenth of a
-// second. Collective.
+// What moving bytes between GPUs costs in a process set: measured once, and the same on every rank. Each GPU copies in its
+// memory and exchanges messages with the next of its host; the first of each host does with that of the next. Of the ranks'
+// figures the slowest counts. Takes some milliseconds, between hosts at 1 Gbit/s about a tenth of a second. Collective.
 GpuCosts measure_gpu(const NcclContext& nccl);
 
 }  // namespace hvd

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "collective/layout.h"
-#include "device/await.h"
+#include "device/device.h"
 
 namespace hvd {
 

@@ -10,8 +10,8 @@
 
 #include "collective/layout.h"
 #include "device/device.h"
-#include "device/device_codec.h"
-#include "device/progress_callback.h"
+#include "device/device_kernels.h"
+#include "device/stream.h"
 
 namespace hvd {
 

@@ -1,5 +1,5 @@
-// Tensors in the memory of a GPU, whose messages go through pinned memory of the host: the GPU encodes and decodes them and copies
-// them there and back. What ranks contribute is encoded before any is added, so a host's sum is one of codes.
+// Tensors in the memory of a GPU, whose messages go through pinned memory of the host: the GPU encodes and decodes them and
+// copies them there and back. What ranks contribute is encoded before any is added, so a host's sum is one of codes.
 #pragma once
 
 #include <cstdint>

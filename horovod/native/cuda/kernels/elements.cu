@@ -1,4 +1,4 @@
-#include "cuda/kernels/element_kernels.h"
+#include "cuda/kernels/elements.cuh"
 
 namespace hvd {
 namespace {

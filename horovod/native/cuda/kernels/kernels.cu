@@ -2,10 +2,10 @@
 #include <string>
 
 #include "base/error.h"
-#include "cuda/check.h"
 #include "cuda/kernels/codec_kernels.cuh"
-#include "cuda/kernels/element_kernels.h"
+#include "cuda/kernels/elements.cuh"
 #include "cuda/kernels/kernels.h"
+#include "cuda/runtime.h"
 
 namespace hvd {
 namespace {

@@ -1,5 +1,5 @@
 // The kernels behind DeviceKernels. nvcc compiles the files here for GPUs; to any other compiler they are plain C++, which
-// runs on an emulation of CUDA in tests. So they include nothing of CUDA's but what cuda/launch.h brings.
+// runs on an emulation of CUDA in tests. So they include nothing of CUDA's but what cuda/runtime.h brings.
 #pragma once
 
 #include <memory>

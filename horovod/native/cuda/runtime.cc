@@ -1,4 +1,4 @@
-#include "cuda/check.h"
+#include "cuda/runtime.h"
 
 #include "base/error.h"
 

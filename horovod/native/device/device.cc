@@ -1,4 +1,4 @@
-#include "device/await.h"
+#include "device/device.h"
 
 #include <thread>
 

@@ -1,3 +1,5 @@
+#include "device/device_library.h"
+
 #include <dlfcn.h>
 
 #include <filesystem>
@@ -5,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/mutex.h"
-#include "device/device_library.h"
 
 namespace hvd {
 namespace {
