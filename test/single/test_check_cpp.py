@@ -175,7 +175,7 @@ def test_a_developers_build_takes_warnings_for_errors(tmp_path: Path) -> None:
     ours = {c["file"]: c["command"] for c in commands if "nanobind" not in c["file"]}
     together = "".join(path.read_text() for path in map(Path, ours) if path.name.startswith("unity_"))
     compiled = [path for path in check_cpp.NATIVE.rglob("*.cc") if str(path) in ours or str(path) in together]
-    assert len(compiled) > 100  # all but MPI's and CUDA's
+    assert len(compiled) > 70  # all but MPI's and CUDA's
     for file, command in ours.items():
         assert {"-Wall", "-Wextra", "-Werror"} <= set(command.split()), file
     any_file, command = next(iter(ours.items()))

@@ -1,6 +1,5 @@
-#include "device/device_kernels.h"
-
 #include "codec/codec.h"
+#include "device/device_kernels.h"
 
 namespace hvd {
 
