@@ -1,7 +1,7 @@
 """Whole runs of ``float6``: minifloats of 6 bits under one power-of-two scale per block.
 
-The twin of ``horovod/native/codec/minifloat.h``. The element is E3M2 of OCP Microscaling Formats (MX) 1.0, which
-has neither infinity nor NaN: a scale byte of 255 marks a block that had one.
+The twin of ``Float6Blocks`` in ``horovod/native/codec/minifloat.h``. The element is E3M2 of OCP Microscaling
+Formats (MX) 1.0, which has neither infinity nor NaN: a scale byte of 255 marks a block that had one.
 """
 
 from __future__ import annotations
