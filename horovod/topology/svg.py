@@ -6,8 +6,9 @@ import ipaddress
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from horovod.drawing.svg import SMALL, cut, width_of, wrapped
 from horovod.topology import words
-from horovod.topology.canvas import LARGE, LINE, NORMAL, SMALL, Canvas, cut, width_of, wrapped
+from horovod.topology.canvas import LARGE, LINE, NORMAL, Canvas
 from horovod.topology.facts import Host, Ranks
 from horovod.topology.language import ENGLISH, Language
 from horovod.topology.svg_host import HostDrawing

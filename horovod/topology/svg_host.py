@@ -6,8 +6,9 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 
+from horovod.drawing.svg import SMALL, cut, width_of, wrapped
 from horovod.topology import words
-from horovod.topology.canvas import LINE, SMALL, Canvas, cut, width_of, wrapped
+from horovod.topology.canvas import LINE, Canvas
 from horovod.topology.facts import Gpu, GpuLink, Nic, Socket
 from horovod.topology.language import Language
 
