@@ -22,7 +22,10 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
     ),
     "made_hosts": (),
     "drawing": (),
-    "topology": ("horovod.common", "horovod.drawing", "horovod._native", "horovod.runner", "psutil"),
+    "topology": (
+        *("horovod.common", "horovod.drawing", "horovod.runner", "horovod._native"),
+        *("psutil", "pynvml"),
+    ),
     "runner": (
         *("horovod.common.build_info", "horovod.common.launched", "horovod.common.listeners"),
         *("horovod.common.options", "horovod.common.variables", "horovod.common.compressors"),

@@ -72,7 +72,7 @@ NASTY = Host(
     None,
     1,
     nics=(Nic("<script>", "]]> & Co", "&amp;", None, ("10.0.0.1/24",), None, is_up=False),),
-    notes=("nvidia-smi failed: <no> (exit code 9)",),
+    notes=("NVML failed: <no>",),
 )
 MANY = replace(
     made.gpu_box("many"),
@@ -327,7 +327,7 @@ def test_names_are_escaped_and_printable() -> None:
     texts = [element.text for element in elements(drawing, "text")]
     assert 'a <b> & "c" \ufffd 名字' in texts and "<script>" in texts
     assert not elements(drawing, "script")
-    assert "nvidia-smi failed: <no> (exit code 9)" in texts
+    assert "NVML failed: <no>" in texts
 
 
 def test_the_parts_of_a_gpu_box() -> None:
