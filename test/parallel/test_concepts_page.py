@@ -8,7 +8,8 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from printing_page import ROOT, check_page, run_alone
+from page_blocks import ROOT
+from printing_page import check_page, run_alone
 
 sys.path.append(str(ROOT / "scripts"))
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import launching
 import pytest
+from page_blocks import ROOT
 from rank_jobs import mpirun
 from test_benchmarks import BENCHMARKS
-from test_readme import ROOT
 
 sys.path += [str(Path(__file__).resolve().parents[1]), str(ROOT / "test" / "single"), str(BENCHMARKS)]
 
