@@ -84,10 +84,10 @@ class _Alone:
 
     owner = "optimizer"
 
-    def places(self) -> list[int]:
+    def ranks(self) -> list[int]:
         return [0, 1]
 
-    def place(self) -> int:
+    def position(self) -> int:
         return 1
 
     def size(self) -> int:

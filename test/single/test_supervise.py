@@ -71,7 +71,7 @@ class ShellJobs:
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShellJobs]:
     """The process that runs the tests adopts nobody: that could not be undone."""
     monkeypatch.setattr(processes, "adopt_orphans", lambda: None)
-    before = {number: signal.getsignal(number) for number in (*supervise.HEARD, signal.SIGCHLD)}
+    before = {number: signal.getsignal(number) for number in (*supervise.ENDING_SIGNALS, signal.SIGCHLD)}
     descriptors = len(os.listdir("/proc/self/fd"))
     yield ShellJobs(tmp_path)
     assert {number: signal.getsignal(number) for number in before} == before
