@@ -6,22 +6,6 @@ import unicodedata
 from collections.abc import Iterable
 from html import escape
 
-__all__ = [
-    *(
-        "SMALL",
-        "box",
-        "circle",
-        "cut",
-        "document",
-        "element",
-        "escaped",
-        "line",
-        "text",
-        "width_of",
-        "wrapped",
-    )
-]
-
 Point = tuple[float, float]
 # The reader's own fonts; without the CJK ones a browser would choose by itself, and not always a Chinese one.
 FONTS = (
