@@ -1,7 +1,4 @@
-"""Plots of benchmarks/convergence.py, as SVG that reads on a light and on a dark page alike.
-
-The background is transparent, text and axes are of a middle grey, and the same results give the same bytes.
-"""
+"""Plots of benchmarks/convergence.py, as SVG."""
 
 from __future__ import annotations
 
@@ -9,46 +6,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 
-import matplotlib
-
-matplotlib.use("svg")
-
+import pictures
 from convergence_results import BASELINE, UNIT, Record, Results, label, limit_of
 from convergence_statistics import paired
 from convergence_tasks import TASKS
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from pictures import GREY
 
 from horovod.lab.intervals import estimate
 
-GREY = "#808890"
 POINTS = 100  # of a curve: each is the mean of the steps up to it
-STYLE = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "convergence",
-    "font.size": 9,
-    "text.color": GREY,
-    "axes.labelcolor": GREY,
-    "axes.edgecolor": GREY,
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-    "legend.frameon": False,
-    "legend.fontsize": 8,
-    "lines.linewidth": 1.2,
-}
 By = dict[str, dict[int, Record]]  # runs by compression and seed
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
     """Writes convergence_<task>.svg for each task, and convergence_differences.svg; returns what it wrote."""
-    written = []
-    with pyplot.rc_context(STYLE):
+    figures = {}
+    with pictures.style():
         for task, by_compression in results.items():
-            figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+            figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.6))
             if TASKS[task].judged_by == "loss":
                 draw_losses(left, right, by_compression)
             else:
@@ -56,15 +34,9 @@ def draw(results: Results, folder: Path) -> list[Path]:
             left.set_title(f"{task}: mean of {len(by_compression[BASELINE])} seeds")
             left.set_xlabel("step")
             left.legend(ncols=2)
-            written.append(save(figure, folder / f"convergence_{task}.svg"))
-        written.append(save(draw_differences(results), folder / "convergence_differences.svg"))
-    return written
-
-
-def save(figure: Figure, path: Path) -> Path:
-    figure.savefig(path, transparent=True, metadata={"Date": None})
-    pyplot.close(figure)
-    return path
+            figures[f"convergence_{task}"] = figure
+        figures["convergence_differences"] = draw_differences(results)
+        return pictures.saved(figures, folder)
 
 
 def colour(compressions: Sequence[str], name: str) -> str:
@@ -126,7 +98,7 @@ def draw_differences(results: Results) -> Figure:
     """A panel per task: the mean difference from float32 with its 95 % interval, and the limit as a band."""
     names = list(dict.fromkeys(name for by in results.values() for name in by if name != BASELINE))
     figure, panels = pyplot.subplots(
-        1, len(results), figsize=(9, 1.2 + 0.3 * len(names)), layout="constrained", sharey=True, squeeze=False
+        1, len(results), figsize=(9, 1.2 + 0.3 * len(names)), sharey=True, squeeze=False
     )
     for axes, (task, by_compression) in zip(panels[0], results.items(), strict=True):
         judged_by = TASKS[task].judged_by

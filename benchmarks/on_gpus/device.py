@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -11,21 +10,10 @@ import numpy as np
 
 from horovod import _native
 from horovod.common.build_info import build_info
+from horovod.topology import nvml
 
 # Tests name another library in it, one that plays the GPU on the CPU.
 LIBRARY_VARIABLE = "BENCHMARK_DEVICE_LIBRARY"
-ASKED = {  # of nvidia-smi: what a figure depends on
-    "driver": "driver_version",
-    "SM clock, MHz": "clocks.sm",
-    "most": "clocks.max.sm",
-    "memory clock, MHz": "clocks.mem",
-    "power limit, W": "power.limit",
-    "temperature, C": "temperature.gpu",
-    "PCIe generation": "pcie.link.gen.current",
-    "PCIe lanes": "pcie.link.width.current",
-}
-SMI_LIMIT = 20.0  # seconds
-
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
@@ -74,14 +62,29 @@ class Gpu:
 
 
 def asked(identity: str) -> dict[str, str]:
-    """What nvidia-smi says of this GPU; nothing where there is no nvidia-smi, or it does not know the GPU."""
-    query = ["nvidia-smi", "--format=csv,noheader,nounits", "-i", identity]
-    query.append("--query-gpu=" + ",".join(ASKED.values()))
+    """What a figure depends on, as NVML says of this GPU; without it, why there is nothing."""
     try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=SMI_LIMIT, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return {"driver": "unknown (no nvidia-smi)"}
-    answers = [answer.strip() for answer in done.stdout.split(",")]
-    if done.returncode != 0 or len(answers) != len(ASKED):
-        return {"driver": "unknown (nvidia-smi did not say)"}
-    return dict(zip(ASKED, answers, strict=True))
+        with nvml.opened() as library:
+            if library is None:
+                return {"driver": "unknown (no NVIDIA driver)"}
+            return _facts(library, library.nvmlDeviceGetHandleByUUID(identity))
+    except RuntimeError as error:
+        return {"driver": f"unknown ({error})"}
+
+
+def _facts(library: nvml.Nvml, gpu: Any) -> dict[str, str]:
+    def of_gpu(function: str, *more: int) -> Any:
+        return nvml.asked(library, f"nvmlDeviceGet{function}", gpu, *more)
+
+    milliwatts = of_gpu("PowerManagementLimit")
+    found = {
+        "driver": nvml.asked(library, "nvmlSystemGetDriverVersion"),
+        "SM clock, MHz": of_gpu("ClockInfo", library.NVML_CLOCK_SM),
+        "most": of_gpu("MaxClockInfo", library.NVML_CLOCK_SM),
+        "memory clock, MHz": of_gpu("ClockInfo", library.NVML_CLOCK_MEM),
+        "power limit, W": None if milliwatts is None else f"{milliwatts / 1000:.2f}",
+        "temperature, C": of_gpu("Temperature", library.NVML_TEMPERATURE_GPU),
+        "PCIe generation": of_gpu("CurrPcieLinkGeneration"),
+        "PCIe lanes": of_gpu("CurrPcieLinkWidth"),
+    }
+    return {name: "unknown" if value is None else str(value) for name, value in found.items()}

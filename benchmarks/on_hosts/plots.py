@@ -5,16 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import matplotlib
+import pictures
+from matplotlib import pyplot
+from pictures import LIMIT, OTHERS, OURS
 
 from on_hosts import tables, training
 
-matplotlib.use("Agg")  # no display
-
-from matplotlib import pyplot
-
 Record = dict[str, Any]
-OURS, OTHERS, LIMIT = "#2a6fbb", "#9a9a9a", "#d1495b"
 
 
 def color(name: str) -> str:
@@ -35,8 +32,8 @@ def allreduce(rows: list[Record]) -> Any:
         axis.plot(limits, names, "|", color=LIMIT, markersize=18, markeredgewidth=2, label="wire limit")
         axis.invert_yaxis()
         axis.set_xlabel("seconds")
-        axis.set_title(f"Allreduce of {tables.size_text(largest)}, {place}", fontsize=10)
-        axis.legend(fontsize=8)
+        axis.set_title(f"Allreduce of {tables.size_text(largest)}, {place}")
+        axis.legend()
     return figure
 
 
@@ -53,7 +50,7 @@ def training_steps(sets: list[list[Record]]) -> Any:
         axis.invert_yaxis()
         axis.set_xlabel("samples/s")
         ratio = first["wire"] / tables.computing(rows)
-        axis.set_title(f"{first['model']}, {tables.where(first)}, W/C = {ratio:.1f}", fontsize=10)
+        axis.set_title(f"{first['model']}, {tables.where(first)}, W/C = {ratio:.1f}")
     return figure
 
 
@@ -70,26 +67,19 @@ def scaling(rows: list[Record]) -> Any:
     axis.set_ylim(0, 1.05)
     axis.set_xlabel("hosts")
     axis.set_ylabel("efficiency")
-    axis.set_title(f"Scaling, {rows[0]['model']}, {rows[0]['rate']}", fontsize=10)
-    axis.legend(fontsize=8)
+    axis.set_title(f"Scaling, {rows[0]['model']}, {rows[0]['rate']}")
+    axis.legend()
     return figure
 
 
 def draw(document: Record, folder: str) -> list[Path]:
     """Write a picture of each part that was measured; return their paths."""
-    target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
     figures = {}
-    if document["allreduce"]:
-        figures["cluster_allreduce"] = allreduce(document["allreduce"])
-    if document["training"]:
-        figures["cluster_training"] = training_steps(document["training"])
-    if document["scaling"]:
-        figures["cluster_scaling"] = scaling(document["scaling"])
-    paths = []
-    for name, figure in figures.items():
-        figure.tight_layout()
-        paths.append(target / f"{name}.svg")
-        figure.savefig(paths[-1])
-        pyplot.close(figure)
-    return paths
+    with pictures.style():
+        if document["allreduce"]:
+            figures["cluster_allreduce"] = allreduce(document["allreduce"])
+        if document["training"]:
+            figures["cluster_training"] = training_steps(document["training"])
+        if document["scaling"]:
+            figures["cluster_scaling"] = scaling(document["scaling"])
+        return pictures.saved(figures, Path(folder))

@@ -5,16 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import matplotlib
+import pictures
+from matplotlib import pyplot
+from pictures import HOROVOD, OTHERS
+from pictures import OURS as HOOK
 
 from scaled import contenders, tables
 
-matplotlib.use("Agg")  # no display
-
-from matplotlib import pyplot
-
 Record = dict[str, Any]
-HOOK, HOROVOD, OTHERS = "#2a6fbb", "#3a9d6e", "#9a9a9a"
 
 
 def color(name: str) -> str:
@@ -60,23 +58,17 @@ def draw(document: Record, folder: str) -> list[Path]:
     families = [runs for runs in families if runs]
     if not families:
         return []
-    target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
+    with pictures.style():
+        return pictures.saved({"scaling": figure_of(families)}, Path(folder))
+
+
+def figure_of(families: list[list[Record]]) -> Any:
     height = 1.2 + 0.24 * max(len(shown(run)) for runs in families for run in runs)
     figure, axes = pyplot.subplots(len(families), figsize=(8, height * len(families)), squeeze=False)
     for runs, axis in zip(families, axes[:, 0], strict=True):
-        bars(axis, runs[0]) if len(runs) == 1 else lines(axis, runs)
-        ratio = "" if runs[0]["ratio"] is None or len(runs) > 1 else f", W/C = {runs[0]['ratio']:.1f}"
-        place = (
-            tables.where(runs[0])
-            if len(runs) == 1
-            else "one host"
-            if runs[0]["kind"] == "processes"
-            else runs[0]["rate"]
-        )
-        axis.set_title(f"{runs[0]['model']}, {place}{ratio}", fontsize=10)
-    figure.tight_layout()
-    path = target / "scaling.svg"
-    figure.savefig(path)
-    pyplot.close(figure)
-    return [path]
+        first, is_one = runs[0], len(runs) == 1
+        bars(axis, first) if is_one else lines(axis, runs)
+        ratio = "" if first["ratio"] is None or not is_one else f", W/C = {first['ratio']:.1f}"
+        where = "one host" if first["kind"] == "processes" else first["rate"]
+        axis.set_title(f"{first['model']}, {tables.where(first) if is_one else where}{ratio}")
+    return figure

@@ -247,7 +247,7 @@ def _other_job(environment: Mapping[str, str], said: Sequence[_Said]) -> Launch:
     for other in said:
         if other.is_of_several or other.size is not None:
             _refuse_contradiction(environment, winner, other)
-    size, rank = _place(environment, winner)
+    size, rank = _size_and_rank(environment, winner)
     launcher = winner.launcher
     meets = FOLDER if environment.get(_FOLDER_VARIABLE, "").strip() else launcher.meets
     if meets == NOWHERE:
@@ -259,7 +259,7 @@ def _other_job(environment: Mapping[str, str], said: Sequence[_Said]) -> Launch:
     return Launch(size, winner.evidence, meets, rank, launcher.job)
 
 
-def _place(environment: Mapping[str, str], said: _Said) -> tuple[int, int]:
+def _size_and_rank(environment: Mapping[str, str], said: _Said) -> tuple[int, int]:
     """Size and rank. ValueError where they are not whole, or do not fit."""
     launcher, size, rank = said.launcher, said.size, said.rank
     lacks = ""

@@ -113,7 +113,7 @@ class Membership:
             NotImplementedError: a set is a communicator, and init() was given none.
         """
         world = self.world
-        global_process_set._place(0, world.rank, list(range(world.size)))
+        global_process_set._assign(0, world.rank, list(range(world.size)))
         global_process_set.mpi_comm = comm if communicators.is_communicator(comm) else None
         wanted = _described(comm, process_sets) | {
             "is_dynamic": self.is_dynamic,
@@ -149,7 +149,7 @@ class Membership:
 
     def _register(self, process_set: ProcessSet, process_set_id: int) -> None:
         ranks = self.engine.process_sets()[process_set_id]
-        process_set._place(process_set_id, self.world.rank, ranks)
+        process_set._assign(process_set_id, self.world.rank, ranks)
         self._sets.setdefault(process_set_id, []).append(process_set)
 
     def add_process_set(self, process_set: ProcessSet) -> ProcessSet:
@@ -239,7 +239,7 @@ class Membership:
         """End the membership; the process sets are registered no more."""
         for process_set in itertools.chain.from_iterable(self._sets.values()):
             process_set._forget()
-        global_process_set._place(0, None, None)
+        global_process_set._assign(0, None, None)
         global_process_set.mpi_comm = None
         self.engine.shutdown()
 

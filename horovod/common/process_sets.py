@@ -71,7 +71,7 @@ class ProcessSet:
             return None
         return self._own_rank in self.ranks
 
-    def _place(self, process_set_id: int | None, own_rank: int | None, ranks: list[int] | None) -> None:
+    def _assign(self, process_set_id: int | None, own_rank: int | None, ranks: list[int] | None) -> None:
         """Set what is known about the set once it is registered."""
         self.process_set_id = process_set_id
         self._own_rank = own_rank
@@ -128,7 +128,7 @@ class _Global(ProcessSet):
     def _of_job(self) -> _AllRanks:
         return jobs.current().own(_AllRanks)
 
-    def _place(self, process_set_id: int | None, own_rank: int | None, ranks: list[int] | None) -> None:
+    def _assign(self, process_set_id: int | None, own_rank: int | None, ranks: list[int] | None) -> None:
         self._of_job.own_rank, self._of_job.ranks = own_rank, ranks
 
     def _forget(self) -> None:

@@ -69,18 +69,18 @@ def warning(facts: Mapping[str, Facts]) -> str:
 def _differences(facts: Mapping[str, Facts], names: Sequence[str]) -> list[str]:
     found = []
     for name in names:
-        places: dict[str, list[str]] = {}
-        for place, versions in facts.items():
+        holders: dict[str, list[str]] = {}
+        for holder, versions in facts.items():
             if version := versions.get(name, ""):
-                places.setdefault(version, []).append(place)
-        if len(places) > 1:
-            found.append(f"{name} is {', '.join(f'{v} on {_listed(at)}' for v, at in places.items())}")
+                holders.setdefault(version, []).append(holder)
+        if len(holders) > 1:
+            found.append(f"{name} is {', '.join(f'{v} on {_listed(at)}' for v, at in holders.items())}")
     return found
 
 
-def _listed(places: Sequence[str]) -> str:
-    more = [f"{len(places) - _MOST_SHOWN} more"] if len(places) > _MOST_SHOWN else []
-    return " and ".join([*places[:_MOST_SHOWN], *more])
+def _listed(holders: Sequence[str]) -> str:
+    more = [f"{len(holders) - _MOST_SHOWN} more"] if len(holders) > _MOST_SHOWN else []
+    return " and ".join([*holders[:_MOST_SHOWN], *more])
 
 
 def _version_of_torch() -> str:

@@ -47,16 +47,16 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
 @contextmanager
 def _without_what_is_below(error: BaseException) -> Iterator[None]:
     """Inside, the traceback ends where the script calls us. Debuggers get the whole one afterwards."""
-    steps = list(_steps(error.__traceback__))
-    files = [step.tb_frame.f_code.co_filename for step in steps]
+    entries = list(_entries(error.__traceback__))
+    files = [entry.tb_frame.f_code.co_filename for entry in entries]
     count = max((number + 1 for number, file in enumerate(files) if not _is_below(file)), default=0)
-    if not count or not _says_all(error, steps[-1]) or _follows_the_scripts(error):
+    if not count or not _says_all(error, entries[-1]) or _follows_the_scripts(error):
         yield
         return
     whole, cause, is_quiet = error.__traceback__, error.__cause__, error.__suppress_context__
     brief: TracebackType | None = None
-    for step in reversed(steps[:count]):
-        brief = TracebackType(brief, step.tb_frame, step.tb_lasti, step.tb_lineno)
+    for entry in reversed(entries[:count]):
+        brief = TracebackType(brief, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     error.__traceback__, error.__cause__ = brief, None
     error.__suppress_context__ = True  # sentences name their cause
     try:
@@ -65,7 +65,7 @@ def _without_what_is_below(error: BaseException) -> Iterator[None]:
         error.__traceback__, error.__cause__, error.__suppress_context__ = whole, cause, is_quiet
 
 
-def _steps(trace: TracebackType | None) -> Iterator[TracebackType]:
+def _entries(trace: TracebackType | None) -> Iterator[TracebackType]:
     while trace is not None:
         yield trace
         trace = trace.tb_next
@@ -85,7 +85,7 @@ def _follows_the_scripts(error: BaseException) -> bool:
     before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if before is None:
         return False
-    files = [step.tb_frame.f_code.co_filename for step in _steps(before.__traceback__)]
+    files = [entry.tb_frame.f_code.co_filename for entry in _entries(before.__traceback__)]
     return not all(map(_is_below, files)) or _follows_the_scripts(before)
 
 

@@ -44,8 +44,8 @@ def sources(script: Path) -> set[Path]:
         for name in _imported(path):
             parts = name.split(".")
             for end in range(1, len(parts) + 1):
-                place = script.parent.joinpath(*parts[:end])
-                waiting += [p for p in (place.with_suffix(".py"), place / "__init__.py") if p.is_file()]
+                path = script.parent.joinpath(*parts[:end])
+                waiting += [p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()]
     return found
 
 

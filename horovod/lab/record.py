@@ -67,8 +67,8 @@ class Recorder:
         spent = {name: now[name] - self._before[name] for name in now}
         self._traffic = {name: self._traffic[name] + spent[name] for name in spent}
         self._step += 1
-        place = {"step": self._step, "steps": self._steps}
-        self._write("step", **place, seconds=seconds, wait_seconds=spent[_WAITED] / 1e6, loss=value)
+        counted = {"step": self._step, "steps": self._steps}
+        self._write("step", **counted, seconds=seconds, wait_seconds=spent[_WAITED] / 1e6, loss=value)
         self._restart()
 
     def epoch(self, loss: float, accuracy: float) -> None:

@@ -17,7 +17,7 @@ culprit. `note`: the rank's own words, see `horovod.common.notes`. `alive`: of o
 second. `stopped`: by SIGSTOP or the like. `took`: of rank 0, how much of its standard input its command has
 taken; -1 for no more (see `rank_input`).
 
-In payloads the bytes 0x0A (newline) and 0x1E are exchanged, because Open MPI 5 spends a buffer of 4 KiB and a
+In payloads the bytes 0x0A (newline) and 0x1E are swapped, because Open MPI 5 spends a buffer of 4 KiB and a
 write of its own on every line that it passes on.
 """
 
@@ -38,8 +38,8 @@ def header_size(nonce: str) -> int:
     return len(magic(nonce)) + 7 + 1 + 3
 
 
-def exchanged(payload: bytes) -> bytes:
-    """With newlines exchanged as cells have them; its own inverse."""
+def swapped(payload: bytes) -> bytes:
+    """With newlines swapped as cells have them; its own inverse."""
     return payload.translate(_EXCHANGE)
 
 
@@ -47,6 +47,6 @@ def cells(nonce: str, rank: int, kind: bytes, payload: bytes) -> bytes:
     """The payload as a whole number of cells."""
     capacity = CELL_SIZE - 1 - header_size(nonce)
     head = magic(nonce) + b"%07d" % rank + kind
-    payload = exchanged(payload)
+    payload = swapped(payload)
     parts = (payload[start : start + capacity] for start in range(0, len(payload), capacity))
     return b"".join((head + b"%03d" % len(part) + part).ljust(CELL_SIZE - 1) + b"\n" for part in parts)

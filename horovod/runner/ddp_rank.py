@@ -28,10 +28,10 @@ def position_of(hosts: str, rank: int, local_rank: int, local_size: int) -> dict
             f"process {rank - first} of {size}. Fill hosts one after the other: leave out what "
             "--binding-args or --mpi-args say about it (--map-by, --rank-by, a rankfile)"
         )
-    place = {"RANK": rank, "ROLE_RANK": rank, "LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": local_size}
-    place |= {"GROUP_RANK": group, "NODE_RANK": group}
+    position = {"RANK": rank, "ROLE_RANK": rank, "LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": local_size}
+    position |= {"GROUP_RANK": group, "NODE_RANK": group}
     gloo = {"GLOO_SOCKET_IFNAME": interfaces} if interfaces else {}
-    return {**{name: str(number) for name, number in place.items()}, **gloo}
+    return {**{name: str(number) for name, number in position.items()}, **gloo}
 
 
 def defaults(local_size: int) -> dict[str, str]:
@@ -42,15 +42,15 @@ def defaults(local_size: int) -> dict[str, str]:
 def main(hosts: str, command: list[str]) -> None:
     """Become the command. Does not return."""
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-    from horovod.runner.rank import NOT_EXECUTABLE, NOT_FOUND, place_among_ranks
+    from horovod.runner.rank import NOT_EXECUTABLE, NOT_FOUND, rank_and_local_size
 
-    rank, local_size = place_among_ranks()
+    rank, local_size = rank_and_local_size()
     try:
-        place = position_of(hosts, rank, _local_rank(os.environ), local_size)
+        position = position_of(hosts, rank, _local_rank(os.environ), local_size)
     except ValueError as error:
         sys.exit(f"horovodrun --ddp: {error}")
     given = {name: os.environ[name] for name in ("GLOO_SOCKET_IFNAME",) if name in os.environ}
-    environment = {**defaults(local_size), **os.environ, **place, **given}
+    environment = {**defaults(local_size), **os.environ, **position, **given}
     try:
         os.execvpe(command[0], command, environment)
     except OSError as error:

@@ -21,7 +21,7 @@ def main() -> int:
     from horovod.runner import payload
     from horovod.runner import rank as wrapper
 
-    rank, _ = wrapper.place_among_ranks()
+    rank, _ = wrapper.rank_and_local_size()
     descriptor = int(os.environ.pop(wrapper.VALUE_VARIABLE))
     os.set_inheritable(descriptor, False)
     key, header, function = payload.unpacked(payload.found(os.environ.pop(wrapper.PAYLOAD_VARIABLE)))

@@ -66,7 +66,7 @@ class Decoder:
         if head is None or buffer[at + cells.CELL_SIZE - 1] != ord("\n"):
             return None
         payload = buffer[head.end() : head.end() + int(head[3])]
-        return Cell(int(head[1]), head[2], cells.exchanged(payload))
+        return Cell(int(head[1]), head[2], cells.swapped(payload))
 
 
 class RankOutput:

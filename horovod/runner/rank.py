@@ -51,7 +51,7 @@ BEAT = 1.0  # seconds between two signs of life of a host
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # what a shell answers
 
 
-def place_among_ranks() -> tuple[int, int]:
+def rank_and_local_size() -> tuple[int, int]:
     """Rank, and number of ranks on this host (0 when the launcher does not say)."""
     rank = next((os.environ[name] for name in RANK_VARIABLES if name in os.environ), None)
     if rank is None:
@@ -269,7 +269,7 @@ class Rank:
 
 
 def run(nonce: str, directory: str, command: list[str]) -> int:
-    rank, local_size = place_among_ranks()
+    rank, local_size = rank_and_local_size()
     if local_size > len(os.sched_getaffinity(0)):
         # Read by Open MPI only. A rank that waits must let another one work: 0.85 s instead of 12 s.
         os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")

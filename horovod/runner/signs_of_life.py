@@ -19,22 +19,22 @@ _KILLED = re.compile(rb"process rank (\d+) with PID \d+ on node \S+ exited on\s+
 class SignsOfLife:
     """Times are seconds of one clock, ours."""
 
-    _heard: dict[str, float] = field(default_factory=dict)
+    _last_signs: dict[str, float] = field(default_factory=dict)
     _last_look: float = 0.0
     _text: bytes = b""
 
-    def hear(self, host: str, now: float) -> None:
-        self._heard[host] = now
+    def note(self, host: str, now: float) -> None:
+        self._last_signs[host] = now
 
     def are_expected(self) -> bool:
-        return bool(self._heard)
+        return bool(self._last_signs)
 
     def silent(self, now: float) -> set[str]:
         """The hosts to give up. To be asked every second: longer pauses were ours, and forgive all."""
         if now - self._last_look > _LONGEST_ROUND:
-            self._heard = dict.fromkeys(self._heard, now)
+            self._last_signs = dict.fromkeys(self._last_signs, now)
         self._last_look = now
-        return {host for host, heard in self._heard.items() if now - heard > SILENCE}
+        return {host for host, last in self._last_signs.items() if now - last > SILENCE}
 
     def read(self, text: bytes) -> None:
         """What mpirun itself says."""
@@ -51,6 +51,6 @@ class SignsOfLife:
     def lost(self, hosts: set[str]) -> set[str]:
         """Of these hosts, those that are gone when mpirun has ended."""
         named = self.named_lost()
-        newest = max(self._heard.values(), default=0.0)
-        behind = {host for host, heard in self._heard.items() if newest - heard > _FRESHER}
+        newest = max(self._last_signs.values(), default=0.0)
+        behind = {host for host, last in self._last_signs.items() if newest - last > _FRESHER}
         return {host for host in hosts if host in behind or host in named or host.partition(".")[0] in named}

@@ -27,7 +27,7 @@ from horovod.runner.streams import OutputError, WriteLimit, say
 AFTER_FAILURE, BEFORE_BLAMING = 0.3, 3.0
 AFTER_INTERRUPT = 1.0  # Ctrl-C reaches mpirun too: it gets time to act before it is told again
 BEFORE_KILL = 5.0
-HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 OUTPUT_CLOSED = 128 + signal.SIGPIPE
 OUTPUT_FAILED = 1
 STUCK_OUTPUT = 1.0  # seconds that a write may wait for a reader after a signal told us to end
@@ -135,10 +135,11 @@ class _Supervision:
         os.set_blocking(self._wake, False)
         os.set_blocking(self._wake_end, False)
         signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
-        woken_by = (*HEARD, signal.SIGCHLD, signal.SIGCONT)
+        woken_by = (*ENDING_SIGNALS, signal.SIGCHLD, signal.SIGCONT)
         before: dict[int, Any] = {number: signal.getsignal(number) for number in (*woken_by, signal.SIGALRM)}
         for number in woken_by:
-            signal.signal(number, WriteLimit(STUCK_OUTPUT).begin if number in HEARD else lambda *_: None)
+            does = WriteLimit(STUCK_OUTPUT).begin if number in ENDING_SIGNALS else lambda *_: None
+            signal.signal(number, does)
         return before
 
     def _follow(self, process: subprocess.Popen[bytes]) -> None:
@@ -236,7 +237,7 @@ class _Supervision:
             if report.startswith("took ") and self._input is not None:
                 self._input.take(int(report[5:]))
             elif report == "alive":
-                self._life.hear(outcome.hosts[cell.rank], time.monotonic())
+                self._life.note(outcome.hosts[cell.rank], time.monotonic())
             else:
                 outcome.take(cell.rank, report)
                 if cell.rank == 0 and report.startswith("started ") and self._input is not None:
@@ -257,7 +258,7 @@ class _Supervision:
 
     def _heed(self, numbers: bytes) -> None:
         for number in numbers:
-            if number in HEARD and not self._interrupt:
+            if number in ENDING_SIGNALS and not self._interrupt:
                 self._interrupt = number
                 self._stop(128 + number, f"stopped by {signal_name(number)}, all ranks were ended")
                 self._end_mpirun(after=AFTER_INTERRUPT if number == signal.SIGINT else 0.0)

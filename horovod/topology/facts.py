@@ -85,4 +85,4 @@ class Ranks:
     is_deterministic: bool = False
 
     def of(self, host: int) -> list[int]:
-        return [rank for rank, place in enumerate(self.hosts) if place == host]
+        return [rank for rank, own in enumerate(self.hosts) if own == host]

@@ -7,10 +7,13 @@ import os
 import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+
+from horovod.topology.nvml import Nvml, opened
 
 _COMMAND_SECONDS = 30.0
 MOST_NUMBERS = 1 << 16  # in a list: no kernel has as many processors
@@ -62,6 +65,7 @@ class Machine:
     affinity: frozenset[int] = field(default_factory=lambda: frozenset(os.sched_getaffinity(0)))
     interfaces: Mapping[str, Interface] = field(default_factory=lambda: own_interfaces())
     run: Callable[[Sequence[str]], Answer] = run_command
+    nvml: Callable[[], AbstractContextManager[Nvml | None]] = opened
 
     def text(self, path: str) -> str | None:
         """What a file says, without space around it; None if it is missing, empty, or refuses to say."""

@@ -1,121 +1,111 @@
-"""GPUs and how they are connected, as `nvidia-smi` tells."""
+"""GPUs and how they are connected, as NVML tells."""
 
 from __future__ import annotations
 
-import re
+from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 from horovod.topology import pci, processors
 from horovod.topology.facts import Gpu, GpuLink, Socket
-from horovod.topology.machine import Answer, Machine
+from horovod.topology.machine import Machine
+from horovod.topology.nvml import Nvml, asked
 
-QUERY = ("nvidia-smi", "--query-gpu=index,name,memory.total,pci.bus_id", "--format=csv,noheader,nounits")
-MATRIX = ("nvidia-smi", "topo", "-m")
-STATUS = ("nvidia-smi", "nvlink", "--status")
-# The words of its matrix for ways by PCIe: past one bridge or several, past the host bridge, between the
-# host bridges of a NUMA node, and between NUMA nodes.
-_BY_PCIE = {
-    "PIX": "switch",
-    "PXB": "switch",
-    "PHB": "root",
-    "NODE": "root",
-    "SYS": "sockets",
-    "SOC": "sockets",
-}
-_TERMINAL = re.compile(r"\x1b\[[\d;]*m")
+_SWITCH = "switch"  # at the other end of an NVLink, in place of a GPU's address
 
 
 def gpus(
     machine: Machine, sockets: tuple[Socket, ...]
 ) -> tuple[tuple[Gpu, ...], tuple[GpuLink, ...], list[str]]:
-    """(GPUs, links between them, notes of what could not be asked). No nvidia-smi is no GPU, and no note."""
-    answer = machine.run(QUERY)
-    if answer.code is None:
-        return (), (), []
-    if answer.code != 0:
-        return (), (), [f"nvidia-smi failed: {_first_line(answer)}"]
+    """(GPUs, links between them, notes of what could not be asked). No driver is no GPU, and no note."""
     try:
-        found = gpus_in(answer.output)
-    except ValueError:
-        return (), (), [f"nvidia-smi says what is not understood: {answer.output.strip()[:80]!r}"]
-    placed = tuple(_with_socket(machine, gpu, sockets) for gpu in found)
-    if len(placed) < 2:
-        return placed, (), []
-    matrix, status = machine.run(MATRIX), machine.run(STATUS)
-    if matrix.code != 0:
-        return placed, (), [f"`nvidia-smi topo -m` failed: {_first_line(matrix)}"]
-    speeds = status.output if status.code == 0 else ""  # not every GPU has NVLink to ask for
-    return placed, links_in(matrix.output, speeds, placed), []
+        with machine.nvml() as nvml:
+            if nvml is None:
+                return (), (), []
+            handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+            found = [_gpu(nvml, handle, index) for index, handle in enumerate(handles)]
+            placed = tuple(_with_socket(machine, gpu, sockets) for gpu in found)
+            return placed, _links(nvml, handles, placed), []
+    except RuntimeError as error:
+        return (), (), [str(error)]
 
 
-def gpus_in(table: str) -> tuple[Gpu, ...]:
-    """Lines as "0, NVIDIA A100-SXM4-80GB, 81920, 00000000:07:00.0"; memory in MiB. ValueError for others."""
+def _gpu(nvml: Nvml, handle: Any, index: int) -> Gpu:
+    memory = asked(nvml, "nvmlDeviceGetMemoryInfo", handle)  # None: it shares the processor's
+    address = _address(nvml.nvmlDeviceGetPciInfo(handle))
+    return Gpu(index, nvml.nvmlDeviceGetName(handle), None if memory is None else memory.total, address, None)
+
+
+def _address(info: Any) -> str:
+    """ "0000:07:00.0" of b"00000000:07:00.0"."""
+    domain, rest = info.busId.decode().lower().split(":", 1)
+    return f"{domain[-4:]}:{rest}"
+
+
+def _links(nvml: Nvml, handles: list[Any], among: tuple[Gpu, ...]) -> tuple[GpuLink, ...]:
+    """One for each pair of GPUs of which NVML knows the way; in a virtual machine it may not."""
+    ends = [_nvlink_ends(nvml, handle) for handle in handles]
     found = []
-    for line in filter(None, map(str.strip, table.splitlines())):
-        index, *name, memory, bus = (part.strip() for part in line.split(","))
-        size = int(memory) * 1024**2 if memory.isdecimal() else None  # "[N/A]": shares the processor's
-        domain, rest = bus.lower().split(":", 1)
-        found.append(Gpu(int(index), ", ".join(name), size, f"{domain[-4:]}:{rest}", None))
+    for first in among:
+        for second in among[first.index + 1 :]:
+            pair = handles[first.index], handles[second.index]
+            count = ends[first.index][second.pci_address]
+            if not count and _reach_by_nvlink(nvml, *pair):
+                count = min(ends[first.index][_SWITCH], ends[second.index][_SWITCH])
+            if count:
+                speed = _nvlink_speed(nvml, pair[0])
+                found.append(GpuLink(first.index, second.index, "NVLink", count, speed))
+            elif kind := _by_pcie(nvml, first, second, pair):
+                found.append(GpuLink(first.index, second.index, kind))
     return tuple(found)
 
 
-def links_in(matrix: str, status: str, among: tuple[Gpu, ...]) -> tuple[GpuLink, ...]:
-    """One link for each pair of GPUs, from `topo -m`, with NVLink's speed from `nvlink --status`."""
-    speeds = _nvlink_speeds(status)
-    ways = _ways_in(_TERMINAL.sub("", matrix))
-    pairs = [(first, second) for first in among for second in among if first.index < second.index]
-    found = [
-        _link(first, second, ways.get((first.index, second.index), ""), speeds) for first, second in pairs
-    ]
-    return tuple(link for link in found if link is not None)
+def _active_nvlinks(nvml: Nvml, handle: Any) -> list[int]:
+    state = nvml.NVML_FEATURE_ENABLED
+    numbers = range(nvml.NVML_NVLINK_MAX_LINKS)
+    return [number for number in numbers if asked(nvml, "nvmlDeviceGetNvLinkState", handle, number) == state]
 
 
-def _ways_in(matrix: str) -> dict[tuple[int, int], str]:
-    """The words of the matrix: a line names the columns, and each GPU has a line behind its name."""
-    ways: dict[tuple[int, int], str] = {}
-    columns: list[int] = []
-    for line in matrix.splitlines():
-        words = line.split()
-        named = [int(word[3:]) for word in words if re.fullmatch(r"GPU[0-9]{1,9}", word)]
-        if not columns:
-            columns = named
-        elif named and words[0] == f"GPU{named[0]}":
-            ways |= {(named[0], column): word for column, word in zip(columns, words[1:], strict=False)}
-    return ways
+def _nvlink_ends(nvml: Nvml, handle: Any) -> Counter[str]:
+    """How many active NVLinks lead to a GPU, by its PCI address, and how many to a switch."""
+    ends: Counter[str] = Counter()
+    for number in _active_nvlinks(nvml, handle):
+        kind = asked(nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, number)
+        if kind == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+            ends[_SWITCH] += 1
+        elif (info := asked(nvml, "nvmlDeviceGetNvLinkRemotePciInfo", handle, number)) is not None:
+            ends[_address(info)] += 1
+    return ends
 
 
-def _link(first: Gpu, second: Gpu, way: str, speeds: dict[int, int]) -> GpuLink | None:
-    nvlink = re.fullmatch(r"NV([0-9]{1,9})", way)
-    if nvlink:
-        speed = speeds.get(first.index)
-        return GpuLink(first.index, second.index, "NVLink", int(nvlink[1]), speed)
-    kind = _BY_PCIE.get(way)
-    if kind is None:
-        return None  # a word that this version does not know
+def _reach_by_nvlink(nvml: Nvml, first: Any, second: Any) -> bool:
+    status = asked(nvml, "nvmlDeviceGetP2PStatus", first, second, nvml.NVML_P2P_CAPS_INDEX_NVLINK)
+    return bool(status == nvml.NVML_P2P_STATUS_OK)
+
+
+def _nvlink_speed(nvml: Nvml, handle: Any) -> int | None:
+    """Bytes per second of one link in one direction, where all of this GPU's active links are alike."""
+    speeds = set()
+    for number in _active_nvlinks(nvml, handle):
+        field = (nvml.NVML_FI_DEV_NVLINK_GET_SPEED, number)
+        values = asked(nvml, "nvmlDeviceGetFieldValues", handle, [field])
+        is_known = values is not None and values[0].nvmlReturn == nvml.NVML_SUCCESS
+        speeds.add(values[0].value.uiVal * 10**6 if is_known else 0)  # it is in MB/s
+    return (speeds.pop() or None) if len(speeds) == 1 else None
+
+
+def _by_pcie(nvml: Nvml, first: Gpu, second: Gpu, pair: tuple[Any, Any]) -> str | None:
+    level = asked(nvml, "nvmlDeviceGetTopologyCommonAncestor", *pair)
+    if level is None:
+        return None
+    if level <= nvml.NVML_TOPOLOGY_MULTIPLE:  # past one bridge, or several
+        return "switch"
+    if level < nvml.NVML_TOPOLOGY_SYSTEM:  # past the host bridge, or between those of a NUMA node
+        return "root"
     # Between NUMA nodes is not always between sockets: some sockets have several nodes.
-    if kind == "sockets" and first.socket is not None and first.socket == second.socket:
-        kind = "root"
-    return GpuLink(first.index, second.index, kind)
-
-
-def _nvlink_speeds(status: str) -> dict[int, int]:
-    """Bytes per second of one link by GPU, where all of its active links are alike."""
-    found: dict[int, set[int]] = {}
-    gpu = -1
-    for line in status.splitlines():
-        head = re.match(r"\s*GPU ([0-9]{1,9}):", line)
-        link = re.match(r"\s*Link [0-9]+: ([0-9]{1,9}(?:\.[0-9]{1,9})?) GB/s", line)
-        gpu = int(head[1]) if head else gpu
-        if link:
-            found.setdefault(gpu, set()).add(round(float(link[1]) * 1e9))
-    return {index: speeds.pop() for index, speeds in found.items() if len(speeds) == 1}
+    return "root" if first.socket is not None and first.socket == second.socket else "sockets"
 
 
 def _with_socket(machine: Machine, gpu: Gpu, sockets: tuple[Socket, ...]) -> Gpu:
     node = pci.numa_node(machine, gpu.pci_address)
-    socket = processors.socket_of_node(machine, node, sockets)
-    return Gpu(gpu.index, gpu.model, gpu.memory_bytes, gpu.pci_address, socket)
-
-
-def _first_line(answer: Answer) -> str:
-    said = (answer.errors.strip() or answer.output.strip() or "it said nothing").splitlines()[0]
-    return f"{said} (exit code {answer.code})"
+    return replace(gpu, socket=processors.socket_of_node(machine, node, sockets))

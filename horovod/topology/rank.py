@@ -70,11 +70,11 @@ def _joined(told: Sequence[Told]) -> tuple[tuple[Host, ...], Ranks]:
     if len(numbers) != len(found):
         twice = next(name for name, count in Counter(host.name for host in found).items() if count > 1)
         raise RuntimeError(f"two hosts have the name {twice}; give each its own (hostnamectl hostname NAME)")
-    places = tuple(numbers[each.host_name] for each in told)
+    hosts = tuple(numbers[each.host_name] for each in told)
     first = told[0]
     several = 1 < len(found) < len(told)
     return tuple(found), Ranks(
-        places,
+        hosts,
         first.transport,
         several and first.shares_windows,
         first.links,

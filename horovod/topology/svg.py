@@ -6,8 +6,9 @@ import ipaddress
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from horovod.drawing.svg import SMALL, cut, width_of, wrapped
 from horovod.topology import words
-from horovod.topology.canvas import LARGE, LINE, NORMAL, SMALL, Canvas, cut, width_of, wrapped
+from horovod.topology.canvas import LARGE, LINE, NORMAL, Canvas
 from horovod.topology.facts import Host, Ranks
 from horovod.topology.language import ENGLISH, Language
 from horovod.topology.svg_host import HostDrawing
@@ -68,12 +69,12 @@ def _host(
     _header(canvas, group, top)
     canvas.elements += inside.canvas.elements
     ends = []
-    for nic, place, exit_x in inside.exits:
+    for nic, exit_y, exit_x in inside.exits:
         networks = {str(ipaddress.ip_interface(text).network) for text in nic.addresses}
         if networks & shared:
             rail = _RAIL if exit_x < WIDTH / 2 else WIDTH - _RAIL
-            canvas.path("cable", (exit_x, place), (rail, place))
-            ends.append((rail, place))
+            canvas.path("cable", (exit_x, exit_y), (rail, exit_y))
+            ends.append((rail, exit_y))
     return bottom + _STACK * is_stack, ends
 
 
@@ -131,7 +132,7 @@ def _network(
 ) -> float:
     """The rails at both sides, and the bar in which they end; returns where it ends."""
     for rail in {x for x, _ in cables}:
-        canvas.path("cable", (rail, min(place for x, place in cables if x == rail)), (rail, y + 4))
+        canvas.path("cable", (rail, min(top for x, top in cables if x == rail)), (rail, y + 4))
     lines = wrapped(canvas.say("Network {networks}", networks=", ".join(networks)), WIDTH - 40, 3, NORMAL)
     height = 14 + LINE * (len(lines) + 1)
     if ranks is None or not _spans_hosts(ranks):

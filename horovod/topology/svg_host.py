@@ -6,8 +6,9 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 
+from horovod.drawing.svg import SMALL, cut, width_of, wrapped
 from horovod.topology import words
-from horovod.topology.canvas import LINE, SMALL, Canvas, cut, width_of, wrapped
+from horovod.topology.canvas import LINE, Canvas
 from horovod.topology.facts import Gpu, GpuLink, Nic, Socket
 from horovod.topology.language import Language
 
@@ -104,11 +105,11 @@ class HostDrawing:
         for end in ends:
             self.canvas.path("pcie", (end, bus), (end, y + _GPU_HEIGHT))
         for together in switched:
-            places = [self._gpus[index][0] for index in together]
-            left, right = min(places) - width / 2, max(places) + width / 2
+            middles = [self._gpus[index][0] for index in together]
+            left, right = min(middles) - width / 2, max(middles) + width / 2
             switch_top = y + _GPU_HEIGHT + _WIRE
-            for place in places:
-                self.canvas.path("pcie", (place, y + _GPU_HEIGHT), (place, switch_top))
+            for each in middles:
+                self.canvas.path("pcie", (each, y + _GPU_HEIGHT), (each, switch_top))
             self.canvas.box(left, switch_top, right - left, _SWITCH_HEIGHT, "socket", 4)
             label = cut(self.canvas.say("switch"), right - left - 4)
             self.canvas.text((left + right) / 2, switch_top + 14.5, label, "quiet", SMALL, "middle")
@@ -165,21 +166,21 @@ class HostDrawing:
             return y
         x, width = column
         wire = x + width - _PAD if to_left else x + _PAD
-        place = (x if to_left else x + _TREE, width - _TREE)
+        span = (x if to_left else x + _TREE, width - _TREE)
         self.canvas.text(
             wire - 6 if to_left else wire + 6, y + 14, "PCIe", "quiet", SMALL, "end" if to_left else "start"
         )
         end, middle = y + _LABELLED_WIRE, y
         for nics in groups:
-            top, end = end, self._nic(nics, place, end, to_left) + 6
+            top, end = end, self._nic(nics, span, end, to_left) + 6
             middle = (top + end - 6) / 2
-            self.canvas.path("pcie", (wire, middle), (place[0] + (place[1] if to_left else 0), middle))
+            self.canvas.path("pcie", (wire, middle), (span[0] + (span[1] if to_left else 0), middle))
         self.canvas.path("pcie", (wire, y), (wire, middle))
         return end - 6
 
-    def _nic(self, nics: Sequence[Nic], place: tuple[float, float], y: float, to_left: bool) -> float:
+    def _nic(self, nics: Sequence[Nic], span: tuple[float, float], y: float, to_left: bool) -> float:
         """A box for one, or for several that are alike; returns where it ends."""
-        x, width = place
+        x, width = span
         first = nics[0]
         name = first.name if len(nics) == 1 else f"{len(nics)} × {', '.join(nic.name for nic in nics)}"
         addresses = self.group.addresses(first) if len(nics) == 1 else ""

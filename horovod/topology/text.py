@@ -172,10 +172,8 @@ def _with_cables(lines: list[str], networks: list[list[int]]) -> list[str]:
 
 def _draw_cable(row: list[str], column: int, corner: str) -> None:
     row[WIDTH - 1] = "├"
-    for place in range(WIDTH, column):
-        row[place] = {"│": "┼", "┐": "┬", "┘": "┴", "┤": "┼"}.get(
-            row[place], "─" if row[place] == " " else row[place]
-        )
+    for at in range(WIDTH, column):
+        row[at] = {"│": "┼", "┐": "┬", "┘": "┴", "┤": "┼"}.get(row[at], "─" if row[at] == " " else row[at])
     row[column] = corner
 
 

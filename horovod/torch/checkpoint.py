@@ -1,7 +1,7 @@
 """What is saved of compressed training besides model and optimizer. A DistributedOptimizer has it in
 state_dict()["horovod"], a compressed DistributedDataParallel in its CompressionState's state_dict():
 
-    rank, size     whose checkpoint it is, and of how many ranks; places among those that share the work
+    rank, size     whose checkpoint it is, and of how many ranks; positions among those that share the work
     residuals      rank -> Residuals.state_dict(): this rank's, or, after ``consolidate``, everybody's
     compressors    parameter -> what its compressor remembers; the same on every rank
 
@@ -23,18 +23,18 @@ __all__ = ["Checkpoint", "Peers"]
 
 
 class Peers(Protocol):
-    """The ranks that share a checkpoint, each with a place among them: 0, 1, ...
+    """The ranks that share a checkpoint, each with a position among them: 0, 1, ...
 
     ``owner``: what their script calls, as warnings name it: "optimizer".
     """
 
     owner: str
 
-    def places(self) -> list[int] | None:
-        """The ranks of the job in the order of their places; None while they are unknown."""
+    def ranks(self) -> list[int] | None:
+        """The ranks of the job in the order of their positions; None while they are unknown."""
         ...
 
-    def place(self) -> int | None:
+    def position(self) -> int | None:
         """This rank's; None where it has none, or the job is over."""
         ...
 
@@ -43,7 +43,7 @@ class Peers(Protocol):
         ...
 
     def gathered(self, own: Any, at: int) -> list[Any] | None:
-        """Collective. Everybody's objects by place, at place ``at``; None elsewhere."""
+        """Collective. Everybody's objects by position, at position ``at``; None elsewhere."""
         ...
 
 
@@ -57,7 +57,7 @@ class Checkpoint:
         self._everybodys: dict[int, Any] | None = None
 
     def _look_around(self) -> None:
-        self._rank, self._size = self._peers.place() or 0, self._peers.size() or 1
+        self._rank, self._size = self._peers.position() or 0, self._peers.size() or 1
 
     def on_reduction(self) -> None:
         """What is known here of other ranks' residuals is no longer true."""
@@ -119,8 +119,8 @@ class Checkpoint:
         """Gather every rank's residuals on rank ``to`` of the job: there state_dict() has them until the next
         reduction. All peers make the call; others do nothing.
         """
-        ranks = self._peers.places()
-        if ranks is None or self._peers.place() is None:
+        ranks = self._peers.ranks()
+        if ranks is None or self._peers.position() is None:
             return
         if to not in ranks:
             raise ValueError(f"consolidate_residuals(to={to}): the {self._peers.owner}'s ranks are {ranks}.")
@@ -137,10 +137,10 @@ class Checkpoint:
         saved = self.state_dict()
         if not saved:
             return {}
-        everybodys, ranks = self._everybodys or {}, self._peers.places() or []
+        everybodys, ranks = self._everybodys or {}, self._peers.ranks() or []
         return {
-            rank: {**saved, "residuals": {place: everybodys[place]} if place in everybodys else None}
-            for place, rank in enumerate(ranks)
+            rank: {**saved, "residuals": {position: everybodys[position]} if position in everybodys else None}
+            for position, rank in enumerate(ranks)
         }
 
     def take(self, part: Mapping[str, Any] | None) -> None:

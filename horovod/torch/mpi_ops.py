@@ -1,8 +1,7 @@
 """Everything ``horovod.torch`` exports that is about the job and its collectives, in one place, as Horovod
 has it.
 
-The collectives are written in reduction.py (allreduce), exchange.py (allgather, broadcast, barrier, join,
-sparse allreduce) and scatter.py (alltoall, reduce-scatter).
+The collectives are written in reductions.py (what adds up) and movements.py (what only moves).
 
 Common arguments of the collectives:
     name: the same on all ranks for the same operation. Without one, operations must start in the same order

@@ -28,10 +28,10 @@ class ProcessSetPeers:
     def __init__(self, process_set: ProcessSet) -> None:
         self._process_set = process_set
 
-    def places(self) -> list[int] | None:
+    def ranks(self) -> list[int] | None:
         return self._process_set.ranks
 
-    def place(self) -> int | None:
+    def position(self) -> int | None:
         return self._process_set.rank()
 
     def size(self) -> int | None:
@@ -39,7 +39,7 @@ class ProcessSetPeers:
 
     def gathered(self, own: Any, at: int) -> list[Any] | None:
         received = _exchanged({at: own}, "residuals", self._process_set)
-        return received if self.place() == at else None
+        return received if self.position() == at else None
 
 
 def scattered(parts: Mapping[int, Any], root: int) -> Any:
@@ -49,9 +49,8 @@ def scattered(parts: Mapping[int, Any], root: int) -> Any:
 
 def _exchanged(parts: Mapping[int, Any], name: str, process_set: ProcessSet) -> list[Any]:
     """Gives each rank of the set the object ``parts`` has for it; returns what every rank gave this one."""
-    pickled = [
-        cloudpickle.dumps(parts[place]) if place in parts else b"" for place in range(process_set.size() or 1)
-    ]
+    positions = range(process_set.size() or 1)
+    pickled = [cloudpickle.dumps(parts[each]) if each in parts else b"" for each in positions]
     rows = [-(-len(each) // ROW) for each in pickled]
     padded = b"".join(each.ljust(count * ROW, b"\0") for each, count in zip(pickled, rows, strict=True))
     sent = torch.frombuffer(bytearray(padded), dtype=torch.uint8) if padded else torch.ByteTensor()

@@ -23,23 +23,23 @@ _ORDINARY = torch.Tensor.__torch_dispatch__  # of tensors that are not made of o
 _RECORD_WORDS = 8  # of torch's record of a storage: it has more, and the address is among the first
 
 
-def _place_of_address() -> int | None:
+def _offset_of_address() -> int | None:
     """Where in torch's record of a storage the address of its memory stands, in bytes."""
     storage = torch.UntypedStorage(64)  # type: ignore[no-untyped-call]
     record = (ctypes.c_size_t * _RECORD_WORDS).from_address(storage._cdata)
-    places = set(range(_RECORD_WORDS))
+    words = set(range(_RECORD_WORDS))
     for nbytes in (64, 4096, 0, 256):
         storage.resize_(nbytes)
-        places = {place for place in places if record[place] == storage.data_ptr()}
-    return min(places) * ctypes.sizeof(ctypes.c_size_t) if places else None
+        words = {word for word in words if record[word] == storage.data_ptr()}
+    return min(words) * ctypes.sizeof(ctypes.c_size_t) if words else None
 
 
-_PLACE = _place_of_address()
+_OFFSET = _offset_of_address()
 
 
 def witness_of(tensor: torch.Tensor) -> int:
     """The address of a word that is the same as long as the tensor's memory is; 0 where none is known."""
-    return 0 if _PLACE is None else tensor.untyped_storage()._cdata + _PLACE
+    return 0 if _OFFSET is None else tensor.untyped_storage()._cdata + _OFFSET
 
 
 def why_without_memory(tensor: torch.Tensor) -> str | None:

@@ -94,8 +94,8 @@ def start_allreduce(
     if kept is None:
         is_kept = name is not None and getattr(compressor, "combine", "sum") == "rounds"
         kept = _kept_by_job(f"{process_set_id}/{wire}", compressor if is_kept else None, len(tensors))
-    places: Sequence[torch.Tensor | None] = into or [None] * len(tensors)
-    request = _Request(wire, arguments, compressor, operation, process_set_id, kept, places, ranks)
+    targets: Sequence[torch.Tensor | None] = into or [None] * len(tensors)
+    request = _Request(wire, arguments, compressor, operation, process_set_id, kept, targets, ranks)
     waiting.advance_all()
     finishes: list[tuple[list[int], slice, Finish]] = []
     with handles.starting(operation):
@@ -105,7 +105,7 @@ def start_allreduce(
             wire = request.wire if number == 0 else f"{request.wire}.{number}"
             begin = len(operation.waits)
             own = request._replace(
-                wire=wire, kept=[kept[i] for i in members], into=[places[i] for i in members]
+                wire=wire, kept=[kept[i] for i in members], into=[targets[i] for i in members]
             )
             finish = route(own, [tensors[i] for i in members])
             finishes.append((members, slice(begin, len(operation.waits)), finish))
@@ -114,7 +114,7 @@ def start_allreduce(
         outputs = list(tensors)
         for members, own_results, finish in finishes:
             for i, reduced in zip(members, finish(results[own_results]), strict=True):
-                outputs[i] = put_in_place(reduced, places[i])
+                outputs[i] = put_in_place(reduced, targets[i])
         return tuple(outputs) if grouped else outputs[0]
 
     operation.finish = finish_all
@@ -136,14 +136,14 @@ def _kept_by_job(key: str, compressor: Any, count: int) -> list[Kept]:
     return [Kept(memory.of(f"{key}/{i}", compressor) if compressor else {}) for i in range(count)]
 
 
-def put_in_place(result: torch.Tensor, place: torch.Tensor | None) -> torch.Tensor:
+def put_in_place(result: torch.Tensor, target: torch.Tensor | None) -> torch.Tensor:
     """The tensor the caller gets: its own, if it has said where, whatever the result was computed in."""
-    if place is None:
+    if target is None:
         return result
-    if result is not place:
+    if result is not target:
         with torch.no_grad():
-            place.copy_(result)
-    return place
+            target.copy_(result)
+    return target
 
 
 def _label(name: str | None) -> str:
@@ -189,12 +189,12 @@ def _start_native(request: _Request, tensors: list[torch.Tensor], codec: native.
     operation = request.operation
     members, outputs = [], []
     read, written = [], []  # of the caller's tensors
-    for tensor, kept, place in zip(tensors, request.kept, request.into, strict=True):
+    for tensor, kept, target in zip(tensors, request.kept, request.into, strict=True):
         source = addressable(tensor)
-        if place is not None and is_addressable(place):
-            output = source if place is tensor else place
-            written.append(place)
-            outputs.append(place)
+        if target is not None and is_addressable(target):
+            output = source if target is tensor else target
+            written.append(target)
+            outputs.append(target)
         else:  # a copy may be overwritten; without one `source` is the caller's
             output = new_result(operation.engine, source) if is_addressable(tensor) else source
             outputs.append(output)
@@ -226,12 +226,12 @@ def _start_summed(request: _Request, tensors: list[torch.Tensor]) -> Finish:
     compressor = request.compressor
     compressed, contexts = [], []
     with torch.no_grad():
-        for tensor, kept, place in zip(tensors, request.kept, request.into, strict=True):
+        for tensor, kept, target in zip(tensors, request.kept, request.into, strict=True):
             small, ctx = compressed_with(compressor, tensor.detach(), kept.feedback)
             check_served(small, request.wire)
             kept.note_sent(small.nbytes)
             keep = (
-                place is not tensor
+                target is not tensor
                 and small.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
             )
             compressed.append(small.clone() if keep else small)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagrams.drawing import SMALL, Drawing
+from diagrams.drawing import LEVELS, SMALL, Drawing
 
 RANKS = 4
 CELL_WIDTH, CELL_HEIGHT = 25, 24
@@ -22,7 +22,7 @@ def grid(
         count = len(parts[rank][piece])
         left, top = x + 16 + piece * CELL_WIDTH, y + rank * CELL_HEIGHT
         is_new = (rank, piece) in arrived
-        drawing.cell(left, top, CELL_WIDTH, CELL_HEIGHT, str(count), f"part{count}", marked=is_new)
+        drawing.cell(left, top, CELL_WIDTH, CELL_HEIGHT, str(count), LEVELS[count - 1], marked=is_new)
 
 
 def beginning() -> Parts:
@@ -122,7 +122,7 @@ def tree() -> Drawing:
     for row in range(7):
         holders = range(0, 8, (1, 2, 4, 8, 4, 2, 1)[row])
         for rank in holders:
-            drawing.dot(columns[rank], 44 + row * 42, str(rank), "part4" if row >= 3 else "part1")
+            drawing.dot(columns[rank], 44 + row * 42, str(rank), "blue_3" if row >= 3 else "plain")
     drawing.heading(334, "recursive doubling: all at once")
     for row, distance in enumerate((1, 2, 4)):
         y = 360 + row * 42
@@ -130,5 +130,5 @@ def tree() -> Drawing:
             drawing.arrow((columns[rank], y + 11), (columns[rank ^ distance], y + 31), colour="accent")
     for row in range(4):
         for rank in range(8):
-            drawing.dot(columns[rank], 360 + row * 42, str(rank), f"part{row + 1}")
+            drawing.dot(columns[rank], 360 + row * 42, str(rank), LEVELS[row])
     return drawing

@@ -26,13 +26,17 @@ def float8_bits() -> Drawing:
         drawing.words(14, top + 6, name, anchor="start", bold=True)
         drawing.words(90, top + 6, about, anchor="start", colour="quiet", size=SMALL)
         for bit in range(1 + exponent + mantissa):
-            fill = "rank3" if bit == 0 else "rank1" if bit <= exponent else "rank0"
+            fill = "pale_pink" if bit == 0 else "pale_orange" if bit <= exponent else "pale_blue"
             drawing.cell(14 + bit * BIT, top + 18, BIT, 20, "", fill)
-    for x, fill, name in ((14, "rank3", "sign"), (84, "rank1", "exponent"), (184, "rank0", "mantissa")):
+    for x, fill, name in (
+        (14, "pale_pink", "sign"),
+        (84, "pale_orange", "exponent"),
+        (184, "pale_blue", "mantissa"),
+    ):
         drawing.cell(x, 286, 14, 14, "", fill)
         drawing.words(x + 20, 293, name, anchor="start", size=SMALL)
     drawing.heading(328, "a block of bit8: 129 bytes for 128 elements")
-    drawing.cell(14, 346, 84, 32, "scale 2ᵏ", "rank2")
+    drawing.cell(14, 346, 84, 32, "scale 2ᵏ", "pale_green")
     for element, label in enumerate(("code 0", "code 1", "…", "code 127")):
         drawing.cell(110 + element * 69, 346, 69, 32, label, "plain")
     drawing.words(56, 396, "one byte\n(E8M0)", colour="quiet", size=SMALL)
@@ -53,12 +57,12 @@ def compressed_gradient() -> Drawing:
     x, width = 14, 250
     middle = x + width / 2
     rows = (
-        (14, 30, "gradient: float32, 4 bytes each", "rank0"),
-        (66, 30, "+ residual of the last step", "rank2"),
-        (118, 30, "encode: 1.008 bytes each", "rank1"),
-        (188, 44, "decode all contributions,\nadd in float32, in rank order", "rank0"),
-        (254, 30, "encode the sum of a slice", "rank1"),
-        (324, 30, "decode: float32", "rank0"),
+        (14, 30, "gradient: float32, 4 bytes each", "pale_blue"),
+        (66, 30, "+ residual of the last step", "pale_green"),
+        (118, 30, "encode: 1.008 bytes each", "pale_orange"),
+        (188, 44, "decode all contributions,\nadd in float32, in rank order", "pale_blue"),
+        (254, 30, "encode the sum of a slice", "pale_orange"),
+        (324, 30, "decode: float32", "pale_blue"),
         (376, 30, "/ n, then optimizer.step()", "plain"),
     )
     for y, height, label, fill in rows:

@@ -25,10 +25,10 @@ def routes() -> Drawing:
     by_gpu = "decode, add, encode:\none kernel of the\nslice's owner"
     by_host = "the host adds codes:\neach rank the slice\nthat it owns"
     rows = (
-        (34, "gradient on the GPU", "gradient on the GPU", "rank0", "rank0"),
-        (94, "encode: a kernel", "encode: a kernel", "rank0", "rank0"),
-        (172, by_gpu, by_host, "rank0", "rank1"),
-        (286, "decode: a kernel", "decode: a kernel", "rank0", "rank0"),
+        (34, "gradient on the GPU", "gradient on the GPU", "pale_blue", "pale_blue"),
+        (94, "encode: a kernel", "encode: a kernel", "pale_blue", "pale_blue"),
+        (172, by_gpu, by_host, "pale_blue", "pale_orange"),
+        (286, "decode: a kernel", "decode: a kernel", "pale_blue", "pale_blue"),
     )
     for y, left, right, left_fill, right_fill in rows:
         height = 62 if "\n" in left else 30
@@ -46,7 +46,7 @@ def routes() -> Drawing:
                 middle = (begin + end) / 2
                 drawing.words(x + 26, middle, text, anchor="start", colour="accent", size=SMALL)
     drawing.heading(352, "through the host, chunk by chunk")
-    colours = ("rank0", "part3", "rank1", "part3", "rank0")
+    colours = ("pale_blue", "blue_2", "pale_orange", "blue_2", "pale_blue")
     for row, stage in enumerate(STAGES):
         top = 372 + row * 34
         drawing.words(12, top + 13, stage, anchor="start", size=SMALL)

@@ -9,7 +9,7 @@ from diagrams.drawing import SMALL, Drawing
 WIDTH, LANE_WIDTH, HALF = 380, 120, 185
 LANES = {"one host": 10, "several hosts": 140, "GPU": 270}  # where each begins
 LEFT = 10
-FILLS = ("rank0", "rank1", "rank2")
+FILLS = ("pale_blue", "pale_orange", "pale_green")
 MIDDLES = tuple(x + LANE_WIDTH / 2 for x in LANES.values())
 MIDDLE = LEFT + WIDTH / 2
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagrams.drawing import SMALL, Drawing
+from diagrams.drawing import RANKS, SMALL, Drawing
 
 LEFT, RIGHT, COLUMN = 14, 208, 178  # two columns
 
@@ -17,7 +17,7 @@ def data_parallel_step() -> Drawing:
     drawing.words(LEFT + COLUMN / 2, 18, "rank 0", bold=True)
     drawing.words(RIGHT + COLUMN / 2, 18, "rank 1", bold=True)
     for x, rank in ((LEFT, 0), (RIGHT, 1)):
-        fill = f"rank{rank}"
+        fill = RANKS[rank]
         middle = x + COLUMN / 2
         drawing.box(x, 34, COLUMN, 30, "weights w")
         drawing.arrow((middle, 64), (middle, 82))
@@ -53,14 +53,14 @@ def overlap() -> Drawing:
         drawing.heading(top - 8, name)
         drawing.box(14, top + 6, 60, 26, "forward")
         for part in range(3):
-            drawing.box(76 + part * 42, top + 6, 40, 26, f"b{'₃₂₁'[part]}", "rank0")
+            drawing.box(76 + part * 42, top + 6, 40, 26, f"b{'₃₂₁'[part]}", "pale_blue")
         for part, (x, width) in enumerate(sends):
-            drawing.box(x, top + 38, width - 2, 26, "" if width < 20 else f"g{'₃₂₁'[part]}", "rank1")
+            drawing.box(x, top + 38, width - 2, 26, "" if width < 20 else f"g{'₃₂₁'[part]}", "pale_orange")
         drawing.line((end, top), (end, top + 70), colour="accent")
         drawing.words(end + 5, top + 16, "step", anchor="start", colour="accent", size=SMALL)
-    drawing.box(14, 292, 14, 14, "", "rank0")
+    drawing.box(14, 292, 14, 14, "", "pale_blue")
     drawing.words(34, 299, "backward of layers 3, 2, 1", anchor="start", size=SMALL)
-    drawing.box(206, 292, 14, 14, "", "rank1")
+    drawing.box(206, 292, 14, 14, "", "pale_orange")
     drawing.words(226, 299, "gradient on the wire", anchor="start", size=SMALL)
     return drawing
 
@@ -78,10 +78,10 @@ def hierarchy() -> Drawing:
         drawing.box(x, 30, 170, 270, "")
         drawing.words(x + 85, 18, name, bold=True)
         for local in (0, 1):
-            left, fill = x + 10 + local * 80, f"rank{local}"
+            left, fill = x + 10 + local * 80, RANKS[local]
             drawing.words(left + 35, 44, f"rank {first + local}")
-            drawing.cell(left, 56, 35, 24, "a", "rank0")
-            drawing.cell(left + 35, 56, 35, 24, "b", "rank1")
+            drawing.cell(left, 56, 35, 24, "a", "pale_blue")
+            drawing.cell(left + 35, 56, 35, 24, "b", "pale_orange")
             drawing.arrow((left + 35, 112), (left + 35, 138))
             drawing.box(left, 138, 70, 26, f"Σ {'ab'[local]}", fill)
             drawing.box(left, 200, 70, 26, f"Σ Σ {'ab'[local]}", fill)

@@ -8,9 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
+from page_blocks import blocks, commands
 from rig import NET, Cluster  # puts test/parallel on the path
-
-import ddp_sections  # isort: skip
 from test_slurm import variables  # noqa: F401 -- a fixture
 
 SCRIPT = """
@@ -74,9 +73,9 @@ def test_in_a_slurm_job(cluster: Cluster, tmp_path: Path, variables: dict[str, s
 
 def test_the_pages_command_for_several_hosts(cluster: Cluster, tmp_path: Path) -> None:
     """Of docs/ddp.md."""
-    (script,) = ddp_sections.blocks("horovodrun --ddp", "python")
+    (script,) = blocks("docs/ddp.md", "python", "horovodrun --ddp")
     (tmp_path / "train.py").write_text(script)
-    (command,) = [line for line in ddp_sections.commands("horovodrun --ddp") if "node" in line]
+    (command,) = [line for line in commands("docs/ddp.md", "horovodrun --ddp") if "node" in line]
     words = shlex.split(re.sub(r"\bnode(\d)", r"t\1", command.removeprefix("horovodrun ")))
     words[-2:] = [sys.executable, str(tmp_path / "train.py")]
     result = cluster.horovodrun(*words, limit=100)

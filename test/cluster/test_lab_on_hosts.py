@@ -14,7 +14,7 @@ from horovod.made_hosts import cluster
 
 sys.path.insert(0, str(rig.ROOT / "test" / "parallel"))
 import lab_runs
-from test_readme import blocks
+from page_blocks import blocks
 
 OPTIONS = ["--np", "2", "--compression", "none", "bit8", "--epochs", "1", "--seeds", "1", "--out", "out"]
 

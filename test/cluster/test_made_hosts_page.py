@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import rig  # puts test/parallel on the path
-import running_page
+from page_blocks import blocks
 
 from horovod.made_hosts import MadeHosts
 
 
 def test_the_commands_and_the_script(made: MadeHosts, tmp_path: Path) -> None:
-    page = (rig.ROOT / "docs" / "made_hosts.md").read_text()
-    (commands,) = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    (script,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    (train,) = running_page.blocks("README.md", "python")
+    (commands,), (script,) = (blocks("docs/made_hosts.md", language) for language in ("sh", "python"))
+    (train,) = blocks("README.md", "python")
     (tmp_path / "train.py").write_text(train)
     (tmp_path / "script.py").write_text(script)
     # a cluster with a name of its own: there may be another of that which the page uses

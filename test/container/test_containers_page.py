@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import commands
+import page_blocks
 import pytest
 import yaml
 from image import ROOT, Container, Image
@@ -24,11 +25,7 @@ from horovod import made_hosts
 pytestmark = pytest.mark.timeout(5400)
 
 PAGE = (ROOT / "docs" / "containers.md").read_text()
-LINES = [
-    line
-    for body in re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    for line in body.splitlines()
-]
+LINES = page_blocks.commands("docs/containers.md")
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 TYPED = {text for name, text in vars(commands).items() if name.isupper()}
 RUN_OPTIONS = {"--rm": 0, "-d": 0, "--network": 1, "-v": 1, "--shm-size=1g": 0}  # option -> its values

@@ -15,7 +15,7 @@ from campaign import Target
 
 from horovod.lab import environment, folders, logs, progress
 from horovod.lab.runs import Plan
-from horovod.topology import machine, nvidia
+from horovod.topology import machine
 from horovod.topology.facts import Gpu, Host, Nic, Socket
 from horovod.torch.checkpoint import Checkpoint
 from horovod.torch.compression.memory import Memory
@@ -75,27 +75,6 @@ def read_environment(data: bytes) -> None:
     assert environment.from_json(environment.to_json(found)) == found
 
 
-def _tables() -> tuple[bytes, ...]:
-    parts = (
-        (machines.PCIE_QUERY, machines.PCIE_MATRIX, ""),
-        (machines.DGX_QUERY, machines.DGX_MATRIX, machines.DGX_STATUS),
-    )
-    return tuple("\f".join(three).encode() for three in parts)
-
-
-def read_tables(data: bytes) -> None:
-    """Three answers of nvidia-smi, with form feeds between them."""
-    query, matrix, status = [*data.decode(errors="replace").split("\f"), "", ""][:3]
-    answers = {nvidia.QUERY: query, nvidia.MATRIX: matrix, nvidia.STATUS: status}
-    asked = machine.Machine(
-        root=scratch.folder(), interfaces={}, run=lambda words: machine.Answer(0, answers[tuple(words)])
-    )
-    gpus, links, notes = nvidia.gpus(asked, (Socket(0, None, None, 1, None),))
-    assert (
-        all(isinstance(gpu.index, int) for gpu in gpus) and len(links) <= len(gpus) ** 2 and len(notes) <= 2
-    )
-
-
 def read_numbers(data: bytes) -> None:
     assert len(machine.numbers_in(data.decode(errors="replace"))) <= machine.MOST_NUMBERS
 
@@ -105,10 +84,10 @@ class _Alone:
 
     owner = "optimizer"
 
-    def places(self) -> list[int]:
+    def ranks(self) -> list[int]:
         return [0, 1]
 
-    def place(self) -> int:
+    def position(self) -> int:
         return 1
 
     def size(self) -> int:
@@ -214,7 +193,6 @@ TARGETS = (
         3,
         True,
     ),
-    Target("nvidia-smi", _tables(), read_tables, (), 3),
     Target("numbers of the kernel", (b"0-3,8", b"0", b"0-15,32-47"), read_numbers, (ValueError,), 2),
     Target("checkpoint", (_saved(),), load_checkpoint, (ValueError,), 2, is_json=True),
 )

@@ -89,14 +89,6 @@ REGRESSIONS = (
     Regression("lab run", _run(b"", arguments=[[]]), "a plan that cannot be hashed"),
     Regression("environment", b'{"hosts": [{"sockets": [[]]}]}', "AttributeError"),
     Regression("environment", _DEEP, "RecursionError"),
-    Regression("nvidia-smi", b"No devices were found", "ValueError: not enough values to unpack"),
-    Regression("nvidia-smi", b"0, A, 1\xc2\xb2, 0000:01:00.0", "ValueError: int of a superscript"),
-    Regression(
-        "nvidia-smi", b"0, A, 1, 0:1\n1, A, 1, 0:2\f GPU0 GPU%s\f" % _DIGITS, "ValueError: too many digits"
-    ),
-    Regression(
-        "nvidia-smi", b"0, A, 1, 0:1\n1, A, 1, 0:2\f\fGPU 0:\n Link 0: 1.2.3 GB/s", "ValueError: float"
-    ),
     Regression("numbers of the kernel", b"0-99999999999", "all memory"),
     Regression("gathered codes", (2**64 - 1).to_bytes(8, "little"), "JSONDecodeError"),
     Regression("gathered codes", b"\2\0\0\0\0\0\0\0{}", "KeyError"),

@@ -13,34 +13,22 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import NamedTuple
 
+import page_blocks
+from page_blocks import Block, blocks_of
 from rank_jobs import run_ranks
 
-ROOT = Path(__file__).resolve().parents[2]
 MARK = "-- block"  # printed before each block, so that outputs can be told apart
-_BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\s*^```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
-
-
 _RANK_0_PRINTS = """import os
 if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")) != "0":
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # no new sys.stdout: nobody would close it
 """
 
 
-class Block(NamedTuple):
-    code: str
-    shown: str  # what the page says that it prints
-
-
-def blocks(document: str) -> list[Block]:
-    return [Block(*found) for found in _BLOCK.findall((ROOT / document).read_text(encoding="utf-8"))]
-
-
 def script(pieces: list[Block]) -> str:
-    return _RANK_0_PRINTS + "\n".join(
-        f"print('{MARK} {number}')\n{piece.code}" for number, piece in enumerate(pieces)
-    )
+    code = page_blocks.script(pieces, f"print('{MARK} #')")
+    assert code.startswith("\n"), "the first line of a page is its title"
+    return f"exec({_RANK_0_PRINTS!r})" + code
 
 
 def check_page(
@@ -56,22 +44,29 @@ def check_page(
     tolerance: by which part numbers may differ, or by a twentieth of it in all. Trainings end elsewhere
         on other processors.
     """
-    pieces = blocks(document)
+    found = blocks_of(document)
+    pieces = [block for block in found if block.language == "python"]
     assert len(pieces) == count, "count the page's blocks here too, so that none is lost"
     path = folder / f"{Path(document).stem}.py"
     path.write_text(script(pieces), encoding="utf-8")
     done = run(path)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr or ''}"
     printed, said = _without_ours(done.stdout)
-    shown = [_without_ours(piece.shown) for piece in pieces]
+    shown = [_without_ours(_shown_after(piece, found)) for piece in pieces]
     outputs = re.split(rf"^{MARK} \d+\n", printed, flags=re.MULTILINE)[1:]
-    for number, (output, (text, _)) in enumerate(zip(outputs, shown, strict=True)):
+    for piece, output, (text, _) in zip(pieces, outputs, shown, strict=True):
         assert is_shown(output, text, tolerance), (
-            f"{document}: block {number} prints\n{output}\nand the page says\n{text}"
+            f"{document}:{piece.line}: this block prints\n{output}\nand the page says\n{text}"
         )
     ours = "".join(lines for _, lines in shown)
     assert is_shown(said, ours, tolerance), f"{document}: horovod says\n{said}\nand the page says\n{ours}"
     return done
+
+
+def _shown_after(piece: Block, found: list[Block]) -> str:
+    """What the page says that a block prints."""
+    after = found[found.index(piece) + 1 :][:1]
+    return "".join(block.body for block in after if block.language == "text" and block.is_next)
 
 
 def is_shown(output: str, shown: str, tolerance: float) -> bool:

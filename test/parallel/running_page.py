@@ -3,17 +3,13 @@
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-
-
-def blocks(document: str, language: str) -> list[str]:
-    return [body for kind, body in _BLOCK.findall((ROOT / document).read_text()) if kind == language]
+import page_blocks
+from page_blocks import blocks
 
 
 def commands(on_other_hosts: bool) -> list[str]:
     """The command lines of the page that name hosts, or those that do not."""
-    lines = [line for block in blocks("docs/running.md", "sh") for line in block.splitlines()]
+    lines = page_blocks.commands("docs/running.md")
     return [line for line in lines if bool(re.search(r"node\d|hosts\.txt", line)) == on_other_hosts]
 
 

@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import ddp_sections
 import pytest
 from ddp_jobs import run_torchrun
 from example_runs import EXAMPLES, ROOT, real_mnist
+from page_blocks import blocks
 
 TEST = Path(__file__).parents[1]
 sys.path.append(str(TEST))
@@ -89,7 +89,7 @@ line = f"backend {dist.get_backend()} SHA-256 {hashlib.sha256(parameters).hexdig
 sys.stdout.write(line)  # in one piece: torchrun's ranks do not buffer, print() would write six
 dist.destroy_process_group()
 """
-FSDP = ddp_sections.blocks("FSDP2", "python")[0]
+FSDP = blocks("docs/ddp.md", "python", "FSDP2")[0]
 
 
 class Ran(NamedTuple):

@@ -5,25 +5,22 @@ from pathlib import Path
 
 import pytest
 from ddp_jobs import run_torchrun
+from page_blocks import blocks
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "ddp.md"
 SECTIONS = {"In one line": 5, "What is kept between steps": 3, "When compression does not pay": 1}
 
 
 @pytest.mark.parametrize("np", [1, 2])
 def test_the_sections_about_the_hook_run(np: int, tmp_path: Path) -> None:
-    sections = {
-        part.split("\n", 1)[0]: part for part in re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)
-    }
-    script = tmp_path / "page.py"
-    pieces = []
+    path = tmp_path / "page.py"
+    pieces: list[str] = []
     for title, count in SECTIONS.items():
-        blocks = re.findall(r"^```python\n(.*?)^```", sections[title], re.MULTILINE | re.DOTALL)
-        assert len(blocks) == count, f"count the blocks of {title!r} here too, so that none is lost"
-        pieces += blocks
+        found = blocks("docs/ddp.md", "python", title)
+        assert len(found) == count, f"count the blocks of {title!r} here too, so that none is lost"
+        pieces += found
     folder = f"import os\nos.chdir({str(tmp_path)!r})\n"
-    script.write_text(folder + "\n".join(pieces) + "\ndist.destroy_process_group()\n")
-    done = run_torchrun(np, [str(script)], timeout=100)
+    path.write_text(folder + "\n".join(pieces) + "\ndist.destroy_process_group()\n")
+    done = run_torchrun(np, [str(path)], timeout=100)
     assert done.returncode == 0, done.stdout
     # The log's line, and what each rank prints, perhaps in another's line; one rank has nothing to measure.
     said = re.findall(r"compression is (?:on|off): a step takes [\d.]+ ms with it and", done.stdout)

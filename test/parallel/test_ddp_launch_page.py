@@ -4,9 +4,9 @@ import re
 import shlex
 from pathlib import Path
 
-import ddp_sections
 import pytest
 from launching import horovodrun
+from page_blocks import blocks, commands
 
 from horovod.runner import launchers
 from horovod.runner.errors import LaunchError
@@ -19,9 +19,9 @@ except LaunchError as error:
 SECTION = "horovodrun --ddp"
 
 
-@pytest.mark.parametrize("command", [line for line in ddp_sections.commands(SECTION) if "node" not in line])
+@pytest.mark.parametrize("command", [line for line in commands("docs/ddp.md", SECTION) if "node" not in line])
 def test_a_command_for_one_machine(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (script,) = ddp_sections.blocks(SECTION, "python")
+    (script,) = blocks("docs/ddp.md", "python", SECTION)
     (tmp_path / "train.py").write_text(script)
     monkeypatch.chdir(tmp_path)
     program, *words = shlex.split(command)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from ddp_jobs import run_torchrun
-from ddp_sections import blocks, commands
 from installed_package import entry_points, environment_with_metadata
+from page_blocks import blocks, commands
 from rank_jobs import run_job
 
 JOB_LIMIT = 150.0  # seconds
@@ -147,7 +147,7 @@ def test_a_recipe_for_imagenet_on_dummy_data(place: Place) -> None:
     assert "epoch 2: loss" in place.output and "epoch 1" not in place.output
 
 
-@pytest.mark.parametrize("command", commands("Scripts nobody may edit"))
+@pytest.mark.parametrize("command", commands("docs/ddp.md", "Scripts nobody may edit"))
 def test_the_commands_of_the_page(place: Place, plain_bytes: int, command: str) -> None:
     """docs/ddp.md. The spawning script has the smaller model."""
     for name, script in (("train.py", "mnist_torchrun.py"), ("train_spawning.py", "mnist_spawn.py")):
@@ -156,7 +156,8 @@ def test_the_commands_of_the_page(place: Place, plain_bytes: int, command: str) 
 
 
 def test_the_process_group_of_the_page(place: Place) -> None:
-    (script,), (command,) = blocks("A process group", "python"), commands("A process group")
+    (script,) = blocks("docs/ddp.md", "python", "A process group")
+    (command,) = commands("docs/ddp.md", "A process group")
     (place.folder / "train.py").write_text(script)
     assert run_command(place, command) > 0
 

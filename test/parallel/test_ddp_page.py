@@ -8,10 +8,11 @@ import socket
 from pathlib import Path
 
 import pytest
-from ddp_sections import ROOT, blocks, commands
 from example_runs import EXAMPLES, real_mnist, run, started
+from page_blocks import ROOT, blocks, commands
 
-TEXT = (ROOT / "docs" / "ddp.md").read_text()
+PAGE = "docs/ddp.md"
+TEXT = (ROOT / PAGE).read_text()
 TUTORIAL = "The tutorial's script"
 BY_OTHERS = {  # section -> the tests that run what is in it
     "In one line": ["parallel/test_ddp_hook_page.py"],
@@ -48,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_each_section_with_something_to_run_has_a_test() -> None:
     for section in sections():
-        if blocks(section, "sh") or blocks(section, "python"):
+        if blocks(PAGE, "sh", section) or blocks(PAGE, "python", section):
             assert (section in HERE) != (section in BY_OTHERS), f"write a test of {section}, and name it here"
     assert {*HERE, *BY_OTHERS} <= {*sections()}, "a section is gone"
     for section, tests in BY_OTHERS.items():
@@ -63,7 +64,7 @@ def on_one_host(command: str) -> bool:
     return "--nnodes" not in command
 
 
-@pytest.mark.parametrize("command", [*filter(on_one_host, commands(TUTORIAL))])
+@pytest.mark.parametrize("command", [*filter(on_one_host, commands(PAGE, TUTORIAL))])
 def test_the_tutorials_script(command: str, folder: Path) -> None:
     if "--model" not in command and real_mnist() is None:
         pytest.skip("no real MNIST: neither $MNIST_DATA_DIR nor ../shared/data/mnist")
@@ -76,7 +77,7 @@ def test_the_tutorials_script(command: str, folder: Path) -> None:
 
 
 def test_what_the_tutorials_script_is_said_to_print() -> None:
-    (shown,) = blocks(TUTORIAL, "text")
+    (shown,) = blocks(PAGE, "text", TUTORIAL)
     assert re.fullmatch(rf"{LINE}\n(?:epoch .* step .* on rank 0\n|\.\.\.\n)*{ENDS}", shown)
 
 
@@ -84,7 +85,7 @@ def test_the_tutorials_script_on_two_hosts(folder: Path) -> None:
     """Which are this one, twice: torchrun does not mind."""
     if real_mnist() is None:
         pytest.skip("no real MNIST: neither $MNIST_DATA_DIR nor ../shared/data/mnist")
-    (command,) = (line for line in commands(TUTORIAL) if not on_one_host(line))
+    (command,) = (line for line in commands(PAGE, TUTORIAL) if not on_one_host(line))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -11,11 +11,11 @@ import sys
 from functools import lru_cache
 from pathlib import Path
 
-import ddp_sections
 import pytest
 from example_runs import EXAMPLES, ROOT, real_mnist, run
 from installed_package import environment_with_metadata
 from launching import environment
+from page_blocks import blocks, commands
 
 from horovod.runner import launchers
 from horovod.runner.errors import LaunchError
@@ -27,7 +27,7 @@ except LaunchError as error:
 
 pytestmark = pytest.mark.timeout(400)
 SECTION = "Lightning, Accelerate, Trainer"
-CALLBACK, STRATEGY, AFTER_PREPARE, ON_TRAIN_BEGIN = ddp_sections.blocks(SECTION, "python")
+CALLBACK, STRATEGY, AFTER_PREPARE, ON_TRAIN_BEGIN = blocks("docs/ddp.md", "python", SECTION)
 RUN = [sys.executable, "-m", "horovod.runner", "-np", "2", "--ddp"]
 
 # Every script trains alike, three steps of one layer, and prints the SHA-256 of what each way has made of it.
@@ -221,7 +221,7 @@ def test_each_works_with_one_process(folder: Path) -> None:
     assert complaints.count("ddp.compress(): there is one process, so nothing is sent") == 2, complaints
 
 
-@pytest.mark.parametrize("command", ddp_sections.commands(SECTION))
+@pytest.mark.parametrize("command", commands("docs/ddp.md", SECTION))
 def test_an_example(command: str, tmp_path: Path) -> None:
     (name,) = re.findall(r"examples/(\w+)_\w+\.py", command)
     need({"trainer": "transformers"}.get(name, name))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -16,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import launching
+import page_blocks
 import pytest
 import torch
+from page_blocks import ROOT
 from rank_jobs import mpirun
 from test_benchmarks import BENCHMARKS, cells
-from test_readme import ROOT
 
 from horovod.runner import command_line
 
@@ -141,10 +141,8 @@ def test_training_steps(device: str, request: pytest.FixtureRequest, tmp_path: P
 
 def commands() -> list[str]:
     """Of the page docs/benchmarks.md, those with GPUs."""
-    page = (ROOT / "docs" / "benchmarks.md").read_text()
-    section = page.partition("## On GPUs: not measured yet")[2].partition("\n## ")[0]
-    blocks = re.findall(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
-    return [line.partition("  #")[0].strip() for block in blocks for line in block.splitlines()]
+    lines = page_blocks.commands("docs/benchmarks.md", "On GPUs: not measured yet")
+    return [line.partition("  #")[0].strip() for line in lines]
 
 
 @pytest.mark.parametrize("command", commands())

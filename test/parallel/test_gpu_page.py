@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import typed
-from test_readme import ROOT, blocks
+from page_blocks import ROOT, blocks, commands
 from test_troubleshooting_page import said_by_the_sources
 
 from horovod import _native as native
@@ -21,7 +21,7 @@ from emulated_cuda import build as emulation  # noqa: E402
 
 PAGE = "docs/gpu.md"
 TEXT = (ROOT / PAGE).read_text()
-COMMANDS = [line for block in blocks(PAGE, "sh") for line in block.splitlines()]
+COMMANDS = commands(PAGE)
 BY_OTHERS = {"HOROVOD_WITH_CUDA=1 pip install .": "setup/test_cuda_library.py"}
 CHECK = "horovodrun --check-build"
 TRAINING = [command for command in COMMANDS if command not in (*BY_OTHERS, CHECK)]

@@ -16,15 +16,16 @@ from typing import Any
 
 import launching
 import pytest
+from page_blocks import ROOT
 from rank_jobs import mpirun
 from test_benchmarks import BENCHMARKS
-from test_readme import ROOT
 
-sys.path += [str(Path(__file__).resolve().parents[1]), str(BENCHMARKS)]
+sys.path += [str(Path(__file__).resolve().parents[1]), str(ROOT / "test" / "single"), str(BENCHMARKS)]
 
 import gpu_report
+import topology_machines as made
 from emulated_cuda import build as emulation
-from on_gpus import parts, prepared, section
+from on_gpus import device, parts, prepared, section
 from on_gpus.parts import PARTS, Part
 
 FACTS = {"GPU": "GPU of a test", "driver": "1.2", "CUDA": "13.0", "torch": "2.11", "commit": "abc"}
@@ -196,6 +197,23 @@ def test_wheels_are_for_the_other_machine_and_may_not_be_too_large(tmp_path: Pat
         wheel.truncate(41 << 20)
     with pytest.raises(prepared.Unfit, match=r"61\.0 MiB of wheels, and 60 are the most"):
         prepared.size_of(folder)
+
+
+def test_what_a_figure_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", made.FakeNvml(made.DGX_CARDS))
+    assert device.asked("GPU-0") == {
+        **{"driver": "535.104.05", "SM clock, MHz": "1980", "most": "1980", "memory clock, MHz": "2619"},
+        **{
+            "power limit, W": "700.00",
+            "temperature, C": "35",
+            "PCIe generation": "5",
+            "PCIe lanes": "unknown",
+        },
+    }
+    failed = "unknown (NVML, a part of NVIDIA's driver, failed: Not Found)"
+    assert device.asked("GPU-1") == {"driver": failed}
+    monkeypatch.setitem(sys.modules, "pynvml", made.FakeNvml(init_error=made.LibraryNotFound()))
+    assert device.asked("GPU-0") == {"driver": "unknown (no NVIDIA driver)"}
 
 
 def test_the_environment_sees_the_machines_packages(tmp_path: Path) -> None:

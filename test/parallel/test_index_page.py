@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 import typed
-from test_readme import BY_OTHERS, ROOT, blocks
+from page_blocks import ROOT, blocks, commands
+from test_readme import BY_OTHERS
 
 typed.needs_mpirun()
 pytestmark = pytest.mark.quick
 PAGE = "docs/index.md"
-COMMANDS = [line for block in blocks(PAGE, "sh") for line in block.splitlines()]
-SHOWN = re.findall(r"^```text\n(.*?)^```", (ROOT / PAGE).read_text(), re.MULTILINE | re.DOTALL)
+COMMANDS = commands(PAGE)
+SHOWN = blocks(PAGE, "text")
 
 
 def test_the_commands_are_these() -> None:

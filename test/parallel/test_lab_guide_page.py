@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 from example_runs import ROOT, real_mnist
-from printing_page import blocks as python_blocks
+from page_blocks import BLOCK, blocks, blocks_of, commands
 from typed import run
 
 pytestmark = pytest.mark.timeout(300)
 
 ENGLISH, CHINESE, INDEX = "docs/lab_guide.md", "docs/zh/lab_guide.md", "docs/zh/index.md"
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 QUESTION = re.compile(r"^### (\d+)\. (.*)$", re.MULTILINE)
 LOOK = re.compile(r"^\*\*(?:Look:|看代码：)\*\* (.*)$", re.MULTILINE)
 PLACE = re.compile(r"`([^`]+\.\w+)`(?: \(([^)]+)\))?")
@@ -43,19 +42,15 @@ def text_of(page: str) -> str:
     return (ROOT / page).read_text(encoding="utf-8")
 
 
-def commands(page: str) -> list[str]:
-    return [line for kind, body in BLOCK.findall(text_of(page)) if kind == "sh" for line in body.splitlines()]
-
-
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """Where the commands are typed: a clone, and what the optional task tells to save in it."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    (own, *_) = [code for code, _ in python_blocks("docs/lab.md")]
+    (own, *_) = blocks("docs/lab.md", "python")
     begin = own.index("parser = ")
-    ((added, _),) = python_blocks(ENGLISH)
+    (added,) = blocks(ENGLISH, "python")
     (tmp_path / "my_train.py").write_text(f"{own[:begin]}{added}\n{own[begin:]}", encoding="utf-8")
-    module = "\n".join(code for code, _ in python_blocks("docs/own_compressor.md")[:4])
+    module = "\n".join(blocks("docs/own_compressor.md", "python")[:4])
     (tmp_path / "my_compressors.py").write_text(module, encoding="utf-8")
     return tmp_path
 
@@ -120,7 +115,8 @@ def test_questions_point_at_code_that_is_there(page: str) -> None:
 def test_the_chinese_guide_is_the_english_one() -> None:
     """The same commands and code, the same questions pointing at the same code, section for section."""
     english, chinese = text_of(ENGLISH), text_of(CHINESE)
-    assert BLOCK.findall(chinese) == BLOCK.findall(english)
+    own, theirs = ([block[:2] for block in blocks_of(page)] for page in (CHINESE, ENGLISH))
+    assert own == theirs
     assert LOOK.findall(chinese) == LOOK.findall(english)
     levels = [re.findall(r"^(#+) ", BLOCK.sub("", text), re.MULTILINE) for text in (english, chinese)]
     assert levels[0] == levels[1]
@@ -133,10 +129,9 @@ def test_the_chinese_guide_is_the_english_one() -> None:
 
 def test_the_chinese_start_has_commands_of_other_pages() -> None:
     """Which tests of those run."""
-    elsewhere = "".join(map(text_of, ("README.md", ENGLISH)))
-    known = [body for _, body in BLOCK.findall(elsewhere)]
+    known = [block.body for page in ("README.md", ENGLISH) for block in blocks_of(page)]
     lines = {line for body in known for line in body.splitlines()}
-    for kind, body in BLOCK.findall(text_of(INDEX)):
+    for kind, body, *_ in blocks_of(INDEX):
         assert body in known if kind == "python" else lines.issuperset(body.splitlines()), body
 
 

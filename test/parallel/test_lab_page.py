@@ -15,7 +15,7 @@ import launching
 import pytest
 from example_runs import EXAMPLES, real_mnist
 from lab_runs import logs
-from test_readme import ROOT, blocks
+from page_blocks import ROOT, blocks, commands
 
 from horovod.lab import logs as log_reader
 from horovod.lab.command_line import parse
@@ -23,7 +23,7 @@ from horovod.lab.command_line import parse
 PAGE = "docs/lab.md"
 FLAG = re.compile(r"(?<![\w-])(--?[a-zA-Z][\w-]*)")
 OWN = "--script my_train.py"
-COMMANDS = [line for block in blocks(PAGE, "sh") for line in block.splitlines()]
+COMMANDS = commands(PAGE)
 RUNS = {  # of each of the page's commands that plans runs; the one of the page's script is run below
     "python -m horovod.lab --np 1 2 4 --compression none bit16 bit8 --epochs 3 --seeds 3": 21,
     "python -m horovod.lab --list": 21,

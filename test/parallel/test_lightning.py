@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from example_runs import ROOT, run
+from example_runs import run
 from launching import environment
+from page_blocks import blocks, commands
 
 from horovod.runner import launchers
 from horovod.runner.errors import LaunchError
@@ -28,10 +29,9 @@ except LaunchError as error:
     pytest.skip(f"no mpirun: {error}", allow_module_level=True)
 
 pytestmark = pytest.mark.timeout(400)
-TEXT = (ROOT / "docs" / "lightning.md").read_text()
-STRATEGY, CALLBACK = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
-BLOCKS = re.findall(r"^```sh\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
-COMMANDS = [line for block in BLOCKS for line in block.splitlines()]
+PAGE = "docs/lightning.md"
+STRATEGY, CALLBACK = blocks(PAGE, "python")
+COMMANDS = commands(PAGE)
 RUN = [sys.executable, "-m", "horovod.runner", "-np", "2"]
 
 # What both ranks print: checksums of what was trained, and what the strategy's collectives answered.

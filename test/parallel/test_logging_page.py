@@ -13,12 +13,12 @@ from pathlib import Path
 import launching
 import pytest
 import typed
-from test_readme import ROOT, blocks
+from page_blocks import ROOT, blocks, commands
 
 typed.needs_mpirun()
 PAGE = "docs/logging.md"
 WITH_TENSORBOARD, WITH_WANDB = blocks(PAGE, "python")
-TRAIN, SHOW = [line for block in blocks(PAGE, "sh") for line in block.splitlines()]
+TRAIN, SHOW = commands(PAGE)
 PARAMETERS, STEP_BYTES = 64 * 32, 32 * 4  # the weight in 8 bits, the bias exactly
 WANDB = """
 import json

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import typed
-from test_readme import ROOT, blocks
+from page_blocks import ROOT, blocks
 
 sys.path.append(str(ROOT))  # last: a sanitized build may stand before this folder
 
@@ -16,7 +16,7 @@ from build_support.requirements import BuildError, check_requested_features
 typed.needs_mpirun()
 PAGE = "docs/migration.md"
 (LAUNCH,), (TORCHRUN, HOROVODRUN) = (block.splitlines() for block in blocks(PAGE, "sh"))
-REFUSED, LOSS = re.findall(r"^```text\n(.*?)^```", (ROOT / PAGE).read_text(), re.MULTILINE | re.DOTALL)
+REFUSED, LOSS = blocks(PAGE, "text")
 
 
 @pytest.fixture

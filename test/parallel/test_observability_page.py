@@ -7,8 +7,8 @@ from pathlib import Path
 
 import launching
 import pytest
+from page_blocks import ROOT, blocks
 from rank_jobs import run_ranks
-from test_readme import ROOT, blocks
 
 import horovod.torch as hvd
 
@@ -16,7 +16,7 @@ PAGE = "docs/observability.md"
 
 
 def shown() -> list[str]:
-    return re.findall(r"^```text\n(.*?)^```", (ROOT / PAGE).read_text(), re.MULTILINE | re.DOTALL)
+    return blocks(PAGE, "text")
 
 
 def without_numbers(output: str) -> str:

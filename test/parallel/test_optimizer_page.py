@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from page_blocks import blocks
 from rank_jobs import run_ranks
-from test_readme import blocks
 
 PAGE = "docs/optimizer.md"
 

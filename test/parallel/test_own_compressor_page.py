@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 from example_runs import real_mnist
-from printing_page import ROOT, blocks, check_page, run_with_two_ranks
-from test_readme import blocks as commands_of
+from page_blocks import ROOT, blocks
+from printing_page import check_page, run_with_two_ranks
 from typed import run
 
 pytestmark = pytest.mark.timeout(300)
 PAGE = "docs/own_compressor.md"
 OF_THE_MODULE = 4  # the first blocks, which are saved as my_compressors.py
 TOLERANCE = 0.5  # what a training has left after 100 steps, and signs decide by the last bit
-TRAINS, COMPARES = (block.strip() for block in commands_of(PAGE, "sh"))
+TRAINS, COMPARES = (block.strip() for block in blocks(PAGE, "sh"))
 
 
 def test_the_page_prints_what_it_shows(tmp_path: Path) -> None:
@@ -26,9 +26,9 @@ def test_the_page_prints_what_it_shows(tmp_path: Path) -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Where the page's reader is: the file saved, beside train.py of the README, in a clone."""
-    module = "\n".join(block.code for block in blocks(PAGE)[:OF_THE_MODULE])
+    module = "\n".join(blocks(PAGE, "python")[:OF_THE_MODULE])
     (tmp_path / "my_compressors.py").write_text(module)
-    (train,) = commands_of("README.md", "python")
+    (train,) = blocks("README.md", "python")
     unsaid, lines = re.subn(r"^    compression=.*\n", "", train, flags=re.MULTILINE)
     assert lines == 1
     (tmp_path / "train.py").write_text(f"import my_compressors\n{unsaid}")

@@ -6,18 +6,17 @@ import sys
 from pathlib import Path
 
 import typed
-from test_readme import ROOT, blocks
+from page_blocks import blocks, commands
 
 typed.needs_mpirun()
 PAGE = "docs/platforms.md"
-LSF, ABSENT = re.findall(r"^```text\n(.*?)^```", (ROOT / PAGE).read_text(), re.MULTILINE | re.DOTALL)
+LSF, ABSENT = blocks(PAGE, "text")
 
 
 def test_the_commands_are_run_with_those_of_the_page_about_running() -> None:
-    tested = {line for block in blocks("docs/running.md", "sh") for line in block.splitlines()}
-    commands = [line for block in blocks(PAGE, "sh") for line in block.splitlines()]
-    assert commands
-    assert set(commands) <= tested
+    own = commands(PAGE)
+    assert own
+    assert set(own) <= set(commands("docs/running.md"))
 
 
 def test_a_process_that_no_launcher_started_is_alone(tmp_path: Path) -> None:

@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from page_blocks import ROOT, blocks, commands
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.quick
-BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BY_OTHERS = {  # command -> the test that runs it, or what does
     "sudo apt-get install -y git make g++ python3-venv python3-dev": "test/setup/test_fresh_machine.py",
     "git clone ADDRESS horovod": "test/setup/fresh_machine.sh",
@@ -31,16 +30,7 @@ BY_OTHERS = {  # command -> the test that runs it, or what does
 }
 
 
-def blocks(document: str, language: str) -> list[str]:
-    return [body for kind, body in BLOCK.findall((ROOT / document).read_text()) if kind == language]
-
-
-def commands() -> list[str]:
-    texts = [text for document in ("README.md", "CONTRIBUTING.md") for text in blocks(document, "sh")]
-    return sorted({line for text in texts for line in text.splitlines()})
-
-
-@pytest.mark.parametrize("command", commands())
+@pytest.mark.parametrize("command", sorted({*commands("README.md"), *commands("CONTRIBUTING.md")}))
 def test_a_documented_command(command: str, tmp_path: Path) -> None:
     if command in BY_OTHERS:
         assert (ROOT / BY_OTHERS[command]).exists(), f"{command}: run by {BY_OTHERS[command]}, which is gone"

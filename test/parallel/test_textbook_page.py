@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import test_readme
 import typed
-from test_readme import ROOT, blocks
+from page_blocks import ROOT, blocks, commands
 
 typed.needs_mpirun()
 PAGE = "docs/textbook.md"
@@ -21,7 +21,7 @@ BY_OTHERS = {  # command -> the test that runs it
 }
 TIMELINE = "horovodrun -np 2 --timeline-filename timeline.json python train.py"
 BY_OTHERS[TIMELINE] = "test/parallel/test_observability_page.py"
-COMMANDS = [line for block in blocks(PAGE, "sh") for line in block.splitlines()]
+COMMANDS = commands(PAGE)
 ROOTS = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import typed
-from test_readme import ROOT, blocks
+from page_blocks import ROOT, blocks
 
 from horovod import made_hosts
 
@@ -46,7 +46,7 @@ def test_the_commands_for_made_hosts(tmp_path: Path) -> None:
         shown = run(commands.replace("made_hosts ", f"made_hosts --name {name} "), tmp_path)
     finally:
         made_hosts.MadeHosts(1, name=name).down()
-    (text,) = re.findall(r"^```text\n(.*?)^```", (ROOT / PAGE).read_text(), re.MULTILINE | re.DOTALL)
+    (text,) = blocks(PAGE, "text")
     assert without_figures(text) in without_figures(shown)
     drawn, kept = (
         (folder / file).read_text()

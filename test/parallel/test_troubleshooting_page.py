@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 import typed
-from test_readme import ROOT, blocks
+from page_blocks import ROOT, blocks, commands
 
 typed.needs_mpirun()
 PAGE = "docs/troubleshooting.md"
 TEXT = (ROOT / PAGE).read_text()
-LAUNCH, PROGRAM, STALL, DISAGREE, ARGUMENTS, ENDED, OPTIMIZER = re.findall(
-    r"^```text\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL
-)
+LAUNCH, PROGRAM, STALL, DISAGREE, ARGUMENTS, ENDED, OPTIMIZER = blocks(PAGE, "text")
 RANK_0_SLEEPS = "test $OMPI_COMM_WORLD_RANK = 0 && sleep 60"
-COMMANDS = [line for block in blocks(PAGE, "sh") for line in block.splitlines()]
+COMMANDS = commands(PAGE)
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import typed
-from test_readme import ROOT, blocks
+from page_blocks import ROOT, blocks, commands
 
 typed.needs_mpirun()
 PAGE = "docs/tuning.md"
 TEXT = (ROOT / PAGE).read_text()
 MEASURED = (ROOT / "docs" / "benchmarks.md").read_text()
-COMMANDS = [line for block in blocks(PAGE, "sh") for line in block.splitlines()]
+COMMANDS = commands(PAGE)
 
 
 @pytest.fixture

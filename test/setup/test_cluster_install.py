@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 from clean_shell import ROOT, copy_sources, run_shell
+from page_blocks import blocks
 
-PAGE = (ROOT / "docs" / "cluster_install.md").read_text()
-BUILD, INSTALL, ON_HOSTS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+BUILD, INSTALL, ON_HOSTS = blocks("docs/cluster_install.md", "sh")
 
 
 def test_what_is_typed_on_two_hosts_is_what_others_test() -> None:

@@ -15,7 +15,7 @@ from ranks import in_threads
 
 from horovod.common.rendezvous import meeting
 from horovod.common.rendezvous.meeting import Rendezvous, open_over_tcp
-from horovod.common.rendezvous.store import Store, StoreRendezvous, place_among
+from horovod.common.rendezvous.store import Store, StoreRendezvous, assignment_of
 
 __all__ = [
     "MemoryStore", "Opened", "PlainStore", "WaitingStore", "errors_of", "fake_native", "meet", "meet_in",
@@ -131,9 +131,9 @@ def meet_in(
     seconds: float = 10.0,
     **more: Any,
 ) -> list[Any]:
-    places = [place_among(rank, size, []) for rank in range(size)]
+    assignments = [assignment_of(rank, size, []) for rank in range(size)]
     return meet(
-        [StoreRendezvous(store, place, "the test's store", seconds=seconds) for place in places],
+        [StoreRendezvous(store, each, "the test's store", seconds=seconds) for each in assignments],
         environments,
         **more,
     )

@@ -200,7 +200,7 @@ def mirrored_job(size: int, rank: int = 0) -> Iterator[MirroredEngine]:
     submission.reduction_of.cache_clear()
     try:
         with fakes, job.entered():
-            global_process_set._place(0, rank, list(range(size)))
+            global_process_set._assign(0, rank, list(range(size)))
             yield engine
     finally:
         engine.shutdown()

@@ -19,10 +19,10 @@ class Alone:
 
     owner = "optimizer"
 
-    def places(self) -> list[int]:
+    def ranks(self) -> list[int]:
         return [0]
 
-    def place(self) -> int:
+    def position(self) -> int:
         return 0
 
     def size(self) -> int:

@@ -8,32 +8,21 @@ import sys
 from pathlib import Path
 
 import pytest
+from page_blocks import all_blocks, blocks_of, script
 
 from horovod import _native as native
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def runnable(page: str) -> str:
-    """The page's python blocks, all else blanked out, so that line numbers in errors are the page's."""
-    lines, inside = [], False
-    for line in page.splitlines():
-        if line.startswith("```"):
-            inside = line == "```python"
-            lines.append("")
-        else:
-            lines.append(line if inside else "")
-    return "\n".join(lines) + "\n"
-
-
 @pytest.mark.parametrize(("name", "blocks"), [("compression.md", 12), ("wire_format.md", 6)])
 def test_the_pages_python_runs(name: str, blocks: int, tmp_path: Path) -> None:
-    page = (DOCS / name).read_text()
-    assert page.count("\n```python\n") == blocks, "count the page's blocks here too, so that none is lost"
-    script = tmp_path / name.replace(".md", ".py")
-    script.write_text(runnable(page))
+    pieces = [block for block in blocks_of(f"docs/{name}") if block.language == "python"]
+    assert len(pieces) == blocks, "count the page's blocks here too, so that none is lost"
+    path = tmp_path / name.replace(".md", ".py")
+    path.write_text(script(pieces))
     # pytest's own limit is shorter, but for sanitizers, under which torch is slow.
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=500)
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
 
 
@@ -50,11 +39,12 @@ def test_the_table_of_formats_is_that_of_the_core() -> None:
 
 
 def test_a_false_statement_fails() -> None:
-    page = "text\n```python\nassert 1 + 1 == 3\n```\n"
-    assert runnable(page) == "\n\nassert 1 + 1 == 3\n\n"
-    done = subprocess.run([sys.executable, "-c", runnable(page)], capture_output=True, text=True, timeout=60)
+    page = "text\n```python\na = 1\n```\n\n```python\nassert a + 1 == 3\n```\n"
+    code = script(all_blocks(page))
+    assert code == "\n\na = 1\n\n\n\nassert a + 1 == 3\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
-    assert "line 3" in done.stderr
+    assert "line 7" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["compression.md", "wire_format.md"])

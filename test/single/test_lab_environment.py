@@ -31,9 +31,7 @@ from horovod.lab.environment import (
 from horovod.lab.environment.collecting import HostRows, joined, of_host
 from horovod.topology.facts import Host, Nic
 from horovod.topology.language import ENGLISH
-from horovod.topology.machine import Answer
 
-SMI_HEAD = "| NVIDIA-SMI 535.104.05   Driver Version: 535.104.05   CUDA Version: 12.2     |\n"
 NVCC = "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 12.1, V12.1.105\n"
 
 
@@ -109,12 +107,8 @@ def test_software_of_a_gpu_box(tmp_path: Path) -> None:
         "sys/module/mlx5_core/version": "24.10",
     }
     made.tree(tmp_path, {**files, "usr/lib64/libnccl.so.2.18.3": "", "usr/lib64/libnccl.so.2": ""})
-    answers = {
-        ("nvidia-smi", "--query-gpu=driver_version"): "535.104.05\n" * 8,
-        ("nvidia-smi",): SMI_HEAD,
-        ("nvcc",): NVCC,
-    }
-    rows = software.rows(made.gpu_box(), made.machine(tmp_path, run=made.commands(answers)))
+    facts = {"run": made.commands({("nvcc",): NVCC}), "nvml": made.answering(made.FakeNvml())}
+    rows = software.rows(made.gpu_box(), made.machine(tmp_path, **facts))
     assert rows["os"] == "Ubuntu 24.04.1 LTS"
     assert rows["nic_driver"] == "mlx5_core 24.10"
     assert rows["gpu_driver"] == "NVIDIA 535.104.05"
@@ -125,8 +119,7 @@ def test_software_of_a_gpu_box(tmp_path: Path) -> None:
 
 
 def test_a_driver_that_fails_is_none(tmp_path: Path) -> None:
-    broken = made.commands({("nvidia-smi",): Answer(9, "NVIDIA-SMI has failed")})
-    rows = software.rows(made.plain_host(1), made.machine(tmp_path, run=broken))
+    rows = software.rows(made.plain_host(1), made.machine(tmp_path, nvml=made.broken_nvml))
     assert (rows["gpu_driver"], rows["cuda"], rows["os"], rows["nic_driver"]) == (None, None, None, None)
 
 
@@ -188,12 +181,11 @@ def test_drivers_are_named_once_and_with_a_version_where_they_have_one(tmp_path:
 
 
 def test_what_of_cuda_is_there(tmp_path: Path) -> None:
-    def said(**answers: str) -> str | None:
-        commands = made.commands({(name.replace("_", "-"),): answer for name, answer in answers.items()})
-        return software._cuda(made.machine(tmp_path, run=commands), ENGLISH)
+    def said(**facts: Any) -> str | None:
+        return software._cuda(made.machine(tmp_path, **facts), ENGLISH)
 
-    assert said(nvcc=NVCC) == "toolkit 12.1"
-    assert said(nvidia_smi=SMI_HEAD) == "driver for up to 12.2"
+    assert said(run=made.commands({("nvcc",): NVCC})) == "toolkit 12.1"
+    assert said(nvml=made.answering(made.FakeNvml())) == "driver for up to 12.2"
 
 
 def test_mpi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,11 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
         "lightning",  # for lightning.py, which nothing else imports
     ),
     "made_hosts": (),
-    "topology": ("horovod.common", "horovod._native", "horovod.runner", "psutil"),
+    "drawing": (),
+    "topology": (
+        *("horovod.common", "horovod.drawing", "horovod.runner", "horovod._native"),
+        *("psutil", "pynvml"),
+    ),
     "runner": (
         *("horovod.common.build_info", "horovod.common.launched", "horovod.common.listeners"),
         *("horovod.common.options", "horovod.common.variables", "horovod.common.compressors"),
@@ -33,7 +37,12 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
     "lab": (
         *("horovod.runner", "horovod.made_hosts", "rich"),
         *("horovod.torch", "torch"),  # for record.py, inside a training script
-        *("horovod.common", "horovod.topology", "numpy"),  # for environment/ and report/, as the next
+        *(
+            "horovod.common",
+            "horovod.drawing",
+            "horovod.topology",
+            "numpy",
+        ),  # for environment/ and report/, as the next
         *("jinja2", "markupsafe", "matplotlib"),
     ),
 }

@@ -26,7 +26,7 @@ FLOAT32, INT32 = 6, 3
 CODECS = ["bit16", "bit8/128", "int4/128/stochastic/hadamard"]
 
 
-class Bench:
+class OneStream:
     """A GPU with one stream."""
 
     def __init__(self) -> None:
@@ -51,10 +51,10 @@ class Bench:
 class Pieces:
     """Tensors in the GPU's memory, and memory for what becomes of each."""
 
-    def __init__(self, bench: Bench, codec: str, tensors: Sequence[Tensor]) -> None:
-        self.bench = bench
-        self.sources = [bench.memory(tensor.values) for tensor in tensors]
-        self.destinations = [bench.memory(np.zeros_like(tensor.values)) for tensor in tensors]
+    def __init__(self, gpu: OneStream, codec: str, tensors: Sequence[Tensor]) -> None:
+        self.gpu = gpu
+        self.sources = [gpu.memory(tensor.values) for tensor in tensors]
+        self.destinations = [gpu.memory(np.zeros_like(tensor.values)) for tensor in tensors]
         pieces = [
             _native.DevicePiece(
                 source=source.address,
@@ -66,10 +66,10 @@ class Pieces:
             for tensor, source, destination in zip(tensors, self.sources, self.destinations, strict=True)
         ]
         self.dtype = NUMBERS[tensors[0].values.dtype]
-        self.table = _native.DevicePieces(bench.device, bench.stream, codec, self.dtype, pieces)
+        self.table = _native.DevicePieces(gpu.device, gpu.stream, codec, self.dtype, pieces)
 
     def results(self, dtype: Any) -> list[bytes]:
-        return [self.bench.read(memory, dtype).tobytes() for memory in self.destinations]
+        return [self.gpu.read(memory, dtype).tobytes() for memory in self.destinations]
 
 
 def tensors_of(rank: int) -> list[Tensor]:
@@ -81,59 +81,59 @@ def as_bytes(xs: Sequence[NDArray[Any]]) -> list[bytes]:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def gpu() -> OneStream:
+    return OneStream()
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_messages_there_and_back(bench: Bench, name: str) -> None:
+def test_messages_there_and_back(gpu: OneStream, name: str) -> None:
     codec, tensors = _native.codec_named(name), tensors_of(0)
     tensors[0].values[4321] = 1e30
-    pieces = Pieces(bench, name, tensors)
+    pieces = Pieces(gpu, name, tensors)
     wanted = encoded_message(codec, tensors, 0.5)
-    message = bench.memory(np.zeros(pieces.table.message_bytes, np.uint8))
-    device, stream = bench.device, bench.stream
+    message = gpu.memory(np.zeros(pieces.table.message_bytes, np.uint8))
+    device, stream = gpu.device, gpu.stream
     device.take_saturated()
     device.encode(stream, name, FLOAT32, pieces.table, message.address, 0.5)
-    assert bench.read(message).tobytes() == wanted.message.tobytes()
+    assert gpu.read(message).tobytes() == wanted.message.tobytes()
     assert device.take_saturated() == wanted.saturated == (name == "bit16")
     device.decode(stream, name, FLOAT32, pieces.table, message.address)
     assert pieces.results(np.float32) == as_bytes(decoded_message(codec, tensors, wanted.message))
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_sums_of_codes_become_codes_or_elements(bench: Bench, name: str) -> None:
+def test_sums_of_codes_become_codes_or_elements(gpu: OneStream, name: str) -> None:
     codec, asked = _native.codec_named(name), Asked(divisor=3.0)
-    pieces = Pieces(bench, name, tensors_of(0))
+    pieces = Pieces(gpu, name, tensors_of(0))
     messages = [encoded_message(codec, tensors_of(rank)).message for rank in range(3)]
     sums = summed([decoded_message(codec, tensors_of(0), message) for message in messages], asked)
-    addresses, kept = _addresses(bench, messages)
+    addresses, kept = _addresses(gpu, messages)
     codes = encoded_message(codec, [_like(x, t) for x, t in zip(sums, tensors_of(0), strict=True)]).message
     elements = np.concatenate(sums)
     for result_codec, wanted in ((name, codes), ("", elements.view(np.uint8))):
-        result = bench.memory(np.zeros(wanted.size, np.uint8))
+        result = gpu.memory(np.zeros(wanted.size, np.uint8))
         made = _native.DeviceSum(FLOAT32, name, result_codec, addresses, False, result.address, asked.divisor)
-        bench.device.reduce(bench.stream, pieces.table, made)
-        assert bench.read(result).tobytes() == wanted.tobytes()
+        gpu.device.reduce(gpu.stream, pieces.table, made)
+        assert gpu.read(result).tobytes() == wanted.tobytes()
     made = _native.DeviceSum(FLOAT32, name, name, addresses, to_destination=True, divisor=asked.divisor)
-    bench.device.reduce(bench.stream, pieces.table, made)
+    gpu.device.reduce(gpu.stream, pieces.table, made)
     assert pieces.results(np.float32) == as_bytes(sums)
     del kept
 
 
-def test_sums_of_elements(bench: Bench) -> None:
-    pieces = Pieces(bench, "", tensors_of(0))
+def test_sums_of_elements(gpu: OneStream) -> None:
+    pieces = Pieces(gpu, "", tensors_of(0))
     parts = [[tensor.values for tensor in tensors_of(rank)] for rank in range(4)]
     assert pieces.table.message_bytes == 4 * sum(COUNTS)
-    addresses, kept = _addresses(bench, [np.concatenate(each).view(np.uint8) for each in parts])
+    addresses, kept = _addresses(gpu, [np.concatenate(each).view(np.uint8) for each in parts])
     made = _native.DeviceSum(FLOAT32, "", "", addresses, to_destination=True)
-    bench.device.reduce(bench.stream, pieces.table, made)
+    gpu.device.reduce(gpu.stream, pieces.table, made)
     assert pieces.results(np.float32) == as_bytes(summed(parts, Asked()))
     del kept
 
 
-def _addresses(bench: Bench, messages: Sequence[Bytes]) -> tuple[list[int], list[_native.DeviceMemory]]:
-    kept = [bench.memory(message) for message in messages]
+def _addresses(gpu: OneStream, messages: Sequence[Bytes]) -> tuple[list[int], list[_native.DeviceMemory]]:
+    kept = [gpu.memory(message) for message in messages]
     return [memory.address for memory in kept], kept
 
 
@@ -141,19 +141,19 @@ def _like(values: NDArray[np.float32], tensor: Tensor) -> Tensor:
     return Tensor(values, key=tensor.key, first=tensor.first)
 
 
-def test_what_it_is(bench: Bench) -> None:
-    device = bench.device
+def test_what_it_is(gpu: OneStream) -> None:
+    device = gpu.device
     assert LIBRARY.is_file() and (device.index, device.name) == (1, "Emulated GPU")
     assert device.identity == _native.gpu_facts().identities[1]
-    assert device.make_stream(is_urgent=True) != bench.stream
+    assert device.make_stream(is_urgent=True) != gpu.stream
     assert device.allocate_pinned(10).nbytes == 10
-    begin, end = device.record(bench.stream), device.record(bench.stream)
+    begin, end = device.record(gpu.stream), device.record(gpu.stream)
     device.synchronize(end)
     assert device.milliseconds_between(begin, end) >= 0
 
 
-def test_what_cannot_be_is_refused(bench: Bench) -> None:
-    device, stream = bench.device, bench.stream
+def test_what_cannot_be_is_refused(gpu: OneStream) -> None:
+    device, stream = gpu.device, gpu.stream
     with pytest.raises(ValueError, match="nbytes must not be negative, got -1"):
         device.allocate(-1)
     with pytest.raises(ValueError, match="count must not be negative, got -2"):

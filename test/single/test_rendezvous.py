@@ -17,7 +17,7 @@ from ranks import in_threads
 
 import horovod
 from horovod.common.rendezvous import card, meeting
-from horovod.common.rendezvous.store import StoreRendezvous, packed, place_among, unpacked
+from horovod.common.rendezvous.store import StoreRendezvous, assignment_of, packed, unpacked
 
 SECRET = {"HOROVOD_SECRET": "0123456789abcdef"}
 
@@ -51,15 +51,15 @@ def test_the_ranks_of_one_host(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_one_rank_is_a_world_of_its_own() -> None:
     settings: Any = SimpleNamespace(transport="auto")
-    alone = StoreRendezvous(MemoryStore(), place_among(2, 4, [2]), "", seconds=1.0)
+    alone = StoreRendezvous(MemoryStore(), assignment_of(2, 4, [2]), "", seconds=1.0)
     assert meeting.open_over_tcp(settings, alone).size == 1
 
 
 def test_many_ranks_and_another_order() -> None:
     store = MemoryStore()
     order = [7, 3, 30, 0, *range(8, 29)]
-    places = [place_among(rank, 31, order) for rank in order]
-    worlds = meet([StoreRendezvous(store, place, "", seconds=20.0) for place in places])
+    assignments = [assignment_of(rank, 31, order) for rank in order]
+    worlds = meet([StoreRendezvous(store, each, "", seconds=20.0) for each in assignments])
     assert [world.rank for world in worlds] == list(range(len(order)))
     assert {world.secret for world in worlds} == {worlds[0].secret}
 
@@ -86,7 +86,7 @@ def test_a_rank_that_comes_late_finds_what_a_dead_one_left() -> None:
 
     def rank(number: int) -> Any:
         time.sleep(0.6 * number)
-        rendezvous = StoreRendezvous(store, place_among(number, 2, []), "", seconds=10.0)
+        rendezvous = StoreRendezvous(store, assignment_of(number, 2, []), "", seconds=10.0)
         return meeting.open_over_tcp(SimpleNamespace(transport="auto"), rendezvous, {})  # type: ignore[arg-type]
 
     first, second = in_threads(2, rank)
@@ -95,10 +95,10 @@ def test_a_rank_that_comes_late_finds_what_a_dead_one_left() -> None:
 
 def test_who_does_not_come_is_named_on_all_that_did() -> None:
     store = MemoryStore()
-    places = [place_among(rank, 5, []) for rank in (0, 1, 3)]
+    assignments = [assignment_of(rank, 5, []) for rank in (0, 1, 3)]
     begin = time.monotonic()
     said = errors_of(
-        meet([StoreRendezvous(store, place, "the test's store", seconds=0.5) for place in places])
+        meet([StoreRendezvous(store, each, "the test's store", seconds=0.5) for each in assignments])
     )
     assert 0.4 < time.monotonic() - begin < 20
     (why,) = said
@@ -110,27 +110,27 @@ def test_who_does_not_come_is_named_on_all_that_did() -> None:
 
 def test_who_does_not_come_is_named_as_the_page_shows() -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "troubleshooting.md"
-    place, name = place_among(0, 2, []), "torch's store at node1:29500"
-    said = StoreRendezvous(MemoryStore(), place, name, seconds=30.0)._absence([1])
+    own, name = assignment_of(0, 2, []), "torch's store at node1:29500"
+    said = StoreRendezvous(MemoryStore(), own, name, seconds=30.0)._absence([1])
     assert f"\nValueError: {said}\n" in page.read_text()
 
 
 def test_without_rank_0_the_others_say_so() -> None:
-    place = place_among(1, 2, [])
-    (why,) = errors_of(meet([StoreRendezvous(MemoryStore(), place, "the test's store", seconds=0.3)]))
+    own = assignment_of(1, 2, [])
+    (why,) = errors_of(meet([StoreRendezvous(MemoryStore(), own, "the test's store", seconds=0.3)]))
     assert why.startswith("rank 0 of 2 did not come to the test's store within 0.3 s")
 
 
 def test_who_says_nothing_more_is_named() -> None:
     store = MemoryStore()
-    both = [StoreRendezvous(store, place_among(rank, 2, []), "the store", seconds=0.5) for rank in range(2)]
+    both = [StoreRendezvous(store, assignment_of(rank, 2, []), "the store", seconds=0.5) for rank in range(2)]
 
     def rank(number: int) -> str:
         if number == 1:
             both[1]._answer_roll()
             return ""
         with pytest.raises(ValueError) as caught:
-            both[0].exchange("card", b"")
+            both[0].allgather("card", b"")
         return str(caught.value)
 
     said, _ = in_threads(2, rank)
@@ -138,24 +138,24 @@ def test_who_says_nothing_more_is_named() -> None:
 
 
 def test_ranks_by_their_numbers_as_launched() -> None:
-    rendezvous = StoreRendezvous(MemoryStore(), place_among(5, 8, [5, 7]), "the store", seconds=0.2)
+    rendezvous = StoreRendezvous(MemoryStore(), assignment_of(5, 8, [5, 7]), "the store", seconds=0.2)
     with pytest.raises(ValueError, match=r"^rank 7 of 2 did not come"):
-        rendezvous.exchange("card", b"")
+        rendezvous.allgather("card", b"")
     with pytest.raises(ValueError, match=r"comm=\[0, 8\]\): each of the 8 ranks, 0 to 7, may be named once"):
-        place_among(0, 8, [0, 8])
+        assignment_of(0, 8, [0, 8])
     with pytest.raises(ValueError, match="may be named once"):
-        place_among(0, 8, [0, 0])
+        assignment_of(0, 8, [0, 0])
     with pytest.raises(ValueError, match=r"comm=\[1, 2\]\) on rank 0, which is not among them"):
-        place_among(0, 8, [1, 2])
+        assignment_of(0, 8, [1, 2])
 
 
 def test_a_value_that_is_too_large_is_nobodys() -> None:
     store = MemoryStore()
-    both = [StoreRendezvous(store, place_among(rank, 2, []), "the store", seconds=5.0) for rank in range(2)]
+    both = [StoreRendezvous(store, assignment_of(rank, 2, []), "the store", seconds=5.0) for rank in range(2)]
 
     def rank(number: int) -> str:
         with pytest.raises(ValueError) as caught:
-            both[number].exchange("card", bytes((card.MOST_BYTES + 1) * number))
+            both[number].allgather("card", bytes((card.MOST_BYTES + 1) * number))
         return str(caught.value)
 
     assert set(in_threads(2, rank)) == {"rank 1 sent more than 65536 bytes by way of the store"}
@@ -164,8 +164,8 @@ def test_a_value_that_is_too_large_is_nobodys() -> None:
 def test_more_than_a_store_takes_at_once() -> None:
     store = MemoryStore()
     size, value = 40, bytes(card.MOST_BYTES - 40)
-    ranks = [StoreRendezvous(store, place_among(rank, size, []), "", seconds=20.0) for rank in range(size)]
-    values = in_threads(size, lambda rank: ranks[rank].exchange("x", value + b"%d" % rank))
+    ranks = [StoreRendezvous(store, assignment_of(rank, size, []), "", seconds=20.0) for rank in range(size)]
+    values = in_threads(size, lambda rank: ranks[rank].allgather("x", value + b"%d" % rank))
     assert values == [[value + b"%d" % rank for rank in range(size)]] * size
 
 
@@ -179,14 +179,14 @@ def test_a_store_that_is_out_of_order(
     def broken(*_: object) -> None:
         raise ConnectionError("Broken pipe")
 
-    rendezvous = StoreRendezvous(kind(), place_among(1, 2, []), "the store", seconds=5.0)
+    rendezvous = StoreRendezvous(kind(), assignment_of(1, 2, []), "the store", seconds=5.0)
     if method == "get":
         monkeypatch.setattr(kind, "check", lambda *_: True)
     monkeypatch.setattr(kind, method, broken)
     with pytest.raises(
         ValueError, match=r"^rank 1 cannot use the store, by way of which ranks meet: Broken pipe"
     ):
-        rendezvous.exchange("card", b"")
+        rendezvous.allgather("card", b"")
 
 
 def test_stores_of_other_makers() -> None:
@@ -199,14 +199,14 @@ def test_stores_of_other_makers() -> None:
         def get(self, key: str) -> Any:
             return self.values.get(key)
 
-    both = [StoreRendezvous(Texts(), place_among(0, 1, []), "", seconds=1.0)]
-    assert both[0].exchange("x", b"value") == [b"value"]
+    both = [StoreRendezvous(Texts(), assignment_of(0, 1, []), "", seconds=1.0)]
+    assert both[0].allgather("x", b"value") == [b"value"]
     store = Texts()
-    ranks = [StoreRendezvous(store, place_among(rank, 3, []), "", seconds=10.0) for rank in range(3)]
-    assert in_threads(3, lambda rank: ranks[rank].exchange("x", b"%d" % rank)) == [[b"0", b"1", b"2"]] * 3
+    ranks = [StoreRendezvous(store, assignment_of(rank, 3, []), "", seconds=10.0) for rank in range(3)]
+    assert in_threads(3, lambda rank: ranks[rank].allgather("x", b"%d" % rank)) == [[b"0", b"1", b"2"]] * 3
     store.get = lambda key: 7  # type: ignore[method-assign, assignment]
     with pytest.raises(ValueError, match="get\\(\\) returned 7, which is neither bytes nor text"):
-        StoreRendezvous(store, place_among(1, 3, []), "", seconds=1.0).exchange("x", b"")
+        StoreRendezvous(store, assignment_of(1, 3, []), "", seconds=1.0).allgather("x", b"")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from horovod.common import jobs, launched, membership
 from horovod.common.launched import Launch, detect
 from horovod.common.rendezvous import given, mpi, rendezvous_of, slurm, torchrun
 from horovod.common.rendezvous.folder import FolderStore
-from horovod.common.rendezvous.store import StoreRendezvous, place_among
+from horovod.common.rendezvous.store import StoreRendezvous, assignment_of
 from horovod.torch import store as torch_store
 
 BY_HAND = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29400"}
@@ -204,9 +204,9 @@ def torchs_own(port: int, rank: int) -> Any:
 def test_torchs_store_itself(port: int, core: None) -> None:
     """Shared with init_process_group(), which torch lets have the same port in the same process."""
     stores = [torch_store.make_store("localhost", port, rank == 0, 10.0) for rank in range(2)]
-    places = [place_among(rank, 2, []) for rank in range(2)]
+    assignments = [assignment_of(rank, 2, []) for rank in range(2)]
     worlds = meet(
-        [StoreRendezvous(s, p, "torch's", seconds=10.0) for s, p in zip(stores, places, strict=True)]
+        [StoreRendezvous(s, p, "torch's", seconds=10.0) for s, p in zip(stores, assignments, strict=True)]
     )
     assert worlds[0].secret == worlds[1].secret
     assert stores[0].num_keys() <= 2, "of torch's own"  # type: ignore[attr-defined]
@@ -225,7 +225,7 @@ def test_torchs_store_after_init_process_group(port: int, core: None) -> None:
 
 def test_who_is_missing_in_torchs_store(port: int, core: None) -> None:
     store = torch_store.make_store("localhost", port, True, 10.0)
-    (why,) = errors_of(meet([StoreRendezvous(store, place_among(0, 3, []), "torch's store", seconds=0.3)]))
+    (why,) = errors_of(meet([StoreRendezvous(store, assignment_of(0, 3, []), "torch's store", seconds=0.3)]))
     assert why.startswith("ranks 1, 2 of 3 did not come to torch's store within 0.3 s")
     store.set("key", b"\0\xff")
     assert store.get("key") == b"\0\xff", "it serves on"
@@ -346,10 +346,10 @@ def test_ranks_of_mpirun_that_shall_talk_over_tcp(core: None, monkeypatch: pytes
         def __init__(self, settings: Any, prefix: str, size: int, evidence: str, ranks: list[int]) -> None:
             asked.append((size, evidence, ranks))
             self.rank, self.size = settings.rank, size
-            self.inner = StoreRendezvous(store, place_among(self.rank, size, []), "", seconds=10.0)
+            self.inner = StoreRendezvous(store, assignment_of(self.rank, size, []), "", seconds=10.0)
 
         def gather(self, value: bytes) -> list[bytes]:
-            return self.inner.exchange("x", value)
+            return self.inner.allgather("x", value)
 
     monkeypatch.setattr(mpi, "native", SimpleNamespace(MpiMeeting=MpiMeeting))
     launch = Launch(2, "OMPI_COMM_WORLD_SIZE=2", launched.MPI)
@@ -357,7 +357,7 @@ def test_ranks_of_mpirun_that_shall_talk_over_tcp(core: None, monkeypatch: pytes
     def rank(number: int) -> Any:
         settings: Any = SimpleNamespace(transport="tcp", rank=number)
         rendezvous = mpi.MpiRendezvous(settings, launch, [])
-        values = rendezvous.exchange("topic", b"%d" % number)
+        values = rendezvous.allgather("topic", b"%d" % number)
         return rendezvous.name, rendezvous.rank, rendezvous.size, values
 
     assert in_threads(2, rank) == [("MPI", number, 2, [b"0", b"1"]) for number in range(2)]

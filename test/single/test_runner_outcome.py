@@ -171,12 +171,12 @@ def test_silent_hosts() -> None:
     life = SignsOfLife()
     assert not life.are_expected()
     for second in range(40):
-        life.hear("near", second)
-        life.hear("far", min(second, 10))
+        life.note("near", second)
+        life.note("far", min(second, 10))
         assert life.silent(second) == ({"far"} if second > 10 + SILENCE else set())
     assert life.lost({"near", "far"}) == {"far"}
     for missed, lost in ((3, set()), (4, {"far"})):  # signs of life in a row, when mpirun has ended
-        life.hear("far", 39 - missed * BEAT)
+        life.note("far", 39 - missed * BEAT)
         assert life.lost({"near", "far"}) == lost
     # We were stopped: nobody is to blame for that.
     assert life.silent(100.0) == set()

@@ -42,7 +42,7 @@ def ended(*codes: int) -> bytes:
 
 
 @dataclass
-class Bench:
+class ShellJobs:
     """Runs jobs of which mpirun is a shell: it says `errors`, then does `script`, to which "$1" is `more`."""
 
     folder: Path
@@ -68,54 +68,54 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShellJobs]:
     """The process that runs the tests adopts nobody: that could not be undone."""
     monkeypatch.setattr(processes, "adopt_orphans", lambda: None)
-    before = {number: signal.getsignal(number) for number in (*supervise.HEARD, signal.SIGCHLD)}
+    before = {number: signal.getsignal(number) for number in (*supervise.ENDING_SIGNALS, signal.SIGCHLD)}
     descriptors = len(os.listdir("/proc/self/fd"))
-    yield Bench(tmp_path)
+    yield ShellJobs(tmp_path)
     assert {number: signal.getsignal(number) for number in before} == before
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert signal.set_wakeup_fd(-1) == -1
 
 
-def test_a_job_that_succeeds(bench: Bench, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_succeeds(shell: ShellJobs, capfd: pytest.CaptureFixture[str]) -> None:
     said = started() + cell(1, cells.OUTPUT, "out\n") + cell(0, cells.ERROR, "err\nlast") + b"a w\0ord\n"
-    assert bench.run(said + ended(0, 0), 'echo "mpirun: $SAID"') == Ending(0, "", None, True, {})
-    assert sorted(bench.stdout.getvalue().splitlines()) == [b"[1]<stdout>:out", b"mpirun: yes"]
-    assert bench.stderr.getvalue() == b"[0]<stderr>:err\na word\n[0]<stderr>:last\n"
+    assert shell.run(said + ended(0, 0), 'echo "mpirun: $SAID"') == Ending(0, "", None, True, {})
+    assert sorted(shell.stdout.getvalue().splitlines()) == [b"[1]<stdout>:out", b"mpirun: yes"]
+    assert shell.stderr.getvalue() == b"[0]<stderr>:err\na word\n[0]<stderr>:last\n"
     assert capfd.readouterr() == ("", "")  # nothing of horovodrun's own
 
 
-def test_values_of_ranks_are_put_together(bench: Bench) -> None:
+def test_values_of_ranks_are_put_together(shell: ShellJobs) -> None:
     long = "0123456789" * 200  # several cells
     said = cell(1, cells.VALUE, "one") + cell(0, cells.VALUE, long) + cell(1, cells.VALUE, " more")
-    ending = bench.run(started() + said + ended(0, 0))
+    ending = shell.run(started() + said + ended(0, 0))
     assert {rank: bytes(value) for rank, value in ending.values.items()} == {
         0: long.encode(),
         1: b"one more",
     }
     assert list(ending.values) == [1, 0]
-    assert bench.stderr.getvalue() == b""
+    assert shell.stderr.getvalue() == b""
 
 
 PARAGRAPH = b"-" * 70 + b"\nmpirun detected that a process exited with non-zero status\n" + b"-" * 70 + b"\n"
 
 
-def test_after_a_failure_mpiruns_words_wait_and_those_we_say_better_are_left_out(bench: Bench) -> None:
+def test_after_a_failure_mpiruns_words_wait_and_those_we_say_better_are_left_out(shell: ShellJobs) -> None:
     said = b"before\n" + started() + reports((1, "ended 3 0"), (0, "killed 15 1"))
-    ending = bench.run(said + b"lost\0 a host\n" + PARAGRAPH + cell(0, cells.ERROR, "late\n"), "exit 5")
+    ending = shell.run(said + b"lost\0 a host\n" + PARAGRAPH + cell(0, cells.ERROR, "late\n"), "exit 5")
     assert (ending.code, ending.culprit, ending.all_started) == (3, 1, True)
     assert ending.message == "rank 1 on host h1 exited with code 3; the other ranks were ended"
-    assert bench.stderr.getvalue() == b"before\n[0]<stderr>:late\nlost a host\n"
+    assert shell.stderr.getvalue() == b"before\n[0]<stderr>:late\nlost a host\n"
 
 
 def test_verbose_shows_the_command_mpiruns_words_and_each_end(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
+    shell: ShellJobs, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = started() + reports((1, "killed 9 0"), (0, "ended 0 0"))
-    assert bench.run(said + PARAGRAPH, verbose=True).code == 137
-    assert bench.stderr.getvalue() == PARAGRAPH
+    assert shell.run(said + PARAGRAPH, verbose=True).code == 137
+    assert shell.stderr.getvalue() == PARAGRAPH
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("horovodrun: sh -c ")
     assert lines[-2:] == [
@@ -124,18 +124,20 @@ def test_verbose_shows_the_command_mpiruns_words_and_each_end(
     ]
 
 
-def test_without_reports_mpiruns_own_code_counts(bench: Bench) -> None:
-    ending = bench.run(b"no such option\n", "exit 7")
+def test_without_reports_mpiruns_own_code_counts(shell: ShellJobs) -> None:
+    ending = shell.run(b"no such option\n", "exit 7")
     assert (ending.code, ending.culprit, ending.all_started) == (7, None, False)
     assert ending.message == "mpirun exited with code 7 before any rank started; its message is above"
-    assert bench.stderr.getvalue() == b"no such option\n"
-    assert bench.run(started(), "kill -9 $$").message.startswith("ranks 0, 1 on h0, h1 did not report")
+    assert shell.stderr.getvalue() == b"no such option\n"
+    assert shell.run(started(), "kill -9 $$").message.startswith("ranks 0, 1 on h0, h1 did not report")
 
 
-def test_reports_that_make_no_sense_are_left_aside(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_that_make_no_sense_are_left_aside(
+    shell: ShellJobs, capsys: pytest.CaptureFixture[str]
+) -> None:
     nonsense = [(2, "ended 3 0"), (0, "dances"), (1, "took many"), (1, "ended 999 0")]
     alive = reports((5, "alive")) + reports((0, "alive"))  # of a rank that is none, and one that is
-    assert bench.run(started() + reports(*nonsense) + alive + ended(0, 0)) == Ending(0, "", None, True, {})
+    assert shell.run(started() + reports(*nonsense) + alive + ended(0, 0)) == Ending(0, "", None, True, {})
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 5
     assert all(line.startswith("horovodrun: warning: a report makes no sense") for line in said)
@@ -160,14 +162,14 @@ TICK = cell(0, cells.OUTPUT, "tick\n")
 
 @pytest.mark.parametrize(("seconds", "is_given_up"), [(29.0, False), (31.0, True)])
 def test_ranks_that_do_not_start_in_time(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, seconds: float, is_given_up: bool
+    shell: ShellJobs, monkeypatch: pytest.MonkeyPatch, seconds: float, is_given_up: bool
 ) -> None:
-    bench.stdout = Clock(monkeypatch, seconds)
-    (bench.folder / "more").write_bytes(
+    shell.stdout = Clock(monkeypatch, seconds)
+    (shell.folder / "more").write_bytes(
         reports((1, "started h1 100"), (2, "started h2 100")) + ended(0, 0, 0)
     )
     script = ENDLESS if is_given_up else 'cat "$1" >&2'
-    ending = bench.run(reports((0, "started h0 100")) + TICK, script, ranks=3)
+    ending = shell.run(reports((0, "started h0 100")) + TICK, script, ranks=3)
     if not is_given_up:
         assert ending == Ending(0, "", None, True, {})
         return
@@ -176,22 +178,22 @@ def test_ranks_that_do_not_start_in_time(
 
 
 def test_once_all_have_started_they_may_take_their_time(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    shell: ShellJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench.stdout = Clock(monkeypatch, 1000.0)
-    (bench.folder / "more").write_bytes(ended(0, 0))
-    assert bench.run(started() + TICK, 'sleep 0.1; cat "$1" >&2').code == 0
+    shell.stdout = Clock(monkeypatch, 1000.0)
+    (shell.folder / "more").write_bytes(ended(0, 0))
+    assert shell.run(started() + TICK, 'sleep 0.1; cat "$1" >&2').code == 0
 
 
 def test_of_many_ranks_it_is_said_how_many_have_started(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    shell: ShellJobs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (bench.folder / "more").write_bytes(TICK)
+    (shell.folder / "more").write_bytes(TICK)
     script = 'while :; do cat "$1" >&2; sleep 0.02; done'
     for many in (3, 2):
-        bench.stdout = Clock(monkeypatch, 6.0)
+        shell.stdout = Clock(monkeypatch, 6.0)
         monkeypatch.setattr(supervise, "MANY_RANKS", many)
-        assert "rank 1 did not start within" in bench.run(started(1), script).message
+        assert "rank 1 did not start within" in shell.run(started(1), script).message
         said = capsys.readouterr().err.splitlines()
         assert set(said) == ({"horovodrun: 1 of 2 ranks have started"} if many == 2 else set())
         assert len(said) < 10
@@ -206,59 +208,59 @@ FOLLOWS = reports((1, "note joining"), (1, "note follows 0 gone"), (1, "ended 1 
     [(FAILS, 0.4, True), (FAILS, 0.2, False), (FOLLOWS, 3.1, True), (FOLLOWS, 2.9, False)],
 )
 def test_mpirun_is_told_to_end_the_job_soonest_when_it_is_known_who_failed(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, said: bytes, seconds: float, is_told: bool
+    shell: ShellJobs, monkeypatch: pytest.MonkeyPatch, said: bytes, seconds: float, is_told: bool
 ) -> None:
-    bench.stdout = Clock(monkeypatch, seconds)
-    told = bench.folder / "told"
+    shell.stdout = Clock(monkeypatch, seconds)
+    told = shell.folder / "told"
     script = "while :; do sleep 0.02; done" if is_told else "sleep 0.3"
-    bench.run(started() + said + TICK, script, trap=f"trap 'echo >{told}; exit 0' TERM")
+    shell.run(started() + said + TICK, script, trap=f"trap 'echo >{told}; exit 0' TERM")
     assert told.exists() == is_told
 
 
 def test_mpirun_that_does_not_end_when_told_to_is_killed(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    shell: ShellJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench.stdout = Clock(monkeypatch, 1.0)
-    (bench.folder / "more").write_bytes(6 * TICK)
-    told = bench.folder / "told"
+    shell.stdout = Clock(monkeypatch, 1.0)
+    (shell.folder / "more").write_bytes(6 * TICK)
+    told = shell.folder / "told"
     trap = f"trap 'echo told >>{told}; cat \"$1\" >&2' TERM"
     script = "while :; do sleep 0.02; done"
-    assert bench.run(started() + reports((0, "ended 4 0")) + TICK, script, trap=trap).code == 4
+    assert shell.run(started() + reports((0, "ended 4 0")) + TICK, script, trap=trap).code == 4
     assert told.read_text() == "told\n"  # once
 
 
 def test_ranks_that_wait_for_one_that_has_left_are_ended(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    shell: ShellJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outcome, "VAIN_WAIT", 0.1)
-    ending = bench.run(started() + reports((0, "note joining"), (1, "ended 0 0")), ENDLESS)
+    ending = shell.run(started() + reports((0, "note joining"), (1, "ended 0 0")), ENDLESS)
     assert (ending.code, ending.culprit) == (1, 1)
     assert "ended with code 0 before hvd.init(), and rank 0 cannot begin without it" in ending.message
 
 
-def test_a_host_that_falls_silent_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_falls_silent_is_given_up(shell: ShellJobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signs_of_life, "SILENCE", 0.3)
     said = reports((0, "started h0 100"), (1, "started h1 100"), (1, "alive"))
-    ending = bench.run(said, ENDLESS, ranks=3)  # another has not started, so it looks often
+    ending = shell.run(said, ENDLESS, ranks=3)  # another has not started, so it looks often
     assert (ending.code, ending.culprit) == (1, 1)
     assert ending.message.startswith("rank 1 on host h1 was lost: that host, or the network to it")
 
 
-def test_what_mpirun_says_of_a_wrapper_that_was_killed(bench: Bench) -> None:
+def test_what_mpirun_says_of_a_wrapper_that_was_killed(shell: ShellJobs) -> None:
     said = b"mpirun noticed that process rank 1 with PID 335 on node h1 exited on signal 9 (Killed).\n"
-    ending = bench.run(started() + reports((0, "killed 15 1")) + said, "exit 137")
+    ending = shell.run(started() + reports((0, "killed 15 1")) + said, "exit 137")
     assert (ending.code, ending.culprit) == (1, 1)
     assert "horovodrun's process above it was killed by signal 9 (SIGKILL)" in ending.message
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_horovodrun_ends_the_job(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+    shell: ShellJobs, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     """mpirun has Ctrl-C from the terminal too, and time to act on it; other signals it has from us."""
     monkeypatch.setattr(supervise, "AFTER_INTERRUPT", 0.4)
     began = time.monotonic()
-    ending = bench.run(started(), f"kill -{number.value} $PPID; {ENDLESS}")
+    ending = shell.run(started(), f"kill -{number.value} $PPID; {ENDLESS}")
     waited = time.monotonic() - began
     assert (ending.code, ending.culprit) == (128 + number, None)
     assert ending.message == f"stopped by {number.name}, all ranks were ended"
@@ -288,11 +290,11 @@ def full_device() -> io.BufferedWriter:
     ],
 )
 def test_output_that_cannot_be_written_ends_the_job(
-    bench: Bench, opened: Callable[[], io.BufferedWriter], code: int, said: str
+    shell: ShellJobs, opened: Callable[[], io.BufferedWriter], code: int, said: str
 ) -> None:
     with opened() as stream:
-        output = RankOutput(2, stream, bench.stderr)
-        ending = bench.run(started() + cell(0, cells.OUTPUT, "x\n"), ENDLESS, output=output)
+        output = RankOutput(2, stream, shell.stderr)
+        ending = shell.run(started() + cell(0, cells.OUTPUT, "x\n"), ENDLESS, output=output)
     assert (ending.code, ending.message, ending.culprit) == (code, said, None)
 
 
@@ -311,25 +313,25 @@ def standard_input() -> Iterator[Callable[[int], None]]:
 
 
 def test_standard_input_goes_to_rank_0_once_it_is_there(
-    bench: Bench, standard_input: Callable[[int], None]
+    shell: ShellJobs, standard_input: Callable[[int], None]
 ) -> None:
     reader, writer = os.pipe()
     os.write(writer, b"some words")
     os.close(writer)
     standard_input(reader)
-    got = bench.folder / "got"
-    (bench.folder / "more").write_bytes(ended(0, 0))
+    got = shell.folder / "got"
+    (shell.folder / "more").write_bytes(ended(0, 0))
     script = f'cat >{got}\ncat "$1" >&2'
-    assert bench.run(reports((1, "started h1 1"), (0, f"started {HERE} 1")), script).code == 0
+    assert shell.run(reports((1, "started h1 1"), (0, f"started {HERE} 1")), script).code == 0
     assert got.read_bytes() == frame(b"some words") + frame(b"")
 
 
 def test_input_that_cannot_be_read_is_said_at_the_end(
-    bench: Bench, standard_input: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+    shell: ShellJobs, standard_input: Callable[[int], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    standard_input(os.open(bench.folder, os.O_RDONLY))
-    (bench.folder / "more").write_bytes(ended(0, 0))
+    standard_input(os.open(shell.folder, os.O_RDONLY))
+    (shell.folder / "more").write_bytes(ended(0, 0))
     script = 'cat >/dev/null\ncat "$1" >&2'
-    assert bench.run(reports((1, "started h1 1"), (0, f"started {HERE} 1")), script).code == 0
+    assert shell.run(reports((1, "started h1 1"), (0, f"started {HERE} 1")), script).code == 0
     said = capsys.readouterr().err
     assert said == "horovodrun: warning: standard input cannot be read: Is a directory\n"

@@ -5,13 +5,12 @@ What it computes with real ranks is tested in test/parallel/ranks/test_sync_batc
 
 import copy
 import pickle
-import re
 from collections.abc import Iterator
-from pathlib import Path
 from unittest import mock
 
 import pytest
 import torch
+from page_blocks import blocks_of, script
 
 import horovod.torch as hvd
 from horovod.torch import batch_norm_kernels as kernels
@@ -72,9 +71,8 @@ def test_state_dicts_are_torchs() -> None:
 
 
 def test_the_pages_python_runs(alone: None) -> None:
-    page = Path(__file__).resolve().parents[2] / "docs" / "sync_batch_norm.md"
-    (block,) = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
-    exec(compile(block, str(page), "exec"), {})
+    page = "docs/sync_batch_norm.md"
+    exec(compile(script(blocks_of(page)), page, "exec"), {})
 
 
 # Conversion

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,14 @@ from horovod.runner import launch
 from horovod.runner.errors import LaunchError
 from horovod.topology import __main__ as command
 from horovod.topology import job, rank, routes
+
+
+@pytest.fixture(autouse=True)
+def broken_pipes() -> Iterator[None]:
+    """The command has them end the process, in which other tests come after these."""
+    before = signal.getsignal(signal.SIGPIPE)
+    yield
+    signal.signal(signal.SIGPIPE, before)
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,19 @@
-"""What is read off a machine: trees of /proc and /sys, and answers of nvidia-smi, of machines made up."""
+"""What is read off a machine: trees of /proc and /sys, and answers of NVML, of machines made up."""
 
 from __future__ import annotations
 
 import json
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 import topology_machines as made
 
-from horovod.topology import interfaces, machine, nvidia, pci, processors, record
+from horovod.topology import interfaces, machine, nvidia, nvml, pci, processors, record
 from horovod.topology.facts import Gpu, GpuLink, Nic, Socket
 from horovod.topology.machine import Answer
 from horovod.topology.probe import probe
@@ -181,25 +183,26 @@ def test_names_of_pci_devices() -> None:
     assert pci.name_in(made.PCI_IDS, "ffff", "1017") is None
 
 
+def asked(cards: tuple[made.Card, ...], root: Path, **more: Any) -> tuple[Any, Any, list[str]]:
+    return nvidia.gpus(made.machine(root, nvml=made.answering(made.FakeNvml(cards, **more))), ())
+
+
 def test_gpus_of_a_box_without_nvlink(tmp_path: Path) -> None:
-    query, matrix, status = made.SMI
-    failed = Answer(9, "", "NVLink is not supported")
-    answers = {query: made.PCIE_QUERY, matrix: made.PCIE_MATRIX, status: failed}
     files = made.two_sockets() | {
         f"sys/bus/pci/devices/0000:{17 + i}:00.0/numa_node": str(i // 2) for i in range(4)
     }
-    host = probe(made.machine(made.tree(tmp_path, files), run=made.commands(answers)))
+    fake = made.FakeNvml(made.PCIE_CARDS, made.PCIE_LEVELS)
+    host = probe(made.machine(made.tree(tmp_path, files), nvml=made.answering(fake)))
     assert host.gpus[3] == Gpu(3, "NVIDIA GeForce RTX 3090", 24 * 2**30, "0000:20:00.0", 1)
     assert [gpu.socket for gpu in host.gpus] == [0, 0, 1, 1]
     kinds = {(link.first, link.second): link.kind for link in host.gpu_links}
     across = dict.fromkeys([(0, 2), (0, 3), (1, 2), (1, 3)], "sockets")
     assert kinds == {(0, 1): "switch", (2, 3): "root", **across}
-    assert host.notes == ()
+    assert host.notes == () and fake.opened == 0
 
 
 def test_gpus_that_all_have_nvlink(tmp_path: Path) -> None:
-    answers = dict(zip(made.SMI, (made.DGX_QUERY, made.DGX_MATRIX, made.DGX_STATUS), strict=True))
-    gpus, links, notes = nvidia.gpus(made.machine(tmp_path, run=made.commands(answers)), ())
+    gpus, links, notes = asked(made.DGX_CARDS, tmp_path)
     assert [gpu.pci_address for gpu in gpus][:2] == ["0000:0b:00.0", "0000:1b:00.0"]
     assert (gpus[0].memory_bytes, gpus[0].socket, notes) == (81559 * 2**20, None, [])
     assert len(links) == 28 and {(link.kind, link.links, link.bytes_per_second) for link in links} == {
@@ -207,68 +210,110 @@ def test_gpus_that_all_have_nvlink(tmp_path: Path) -> None:
     }
 
 
-def test_words_of_the_matrix() -> None:
-    gpus = tuple(Gpu(i, "G", None, f"0000:0{i}:00.0", 0) for i in range(3))
-    matrix = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNODE\tSYS\nGPU1\tNODE\t X \tNEW\nGPU2\tSYS\tNEW\t X \n"
-    # Between NUMA nodes of one socket; and a word of another version is no link that we know.
-    assert nvidia.links_in(matrix, "", gpus) == (GpuLink(0, 1, "root"), GpuLink(0, 2, "root"))
+def test_links_to_a_switch_that_leads_nowhere_are_none(tmp_path: Path) -> None:
+    """As before the fabric of a box of switches is set up."""
+    levels = {(0, 1): made.SYSTEM}
+    _, links, _ = asked(made.DGX_CARDS[:2], tmp_path, levels=levels, reachable=False)
+    assert links == (GpuLink(0, 1, "sockets"),)
 
 
-def test_the_speed_of_nvlink_is_known_where_all_links_of_a_gpu_are_alike() -> None:
-    gpus = tuple(Gpu(i, "G", None, f"0000:0{i}:00.0", 0) for i in range(3))
-    matrix = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV2\tNV2\nGPU1\tNV2\t X \tNV1\nGPU2\tNV2\tNV1\t X \n"
-    status = (
-        "Link 7: 1 GB/s\nGPU 0: G\n\t Link 0: 25.781 GB/s\n\t Link 1: 25.781 GB/s\n\t Link 2: <inactive>\n"
+def linked(index: int, *ends: int, speeds: tuple[int | None, ...] = ()) -> made.Card:
+    """A GPU with NVLinks to others, by their indices."""
+    return made.Card("G", None, f"00000000:0{index}:00.0", tuple(f"00000000:0{i}:00.0" for i in ends), speeds)
+
+
+def test_the_speed_of_nvlink_is_known_where_all_links_of_a_gpu_are_alike(tmp_path: Path) -> None:
+    cards = (
+        linked(0, 1, 1, 2, 2, speeds=(25781,) * 4),
+        linked(1, 0, 0, 2, speeds=(25000, 26500, 25000)),
+        linked(2, 0, 0, 1),
     )
-    status += "GPU 1: G\n\t Link 0: 25 GB/s\n\t Link 1: 26.5 GB/s\nGPU 2: G\n"
-    assert nvidia.links_in(matrix, status, gpus) == (
+    assert asked(cards, tmp_path)[1] == (
         GpuLink(0, 1, "NVLink", 2, 25_781_000_000),
         GpuLink(0, 2, "NVLink", 2, 25_781_000_000),
         GpuLink(1, 2, "NVLink", 1, None),
     )
+    backwards = (replace(cards[2], address="00000000:00:00.0", nvlinks=("00000000:01:00.0",)), cards[1])
+    assert [link.bytes_per_second for link in asked(backwards, tmp_path)[1]] == [
+        None
+    ]  # a driver that does not say
 
 
 @pytest.mark.parametrize(
-    ("ways", "socket", "kinds"),
+    ("levels", "node", "kinds"),
     [
-        (("PIX", "PXB", "PHB"), 0, ["switch", "switch", "root"]),
-        (("NODE", "SYS", "SOC"), None, ["root", "sockets", "sockets"]),
-        (("SYS", "SYS", "SYS"), 0, ["root", "root", "root"]),  # between the nodes of one socket
-        (("X", "", "NVx"), 0, []),
+        ((made.SINGLE, made.MULTIPLE, made.HOSTBRIDGE), 0, ["switch", "switch", "root"]),
+        ((0, made.NODE, made.SYSTEM), None, ["switch", "root", "sockets"]),
+        ((made.SYSTEM, made.SYSTEM, made.SYSTEM), 0, ["root", "root", "root"]),  # between nodes of one socket
+        ((None, None, None), 0, []),  # as in many virtual machines
     ],
 )
-def test_ways_by_pcie(ways: tuple[str, str, str], socket: int | None, kinds: list[str]) -> None:
-    gpus = tuple(Gpu(i, "G", None, f"0000:0{i}:00.0", socket) for i in range(3))
-    first, second, third = ways
-    matrix = f"\tGPU0\tGPU1\tGPU2\nGPU0\tX\t{first}\t{second}\nGPU1\t{first}\tX\t{third}\n"
-    assert [link.kind for link in nvidia.links_in(matrix, "", gpus)] == kinds
+def test_ways_by_pcie(
+    tmp_path: Path, levels: tuple[int | None, ...], node: int | None, kinds: list[str]
+) -> None:
+    cards = tuple(made.Card("G", None, f"00000000:0{i}:00.0") for i in range(3))
+    pairs = zip(((0, 1), (0, 2), (1, 2)), levels, strict=True)
+    fake = made.FakeNvml(cards, {pair: level for pair, level in pairs if level is not None})
+    files = made.two_sockets()
+    files |= {
+        f"sys/bus/pci/devices/0000:0{i}:00.0/numa_node": str(node or 0) for i in range(3) if node is not None
+    }
+    host = probe(made.machine(made.tree(tmp_path, files), nvml=made.answering(fake)))
+    assert [link.kind for link in host.gpu_links] == kinds and host.notes == ()
 
 
-def test_one_gpu_has_nothing_to_ask_about(tmp_path: Path) -> None:
-    """An nvidia-smi that is asked how one GPU is connected fails."""
-    only = made.commands({made.SMI[0]: made.DGX_QUERY.splitlines()[0], ("nvidia-smi",): Answer(9)})
-    gpus, links, notes = nvidia.gpus(made.machine(tmp_path, run=only), ())
+def test_one_gpu_has_no_links(tmp_path: Path) -> None:
+    gpus, links, notes = asked(made.DGX_CARDS[:1], tmp_path)
     assert (len(gpus), links, notes) == (1, (), [])
-    nonsense = made.commands({made.SMI[0]: "welcome"})
-    said = "nvidia-smi says what is not understood: 'welcome'"
-    assert nvidia.gpus(made.machine(tmp_path, run=nonsense), ()) == ((), (), [said])
 
 
-def test_gpus_with_unusual_answers(tmp_path: Path) -> None:
-    assert nvidia.gpus_in("0, NVIDIA GB10, [N/A], 0000000F:01:00.0\n") == (
-        Gpu(0, "NVIDIA GB10", None, "000f:01:00.0", None),
-    )
-    broken = Answer(9, "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\nMore.")
-    host = probe(made.machine(tmp_path, run=made.commands({("nvidia-smi",): broken})))
-    assert host.gpus == ()
-    assert host.notes == (
-        "nvidia-smi failed: NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
-        "(exit code 9)",
-    )
-    half = made.commands({made.SMI[0]: made.DGX_QUERY, made.SMI[1]: Answer(2, "", "unknown command")})
-    host = probe(made.machine(tmp_path, run=half))
-    assert len(host.gpus) == 8 and host.gpu_links == ()
-    assert host.notes == ("`nvidia-smi topo -m` failed: unknown command (exit code 2)",)
+def test_gpus_without_memory_of_their_own(tmp_path: Path) -> None:
+    gpus, _, _ = asked((made.Card("NVIDIA GB10", None, "0000000F:01:00.0"),), tmp_path)
+    assert gpus == (Gpu(0, "NVIDIA GB10", None, "000f:01:00.0", None),)
+
+
+def test_a_driver_that_fails_is_noted(tmp_path: Path) -> None:
+    host = probe(made.machine(tmp_path, nvml=made.broken_nvml))
+    assert (host.gpus, host.notes) == ((), ("NVML, a part of NVIDIA's driver, failed: Driver Not Loaded",))
+
+
+def opened_with(module: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What there is to be asked where `import pynvml` gives this; None: it fails."""
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+    with nvml.opened() as found:
+        return found
+
+
+def test_the_binding_of_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = made.FakeNvml()
+    assert opened_with(fake, monkeypatch) is fake and fake.opened == 0
+    assert opened_with(made.FakeNvml(init_error=made.LibraryNotFound()), monkeypatch) is None
+    with pytest.raises(RuntimeError, match=r"NVML, .*, failed: Driver Not Loaded"):
+        opened_with(made.FakeNvml(init_error=made.NvmlError("Driver Not Loaded")), monkeypatch)
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    with pytest.raises(RuntimeError, match=r"NVML, .*, failed: GPU is lost"), nvml.opened():
+        raise made.NvmlError("GPU is lost")
+    assert fake.opened == 0
+
+
+def test_what_plays_the_binding_has_the_names_and_numbers_of_it() -> None:
+    real = pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed; the extra lab has it")
+    fake = made.FakeNvml()
+    names = [name for name in dir(fake) if name.lower().startswith("nvml")]
+    assert len(names) > 25 and not [name for name in names if not hasattr(real, name)]
+    for name in (name for name in names if isinstance(getattr(fake, name), int)):
+        assert name == "NVML_NVLINK_MAX_LINKS" or getattr(real, name) == getattr(fake, name), name
+    assert issubclass(real.NVMLError_LibraryNotFound, real.NVMLError)
+
+
+def test_a_missing_binding_is_told_of_only_where_there_is_a_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml, "_DRIVER", tmp_path / "version")
+    assert opened_with(None, monkeypatch) is None
+    (tmp_path / "version").touch()
+    with pytest.raises(RuntimeError, match="pip install nvidia-ml-py"):
+        opened_with(None, monkeypatch)
 
 
 def test_commands() -> None:

@@ -12,6 +12,7 @@ from torch import nn
 
 import horovod.torch as hvd
 from horovod.common.compressors import COMPRESSORS
+from horovod.torch import compression as face
 from horovod.torch.compression import UNSET, Compressor, NoneCompressor, Rules, short_name
 
 VARIABLE = "HOROVOD_COMPRESSION"
@@ -276,3 +277,9 @@ def test_a_class_of_ones_own_stands_for_its_default_instance(own: None) -> None:
     assert made is hvd.Compression.from_text("half"), "what it remembers belongs to one instance"
     with pytest.raises(ValueError, match=r"NeedsFactor.*give its options defaults, or pass an instance"):
         hvd.Compression.register("needs_factor", NeedsFactor)
+
+
+def test_the_older_name_of_unset() -> None:
+    with pytest.warns(DeprecationWarning, match="use UNSET"):
+        assert face.UNSAID is UNSET
+    assert not hasattr(face, "UNSAYD")

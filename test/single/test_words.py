@@ -28,7 +28,11 @@ RETIRED = {
     "desk": "queue",
     "unsaid": "unset",
 }
-OTHERS_WORDS = {"benchmarks/convergence_tasks.py": "attention", "docs": "gathering"}  # torch's, and English
+OTHERS_WORDS = {  # torch's, English, and a deprecated name
+    "benchmarks/convergence_tasks.py": "attention",
+    "docs": "gathering",
+    "horovod/torch/compression/__init__.py": "unsaid",
+}
 SUFFIXES = {".py", ".pyi", ".h", ".cc", ".cu", ".cuh", ".md"}
 FOLDERS = ("horovod", "benchmarks", "examples", "scripts", "docs")
 

@@ -1,10 +1,17 @@
-"""Machines that do not exist: trees of /proc and /sys, and what nvidia-smi prints, as it is documented."""
+"""Machines that do not exist: trees of /proc and /sys, and what NVML answers, as it is documented."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
+from horovod.topology import nvml as real
 from horovod.topology.facts import Gpu, GpuLink, Host, Links, Nic, Ranks, Socket
 from horovod.topology.machine import Answer, Interface, Machine
 
@@ -22,45 +29,164 @@ PCI_IDS = """\
 C 02  Network controller
 """
 
+
+class NvmlError(Exception):
+    pass
+
+
+class LibraryNotFound(NvmlError):
+    pass
+
+
+@dataclass(frozen=True)
+class Card:
+    """A GPU as NVML tells of it. `nvlinks`: at the far end of each active one, a PCI address or "switch"."""
+
+    name: str
+    memory: int | None
+    address: str
+    nvlinks: tuple[str, ...] = ()
+    speeds: tuple[int | None, ...] = ()  # MB/s of each
+
+    @property
+    def bus(self) -> SimpleNamespace:
+        return SimpleNamespace(busId=self.address.encode())
+
+
+@dataclass
+class FakeNvml:
+    """The module pynvml: handles are the cards. `levels`: NVML_TOPOLOGY_... by pairs of indices."""
+
+    cards: tuple[Card, ...] = ()
+    levels: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    reachable: bool = True  # by NVLink through switches
+    init_error: NvmlError | None = None
+    opened: int = 0
+
+    NVMLError, NVMLError_LibraryNotFound = NvmlError, LibraryNotFound
+    NVML_SUCCESS = 0
+    NVML_FEATURE_ENABLED = 1
+    NVML_NVLINK_MAX_LINKS = 18
+    NVML_NVLINK_DEVICE_TYPE_GPU, NVML_NVLINK_DEVICE_TYPE_SWITCH = 0, 2
+    NVML_FI_DEV_NVLINK_GET_SPEED = 164
+    NVML_P2P_CAPS_INDEX_NVLINK, NVML_P2P_STATUS_OK = 2, 0
+    NVML_TOPOLOGY_MULTIPLE, NVML_TOPOLOGY_SYSTEM = 20, 50
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+
+    def nvmlInit(self) -> None:
+        if self.init_error is not None:
+            raise self.init_error
+        self.opened += 1
+
+    def nvmlShutdown(self) -> None:
+        self.opened -= 1
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "535.104.05"
+
+    def nvmlSystemGetCudaDriverVersion(self) -> int:
+        return 12020
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.cards)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> Card:
+        return self.cards[index]
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Card:
+        if uuid != "GPU-0":
+            raise NvmlError("Not Found")
+        return self.cards[0]
+
+    def nvmlDeviceGetName(self, card: Card) -> str:
+        return card.name
+
+    def nvmlDeviceGetMemoryInfo(self, card: Card) -> SimpleNamespace:
+        if card.memory is None:
+            raise NvmlError("Not Supported")
+        return SimpleNamespace(total=card.memory)
+
+    def nvmlDeviceGetPciInfo(self, card: Card) -> SimpleNamespace:
+        return card.bus
+
+    def nvmlDeviceGetNvLinkState(self, card: Card, link: int) -> int:
+        if not card.nvlinks:
+            raise NvmlError("Not Supported")
+        return int(link < len(card.nvlinks))
+
+    def nvmlDeviceGetNvLinkRemoteDeviceType(self, card: Card, link: int) -> int:
+        return 2 if card.nvlinks[link] == "switch" else 0
+
+    def nvmlDeviceGetNvLinkRemotePciInfo(self, card: Card, link: int) -> SimpleNamespace:
+        return SimpleNamespace(busId=card.nvlinks[link].encode())
+
+    def nvmlDeviceGetP2PStatus(self, first: Card, second: Card, kind: int) -> int:
+        return 0 if self.reachable else 5
+
+    def nvmlDeviceGetFieldValues(self, card: Card, fields: list[tuple[int, int]]) -> list[SimpleNamespace]:
+        speeds = [card.speeds[link] if link < len(card.speeds) else None for _, link in fields]
+        return [
+            SimpleNamespace(nvmlReturn=0 if speed else 3, value=SimpleNamespace(uiVal=speed))
+            for speed in speeds
+        ]
+
+    def nvmlDeviceGetTopologyCommonAncestor(self, first: Card, second: Card) -> int:
+        try:
+            return self.levels[self.cards.index(first), self.cards.index(second)]
+        except KeyError:
+            raise NvmlError("Not Supported") from None
+
+    def nvmlDeviceGetClockInfo(self, card: Card, clock: int) -> int:
+        return 1980 if clock == self.NVML_CLOCK_SM else 2619
+
+    nvmlDeviceGetMaxClockInfo = nvmlDeviceGetClockInfo
+
+    def nvmlDeviceGetPowerManagementLimit(self, card: Card) -> int:
+        return 700_000
+
+    def nvmlDeviceGetTemperature(self, card: Card, sensor: int) -> int:
+        return 35
+
+    def nvmlDeviceGetCurrPcieLinkGeneration(self, card: Card) -> int:
+        return 5
+
+    def nvmlDeviceGetCurrPcieLinkWidth(self, card: Card) -> int:
+        raise NvmlError("Not Supported")
+
+
+@contextmanager
+def no_nvml() -> Iterator[None]:
+    yield None
+
+
+@contextmanager
+def broken_nvml() -> Iterator[None]:
+    raise RuntimeError("NVML, a part of NVIDIA's driver, failed: Driver Not Loaded")
+    yield None
+
+
+def answering(nvml: FakeNvml) -> Callable[[], AbstractContextManager[Any]]:
+    """For a machine's field `nvml`."""
+
+    @contextmanager
+    def opened() -> Iterator[Any]:
+        with patch.dict(sys.modules, {"pynvml": nvml}), real.opened() as found:
+            yield found
+
+    return opened
+
+
+SINGLE, MULTIPLE, HOSTBRIDGE, NODE, SYSTEM = 10, 20, 30, 40, 50  # NVML_TOPOLOGY_...
 # Four GPUs without NVLink: 0 and 1 on a switch, 2 and 3 on the root of the other socket.
-PCIE_QUERY = (
-    "\n".join(f"{i}, NVIDIA GeForce RTX 3090, 24576, 00000000:{17 + i}:00.0" for i in range(4)) + "\n"
-)
-PCIE_MATRIX = """\
-\t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m
-GPU0\t X \tPIX\tSYS\tSYS\tPHB\t0-1\t0\t\tN/A
-GPU1\tPIX\t X \tSYS\tSYS\tPHB\t0-1\t0\t\tN/A
-GPU2\tSYS\tSYS\t X \tPHB\tSYS\t2-3\t1\t\tN/A
-GPU3\tSYS\tSYS\tPHB\t X \tSYS\t2-3\t1\t\tN/A
-NIC0\tPHB\tPHB\tSYS\tSYS\t X \t\t\t\t
-
-Legend:
-
-  X    = Self
-  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)
-  PHB  = Connection traversing PCIe as well as a PCIe Host Bridge (typically the CPU)
-  PIX  = Connection traversing at most a single PCIe bridge
-  NV#  = Connection traversing a bonded set of # NVLinks
-
-NIC Legend:
-
-  NIC0: mlx5_0
-"""
-
-DGX_QUERY = "\n".join(f"{i}, NVIDIA H100 80GB HBM3, 81559, 00000000:{i:X}B:00.0" for i in range(8)) + "\n"
-_COLUMNS = [f"GPU{i}" for i in range(8)]
-DGX_MATRIX = "\t" + "\t".join([*_COLUMNS, "CPU Affinity", "NUMA Affinity"]) + "\n"
-for _i in range(8):
-    _cells = [" X " if _j == _i else "NV18" for _j in range(8)]
-    DGX_MATRIX += (
-        "\t".join([f"GPU{_i}", *_cells, "0-55,112-167" if _i < 4 else "56-111,168-223", str(_i // 4)]) + "\n"
-    )
-DGX_STATUS = "".join(
-    f"GPU {i}: NVIDIA H100 80GB HBM3 (UUID: GPU-0000)\n"
-    + "".join(f"\t Link {j}: 26.562 GB/s\n" for j in range(18))
+PCIE_CARDS = tuple(Card("NVIDIA GeForce RTX 3090", 24 * 2**30, f"00000000:{17 + i}:00.0") for i in range(4))
+PCIE_LEVELS = {(i, j): SYSTEM for i in range(4) for j in range(i + 1, 4)} | {
+    (0, 1): SINGLE,
+    (2, 3): HOSTBRIDGE,
+}
+DGX_CARDS = tuple(
+    Card("NVIDIA H100 80GB HBM3", 81559 * 2**20, f"00000000:{i:X}B:00.0", ("switch",) * 18, (26562,) * 18)
     for i in range(8)
 )
-SMI = ("nvidia-smi", "--query-gpu"), ("nvidia-smi", "topo"), ("nvidia-smi", "nvlink")
 
 
 def commands(answers: Mapping[Sequence[str], Answer | str]):
@@ -88,8 +214,9 @@ def tree(root: Path, files: Mapping[str, str], links: Mapping[str, str] | None =
 
 
 def machine(root: Path, **more: object) -> Machine:
-    """With four processors allowed, no interface and no command, unless more is said."""
+    """With four processors allowed, no interface, no command and no GPU, unless more is said."""
     facts = {"name": "made", "affinity": frozenset(range(4)), "interfaces": {}, "run": commands({})}
+    facts["nvml"] = no_nvml
     return Machine(root, **{**facts, **more})  # type: ignore[arg-type]
 
 

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from horovod.common.launched import Launch
 from horovod.common.options import BY_VARIABLE
-from horovod.common.rendezvous.store import StoreRendezvous, place_among
+from horovod.common.rendezvous.store import StoreRendezvous, assignment_of
 
 __all__ = ["FolderRendezvous", "FolderStore", "by_folder"]
 
@@ -104,5 +104,5 @@ def by_folder(launch: Launch, environment: Mapping[str, str], ranks: Sequence[in
         store = FolderStore(folder)
     except ValueError as error:
         raise ValueError(f"{option.variable}: {error}") from None
-    place = place_among(launch.rank, launch.size, ranks)
-    return FolderRendezvous(store, place, f"the folder {folder}", job=launch.job(environment))
+    assignment = assignment_of(launch.rank, launch.size, ranks)
+    return FolderRendezvous(store, assignment, f"the folder {folder}", job=launch.job(environment))

@@ -9,7 +9,7 @@ from horovod.common import communicators
 from horovod.common.jobs import OpenWorld
 from horovod.common.process_sets import as_ranks
 from horovod.common.rendezvous.meeting import open_over_tcp
-from horovod.common.rendezvous.store import Store, StoreRendezvous, place_among
+from horovod.common.rendezvous.store import Store, StoreRendezvous, assignment_of
 
 __all__ = ["host_of", "opening"]
 
@@ -37,9 +37,9 @@ def opening(comm: Any, store: Any, rank: Any, size: Any) -> OpenWorld | None:
 
 def _opening(store: Store, rank: int, size: int) -> OpenWorld:
     def open_world(settings: native.Settings, ranks: list[int]) -> native.World:
-        place = place_among(rank, size, ranks)
+        assignment = assignment_of(rank, size, ranks)
         return open_over_tcp(
-            settings, StoreRendezvous(store, place, "the store given to hvd.init()", host_of(store))
+            settings, StoreRendezvous(store, assignment, "the store given to hvd.init()", host_of(store))
         )
 
     return open_world

@@ -44,7 +44,7 @@ class Rendezvous(Protocol):
     def host(self) -> str:
         """The host it is on, "" where it is on none."""
 
-    def exchange(self, topic: str, value: bytes) -> list[bytes]:
+    def allgather(self, topic: str, value: bytes) -> list[bytes]:
         """Every rank's value, by rank. Collective: all call it in the same order.
 
         ValueError: a rank did not come in time, or the place is out of order.
@@ -67,13 +67,13 @@ def open_over_tcp(
     """The world of those who meet; collective. ValueError, on all ranks, where one cannot take part."""
     if rendezvous.size == 1:
         return native.open_world(settings, "", 1, "", [])
-    cards, secret = _exchange_cards(settings, rendezvous, environment)
+    cards, secret = _gather_cards(settings, rendezvous, environment)
     if not secret and rendezvous.rank == 0:
         _tell_who_can_connect(rendezvous.name)
     key = session_key(secret, cards)
     addresses = choosing.addresses(cards)
     listener, complaint = _listener(addresses[rendezvous.rank], environment)
-    said = _exchange_ports(rendezvous, cards, addresses, listener, complaint, key)
+    said = _gather_ports(rendezvous, cards, addresses, listener, complaint, key)
     assert listener is not None, "this rank's complaint has been raised"
     endpoints = [
         [
@@ -143,7 +143,7 @@ def said_by(rank: int, text: bytes, card: Card, count: int) -> _Said:
     return _Said(ports, proof)
 
 
-def _exchange_cards(
+def _gather_cards(
     settings: native.Settings, rendezvous: Rendezvous, environment: Mapping[str, str]
 ) -> tuple[list[Card], bytes]:
     """All cards, and the secret that was given. ValueError, on all ranks, where a rank has none to show."""
@@ -154,7 +154,7 @@ def _exchange_cards(
         mine = cards_of.own(rendezvous.host, bool(secret), environment).to_bytes()
     except (ValueError, OSError, ImportError) as error:
         mine = cards_of.complaint(error)
-    cards = [cards_of.parsed(rank, text) for rank, text in enumerate(rendezvous.exchange("card", mine))]
+    cards = [cards_of.parsed(rank, text) for rank, text in enumerate(rendezvous.allgather("card", mine))]
     knowing = [rank for rank, card in enumerate(cards) if card.has_secret]
     if knowing and len(knowing) < len(cards):
         raise ValueError(
@@ -182,7 +182,7 @@ def _listener(
         return None, " ".join(str(error).split())
 
 
-def _exchange_ports(
+def _gather_ports(
     rendezvous: Rendezvous,
     cards: Sequence[Card],
     addresses: Sequence[Sequence[str]],
@@ -193,7 +193,7 @@ def _exchange_ports(
     ends = listener.endpoints if listener is not None else []
     ports = {"ports": [int(end.rpartition(":")[2]) for end in ends], "proof": _proof(key, rendezvous.rank)}
     mine = json.dumps({"error": complaint} if complaint else ports).encode()
-    texts = rendezvous.exchange("ports", mine)
+    texts = rendezvous.allgather("ports", mine)
     said = [
         said_by(rank, text, card, len(at))
         for rank, (text, card, at) in enumerate(zip(texts, cards, addresses, strict=True))

@@ -23,7 +23,7 @@ class MpiRendezvous:
         self.rank = self._meeting.rank
         self.size = self._meeting.size
 
-    def exchange(self, topic: str, value: bytes) -> list[bytes]:
+    def allgather(self, topic: str, value: bytes) -> list[bytes]:
         """Every rank's value, by rank. Collective."""
         return self._meeting.gather(value)
 

@@ -33,7 +33,7 @@ from horovod.common.options import BY_VARIABLE
 from horovod.common.rendezvous.card import MOST_BYTES
 from horovod.common.wording import OF_HVD, Wording
 
-__all__ = ["Place", "Store", "StoreRendezvous", "packed", "place_among", "start_timeout", "unpacked"]
+__all__ = ["Assignment", "Store", "StoreRendezvous", "assignment_of", "packed", "start_timeout", "unpacked"]
 
 _PART = 1 << 20  # bytes of one value: stores have limits
 _SLICE = 1.0  # seconds of one request, so that Ctrl-C is heard
@@ -53,14 +53,14 @@ class Store(Protocol):
         """Waits until somebody has set it."""
 
 
-class Place(NamedTuple):
+class Assignment(NamedTuple):
     """A process among the launched ones, and those of them that form the job, in its order."""
 
     rank: int
     members: tuple[int, ...]
 
 
-def place_among(rank: int, size: int, ranks: Sequence[int]) -> Place:
+def assignment_of(rank: int, size: int, ranks: Sequence[int]) -> Assignment:
     """Of a rank of `size`, where init(comm=ranks) was called; none for all. ValueError: they cannot be."""
     if any(not 0 <= one < size for one in ranks) or len(set(ranks)) < len(ranks):
         raise ValueError(
@@ -71,7 +71,7 @@ def place_among(rank: int, size: int, ranks: Sequence[int]) -> Place:
             f"init(comm={list(ranks)}) on rank {rank}, which is not among them: call init() with the ranks "
             "that this one shall work with."
         )
-    return Place(rank, tuple(ranks or range(size)))
+    return Assignment(rank, tuple(ranks or range(size)))
 
 
 def start_timeout() -> float:
@@ -88,7 +88,7 @@ class StoreRendezvous:
     def __init__(
         self,
         store: Store,
-        place: Place,
+        assignment: Assignment,
         name: str,
         host: str = "",
         job: Iterable[str] = (),
@@ -97,19 +97,19 @@ class StoreRendezvous:
     ) -> None:
         self.name = name
         self.host = host
-        self.rank = place.members.index(place.rank)
-        self.size = len(place.members)
-        self._members = place.members
+        self.rank = assignment.members.index(assignment.rank)
+        self.size = len(assignment.members)
+        self._members = assignment.members
         self._seconds = start_timeout() if seconds is None else seconds
         self._store = store
         self._wording = wording
-        self.prefix = f"horovod/{_digest(job)}/{_digest(map(str, place.members))}"
+        self.prefix = f"horovod/{_digest(job)}/{_digest(map(str, assignment.members))}"
         if not (hasattr(store, "wait") or hasattr(store, "check")):
             self.prefix += f"/{next(_meetings[self.prefix, self.rank])}"
         self._session = ""
         self._seen: dict[str, None] = {}  # keys, in the order in which they were found or set
 
-    def exchange(self, topic: str, value: bytes) -> list[bytes]:
+    def allgather(self, topic: str, value: bytes) -> list[bytes]:
         """Every rank's value, by rank. Collective. ValueError as in `meeting.Rendezvous`."""
         if not self._session:
             self._session = self._call_roll() if self.rank == 0 else self._answer_roll()

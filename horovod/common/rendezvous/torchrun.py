@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from horovod.common.launched import Launch
-from horovod.common.rendezvous.store import Store, StoreRendezvous, place_among, start_timeout
+from horovod.common.rendezvous.store import Store, StoreRendezvous, assignment_of, start_timeout
 
 __all__ = ["MakeStore", "by_environment", "in_torchs_store", "make_stores_with"]
 
@@ -38,7 +38,7 @@ def in_torchs_store(
 ) -> StoreRendezvous:
     """In the store at (host, port). ValueError where there is none."""
     host, port = end
-    place = place_among(launch.rank, launch.size, ranks)
+    assignment = assignment_of(launch.rank, launch.size, ranks)
     if _make is None:
         raise ValueError(
             f"{launch.evidence}: ranks meet in a store of torch.distributed, which horovod.torch opens: "
@@ -55,4 +55,4 @@ def in_torchs_store(
             "MASTER_PORT free there and open in its firewall, and does rank 0 call hvd.init()?"
         ) from error
     name = f"torch's store at {host}:{port}"
-    return StoreRendezvous(store, place, name, host, launch.job(environment))
+    return StoreRendezvous(store, assignment, name, host, launch.job(environment))

@@ -7,12 +7,14 @@ import re
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import horovod
 from horovod.common.build_info import build_info
 from horovod.topology.facts import Host
 from horovod.topology.language import ENGLISH, Language
 from horovod.topology.machine import Machine
+from horovod.topology.nvml import asked
 
 _NCCL_FOLDERS = (
     "usr/lib/x86_64-linux-gnu",
@@ -56,9 +58,17 @@ def _nic_drivers(host: Host, machine: Machine) -> str | None:
 
 
 def _gpu_driver(machine: Machine) -> str | None:
-    answer = machine.run(("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"))
-    versions = dict.fromkeys(line.strip() for line in answer.output.splitlines() if line.strip())
-    return f"NVIDIA {'; '.join(versions)}" if answer.code == 0 and versions else None
+    version = _asked_of_nvml(machine, "nvmlSystemGetDriverVersion")
+    return None if version is None else f"NVIDIA {version}"
+
+
+def _asked_of_nvml(machine: Machine, function: str) -> Any:
+    """None without a driver, and of one that fails, which is noted among the hardware."""
+    try:
+        with machine.nvml() as nvml:
+            return None if nvml is None else asked(nvml, function)
+    except RuntimeError:
+        return None
 
 
 def _version(package: str) -> str | None:
@@ -93,9 +103,10 @@ def torch_version(version: str, file: str, say: Language = ENGLISH) -> str:
 def _cuda(machine: Machine, say: Language) -> str | None:
     """The toolkit, and the newest CUDA that the driver runs."""
     toolkit = re.search(r"release ([\d.]+)", machine.run(("nvcc", "--version")).output)
-    driver = re.search(r"CUDA Version:\s*([\d.]+)", machine.run(("nvidia-smi",)).output)
+    driver = _asked_of_nvml(machine, "nvmlSystemGetCudaDriverVersion")  # 12020: 12.2
     parts = [say("toolkit {version}", version=toolkit[1])] if toolkit else []
-    parts += [say("driver for up to {version}", version=driver[1])] if driver else []
+    if driver is not None:
+        parts.append(say("driver for up to {version}", version=f"{driver // 1000}.{driver % 1000 // 10}"))
     return ", ".join(parts) or None
 
 

@@ -7,6 +7,7 @@ from importlib import resources
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from horovod.drawing.palette import rules
 from horovod.lab.report import svg
 from horovod.lab.report.document import Document
 from horovod.lab.report.words import Words
@@ -30,7 +31,7 @@ def page(document: Document, words: Words) -> str:
     return environment.get_template("report.html.jinja").render(
         document=document,
         words=words,
-        style=Markup(style),  # a file of this package
+        style=Markup(f"{rules(':root')}\n{style}"),  # of this package
         drawing=lambda picture: Markup(svg.inline(picture.svg)),  # its texts are escaped
     )
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import html
 import io
 import re
 from collections.abc import Callable
+from typing import Any
 from xml.etree import ElementTree
 
 from matplotlib.figure import Figure
 
-from horovod.lab.report.palette import VARIABLES
+from horovod.drawing.palette import COLOURS, light
+from horovod.drawing.svg import box, document
 
-__all__ = ["FONTS", "inline", "standalone"]
-
-# The reader's own fonts; without the CJK ones a browser would choose by itself, and not always a Chinese one.
-FONTS = (
-    "system-ui, 'Noto Sans', 'DejaVu Sans', 'Noto Sans CJK SC', 'PingFang SC', 'Microsoft YaHei', sans-serif"
-)
-PAPER = "#ffffff"
+__all__ = ["inline", "standalone"]
 
 
 def standalone(figure: Figure, name: str, title: str, description: str) -> str:
@@ -27,17 +22,12 @@ def standalone(figure: Figure, name: str, title: str, description: str) -> str:
     without_date = {"Date": None, "Creator": None, "Format": None, "Type": None}
     figure.savefig(stream, format="svg", metadata=without_date)
     drawn = re.sub(r"<metadata>.*?</metadata>\s*", "", stream.getvalue(), flags=re.DOTALL)
-    width, height = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawn)[0]
-    body = drawn[drawn.index(">", drawn.index("<svg")) + 1 :]
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" '
-        f'aria-labelledby="{name}-title {name}-desc" font-family="{FONTS}">\n'
-        f'<title id="{name}-title">{html.escape(title)}</title>\n'
-        f'<desc id="{name}-desc">{html.escape(description)}</desc>\n'
-        f'<rect class="paper" width="{width}" height="{height}" fill="{PAPER}"/>'
-    )
-    whole = head + with_reader_fonts(with_prefix(body, name))
+    width, height = map(float, re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawn)[0])
+    inside = drawn[drawn.index(">", drawn.index("<svg")) + 1 : drawn.rindex("</svg>")]
+    body = box(0, 0, width, height, class_="paper", fill=light("paper"))
+    body += with_reader_fonts(with_prefix(inside, name))
+    links: dict[str, Any] = {"xmlns:xlink": "http://www.w3.org/1999/xlink"}
+    whole = document(width, height, title, body, description, prefix=f"{name}-", **links)
     ElementTree.fromstring(whole)  # a text that broke the XML would be found out here, and not by the reader
     return whole
 
@@ -59,8 +49,9 @@ def size_and_weight(found: re.Match[str]) -> str:
 
 def inline(svg: str) -> str:
     """The same for a page: colours become the page's variables, so that they follow light and dark."""
-    svg = re.sub(r'<rect class="paper"[^>]*/>', "", svg)
-    return in_tags(svg, r"#[0-9a-f]{6}", lambda found: VARIABLES.get(found[0], found[0]))
+    svg = re.sub(r'<rect [^>]*class="paper"[^>]*/>', "", svg)
+    variables = {pair[0]: f"var(--{name}, {pair[0]})" for name, pair in COLOURS.items()}
+    return in_tags(svg, r"#[0-9a-f]{6}", lambda found: variables.get(found[0], found[0]))
 
 
 def in_tags(svg: str, pattern: str, change: Callable[[re.Match[str]], str]) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
 from horovod.torch.compression.casts import BF16Compressor, FP16Compressor, NoneCompressor
 from horovod.torch.compression.codecs import (
     Bit8Compressor,
@@ -25,3 +28,10 @@ __all__ = [
     "Int8Compressor", "NoneCompressor", "PowerSGDCompressor", "Rounds", "Rules", "State", "TopKCompressor",
     "around_autograd", "codec_for", "compressor_name", "of_one_call", "resolved", "short_name",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "UNSAID":
+        warnings.warn("UNSAID is an older name; use UNSET", DeprecationWarning, stacklevel=2)
+        return UNSET
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

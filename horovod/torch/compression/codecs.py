@@ -100,17 +100,22 @@ class _BlockCompressor(CodecCompressor):
     def __init__(
         self,
         *,
-        block_size: int,
-        rounding: str,
-        seed: int,
-        error_feedback: bool,
-        min_elements: int | None,
+        block_size: int = 128,
+        rounding: str = "nearest",
+        seed: int = 0,
+        error_feedback: bool = False,
+        min_elements: int | None = MIN_ELEMENTS,
     ) -> None:
         super().__init__(error_feedback=error_feedback, min_elements=min_elements)
         self.require("block_size", block_size, BLOCK_SIZES)
         self.require("rounding", rounding, ROUNDINGS)
         self.require_integer("seed", seed, 0)
         self.block_size, self.rounding, self.seed = block_size, rounding, seed
+
+    def codec_of(self, format: str, *, is_random: bool = False, **options: Any) -> native.Codec:
+        """Of a native format, with its own options too. is_random: even where it rounds to nearest."""
+        seed = self.seed if is_random or self.rounding == "stochastic" else 0
+        return _codec(format, self.block_size, rounding=self.rounding, seed=seed, **options)
 
 
 class Bit8Compressor(_BlockCompressor):
@@ -149,8 +154,7 @@ class Bit8Compressor(_BlockCompressor):
         self.format = format
 
     def native_codec(self) -> native.Codec:
-        seed = self.seed if self.rounding == "stochastic" else 0
-        return _codec("bit8", self.block_size, variant=self.format, rounding=self.rounding, seed=seed)
+        return self.codec_of("bit8", variant=self.format)
 
 
 class Int8Compressor(_BlockCompressor):
@@ -159,26 +163,8 @@ class Int8Compressor(_BlockCompressor):
     Args and errors as those of Bit8Compressor.
     """
 
-    def __init__(
-        self,
-        *,
-        block_size: int = 128,
-        rounding: str = "nearest",
-        seed: int = 0,
-        error_feedback: bool = False,
-        min_elements: int | None = MIN_ELEMENTS,
-    ) -> None:
-        super().__init__(
-            block_size=block_size,
-            rounding=rounding,
-            seed=seed,
-            error_feedback=error_feedback,
-            min_elements=min_elements,
-        )
-
     def native_codec(self) -> native.Codec:
-        seed = self.seed if self.rounding == "stochastic" else 0
-        return _codec("int8", self.block_size, rounding=self.rounding, seed=seed)
+        return self.codec_of("int8")
 
 
 class Int4Compressor(_BlockCompressor):
@@ -227,15 +213,8 @@ class Int4Compressor(_BlockCompressor):
         self.rotation, self.levels = rotation, levels
 
     def native_codec(self) -> native.Codec:
-        is_random = self.rounding == "stochastic" or self.rotation != "none"
-        return _codec(
-            "int4",
-            self.block_size,
-            rounding=self.rounding,
-            rotation=self.rotation,
-            levels=self.levels,
-            seed=self.seed if is_random else 0,
-        )
+        is_random = self.rotation != "none"
+        return self.codec_of("int4", is_random=is_random, rotation=self.rotation, levels=self.levels)
 
 
 @functools.lru_cache(maxsize=256)

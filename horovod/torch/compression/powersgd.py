@@ -137,10 +137,10 @@ def product(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     result = p.new_empty(p.shape[0], q.shape[0])
     rows = q.t().contiguous()
     chunk = CHUNK if p.device.type == "cpu" else GPU_CHUNK
-    step = min(max(1, p.shape[0]), max(1, chunk // max(1, q.shape[0])))
-    term = p.new_empty(step, q.shape[0])
-    for begin in range(0, p.shape[0], step):
-        left, part = p[begin : begin + step], result[begin : begin + step]
+    count = min(max(1, p.shape[0]), max(1, chunk // max(1, q.shape[0])))
+    term = p.new_empty(count, q.shape[0])
+    for begin in range(0, p.shape[0], count):
+        left, part = p[begin : begin + count], result[begin : begin + count]
         scratch = term[: part.shape[0]]
         torch.mul(left[:, :1], rows[0], out=part)
         for k in range(1, p.shape[1]):

@@ -1,4 +1,4 @@
-"""The largest elements only, with their places."""
+"""The largest elements only, with their positions."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ class TopKCompressor(ConfiguredCompressor):
         if not tensor.is_floating_point():
             return tensor, None
         flat = tensor.detach().reshape(-1).to(_value_dtype(tensor.dtype))
-        places = _largest(flat, self.kept(flat.numel()))
-        indices = places.to(_index_dtype(flat.numel()))
-        codes = torch.cat([flat[places].view(torch.uint8), indices.view(torch.uint8)])
+        positions = _largest(flat, self.kept(flat.numel()))
+        indices = positions.to(_index_dtype(flat.numel()))
+        codes = torch.cat([flat[positions].view(torch.uint8), indices.view(torch.uint8)])
         return codes, (tensor.dtype, tensor.shape)
 
     @method_on_class_too
     def decompress(self, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:  # type: ignore[override]
-        """The elements that were sent, in their places, in a tensor of zeros."""
+        """The elements that were sent, in their positions, in a tensor of zeros."""
         if ctx is None:
             return tensor
         dtype, shape = ctx
@@ -95,15 +95,15 @@ class TopKCompressor(ConfiguredCompressor):
             )
         cut = count * value_dtype.itemsize
         values = tensor[:cut].clone().view(value_dtype)
-        places = tensor[cut:].clone().view(index_dtype).long()
+        positions = tensor[cut:].clone().view(index_dtype).long()
         if devices.device_of(tensor) != devices.CPU:
-            # To look would make the host wait for the GPU. A place outside would end every later use of the
-            # GPU: it becomes a NaN instead, which is seen.
-            is_inside = (places >= 0) & (places < shape.numel())
-            values, places = torch.where(is_inside, values, math.nan), torch.where(is_inside, places, 0)
-        elif count and not (int(places.min()) >= 0 and int(places.max()) < shape.numel()):
-            raise ValueError(f"TopKCompressor.decompress: a place is outside of {list(shape)}.")
-        total.view(-1).index_add_(0, places, values.to(total.dtype))
+            # To look would make the host wait for the GPU. A position outside would end every later use of
+            # the GPU: it becomes a NaN instead, which is seen.
+            is_inside = (positions >= 0) & (positions < shape.numel())
+            values, positions = torch.where(is_inside, values, math.nan), torch.where(is_inside, positions, 0)
+        elif count and not (int(positions.min()) >= 0 and int(positions.max()) < shape.numel()):
+            raise ValueError(f"TopKCompressor.decompress: a position is outside of {list(shape)}.")
+        total.view(-1).index_add_(0, positions, values.to(total.dtype))
 
 
 def _value_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -115,7 +115,7 @@ def _index_dtype(count: int) -> torch.dtype:
 
 
 def _largest(flat: torch.Tensor, count: int) -> torch.Tensor:
-    """The places of the ``count`` largest magnitudes, ascending; of equal ones the first.
+    """The positions of the ``count`` largest magnitudes, ascending; of equal ones the first.
 
     Without its sign bit a float is ordered as the integer of the same bits, NaN above infinity. torch.topk
     says nothing about which of several equal elements it takes, but the least of its values is certain.
@@ -136,7 +136,7 @@ def _largest_of_known_number(magnitudes: torch.Tensor, least: torch.Tensor, coun
     """As ``_largest``, without asking the GPU how many are above the least: it tells only when it is done."""
     above, equal = magnitudes > least, magnitudes == least
     taken = above | (equal & (equal.cumsum(0) <= count - above.sum()))
-    # The i-th that is taken writes its place to i; all others write to one element behind, which is left out.
+    # The i-th that is taken writes its position to i; all others write to one element behind, left out.
     targets = torch.where(taken, taken.cumsum(0) - 1, count)
-    places = targets.new_empty(count + 1)
-    return places.scatter_(0, targets, torch.arange(len(targets), device=targets.device))[:count]
+    positions = targets.new_empty(count + 1)
+    return positions.scatter_(0, targets, torch.arange(len(targets), device=targets.device))[:count]

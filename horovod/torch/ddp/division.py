@@ -38,8 +38,8 @@ class Division:
 
     def _was_in_place(self, parameter: Any, view: torch.Tensor) -> bool:
         """Whether a parameter's gradient was accumulated in the bucket itself."""
-        place, gradient = view.data_ptr(), parameter.grad
-        if gradient is None or gradient.data_ptr() != place:
+        address, gradient = view.data_ptr(), parameter.grad
+        if gradient is None or gradient.data_ptr() != address:
             return False  # no gradient_as_bucket_view, or no gradient
         if not parameter.requires_grad:
             return True  # frozen meanwhile: it is what lay there before
@@ -52,8 +52,8 @@ class Division:
                     lay_at[id(accumulated)] = accumulated.grad.data_ptr()
 
             parameter.register_post_accumulate_grad_hook(note)
-        self._lay_at[id(parameter)] = place
-        return before == place
+        self._lay_at[id(parameter)] = address
+        return before == address
 
 
 def ranks_with_input(model: DistributedDataParallel | None, group: dist.ProcessGroup, device: Any) -> int:

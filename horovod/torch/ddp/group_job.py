@@ -22,7 +22,7 @@ from horovod.common import jobs, rendezvous
 from horovod.common.exits import at_exit, ends_from_uncaught_exception
 from horovod.common.membership import Membership
 from horovod.common.rendezvous.given import host_of
-from horovod.common.rendezvous.store import StoreRendezvous, place_among
+from horovod.common.rendezvous.store import StoreRendezvous, assignment_of
 from horovod.common.wording import Wording
 from horovod.gloo_threads import wait_for_gloo_in_destroy_process_group
 from horovod.torch.ddp.agreement import terms_as_bytes, terms_from_bytes
@@ -57,7 +57,7 @@ def begin(group: dist.ProcessGroup, algorithm: str | None = None) -> jobs.Job:
 
     meeting = StoreRendezvous(
         PrefixStore(f"horovod.ddp/{number}", store),
-        place_among(group.rank(), group.size(), []),
+        assignment_of(group.rank(), group.size(), []),
         "the process group's store",
         host_of(store),
         seconds=_seconds_of(group),
@@ -121,7 +121,7 @@ def _settings_of_all(
     except ValueError as error:
         own["wrong"] = str(error)
     mine = terms_as_bytes(own)
-    said = list(map(terms_from_bytes, [mine] if group.size() == 1 else meeting.exchange("settings", mine)))
+    said = list(map(terms_from_bytes, [mine] if group.size() == 1 else meeting.allgather("settings", mine)))
     errors = [f"rank {rank}: {each['wrong']}" for rank, each in enumerate(said) if each["wrong"]]
     if errors or settings is None:
         raise ValueError("; ".join(errors))

@@ -89,7 +89,7 @@ class FirstSums:
     def __init__(self, sums: LargeSums, rank: int, ranks: int) -> None:
         least = f"sums of fewer than {sums.min_elements} elements ({MIN_ELEMENTS})"
         self._first_step = FirstStep(sums.rules, "sums", least)
-        self._place = rank, ranks
+        self._group = rank, ranks
         self._sums = 0
         self._hook: Any = None
 
@@ -101,10 +101,10 @@ class FirstSums:
         if not tensor.is_floating_point() or tensor.layout != torch.strided:
             return nobody_asks
         if self._hook is None:
-            self._hook = register_optimizer_step_post_hook(lambda *_: self._first_step.end(*self._place))
+            self._hook = register_optimizer_step_post_hook(lambda *_: self._first_step.end(*self._group))
         self._sums += 1
         if self._sums > _MOST_SUMS:
-            self._first_step.end(*self._place)
+            self._first_step.end(*self._group)
             return nobody_asks
         return self._first_step.note(f"sum {self._sums}", tensor, compressor)
 

@@ -288,18 +288,18 @@ class GroupPeers:
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = group
         self._ranks = dist.get_process_group_ranks(group)
-        self._place = dist.get_rank(group)
+        self._position = dist.get_rank(group)
 
-    def places(self) -> list[int]:
+    def ranks(self) -> list[int]:
         return self._ranks
 
-    def place(self) -> int:
-        return self._place
+    def position(self) -> int:
+        return self._position
 
     def size(self) -> int:
         return len(self._ranks)
 
     def gathered(self, own: Any, at: int) -> list[Any] | None:
-        received: list[Any] | None = [None] * self.size() if self._place == at else None
+        received: list[Any] | None = [None] * self.size() if self._position == at else None
         dist.gather_object(own, received, self._ranks[at], self._group)
         return received

@@ -41,7 +41,7 @@ _register = _wrapper.register_comm_hook
 _register_builtin = _wrapper._register_builtin_comm_hook
 
 
-class HookPlace:
+class HookSlot:
     """The hook that counts for a model, and its state: first none, then ours, then perhaps the script's."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class HookPlace:
         self.hook: Hook | None = None
 
 
-_places: weakref.WeakKeyDictionary[DistributedDataParallel, HookPlace] = weakref.WeakKeyDictionary()
+_slots: weakref.WeakKeyDictionary[DistributedDataParallel, HookSlot] = weakref.WeakKeyDictionary()
 
 
 def compress_wrapped(model: DistributedDataParallel) -> None:
@@ -65,12 +65,12 @@ def compress_wrapped(model: DistributedDataParallel) -> None:
         return
     _wrapper.register_comm_hook = _register_in_place
     _wrapper._register_builtin_comm_hook = _register_builtin_in_place
-    _places[model] = HookPlace()
+    _slots[model] = HookSlot()
     compress(model)
 
 
 def hook_in_place(
-    state: HookPlace,
+    state: HookSlot,
     bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch's own stubs leave it out
 ) -> torch.futures.Future[torch.Tensor]:
     """The communication hook that torch knows of: it does what the one in the place does."""
@@ -80,12 +80,12 @@ def hook_in_place(
 
 def _register_in_place(self: Any, state: object, hook: Hook) -> None:
     """DistributedDataParallel.register_comm_hook."""
-    place = _places.get(self)
-    if place is None:
+    slot = _slots.get(self)
+    if slot is None:
         _register(self, state, hook)
-    elif place.hook is None:
-        place.state, place.hook = state, hook
-        _register(self, place, hook_in_place)
+    elif slot.hook is None:
+        slot.state, slot.hook = state, hook
+        _register(self, slot, hook_in_place)
         self._comm_hooks.clear()  # the script's view: the model has none, and can be saved as without us
     else:
         self._check_comm_hook(hook)
@@ -95,7 +95,7 @@ def _register_in_place(self: Any, state: object, hook: Hook) -> None:
 
 def _register_builtin_in_place(self: Any, comm_hook_type: Any) -> None:
     """DistributedDataParallel._register_builtin_comm_hook."""
-    if self not in _places:
+    if self not in _slots:
         _register_builtin(self, comm_hook_type)
         return
     hooks = {"ALLREDUCE": allreduce_hook, "FP16_COMPRESS": fp16_compress_hook}
@@ -107,7 +107,7 @@ def _weigh(model: DistributedDataParallel, state: object, hook: Hook) -> None:
 
     What a hook of the script's own does besides compressing nobody knows here, so that it always counts.
     """
-    place = _places.pop(model)
+    slot = _slots.pop(model)
     if hook is allreduce_hook or (hook in COMPRESSING and BY_VARIABLE[FORCE].read(os.environ)):
         forced = "" if hook is allreduce_hook else f", as {FORCE} is on"
         if dist.get_rank() == 0:
@@ -116,9 +116,9 @@ def _weigh(model: DistributedDataParallel, state: object, hook: Hook) -> None:
     if hook is not compression_hook:  # which has weighed its compression= by itself
         how = f"; --compression-force, or {FORCE}=1, would have it count" if hook in COMPRESSING else ""
         _warn(f"the script has registered a communication hook of its own, {hook.__qualname__}{how}")
-    if isinstance(place.state, CompressionState):
-        place.state.close()
-    place.state, place.hook = state, hook
+    if isinstance(slot.state, CompressionState):
+        slot.state.close()
+    slot.state, slot.hook = state, hook
 
 
 def _said() -> str:

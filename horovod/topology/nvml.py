@@ -1,0 +1,54 @@
+"""NVML, the part of NVIDIA's driver that knows its GPUs, by its Python package nvidia-ml-py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Nvml", "asked", "opened"]
+
+Nvml = Any  # the module pynvml, which has no types
+_DRIVER = Path("/proc/driver/nvidia/version")
+_MISSING = "there is an NVIDIA driver, and no package nvidia-ml-py to ask it: pip install nvidia-ml-py"
+
+
+@contextmanager
+def opened() -> Iterator[Nvml | None]:
+    """pynvml, to be asked inside of the `with`, or None where there is no driver.
+
+    RuntimeError with the reason where there is one that cannot be asked, or that refuses an answer.
+    """
+    try:
+        import pynvml
+    except ImportError:
+        if _DRIVER.exists():
+            raise RuntimeError(_MISSING) from None
+        yield None
+        return
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError_LibraryNotFound:
+        yield None
+        return
+    except pynvml.NVMLError as error:
+        raise _failure(error) from None
+    try:
+        yield pynvml
+    except pynvml.NVMLError as error:
+        raise _failure(error) from None
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _failure(error: Exception) -> RuntimeError:
+    return RuntimeError(f"NVML, a part of NVIDIA's driver, failed: {error}")
+
+
+def asked(nvml: Nvml, function: str, *arguments: object) -> Any:
+    """What a function of it returns; None where this GPU or driver does not know."""
+    try:
+        return getattr(nvml, function)(*arguments)
+    except nvml.NVMLError:
+        return None

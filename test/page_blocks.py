@@ -1,0 +1,60 @@
+"""The code blocks of the pages, as tests use them: of a whole page, or of one of its sections."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n?", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    language: str
+    body: str
+    line: int  # of the page, where the body begins
+    is_next: bool  # only blank lines are between it and the block before
+
+
+def all_blocks(text: str) -> list[Block]:
+    found, end = [], -1
+    for match in BLOCK.finditer(text):
+        is_next = end >= 0 and not text[end : match.start()].strip()
+        found.append(Block(match[1], match[2], text.count("\n", 0, match.start(2)) + 1, is_next))
+        end = match.end()
+    return found
+
+
+def blocks_of(document: str, section: str = "") -> list[Block]:
+    """Of a page, as "docs/ddp.md", or of what is under this heading of its second level."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    if not section:
+        return all_blocks(text)
+    before, heading, rest = text.partition(f"\n## {section}\n")
+    assert heading, f"{document} has no section {section}"
+    above = (before + heading).count("\n")
+    return [block._replace(line=block.line + above) for block in all_blocks(rest.partition("\n## ")[0])]
+
+
+def blocks(document: str, language: str, section: str = "") -> list[str]:
+    """The texts of those in a language, in order."""
+    return [block.body for block in blocks_of(document, section) if block.language == language]
+
+
+def commands(document: str, section: str = "") -> list[str]:
+    """The lines of ```sh blocks."""
+    return [line for body in blocks(document, "sh", section) for line in body.splitlines()]
+
+
+def script(pieces: Iterable[Block], before_each: str = "") -> str:
+    """One script of blocks of a page, each on the page's lines, so that a traceback names these.
+
+    before_each: a statement for the line above each; "#" in it becomes the block's number.
+    """
+    lines: list[str] = []
+    for number, piece in enumerate(pieces):
+        lines += [""] * (piece.line - 2 - len(lines))
+        lines += [before_each.replace("#", str(number)), *piece.body.splitlines()]
+    return "\n".join(lines) + "\n"
