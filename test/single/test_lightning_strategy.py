@@ -151,11 +151,16 @@ def test_batch_norm_is_synchronised_where_asked_and_in_training(
         hvd.shutdown()
 
 
-def test_steps_are_those_of_the_mean_gradient_which_is_clipped_later(lightning: Any) -> None:
-    """What Lightning does between the backward pass and the step sees what all ranks have found together."""
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_steps_are_those_of_the_mean_gradient_which_is_clipped_later(
+    lightning: Any, accumulated: int
+) -> None:
+    """What Lightning does between the backward pass and the step sees what all ranks have found, also
+    when an epoch ends before as many batches have been accumulated as should be.
+    """
 
     def trained() -> tuple[float, float, float]:
-        strategy = set_up(lightning, Model())
+        strategy = set_up(lightning, Model(), accumulated)
         model, (optimizer,) = strategy.model, strategy.optimizers
         strategy.on_train_start()
         seen = []
@@ -221,6 +226,9 @@ def test_as_many_passes_as_the_trainer_says_also_when_it_changes_its_mind(lightn
         strategy.model.trainer.accumulate_grad_batches = 2
         strategy.on_train_batch_start(None, 1)
         assert optimizer.backward_passes_per_step == 2
+        strategy.model.trainer.accumulate_grad_batches = 4
+        strategy.on_train_batch_start(None, 2)
+        assert optimizer.backward_passes_per_step == 4
 
     run_ranks(1, check)
 
@@ -300,6 +308,7 @@ def test_what_is_gathered_and_broadcast(lightning: Any) -> None:
         strategy = lightning.HorovodStrategy()
         strategy.barrier()
         mine = torch.tensor([1.0 + hvd.rank()], requires_grad=True)
+        assert strategy.all_gather(torch.ones(4, 3)).shape == (2, 4, 3)
         together = strategy.all_gather(mine, sync_grads=True)
         assert together.shape == (2, 1)
         (together * torch.tensor([[1.0], [3.0]])).sum().backward()
