@@ -172,3 +172,10 @@ def test_what_runs_side_by_side_counts_as_the_longest_of_it() -> None:
         working, moving, both = (estimates(kind, *paid) for paid in ((work,), (travel,), (work, travel)))
         for name in both.keys() - {"nccl hierarchical"}:  # which moves bytes inside of hosts too
             assert both[name] == max(working[name], moving[name])
+
+
+def test_what_links_cost_is_said_in_units_that_people_know() -> None:
+    costs = _native.LinkCosts()
+    costs.memory_latency, costs.memory_byte = 2.5e-6, 2e-10
+    costs.network_latency, costs.network_byte = 1e-4, 8e-9
+    assert repr(costs) == "memory 2.5 us + 5.0 GB/s, network 100 us + 1.00 Gbit/s"
