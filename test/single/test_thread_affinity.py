@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -17,8 +18,12 @@ NOT_OURS = max(CORES) + 1
 
 def engine_threads() -> set[int]:
     """Of this process: their ids."""
-    names = {int(path.parent.name): path.read_text() for path in Path("/proc/self/task").glob("*/comm")}
-    return {thread for thread, name in names.items() if name == "horovod-engine\n"}
+    found = set()
+    for path in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if path.read_text() == "horovod-engine\n":
+                found.add(int(path.parent.name))
+    return found
 
 
 def cores_of(affinity: str, hosts: Sequence[int] = (0,)) -> list[set[int]]:
