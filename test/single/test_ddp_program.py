@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -133,3 +134,13 @@ def test_help(steps: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         program.main(["--help"])
     assert ended.value.code == 0
     assert f"default: what {DDP_COMPRESSION} says, or bit8" in " ".join(capsys.readouterr().out.split())
+
+
+def test_python_m_gives_it_the_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["python -m horovod.torch.ddp", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("horovod.torch.ddp", run_name="__main__", alter_sys=True)
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: python -m horovod.torch.ddp ")
