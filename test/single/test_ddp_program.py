@@ -140,6 +140,7 @@ def test_python_m_gives_it_the_words(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["python -m horovod.torch.ddp", "--help"])
+    monkeypatch.delitem(sys.modules, program.__name__)
     with pytest.raises(SystemExit) as ended:
         runpy.run_module("horovod.torch.ddp", run_name="__main__", alter_sys=True)
     assert ended.value.code == 0
