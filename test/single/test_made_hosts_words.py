@@ -148,6 +148,31 @@ def test_answers_by_hand(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     assert capsys.readouterr().err == "made_hosts: there is no cluster named nobodys\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", "the following arguments are required: ACTION"),
+        ("--name a", "the following arguments are required: ACTION"),
+        ("up", "the following arguments are required: count"),
+        ("up two", "argument count: invalid int value: 'two'"),
+        ("kill", "the following arguments are required: host"),
+        ("exec", "the following arguments are required: host"),
+        ("rate", "the following arguments are required: rate"),
+        ("reboot h1", "invalid choice: 'reboot'"),
+    ],
+)
+def test_what_is_missing_or_wrong_by_hand(
+    words: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Is said with the usage, before anything is done."""
+    monkeypatch.setattr(by_hand, "MadeHosts", None)
+    with pytest.raises(SystemExit) as ended:
+        by_hand.main(words.split())
+    shown = capsys.readouterr().err
+    assert ended.value.code == 2 and shown.startswith("usage: python -m horovod.made_hosts")
+    assert said in shown
+
+
 def test_a_network_that_somebody_else_removes_meanwhile_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import os
 import warnings
 from dataclasses import is_dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -183,6 +184,29 @@ def test_what_was_built() -> None:
     assert util.gpu_available("torch") in (False, True)
     assert util.extension_available("torch") is util.extension_available("torch", verbose=True) is True
     assert util.extension_available("tensorflow") is False and util.extension_available("mxnet") is False
+
+
+def test_queries_speak_where_they_are_asked_to(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And else answer without a word, as other programs ask too."""
+    facts = SimpleNamespace(count=0, why_none="there is no driver")
+    monkeypatch.setattr(util, "cuda_built", lambda: True)
+    monkeypatch.setattr(util.native, "gpu_facts", lambda: facts)
+    queries = {
+        util.gpu_available: ("torch", "No GPU: there is no driver.\n"),
+        util.extension_available: (
+            "mxnet", "horovod.mxnet is not available: the framework or the native core is missing.\n"
+        ),
+    }  # fmt: skip
+    for query, (framework, said) in queries.items():
+        assert query(framework) is False and capsys.readouterr().out == ""
+        assert query(framework, verbose=True) is False and capsys.readouterr().out == said
+    facts.count, facts.why_none = 1, ""
+    assert util.gpu_available("torch", verbose=True) is True and capsys.readouterr().out == ""
+    assert util.gpu_available("mxnet") is False and capsys.readouterr().out == ""
+    monkeypatch.setattr(util, "cuda_built", lambda: False)
+    assert util.gpu_available("torch") is False
 
 
 def test_split_list() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import random
 import threading
@@ -243,6 +244,32 @@ class TestHowMuchIsKept:
         alike = engine().memory(7 * MEBI)
         assert engine().idle_bytes == 0
         del small, alike
+
+    @pytest.mark.parametrize(("idle", "is_taken"), [(4, True), (5, True), (5 + 1 / MEBI, False)])
+    def test_memory_may_be_larger_by_a_quarter(self, alone: None, idle: float, is_taken: bool) -> None:
+        memory = engine().memory(round(idle * MEBI))
+        del memory
+        memory = engine().memory(4 * MEBI)
+        assert (engine().idle_bytes == 0) == is_taken
+        del memory
+
+    @pytest.mark.parametrize("sizes", [*itertools.permutations((15, 16, 17))])
+    def test_of_what_is_large_enough_the_smallest_is_taken(self, alone: None, sizes: tuple[int, ...]) -> None:
+        held = [engine().memory(size * MEBI) for size in sizes]
+        del held
+        memory = engine().memory(15 * MEBI + 1)
+        assert engine().idle_bytes == (15 + 17) * MEBI
+        smaller = engine().memory(15 * MEBI)
+        assert engine().idle_bytes == 17 * MEBI
+        del memory, smaller
+
+    def test_just_as_much_is_kept_as_there_may_be(self, alone: None) -> None:
+        held = [engine().memory(MOST_IDLE // 2) for _ in range(2)]
+        del held
+        assert engine().idle_bytes == MOST_IDLE
+        memory = engine().memory(MEBI)
+        del memory
+        assert engine().idle_bytes == MOST_IDLE // 2 + MEBI, "what was idle for longest is freed"
 
     def test_small_results_are_torchs_own(self, alone: None) -> None:
         assert engine().memory(MEBI - 1) is None

@@ -315,3 +315,11 @@ def test_where_ranks_and_daemons_may_listen(tmp_path: Path, monkeypatch: pytest.
     room = os.statvfs_result((4096, 4096, 0, 0, 3 * (32 << 20) // 4096, 0, 0, 0, 0, 255))  # of three ranks
     monkeypatch.setattr(os, "statvfs", lambda folder: room)
     assert job_hosts.has_memory_for(3) and not job_hosts.has_memory_for(4)
+
+
+def test_an_error_repeats_80_characters_of_what_was_given() -> None:
+    """One line of a terminal, whatever a script has made of its list."""
+    for length, shown in ((80, f"'{'a' * 79}!' is not"), (81, f"'{'a' * 80}... (81 characters)' is not")):
+        with pytest.raises(LaunchError) as refused:
+            hosts.from_text("a" * (length - 1) + "!")
+        assert f"{shown} a host name" in str(refused.value)

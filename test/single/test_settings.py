@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
@@ -220,6 +221,25 @@ def test_what_is_no_text_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, val
         patch.setenv("HOROVOD_COMPRESSION", os.fsdecode(value))
         with pytest.raises(ValueError, match=r"^HOROVOD_COMPRESSION=b'.*' is not UTF-8 text; unset it"):
             HorovodBasics().init()
+
+
+def test_text_is_what_python_takes_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every edge of UTF-8: bytes that follow, what is written too long, surrogates, and the last one."""
+    leads = b"\x7f\x80\xbf\xc0\xc1\xc2\xdf\xe0\xe1\xec\xed\xee\xef\xf0\xf1\xf3\xf4\xf5\xf7\xf8\xfe\xff"
+    seconds, others = b"\x41\x7f\x80\x8f\x90\x9f\xa0\xbf\xc0", b"\x80\xbf\xc0"
+    for more in range(4):
+        for each in itertools.product(leads, *[seconds, others, others][:more]):
+            value = b"x" + bytes(each)
+            monkeypatch.setitem(os.environb, b"HOROVOD_TIMELINE", value)
+            try:
+                text: str | None = value.decode()
+            except UnicodeDecodeError:
+                text = None
+            try:
+                read: str | None = _native.Settings.from_environment().timeline
+            except ValueError:
+                read = None
+            assert read == text, value
 
 
 def test_other_scripts_are_text(monkeypatch: pytest.MonkeyPatch) -> None:

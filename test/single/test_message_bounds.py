@@ -1,0 +1,229 @@
+"""What a message may say at most: read and written again to the byte, or refused with its sender's name.
+
+Bytes are made here by hand, as another build would make them.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from horovod import _native
+from horovod.common.exceptions import HorovodInternalError
+
+ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER, BARRIER, JOIN, ADD_SET, REMOVE_SET = range(9)
+NAMES = "ALLREDUCE ALLGATHER BROADCAST ALLTOALL REDUCESCATTER BARRIER JOIN ADD_PROCESS_SET REMOVE_PROCESS_SET"
+RUN, REFUSE, ASK_IN_FULL, FORGET, RELEASE, SHUTDOWN = range(6)
+UINT8, FLOAT32, FLOAT64, LAST_DTYPE = 0, 6, 7, 9
+LAST_REDUCE_OP = 5
+Shape = tuple[int, ...]
+
+
+def text(of: str) -> bytes:
+    return struct.pack("<I", len(of)) + of.encode()
+
+
+def numbers(kind: str, *each: int) -> bytes:
+    return struct.pack(f"<I{len(each)}{kind}", len(each), *each)
+
+
+def request(
+    operation: int = ALLREDUCE,
+    shapes: tuple[Shape, ...] = ((2,),),
+    dtypes: tuple[int, ...] | None = None,
+    op: int = 1,
+    flags: bytes = b"\1\0",
+) -> bytes:
+    """`flags`: that it follows another, and is on a GPU."""
+    dtypes = (FLOAT32,) * len(shapes) if dtypes is None else dtypes
+    head = struct.pack("<BBddi", operation, op, 0.25, -3.0, 7) + flags + text("grad") + text("bit8/128")
+    laid_out = struct.pack("<I", len(shapes)) + b"".join(numbers("q", *shape) for shape in shapes)
+    return head + numbers("B", *dtypes) + laid_out + numbers("q", 5, 2)
+
+
+def announcement(
+    *requests: bytes,
+    ids: tuple[int, ...] = (),
+    places: tuple[int, ...] = (),
+    ends: tuple[int, ...] = (),
+    begun: bool | None = None,
+) -> bytes:
+    is_begun = bool(ends) if begun is None else begun
+    head = struct.pack("<II?I", 1, 3, True, len(requests)) + numbers("I", *ids)
+    order = numbers("I", *places) + struct.pack("<?", is_begun) + numbers("I", *ends)
+    return head + struct.pack("<I", len(requests)) + b"".join(requests) + order + text("who waits") + b"\1"
+
+
+def item(rows: Shape = (), stand_in: bytes = b"") -> bytes:
+    head = struct.pack("<I", 4) + text("grad") + struct.pack("<I", 6)
+    return head + numbers("q", *rows) + struct.pack("<?", bool(stand_in)) + stand_in
+
+
+def response(*items: bytes, kind: int = RUN) -> bytes:
+    head = struct.pack("<IIBI", 1, 2, kind, len(items))
+    return head + b"".join(items) + numbers("I", 8, 9) + text("why")
+
+
+def is_read(message: bytes) -> None:
+    assert _native.rewritten_announcements(message) == message
+
+
+def is_refused(message: bytes, said: str) -> None:
+    with pytest.raises(HorovodInternalError, match=f"rank 1 sent a message that {said}"):
+        _native.rewritten_announcements(message)
+
+
+WHOLE = {
+    "announcement": announcement(
+        request(), request(BROADCAST, ((3, 0, 2),)), ids=(1, 2**32 - 1), places=(0, 3)
+    ),
+    "begun": announcement(ids=(4, 5, 6), ends=(1, 3)),
+    "response": response(item((0, 3, 2**62)), item(stand_in=request(ALLREDUCE, ((2,), (3,))))),
+}
+READERS = {
+    "announcement": _native.rewritten_announcements,
+    "begun": _native.rewritten_announcements,
+    "response": _native.rewritten_responses,
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_every_field_is_read_and_every_part_of_a_message_is_refused(name: str) -> None:
+    """A message that is cut anywhere, or has more, is not understood as another one."""
+    whole, read = WHOLE[name], READERS[name]
+    assert read(whole) == whole
+    for length in range(len(whole)):
+        with pytest.raises(HorovodInternalError, match="rank 1 sent a message that is cut short"):
+            read(whole[:length])
+    for more in (1, 9):
+        with pytest.raises(HorovodInternalError, match=f"has {more} bytes more than it should"):
+            read(whole + bytes(more))
+
+
+@pytest.mark.parametrize("operation", range(9), ids=NAMES.split())
+@pytest.mark.parametrize("count", range(3))
+def test_as_many_tensors_as_the_operation_has(operation: int, count: int) -> None:
+    """Whoever carries it out indexes the first tensor, or all of a group, without looking."""
+    if operation in (ALLREDUCE, ALLGATHER, REDUCESCATTER):
+        is_right = count > 0
+    else:
+        is_right = count == (operation in (BROADCAST, ALLTOALL))
+    message = announcement(request(operation, ((2,),) * count))
+    if is_right:
+        is_read(message)
+    else:
+        is_refused(message, f"asks for {NAMES.split()[operation]} of 'grad' with {count} tensors")
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((2**63 - 1,), UINT8),
+        ((2**61 - 1,), FLOAT32),
+        ((2**60 - 1,), FLOAT64),
+        ((2**31, 2**29, 0), FLOAT32),
+        ((0, 2**60), FLOAT32),
+        ((), FLOAT64),
+    ],
+)
+def test_the_largest_tensors_that_have_a_number_of_bytes(shape: Shape, dtype: int) -> None:
+    is_read(announcement(request(shapes=(shape,), dtypes=(dtype,))))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "said"),
+    [
+        ((2**61,), FLOAT32, r"\(2305843009213693952,\)"),
+        ((2**60,), FLOAT64, r"\(1152921504606846976,\)"),
+        ((2**31, 2**30, 0), FLOAT32, r"\(2147483648, 1073741824, 0\)"),
+        ((0, 2**61), FLOAT32, r"\(0, 2305843009213693952\)"),
+        ((4, -1), FLOAT32, r"\(4, -1\)"),
+        ((-1, 0), FLOAT32, r"\(-1, 0\)"),
+    ],
+)
+def test_shapes_whose_bytes_have_no_number(shape: Shape, dtype: int, said: str) -> None:
+    """An empty dimension does not excuse the others: sizes are also taken without it."""
+    is_refused(announcement(request(shapes=(shape,), dtypes=(dtype,))), f".* of 'grad' with the shape {said}")
+
+
+def test_a_group_has_a_number_of_bytes_too() -> None:
+    half = (2**62 - 1,)
+    is_read(announcement(request(shapes=(half, half, (1,)), dtypes=(UINT8,) * 3)))
+    is_refused(announcement(request(shapes=(half, half, (2,)), dtypes=(UINT8,) * 3)), r".* the shape \(2,\)")
+
+
+def test_each_tensor_has_a_dtype() -> None:
+    for dtypes in ((FLOAT32,), (FLOAT32,) * 3):
+        is_refused(
+            announcement(request(shapes=((2,), (2,)), dtypes=dtypes)), f".* {len(dtypes)} dtypes of 2 tensors"
+        )
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_the_last_number_that_stands_for_something(last: bool) -> None:
+    beyond = "has the number {}, which stands for nothing"
+    for message, number in (
+        (announcement(request(op=LAST_REDUCE_OP + (not last))), LAST_REDUCE_OP + 1),
+        (announcement(request(dtypes=(LAST_DTYPE + (not last),))), LAST_DTYPE + 1),
+        (announcement(request(REMOVE_SET + (not last), ())), REMOVE_SET + 1),
+        (announcement(request(flags=b"\1\1" if last else b"\1\2")), 2),
+    ):
+        if last:
+            is_read(message)
+        else:
+            is_refused(message, beyond.format(number) if number != 2 else "has 2 for a truth value")
+    answer = response(item(), kind=SHUTDOWN + (not last))
+    if last:
+        assert _native.rewritten_responses(answer) == answer
+    else:
+        with pytest.raises(HorovodInternalError, match=beyond.format(SHUTDOWN + 1)):
+            _native.rewritten_responses(answer)
+
+
+@pytest.mark.parametrize("ends", [(3,), (1, 3), (2, 3), (1, 2, 3)])
+def test_what_is_begun_is_cut_into_batches(ends: tuple[int, ...]) -> None:
+    is_read(announcement(ids=(7, 8, 9), ends=ends))
+
+
+CANNOT_BE = {
+    "ends early": announcement(ids=(7, 8, 9), ends=(2,)),
+    "ends late": announcement(ids=(7, 8, 9), ends=(4,)),
+    "empty": announcement(ids=(7, 8, 9), ends=(0, 3)),
+    "empty again": announcement(ids=(7, 8, 9), ends=(1, 1, 3)),
+    "backwards": announcement(ids=(7, 8, 9), ends=(2, 1, 3)),
+    "not begun": announcement(ids=(7, 8, 9), ends=(3,), begun=False),
+    "in no batch": announcement(ids=(7, 8, 9), begun=True),
+    "unknown": announcement(request(), ids=(7,), places=(0,), ends=(1,)),
+}
+
+
+@pytest.mark.parametrize("how", CANNOT_BE)
+def test_batches_that_cannot_be(how: str) -> None:
+    """Rank 0 and the rank itself index what is announced by them."""
+    is_refused(CANNOT_BE[how], "begins operations that cannot be")
+
+
+@pytest.mark.parametrize("kind", range(6))
+def test_who_responds_to_nothing(kind: int) -> None:
+    """What is carried out, or given up waiting for, is some operation; the others need none."""
+    message = response(kind=kind)
+    if kind in (RUN, RELEASE):
+        with pytest.raises(HorovodInternalError, match="rank 1 sent a message that responds to nothing"):
+            _native.rewritten_responses(message)
+    else:
+        assert _native.rewritten_responses(message) == message
+
+
+@pytest.mark.parametrize("rows", [(-1,), (0, -1), (3, -(2**63), 2)])
+def test_no_rank_has_fewer_rows_than_none(rows: Shape) -> None:
+    with pytest.raises(HorovodInternalError, match=f"says that 'grad' has {min(rows)} rows"):
+        _native.rewritten_responses(response(item(rows)))
+
+
+@pytest.mark.parametrize("operation", [ALLGATHER, REDUCESCATTER, JOIN])
+def test_ranks_that_have_joined_take_part_in_sums_alone(operation: int) -> None:
+    shapes = () if operation == JOIN else ((2,),)
+    said = f"has ranks that have joined take part in {NAMES.split()[operation]}"
+    with pytest.raises(HorovodInternalError, match=f"rank 1 sent a message that {said}"):
+        _native.rewritten_responses(response(item(stand_in=request(operation, shapes))))

@@ -1,0 +1,99 @@
+"""HOROVOD_THREAD_AFFINITY: on which core each rank's engine runs, or why it cannot."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from horovod import _native
+
+CORES = sorted(os.sched_getaffinity(0))
+NOT_OURS = max(CORES) + 1
+
+
+def engine_threads() -> set[int]:
+    """Of this process: their ids."""
+    found = set()
+    for path in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if path.read_text() == "horovod-engine\n":
+                found.add(int(path.parent.name))
+    return found
+
+
+def cores_of(affinity: str, hosts: Sequence[int] = (0,)) -> list[set[int]]:
+    """Where the engine of each rank may run."""
+    settings = _native.Settings()
+    settings.thread_affinity = affinity
+    found, engines = [], []
+    try:
+        for world in _native.local_worlds(len(hosts), hosts=list(hosts)):
+            before = engine_threads()
+            engines.append(_native.Engine(world, settings))
+            found.append(cores_when_settled(before, is_pinned=affinity != ""))
+    finally:
+        for engine in engines:
+            engine.shutdown()
+    return found
+
+
+def cores_when_settled(before: set[int], is_pinned: bool) -> set[int]:
+    """Of the thread that was not there before: it names itself, and takes its core then."""
+    end = time.monotonic() + 20
+    while True:
+        cores = [os.sched_getaffinity(thread) for thread in engine_threads() - before]
+        if cores and (len(cores[0]) == 1 or not is_pinned or time.monotonic() > end):
+            return cores[0]
+
+
+def test_engines_run_where_the_process_may() -> None:
+    assert cores_of("") == [set(CORES)]
+
+
+def test_each_rank_of_a_host_has_the_core_that_is_listed_for_it() -> None:
+    """As ranks are numbered on their host."""
+    first, last = CORES[0], CORES[-1]
+    listed = f"{last},{first}"
+    assert cores_of(listed, [0, 0]) == [{last}, {first}]
+    assert cores_of(listed, [0, 1, 1]) == [{last}, {last}, {first}]
+
+
+def test_one_number_is_that_of_the_first_rank() -> None:
+    first = CORES[0]
+    assert cores_of(f"{first}", [0, 1]) == [{first}, {first}]
+    if first + 1 in CORES:
+        assert cores_of(f"{first}", [0, 0]) == [{first}, {first + 1}]
+
+
+@pytest.mark.parametrize(
+    "affinity", ["a", "0,x", "0,1x", "-1", "0,-1", "0,,1", "0 1", "99999999999999999999"]
+)
+def test_what_is_no_list_of_cores(affinity: str) -> None:
+    said = rf"HOROVOD_THREAD_AFFINITY='{affinity}' is no list of core numbers, as 0,1,2,3"
+    with pytest.raises(ValueError, match=said):
+        cores_of(affinity)
+
+
+def test_a_list_that_is_too_short() -> None:
+    listed = f"{CORES[0]},{CORES[0]}"
+    said = f"HOROVOD_THREAD_AFFINITY='{listed}' names no core for local rank 2; give one for each local rank"
+    with pytest.raises(ValueError, match=said):
+        cores_of(listed, [0, 0, 0])
+    assert cores_of(listed, [0, 0, 1]) == [{CORES[0]}] * 3
+
+
+@pytest.mark.parametrize("core", [NOT_OURS, 1023, 1024, 2**31 - 1])
+def test_a_core_that_the_process_has_not(core: int) -> None:
+    said = f"gives local rank 0 core {core}, which this process may not run on; `taskset -cp"
+    with pytest.raises(ValueError, match=said):
+        cores_of(f"{core}")
+
+
+def test_a_core_that_only_a_later_rank_has_not() -> None:
+    with pytest.raises(ValueError, match=f"gives local rank 1 core {NOT_OURS}, which"):
+        cores_of(f"{CORES[-1]}", [0, 0])
