@@ -17,7 +17,8 @@ _BEGINNING = """\
 // Made of horovod/common/options by build_support/settings_rows.py when the core is built: change that table.
 #pragma once
 
-// X(variable, member, type, default, reader of settings.cc, whether all ranks must have the same)
+// X(variable, member, type, default, reader of settings.cc, whether all ranks must have the same, whether it
+// may change while a job runs)
 //
 // clang-format off
 #define HVD_FOR_EACH_SETTING(X)"""
@@ -38,7 +39,8 @@ def write() -> None:
 def _row(option: Option) -> str:
     kind, default, reader = _in_cpp(option)
     agreed = "true" if option.scope == JOB else "false"
-    return f"X({option.variable}, {option.member}, {kind}, {default}, {reader}, {agreed})"
+    tuned = "true" if option.tries else "false"
+    return f"X({option.variable}, {option.member}, {kind}, {default}, {reader}, {agreed}, {tuned})"
 
 
 def _in_cpp(option: Option) -> tuple[str, str, str]:
@@ -50,7 +52,8 @@ def _in_cpp(option: Option) -> tuple[str, str, str]:
         return kind, option.default, f"in_range<{kind}>({option.minimum}, {option.highest()})"
     if option.type == "string":
         choices = json.dumps(", ".join(option.choices))
-        reader = f"one_of({choices})" if option.choices else "any_text()"
+        kind = "one_of_by_size" if option.is_by_size else "one_of"
+        reader = f"{kind}({choices})" if option.choices else "any_text()"
         return "std::string", json.dumps(option.default), reader
     raise ValueError(f"{option.variable}: the core has no settings of type {option.type}")
 

@@ -28,6 +28,9 @@ class Settings:
     deterministic: bool
     transport: str
     tcp_connections: int
+    message_kb: int
+    steps_under_way: int
+    carriers: int
     tcp_timeout_seconds: float
     tcp_checksums: bool
     gpu_transport: str
@@ -500,6 +503,9 @@ class Engine:
         """Rows for each rank of the set; no splits: equally many."""
 
     def barrier(self, name: str, process_set: int = 0) -> int: ...
+    def tune(self, name: str, settings: str) -> int: ...
+    @property
+    def tuned(self) -> str: ...
     def join(self) -> int: ...
     def hold(self) -> None: ...
     def let_go(self) -> None: ...

@@ -37,7 +37,6 @@ NATIVE = "horovod._native"  # is there in what was built, and found before this 
 
 # Variables that switch on what this package does not have: hvd.init() refuses them.
 ABSENT_VARIABLES: dict[str, str] = {
-    "HOROVOD_AUTOTUNE": "no autotuner yet: set HOROVOD_FUSION_THRESHOLD and HOROVOD_CYCLE_TIME by hand",
     "HOROVOD_ELASTIC": _ELASTIC,
 }
 

@@ -61,13 +61,16 @@ def _by_mpi(settings: native.Settings, launch: launched.Launch, ranks: list[int]
 class Membership:
     """One membership of this process in a job. ``is_dynamic``: process sets may be added and removed."""
 
-    def __init__(self, world: native.World, engine: native.Engine, is_dynamic: bool = False) -> None:
+    def __init__(
+        self, world: native.World, engine: native.Engine, settings: native.Settings, is_dynamic: bool = False
+    ) -> None:
         self.world = world
         self.engine = engine
+        self.settings = settings  # that it was begun with
         self.is_dynamic = is_dynamic
         self._sets: dict[int, list[ProcessSet]] = {0: [global_process_set]}
         self._unnamed: dict[int, Iterator[int]] = {}
-        self._joins = 0
+        self.joins = 0  # that have ended
 
     @classmethod
     def begin(
@@ -86,14 +89,19 @@ class Membership:
         """
         ranks = communicators.launched_ranks(comm)
         settings = settings or native.Settings.from_environment()
-        is_dynamic = BY_VARIABLE["HOROVOD_DYNAMIC_PROCESS_SETS"].read(os.environ)
+        is_dynamic = _is_on("HOROVOD_DYNAMIC_PROCESS_SETS")
+        if _is_on("HOROVOD_AUTOTUNE") and _is_on("HOROVOD_DETERMINISTIC"):
+            raise ValueError(
+                "HOROVOD_AUTOTUNE=1 with HOROVOD_DETERMINISTIC=1: what is tuned follows from measured times, "
+                "which are never the same twice. Unset one of them."
+            )
         world = open_world(settings, ranks)
         try:
             engine = native.Engine(world, settings, in_order=in_order)
         except BaseException:
             world.abandon()
             raise
-        member = cls(world, engine, is_dynamic)
+        member = cls(world, engine, settings, is_dynamic)
         try:
             member._enter(comm, process_sets, wording.forming)
         except HorovodInternalError as error:
@@ -117,6 +125,7 @@ class Membership:
         global_process_set.mpi_comm = comm if communicators.is_communicator(comm) else None
         wanted = _described(comm, process_sets) | {
             "is_dynamic": self.is_dynamic,
+            "is_tuned": _is_on("HOROVOD_AUTOTUNE"),
             "host": socket.gethostname(),
             "software": software.loaded(),
         }
@@ -124,6 +133,7 @@ class Membership:
         by_rank = [_read(rank, text, wanted, forming) for rank, text in enumerate(texts)]
         _check_software(by_rank, world.rank)
         _check_dynamic([each["is_dynamic"] for each in by_rank])
+        _check_tuned([each["is_tuned"] for each in by_rank])
         for ranks in _agreed(by_rank, world.size):
             process_set_id = self._completed(self.engine.add_process_set(ranks))[0]
             self._sets[process_set_id] = []
@@ -223,8 +233,8 @@ class Membership:
         """
         waiting.finish_all()  # a rank that has joined makes no more requests
         last = self._completed(self.engine.join())[0]
-        self._joins += 1
-        self._unnamed[0] = itertools.count(self._joins * _NAMES_BETWEEN_JOINS)
+        self.joins += 1
+        self._unnamed[0] = itertools.count(self.joins * _NAMES_BETWEEN_JOINS)
         return last
 
     def metrics(self, process_set: ProcessSet) -> dict[str, int]:
@@ -285,6 +295,20 @@ def _check_dynamic(by_rank: list[bool]) -> None:
         )
 
 
+def _check_tuned(by_rank: list[bool]) -> None:
+    """Raise the same ValueError on all ranks when only some of them would agree on settings."""
+    tuned = [rank for rank, is_tuned in enumerate(by_rank) if is_tuned]
+    if tuned and len(tuned) < len(by_rank):
+        raise ValueError(
+            f"HOROVOD_AUTOTUNE is on for ranks {tuned} of {len(by_rank)} only: they would wait for the "
+            "others to agree on settings. Set it on all ranks, or on none."
+        )
+
+
+def _is_on(variable: str) -> bool:
+    return bool(BY_VARIABLE[variable].read(os.environ))
+
+
 def _read(rank: int, text: bytes, own: dict[str, Any], forming: str) -> dict[str, Any]:
     """What a rank's init() asks for, in the words of this rank's. ValueError when it is something else, which
     ``forming`` has a name for.
@@ -293,7 +317,8 @@ def _read(rank: int, text: bytes, own: dict[str, Any], forming: str) -> dict[str
         wanted: dict[str, Any] = json.loads(text)
         error = wanted["error"]
         is_right = wanted.keys() == own.keys()
-        is_right &= type(wanted["is_dynamic"]) is bool and type(wanted["host"]) is str
+        is_right &= type(wanted["is_dynamic"]) is type(wanted["is_tuned"]) is bool
+        is_right &= type(wanted["host"]) is str
         software.checked(wanted["software"])
         is_right &= error is None or [type(word) for word in error] == [str, str]
         for each in wanted["sets"]:

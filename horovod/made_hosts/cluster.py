@@ -185,12 +185,12 @@ class MadeHosts:
         self.link(host)
         self._host(host).boot()
 
-    def rate(self, rate: str) -> None:
-        """Limit all cables to this rate in each direction ("1gbit", "none")."""
-        for name, host in self._hosts.items():
-            self._network.shape(host.namespace, name, rate)
-        self.rate_limit = rate
-        self._write_record()
+    def rate(self, rate: str, host: str = "") -> None:
+        """Limit all cables, or that of one host, to this rate in each direction ("1gbit", "none")."""
+        for name in [host] if host else self.names:
+            self._network.shape(self._host(name).namespace, name, rate)
+        if not host:
+            self.rate_limit = rate
 
     def bytes(self, host: str) -> tuple[int, int]:
         """Bytes that a host has received and sent by its cable, headers included."""

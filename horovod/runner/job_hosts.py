@@ -118,6 +118,8 @@ def job_of(
     # -I and -S: the wrapper needs the standard library only, and starts in 20 ms.
     start_rank = (sys.executable, "-I", "-S", wrapper.__file__, run.nonce, run.working_directory)
     binding = _words(values, "binding_args")
+    if binding and values.get("bind") == "auto":
+        raise LaunchError("--bind auto and --binding-args both say which cores ranks get: leave one out")
     named = "network_interfaces" in values
     return Job(
         mpirun=run.mpirun,

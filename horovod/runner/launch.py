@@ -25,6 +25,7 @@ from horovod.runner import (
     rendezvous,
     settings,
     slurm,
+    tune_launch,
 )
 from horovod.runner.errors import LaunchError
 from horovod.runner.host_cache import HostCache, default_folder
@@ -38,7 +39,7 @@ from horovod.runner.job_hosts import (
 )
 from horovod.runner.output import RankOutput
 from horovod.runner.payload import fresh_name
-from horovod.runner.rank import PAYLOAD_VARIABLE
+from horovod.runner.rank import BIND_VARIABLE, PAYLOAD_VARIABLE
 from horovod.runner.streams import discard, open_closed_ones, say
 from horovod.runner.supervise import OUTPUT_CLOSED, OUTPUT_FAILED, Ending, Launch, run
 
@@ -80,6 +81,9 @@ def _main(arguments: Sequence[str] | None) -> int:
     if given.get("topology"):
         _become_topology(sys.argv[1:] if arguments is None else arguments)
     try:
+        if given.get("tune_launch"):
+            words = list(sys.argv[1:] if arguments is None else arguments)
+            return tune_launch.main(words, len(command), given.get("tune_launch_steps"))
         ending = _launch(given, command)
     except LaunchError as error:
         say(str(error))
@@ -150,6 +154,7 @@ def start(
         **{name: text for name, text in environment.items() if name != MARK},
         "PYTHONUNBUFFERED": "1",
         **settings.rank_environment(values),
+        BIND_VARIABLE: values.get("bind", "none"),
         **nccl_environment(values, choice, environment),
         **listening_environment(job_hosts, choice, values.get("verbose", False)),
     }

@@ -39,6 +39,7 @@ MOST_PER_SECOND = 32e6  # bytes; an mpirun that always has something to read nei
 _NOTES = b"N"  # what comes in the pipe of notes: each is passed on as a report
 # For ranks that run a function: the name of its payload, and the descriptor that its value is written to.
 PAYLOAD_VARIABLE, VALUE_VARIABLE = "HOROVOD_RUN_PAYLOAD", "HOROVOD_RUN_VALUE"
+BIND_VARIABLE = "HOROVOD_BIND"
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
 SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 LOCAL_SIZE_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
@@ -61,13 +62,18 @@ def rank_and_local_size() -> tuple[int, int]:
     return int(rank), int(next((os.environ[n] for n in LOCAL_SIZE_VARIABLES if n in os.environ), 0))
 
 
+def local_rank() -> int:
+    """Of this rank on its host; -1 when the launcher does not say."""
+    return int(next((os.environ[name] for name in LOCAL_RANK_VARIABLES if name in os.environ), -1))
+
+
 def speaks_for_its_host() -> bool:
     """Whether this rank gives its host's signs of life: the first there, where a job has several hosts."""
-    size, local_size, local_rank = (
+    size, local_size = (
         int(next((os.environ[name] for name in names if name in os.environ), -1))
-        for names in (SIZE_VARIABLES, LOCAL_SIZE_VARIABLES, LOCAL_RANK_VARIABLES)
+        for names in (SIZE_VARIABLES, LOCAL_SIZE_VARIABLES)
     )
-    return local_rank == 0 and 0 < local_size < size
+    return local_rank() == 0 and 0 < local_size < size
 
 
 class Rank:
@@ -273,6 +279,10 @@ def run(nonce: str, directory: str, command: list[str]) -> int:
     if local_size > len(os.sched_getaffinity(0)):
         # Read by Open MPI only. A rank that waits must let another one work: 0.85 s instead of 12 s.
         os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
+    if os.environ.get(BIND_VARIABLE) == "auto":
+        from horovod.runner.binding import bind
+
+        bind(local_rank(), local_size)
     this = Rank(nonce, rank, speaks_for_its_host())
     this.listen_to_signals()
     end_with_parent(signal.SIGTERM)

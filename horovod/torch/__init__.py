@@ -9,6 +9,7 @@ from horovod.common.absent import attribute_error
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.rendezvous import make_stores_with as _make_stores_with
+from horovod.torch.autotune import tuning
 from horovod.torch.compression import Compression
 from horovod.torch.functions import (
     allgather_object,
@@ -94,7 +95,7 @@ __all__ = [
     "grouped_reducescatter_async", "init", "is_homogeneous", "is_initialized", "join", "local_rank",
     "local_size", "metrics", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built", "poll",
     "rank", "reducescatter", "reducescatter_async", "remove_process_set", "rocm_built", "shutdown",
-    "size", "sparse_allreduce_async", "start_timeline", "stop_timeline", "synchronize",
+    "size", "sparse_allreduce_async", "start_timeline", "stop_timeline", "synchronize", "tuning",
 ]
 
 

@@ -107,6 +107,7 @@ class DistributedAdasumOptimizer(GradientListener):
         with torch.no_grad():
             for parameter, delta in deltas.items():
                 parameter.add_(delta)
+        self._note_end_of_step()
         return loss
 
     step.hooked = True  # type: ignore[attr-defined]  # or torch would wrap it again, in load_state_dict

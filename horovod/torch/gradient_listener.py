@@ -22,8 +22,9 @@ import torch
 from horovod.common import jobs
 from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet
-from horovod.torch import devices
+from horovod.torch import autotune, devices
 from horovod.torch.compiling import breaks_graphs
+from horovod.torch.compression import short_name
 from horovod.torch.functions import broadcast_object
 from horovod.torch.gradients import GradientReducer, Reduction, wait_for_all
 from horovod.torch.parameters import Groups, checked_passes, default_name, group_members
@@ -319,6 +320,17 @@ class GradientListener(torch.optim.Optimizer):
         origin: Any = self._origin()
         if origin is not None:
             origin._opt_called = True
+
+    def _note_end_of_step(self) -> None:
+        """Ranks have made a step together: the autotuner counts it. Not where only some ranks make it."""
+        if self._active and self.process_set.process_set_id == 0:
+            autotune.step_ended(self, self._workload)
+
+    def _workload(self) -> autotune.Workload:
+        compressors = sorted(set(map(short_name, self._reducer.rules.compressors)))
+        parameters = list(self._all_parameters())
+        knobs = autotune.compression_knob(self._reducer.rules, self._reducer.compress)
+        return autotune.Workload("optimizer", type(self).__name__, parameters, ", ".join(compressors), knobs)
 
     @breaks_graphs
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch import autotune
 from horovod.torch.checkpoint import Checkpoint
 from horovod.torch.compression import Compression, Rules, short_name
 from horovod.torch.compression.first_step import FirstStep
@@ -104,6 +105,7 @@ class GradientReducer:
         self.residuals = Residuals(any(getattr(c, "error_feedback", False) for c in self.rules.compressors))
         self.checkpoint = Checkpoint(self.residuals, self.memory, ProcessSetPeers(process_set))
         self.in_flight: set[int] = set()
+        self._is_compressed = True
         self._process_set = process_set
         self._has_sparse_gradients = has_sparse_gradients
         # Average divides by size() in the core; predividing moves part of that before the sum.
@@ -175,17 +177,24 @@ class GradientReducer:
         parts: list[Reduction] = []
         alike: dict[int, list[Entry]] = {}
         for number, entry in enumerate(entries):
-            compressor = self.rules.gradient_compressor(*entry[:2])
+            compressor = self._compressor_of(*entry[:2])
             alike.setdefault(id(compressor) if grouped else number, []).append(entry)
         with waiting_on_failure(parts):
             for members in alike.values():
                 parts.append(self._start_alike(members, grouped))
         return Reduction.of_all(parts)
 
+    def compress(self, text: str) -> None:
+        """From the next step on: as the rules say, or with "none" nothing. The same on all ranks."""
+        self._is_compressed = text != autotune.NONE
+
+    def _compressor_of(self, name: str, parameter: torch.Tensor) -> Any:
+        return self.rules.gradient_compressor(name, parameter) if self._is_compressed else Compression.none
+
     def _start_alike(self, entries: Sequence[Entry], grouped: bool) -> Reduction:
         names, parameters, tensors = zip(*entries, strict=True)
         name = f"group.{names[0]}" if grouped else names[0]
-        compressor = self.rules.gradient_compressor(names[0], parameters[0])
+        compressor = self._compressor_of(names[0], parameters[0])
         if not self.in_flight:
             self.checkpoint.on_reduction()
             self.residuals.rescale()

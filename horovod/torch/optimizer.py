@@ -113,9 +113,11 @@ class _DistributedOptimizer(GradientListener):
             self.synchronize()
         self._note_step()
         try:
-            return super().step() if closure is None else super().step(self._synchronizing(closure))
+            result = super().step() if closure is None else super().step(self._synchronizing(closure))
         finally:
             self._synchronized = False
+        self._note_end_of_step()
+        return result
 
     # The wrapped class' step is hooked already: a second wrapper would run the user's step hooks twice.
     step.hooked = True  # type: ignore[attr-defined]

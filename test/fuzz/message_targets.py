@@ -21,6 +21,7 @@ from horovod.torch.compression.registry import Compression
 from horovod.torch.compression.topk import TopKCompressor
 from horovod.torch.ddp import agreement
 from horovod.torch.reduce_ops import ReduceArguments, Sum
+from horovod.tune.decision import Decision
 
 SIZE = 3
 
@@ -192,10 +193,19 @@ def read_top(data: bytes) -> None:
     assert _TOP.decompress(codes, (torch.float32, _TENSOR.shape)).shape == _TENSOR.shape
 
 
+_DECISION = Decision("searching", 5, {"HOROVOD_CYCLE_TIME": "2", "HOROVOD_COMPRESSION": "none"})
+
+
+def read_decision(data: bytes) -> None:
+    decision = Decision.from_text(data.decode(errors="replace"))
+    assert decision.next_in >= 1 and all(name.startswith("HOROVOD_") for name in decision.settings)
+
+
 _WANTED = {
     "sets": [{"ranks": [0, 1], "from_comm": False}, {"ranks": [1, 2], "from_comm": True}],
     "error": None,
     "is_dynamic": False,
+    "is_tuned": False,
     "host": "node1",
     "software": {"horovod": "0.29.0", "PyTorch": "2.13.0", "Python": "3.11.7"},
 }
@@ -203,6 +213,7 @@ _REFUSED = {
     "sets": [],
     "error": ["ValueError", "init(process_sets=...) takes hvd.ProcessSet objects"],
     "is_dynamic": True,
+    "is_tuned": True,
     "host": "node2",
     "software": {"horovod": "0.29.0", "PyTorch": "", "Python": "3.12.1"},
 }
@@ -303,5 +314,6 @@ TARGETS = (
         is_json=True,
     ),
     Target("published", (store.packed([b"", b"one", bytes(300)]),), read_published, (ValueError,), 2),
+    Target("decision", (_DECISION.to_text().encode(),), read_decision, (ValueError,), 2),
     Target("terms", (json.dumps(_TERMS).encode(),), read_terms, (agreement.RanksDisagree,), 2, is_json=True),
 )

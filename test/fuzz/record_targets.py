@@ -21,6 +21,8 @@ from horovod.torch.checkpoint import Checkpoint
 from horovod.torch.compression.memory import Memory
 from horovod.torch.compression.registry import Compression
 from horovod.torch.residuals import Residuals
+from horovod.tune.__main__ import shown
+from horovod.tune.cache import Cache, Key, Stored
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "single"))
 import lab_logs
@@ -183,7 +185,29 @@ def _sent(feedback: Any) -> Any:
     return values if isinstance(values, torch.Tensor) else torch.from_dlpack(values)
 
 
+_KEY = Key("machine", "0123", "Net", "2 on 1", "1.0", "optimizer, bit8")
+_TUNED = Stored(_KEY, {"HOROVOD_CYCLE_TIME": "2"}, {"gain": [1.2, 1.1, 1.3], "steps": 350})
+
+
+def _tuned() -> bytes:
+    cache = Cache(scratch.folder() / "valid tuned", print)
+    cache.keep(_TUNED)
+    return cache.path(_KEY).read_bytes()
+
+
+def read_tuned(data: bytes) -> None:
+    """Damaged is absent; and it can be written again, and shown."""
+    cache = Cache(scratch.folder() / "tuned", lambda line: None)
+    cache.keep(_TUNED)
+    cache.path(_KEY).write_bytes(data)
+    found = cache.find(_KEY)
+    assert found is None or found.key == _KEY
+    assert all(shown(each) for each in cache.all())
+    assert cache.keep(_TUNED) and cache.find(_KEY) == _TUNED
+
+
 TARGETS = (
+    Target("tuned", (_tuned(),), read_tuned, (), 1, is_json=True),
     Target("lab run", tuple(_runs()), read_run, (logs.LogError,), 4, is_json=True),
     Target(
         "environment",

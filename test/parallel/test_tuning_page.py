@@ -11,7 +11,8 @@ typed.needs_mpirun()
 PAGE = "docs/tuning.md"
 TEXT = (ROOT / PAGE).read_text()
 MEASURED = (ROOT / "docs" / "benchmarks.md").read_text()
-COMMANDS = commands(PAGE)
+COMMANDS = [command for command in commands(PAGE) if "tune" not in command]
+TUNING = [command for command in commands(PAGE) if "tune" in command]
 
 
 @pytest.fixture
@@ -39,6 +40,20 @@ def test_the_script_alone(folder: Path) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command(command: str, folder: Path) -> None:
     assert "with 2 processes" in typed.output_of(command, folder)
+
+
+def test_the_commands_of_tuning(folder: Path) -> None:
+    """README's script makes few steps. The launch tries but one thing: the others are set, and so decided."""
+    own = {"HOROVOD_AUTOTUNE_CACHE": str(folder / "tuned"), "HOROVOD_AUTOTUNE_MAX_STEPS": "40"}
+    autotuned, show, explain, clear, launch = TUNING
+    assert "with 2 processes" in typed.output_of(autotuned, folder, **own)
+    assert "HOROVOD_FUSION_THRESHOLD=" in typed.output_of(show, folder, **own)
+    assert "Half go on" in typed.output_of(explain, folder)
+    assert "1 file(s) removed" in typed.output_of(clear, folder, **own)
+    decided = {"GLIBC_TUNABLES": "glibc.malloc.arena_max=8", "LD_PRELOAD": ""}
+    few = launch.replace("--tune-launch", "--tune-launch --tune-launch-steps 3")
+    said = typed.output_of(few, folder, **decided)
+    assert "seconds a step" in said and "--bind auto" in said
 
 
 def test_every_step_of_the_table_was_measured() -> None:

@@ -196,7 +196,7 @@ def mirrored_job(size: int, rank: int = 0) -> Iterator[MirroredEngine]:
     engine = MirroredEngine([native.Engine(world, native.Settings()) for world in worlds], rank)
     fakes = mock.patch.multiple(native, Tensor=Tensor, Reduction=Reduction)
     job = jobs.Job()
-    job.member = Membership(worlds[rank], engine)  # type: ignore[arg-type]
+    job.member = Membership(worlds[rank], engine, native.Settings())  # type: ignore[arg-type]
     submission.reduction_of.cache_clear()
     try:
         with fakes, job.entered():

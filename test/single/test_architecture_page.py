@@ -11,7 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
 PICTURE = ROOT / "docs" / "assets" / "way_of_a_gradient.svg"
-BASES = ["", "docs", "horovod", "horovod/native", "horovod/runner", "horovod/torch", "horovod/torch/ddp"]
+BASES = ["", "docs", "horovod", "horovod/native"]
+BASES += [f"horovod/{folder}" for folder in ("runner", "torch", "torch/ddp", "tune")]
 MADE_BY_THE_BUILD = {"cuda_runtime.h"}  # of CUDA: the page says that the emulation has one, too
 CODE = re.compile(r"`([^`\n]+)`")
 FILE = re.compile(r"[\w./]+\.(?:h|cc|cu|cuh|py|pyi|md|txt)|[\w.]+(?:/[\w.]+)*/|(?:horovod|test|docs)/[\w/]+")

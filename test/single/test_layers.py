@@ -17,10 +17,11 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
     "common": ("numpy", "horovod._native", "psutil"),
     "torch": (
         *("horovod.common", "horovod._native", "horovod.gloo_threads", "horovod.torch_autoload"),
-        *("torch", "numpy", "cloudpickle", "packaging"),
+        *("horovod.tune", "torch", "numpy", "cloudpickle", "packaging"),
         "lightning",  # for lightning.py, which nothing else imports
     ),
     "made_hosts": (),
+    "tune": (),
     "drawing": (),
     "topology": (
         *("horovod.common", "horovod.drawing", "horovod.runner", "horovod._native"),
@@ -32,6 +33,7 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
         *("horovod.common.interfaces", "horovod.common.networks", "horovod.common.nodelists"),
         *("horovod.common.names", "horovod.common.notes", "horovod.common.readable"),
         *("horovod.common.software", "horovod.common.unbuilt", "horovod.common.variable_names"),
+        "horovod.tune.paired",
         *("yaml", "psutil", "cloudpickle", "shtab"),
     ),
     "lab": (

@@ -13,7 +13,9 @@ from horovod import _native
 from horovod.common.exceptions import HorovodInternalError
 
 ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER, BARRIER, JOIN, ADD_SET, REMOVE_SET = range(9)
+TUNE = 9
 NAMES = "ALLREDUCE ALLGATHER BROADCAST ALLTOALL REDUCESCATTER BARRIER JOIN ADD_PROCESS_SET REMOVE_PROCESS_SET"
+NAMES += " TUNE"
 RUN, REFUSE, ASK_IN_FULL, FORGET, RELEASE, SHUTDOWN = range(6)
 UINT8, FLOAT32, FLOAT64, LAST_DTYPE = 0, 6, 7, 9
 LAST_REDUCE_OP = 5
@@ -39,7 +41,7 @@ def request(
     dtypes = (FLOAT32,) * len(shapes) if dtypes is None else dtypes
     head = struct.pack("<BBddi", operation, op, 0.25, -3.0, 7) + flags + text("grad") + text("bit8/128")
     laid_out = struct.pack("<I", len(shapes)) + b"".join(numbers("q", *shape) for shape in shapes)
-    return head + numbers("B", *dtypes) + laid_out + numbers("q", 5, 2)
+    return head + numbers("B", *dtypes) + laid_out + numbers("q", 5, 2) + text("HOROVOD_CYCLE_TIME=2")
 
 
 def announcement(
@@ -101,7 +103,7 @@ def test_every_field_is_read_and_every_part_of_a_message_is_refused(name: str) -
             read(whole + bytes(more))
 
 
-@pytest.mark.parametrize("operation", range(9), ids=NAMES.split())
+@pytest.mark.parametrize("operation", range(10), ids=NAMES.split())
 @pytest.mark.parametrize("count", range(3))
 def test_as_many_tensors_as_the_operation_has(operation: int, count: int) -> None:
     """Whoever carries it out indexes the first tensor, or all of a group, without looking."""
@@ -166,7 +168,7 @@ def test_the_last_number_that_stands_for_something(last: bool) -> None:
     for message, number in (
         (announcement(request(op=LAST_REDUCE_OP + (not last))), LAST_REDUCE_OP + 1),
         (announcement(request(dtypes=(LAST_DTYPE + (not last),))), LAST_DTYPE + 1),
-        (announcement(request(REMOVE_SET + (not last), ())), REMOVE_SET + 1),
+        (announcement(request(TUNE + (not last), ())), TUNE + 1),
         (announcement(request(flags=b"\1\1" if last else b"\1\2")), 2),
     ):
         if last:

@@ -35,7 +35,7 @@ def text(of: str) -> bytes:
 def request(operation: int = ALLREDUCE, name: str = "x") -> bytes:
     """Of one float32 tensor of shape (2,), to be summed."""
     head = struct.pack("<BBddi??", operation, 1, 1.0, 1.0, -1, False, False) + text(name) + text("")
-    return head + struct.pack("<IB", 1, 6) + struct.pack("<IIq", 1, 1, 2) + struct.pack("<I", 0)
+    return head + struct.pack("<IB", 1, 6) + struct.pack("<IIq", 1, 1, 2) + struct.pack("<II", 0, 0)
 
 
 def announcement(*requests: bytes, process_set: int = 0, answers: int = 0) -> bytes:
@@ -67,7 +67,7 @@ def test_what_is_made_here_is_what_ranks_write(two_ranks: Ranks) -> None:
     [
         (announcement(request())[:-1], "rank 1 sent a message that is cut short"),
         (announcement(request()) + b"x", "rank 1 sent a message that has 1 bytes more"),
-        (announcement(request(operation=9)), "has the number 9, which stands for nothing"),
+        (announcement(request(operation=10)), "has the number 10, which stands for nothing"),
         (announcement(request(), request()), "rank 1 asked twice for 'x'"),
         (announcement(answers=1), "rank 1 answered what it was not asked"),
     ],

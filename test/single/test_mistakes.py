@@ -33,7 +33,7 @@ FILES = {
     "list.yaml": "- np: 2\n",
     "value.yaml": "params: {compression: bit88}\n",
     "type.yaml": "params: {cache_capacity: many}\n",
-    "autotune.yaml": "autotune: {enabled: true}\n",
+    "streams.yaml": "library_options: {num_nccl_streams: 4}\n",
 }
 # (what is typed, what is read); NAME=value before the command are variables.
 REFUSED = [
@@ -100,14 +100,14 @@ REFUSED = [
     ("horovodrun -np 2 --config-file list.yaml python train.py", "it needs `section: {key: value}`"),
     ("horovodrun -np 2 --config-file value.yaml python train.py", "did you mean bit8?"),
     ("horovodrun -np 2 --config-file type.yaml python train.py", "key params.cache_capacity: 'many' is not"),
-    ("horovodrun -np 2 --config-file autotune.yaml python train.py", "autotune.enabled: True, which is not"),
+    ("horovodrun -np 2 --config-file streams.yaml python train.py", "num_nccl_streams: 4, which is not"),
     ("horovodrun -np 2 --config-file none.yaml python train.py", "none.yaml cannot be read: No such file"),
 ]
 WARNED = [
     ("HOROVOD_COMPRESION=bit8 horovodrun -np 2 python train.py", "did you mean HOROVOD_COMPRESSION?"),
     ("HOROVOD_FUSION=64 horovodrun -np 2 python train.py", "did you mean HOROVOD_FUSION_THRESHOLD?"),
     ("horovod_HOROVOD=1 HOROVOD_HOME=/x horovodrun -np 2 true", "HOROVOD_HOME is no variable of horovod and"),
-    ("HOROVOD_AUTOTUNE=1 horovodrun -np 2 python train.py", "HOROVOD_AUTOTUNE=1 is not served"),
+    ("HOROVOD_NUM_NCCL_STREAMS=4 horovodrun -np 2 python train.py", "NUM_NCCL_STREAMS=4 is not served"),
     ("horovodrun -np 2 python train.py –hvd True", "if it is a flag, type --hvd"),
     ("horovodrun -np 2 --compression signs python train.py", "and what the script registers"),
     ("horovodrun -np 2 --config-file top.yaml python train.py", "did you mean params.compression?"),

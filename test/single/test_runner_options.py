@@ -144,7 +144,7 @@ def test_what_a_variable_that_is_not_served_says_does_not_matter() -> None:
 
 def test_switching_off_what_is_not_served_is_fine() -> None:
     flags = [flag for option in OPTIONS if option.part == UNSERVED for flag in option.off_flags]
-    assert "--no-autotune" in flags
+    assert "--no-hierarchical-allgather" in flags
     assert command_line.parse([*flags, "ls"])[1] == ["ls"]
 
 
@@ -175,6 +175,8 @@ def test_config_file_sets_what_the_command_line_does_not(tmp_path: Path) -> None
             "HOROVOD_TIMELINE_MARK_CYCLES": "1",
             "HOROVOD_LOG_LEVEL": "debug",
             "HOROVOD_LOG_HIDE_TIME": "1",
+            "HOROVOD_AUTOTUNE": "0",
+            "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "5",
             "HOROVOD_STALL_CHECK_DISABLE": "1",
             "HOROVOD_STALL_CHECK_TIME_SECONDS": "30.0",
             "HOROVOD_THREAD_AFFINITY": "0,4",
@@ -188,7 +190,8 @@ def test_config_file_sets_what_the_command_line_does_not(tmp_path: Path) -> None
         ("params: {cache_capacity: -1}", "key params.cache_capacity: -1 is not a whole number >= 0"),
         ("params: {fusion_threshold_mb: true}", "True is not a whole number"),
         ("timeline: {mark_cycles: perhaps}", "'perhaps' is not true or false"),
-        ("autotune: {enabled: true}", "asks for autotune.enabled: True, which is not served: not yet"),
+        ("autotune: {mode: fast}", "'fast' is not one of time, filter, profile"),
+        ("autotune: {max_steps: -1}", "-1 is not a whole number >= 0"),
         ("controller: gloo", "'gloo' is not one of mpi"),
         ("- a list", "holds a list"),
         ("a: [unclosed", "is not YAML"),
@@ -222,7 +225,10 @@ def test_the_launchers_variables() -> None:
 
 def test_zero_is_a_number_where_there_can_be_none_of_a_thing() -> None:
     """And nowhere else: no job has no ranks, and no server listens at port 0."""
-    from_one = {"np", "ssh_port", "start_timeout", "master_port", "tcp_connections"}
+    from_one = {
+        "np", "ssh_port", "start_timeout", "master_port", "tcp_connections", "message_kb",
+        "steps_under_way", "carriers", "tune_launch_steps", "autotune_steps_per_sample",
+    }  # fmt: skip
     for option in OPTIONS:
         if option.type not in ("int", "float"):
             continue
@@ -251,9 +257,10 @@ def test_what_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_variables_that_are_not_served_are_warned_about() -> None:
-    warnings = settings.environment_warnings({"HOROVOD_AUTOTUNE": "1", "HOROVOD_HIERARCHICAL_ALLGATHER": "0"})
+    told = {"HOROVOD_NUM_NCCL_STREAMS": "4", "HOROVOD_HIERARCHICAL_ALLGATHER": "0"}
+    warnings = settings.environment_warnings(told)
     assert len(warnings) == 1
-    assert warnings[0].startswith("HOROVOD_AUTOTUNE=1 is not served: ")
+    assert warnings[0].startswith("HOROVOD_NUM_NCCL_STREAMS=4 is not served: ")
 
 
 def test_the_configuration_page_is_up_to_date() -> None:

@@ -55,6 +55,17 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         ("--binding-args",),
     ),
     Option(
+        "bind",
+        "auto: give each rank cores of its own, of one NUMA node where that can be, and its engine's thread "
+        "a hyper-thread of them; none where a host has fewer cores than ranks",
+        ("--bind",),
+        variable="HOROVOD_BIND",
+        key="params.bind",
+        default="none",
+        choices=("none", "auto"),
+        is_new=True,
+    ),
+    Option(
         "ddp",
         "for scripts of torch.distributed: set MASTER_ADDR, RANK, WORLD_SIZE, LOCAL_RANK and so on, as "
         "torchrun does; --compression is then about the gradients of DistributedDataParallel",
@@ -114,6 +125,22 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         variable="HOROVOD_DISABLE_NVTX_RANGES",
         type="bool",
         default="0",
+    ),
+    Option(
+        "tune_launch",
+        "run a few steps of the script with and without each setting that only fresh processes can take "
+        "(--bind auto, how malloc keeps memory), print a table, and end",
+        ("--tune-launch",),
+        type="bool",
+        is_new=True,
+    ),
+    Option(
+        "tune_launch_steps",
+        "steps of each of its jobs that count; 30 without",
+        ("--tune-launch-steps",),
+        type="int",
+        minimum=1,
+        is_new=True,
     ),
     # What to show.
     Option("verbose", "show the mpirun command line and how each rank ended", ("--verbose",), type="bool"),

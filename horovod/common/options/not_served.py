@@ -25,7 +25,6 @@ def _row(reason: str, *flags: str, off: str = "", variable: str = "", key: str =
 
 
 _ROUTES = "allgathers go from every rank to every rank; leave the option out"
-_AUTOTUNE = "not yet: there is no autotuner; set --fusion-threshold-mb and --cycle-time-ms by hand"
 _ELASTIC = "not yet: jobs have a fixed number of ranks; use -np, and save checkpoints to restart from"
 _GLOO = "there is no Gloo here; MPI starts the ranks and is in the installation already: leave the option out"
 _NCCL = "a process set has one NCCL communicator, on a stream of its own; leave the option out"
@@ -39,17 +38,6 @@ NOT_SERVED: tuple[Option, ...] = (
         off="--no-hierarchical-allgather",
         variable="HOROVOD_HIERARCHICAL_ALLGATHER",
         key="params.hierarchical_allgather",
-    ),
-    _row(_AUTOTUNE, "--autotune", off="--no-autotune", variable="HOROVOD_AUTOTUNE", key="autotune.enabled"),
-    _row(_AUTOTUNE, "--autotune-log-file", variable="HOROVOD_AUTOTUNE_LOG", key="autotune.log_file"),
-    *(
-        _row(
-            _AUTOTUNE,
-            f"--autotune-{name.replace('_', '-')}",
-            variable=f"HOROVOD_AUTOTUNE_{name.upper()}",
-            key=f"autotune.{name}",
-        )
-        for name in ("warmup_samples", "steps_per_sample", "bayes_opt_max_samples", "gaussian_process_noise")
     ),
     _row(_ELASTIC, "--min-np", "--min-num-proc"),
     _row(_ELASTIC, "--max-np", "--max-num-proc"),

@@ -42,6 +42,8 @@ class Option:
     form: tuple[str, str] | None = None  # of a text: regular expression, and how to say it
     part: str = LAUNCHER
     scope: str = ""
+    is_by_size: bool = False  # also two choices: the first up to so many bytes, as gather:65536,scatter
+    tries: tuple[str, ...] = ()  # what the autotuner tries, as the variable has it; taken while a job runs
     is_new: bool = False  # Horovod has none like it, so docs/compatibility.md need not say what became of it
     unserved: str = field(default="", kw_only=True)
 
@@ -72,6 +74,11 @@ class Option:
             raise ValueError(f"{text!r} is not {self.wanted()}")
         if not self.choices:
             return text
+        if self.is_by_size and (parts := re.fullmatch(r"(\w+):(\d{1,18}),(\w+)", text)):
+            return f"{self._choice(parts[1])}:{int(parts[2])},{self._choice(parts[3])}"
+        return self._choice(text)
+
+    def _choice(self, text: str) -> str:
         for choice in self.choices:
             if text.lower() == choice.lower():
                 return choice
@@ -79,7 +86,8 @@ class Option:
 
     def wanted(self) -> str:
         if self.choices:
-            return "one of " + ", ".join(self.choices)
+            by_size = ", or two by size, as gather:65536,scatter" if self.is_by_size else ""
+            return "one of " + ", ".join(self.choices) + by_size
         if self.form is not None:
             return self.form[1]
         if self.type in _NUMBERS:

@@ -101,14 +101,29 @@ auto on_or_off() {
 }
 
 // Of words with ", " between them.
-auto one_of(std::string_view choices) {
+auto one_of(std::string_view choices, std::string_view or_else = "") {
   return [=](const char* variable, const std::string& text, std::string* out) {
     *out = lower(text);
     const std::string listed = ", " + std::string(choices) + ", ";
     const bool is_word = out->find(',') == std::string::npos;
     if (!is_word || listed.find(", " + *out + ", ") == std::string::npos) {
-      refuse(variable, text, "one of " + std::string(choices));
+      refuse(variable, text, "one of " + std::string(choices) + std::string(or_else));
     }
+  };
+}
+
+// One of them, or two: the first up to so many bytes, as "gather:65536,scatter".
+auto one_of_by_size(std::string_view choices) {
+  return [=](const char* variable, const std::string& text, std::string* out) {
+    const auto choice = one_of(choices, ", or two by size, as gather:65536,scatter");
+    const size_t colon = text.find(':'), comma = text.find(',');
+    if (colon == std::string::npos || comma == std::string::npos || comma < colon) return choice(variable, text, out);
+    std::string up_to, beyond;
+    int64_t bytes = 0;
+    choice(variable, text.substr(0, colon), &up_to);
+    in_range<int64_t>(0, std::numeric_limits<int64_t>::max())(variable, text.substr(colon + 1, comma - colon - 1), &bytes);
+    choice(variable, text.substr(comma + 1), &beyond);
+    *out = up_to + ":" + std::to_string(bytes) + "," + beyond;
   };
 }
 
@@ -149,7 +164,7 @@ std::string difference(const std::vector<std::string>& texts, const std::string&
 
 Settings Settings::from_environment() {
   Settings settings;
-#define HVD_READ(variable, member, type, default_value, reader, is_of_job) read(#variable, reader, &settings.member);
+#define HVD_READ(variable, member, type, default_value, reader, is_of_job, is_tuned) read(#variable, reader, &settings.member);
   HVD_FOR_EACH_SETTING(HVD_READ)
 #undef HVD_READ
   if (settings.hierarchical_allreduce || settings.torus_allreduce) {
@@ -162,9 +177,21 @@ Settings Settings::from_environment() {
   return settings;
 }
 
+void Settings::tune(const std::string& lines) {
+  std::istringstream all(lines);
+  for (std::string line; std::getline(all, line);) {
+    const size_t end = std::min(line.find('='), line.size());
+    const std::string name = line.substr(0, end), text = line.substr(std::min(end + 1, line.size()));
+#define HVD_TUNE(variable, member, type, default_value, reader, is_of_job, is_tuned) \
+  if (is_tuned && name == #variable) (reader)(#variable, text, &member);
+    HVD_FOR_EACH_SETTING(HVD_TUNE)
+#undef HVD_TUNE
+  }
+}
+
 std::string Settings::of_job() const {
   std::string text;
-#define HVD_LINE(variable, member, type, default_value, reader, is_of_job) \
+#define HVD_LINE(variable, member, type, default_value, reader, is_of_job, is_tuned) \
   if (is_of_job) text += #variable "=" + to_text(member) + "\n";
   HVD_FOR_EACH_SETTING(HVD_LINE)
 #undef HVD_LINE

@@ -170,6 +170,13 @@ void bind_collectives(nb::class_<BoundEngine>& engine) {
             return self.engine().submit(set, barrier_submission(std::move(name)));
           },
           "name"_a, "process_set"_a = 0)
+      .def(
+          "tune",
+          [](BoundEngine& self, std::string name, std::string settings) {
+            return self.engine().submit(0, tune_submission(std::move(name), std::move(settings)));
+          },
+          "name"_a, "settings"_a)
+      .def_prop_ro("tuned", [](const BoundEngine& self) { return self.engine().tuned(); })
       .def("join", [](BoundEngine& self) { return self.engine().submit(0, join_submission()); });
 }
 

@@ -28,7 +28,8 @@ void register_settings(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<Settings> settings(m, "Settings");
   settings.def(nb::init<>()).def_static("from_environment", &Settings::from_environment);
-#define HVD_BIND(variable, member, type, default_value, reader, is_of_job) settings.def_rw(#member, &Settings::member);
+#define HVD_BIND(variable, member, type, default_value, reader, is_of_job, is_tuned) \
+  settings.def_rw(#member, &Settings::member);
   HVD_FOR_EACH_SETTING(HVD_BIND)
 #undef HVD_BIND
   settings.def_rw("stall_shutdown_asked_by", &Settings::stall_shutdown_asked_by);

@@ -18,7 +18,7 @@ namespace {
 
 Plan planned(const PlanFacts& facts, const std::string& algorithm, bool is_deterministic, const LinkCosts& costs,
              const GpuCosts& gpu_costs) {
-  return plan_allreduce(facts, {algorithm_named(algorithm), is_deterministic, {costs, gpu_costs}});
+  return plan_allreduce(facts, {algorithms_named(algorithm), is_deterministic, {costs, gpu_costs}});
 }
 
 void set_dtype(PlanFacts& facts, int number) {

@@ -12,10 +12,11 @@
 
 namespace hvd {
 
-PlanFacts facts_of(const RankGroup& group, std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
+PlanFacts facts_of(const CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
+  const RankGroup& group = context.group;
   PlanFacts facts = {.ranks = group.size(),
                      .hosts = static_cast<int>(group.hosts().size()),
-                     .carriers = carriers_of(group.hosts()),
+                     .carriers = carriers_of(group.hosts(), context.messages.carriers),
                      .shares_memory = group.window() != nullptr,
                      .has_host_windows = group.host_window() != nullptr,
                      .is_encoded = reduction.codec != nullptr,

@@ -31,7 +31,7 @@ int64_t allreduce_in_host_memory(CollectiveContext& context, std::span<const Buc
                                  const BucketReduction& reduction, const Route& route, TensorMemory& memory);
 
 // What its plan depends on.
-PlanFacts facts_of(const RankGroup& group, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
+PlanFacts facts_of(const CollectiveContext& context, std::span<const BucketTensor> tensors, const BucketReduction& reduction);
 
 // The families of routes. Only tensors that are not elsewhere can be gathered.
 int64_t allreduce_through_window(const Means& means, std::span<const BucketTensor> tensors, const BucketReduction& reduction,

@@ -31,7 +31,7 @@ class HierarchicalAllreduce {
       : means_(means),
         memory_(means.memory),
         level_(*means.level),
-        role_(means.context.group),
+        role_(means.context),
         gather_(gather),
         over_ranks_(reduction) {
     // No larger messages than are good for the network.

@@ -10,7 +10,7 @@
 namespace hvd {
 
 PlanFacts CpuBackend::facts(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const {
-  return facts_of(context_.group, tensors, reduction);
+  return facts_of(context_, tensors, reduction);
 }
 
 void CpuBackend::allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) {

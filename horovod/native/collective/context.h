@@ -9,6 +9,7 @@
 #include "base/simd.h"
 #include "collective/layout.h"
 #include "transport/rank_group.h"
+#include "transport/transfer.h"
 
 namespace hvd {
 
@@ -33,11 +34,19 @@ class Scratch {
 // What a collective is busy with, for whoever draws timelines.
 enum class Phase { kPack, kCommunicate, kReduce, kUnpack };
 
+// What settings say about messages; every rank has the same.
+struct MessageRules {
+  int64_t bytes = kPromptBytes;  // that one has at most
+  uint32_t steps = 8;            // that are under way at a time
+  int carriers = 16;             // ranks of a host that exchange with other hosts, at most
+};
+
 struct CollectiveContext {
   CollectiveContext(RankGroup ranks, SimdLevel level) : group(std::move(ranks)), simd(level) {}
 
   RankGroup group;
   SimdLevel simd;
+  MessageRules messages;
   int64_t wire_bytes = 0;  // handed to other ranks so far
   Scratch send, receive;
   std::unique_ptr<Tiles> tiles = std::make_unique<Tiles>();

@@ -8,8 +8,10 @@
 
 namespace hvd {
 
-HostRole::HostRole(const RankGroup& group)
-    : hosts(static_cast<int>(group.hosts().size())), carriers(carriers_of(group.hosts())) {
+HostRole::HostRole(const CollectiveContext& context)
+    : hosts(static_cast<int>(context.group.hosts().size())),
+      carriers(carriers_of(context.group.hosts(), context.messages.carriers)) {
+  const RankGroup& group = context.group;
   for (const std::vector<int>& ranks : group.hosts()) {
     const auto found = std::find(ranks.begin(), ranks.end(), group.rank());
     if (found == ranks.end()) continue;
@@ -45,7 +47,7 @@ WindowLevel::WindowLevel(const CollectiveContext& context)
       send_bytes_(window_.area_bytes() / 2 / kSendBuffers / kAlign * kAlign),
       receive_bytes_(window_.area_bytes() / 2 / kReceiveBuffers / kAlign * kAlign),
       base_(window_.steps) {
-  static_assert(kReceiveBuffers >= RankWire::kLag + 3);
+  static_assert(kReceiveBuffers >= RankWire::kMostLag + 3);
 }
 
 // As many as fit the slots, of which an eighth is left for the alignment of messages and for what blocks add to a range.
@@ -68,6 +70,15 @@ bool WindowLevel::begin(const HostSteps& steps) {
   }
   steps.memory.open(window_, locals());
   return true;
+}
+
+// Who has not carried may in the next operation, where settings have changed: then its counters are to be as the others'.
+void WindowLevel::end() {
+  for (uint32_t step = 0; !steps_->role.carries() && step < steps_->count; ++step) {
+    window_.advance(kTaken);
+    window_.advance(kPublished);
+  }
+  window_.steps += steps_->count;
 }
 
 // Of the host's first `count` ranks.

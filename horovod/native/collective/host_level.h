@@ -21,7 +21,7 @@ namespace hvd {
 
 // Where this rank is, and who else carries its slice.
 struct HostRole {
-  explicit HostRole(const RankGroup& group);
+  explicit HostRole(const CollectiveContext& context);
   bool carries() const { return local_rank < carriers; }
 
   int host = 0, local_rank = 0, hosts = 1, carriers = 1;
@@ -82,7 +82,7 @@ class WindowLevel final : public HostLevel {
   int64_t elements_per_bucket(const HostRole& role, const TensorMemory& memory, const BucketReduction& reduction,
                               bool gather) const override;
   bool begin(const HostSteps& steps) override;
-  void end() override { window_.steps += steps_->count; }
+  void end() override;
 
   void await_room(uint32_t step) override;
   std::byte* send_buffer(uint32_t step, int slice) override;

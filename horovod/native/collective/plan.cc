@@ -1,6 +1,7 @@
 #include "collective/plan.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 
 #include "base/error.h"
@@ -65,13 +66,18 @@ std::string why_staged(const PlanFacts& facts, bool needs_order) {
   return "more ranks than kernels sum";
 }
 
-std::string why_no_other(const Candidates& among, const PlanFacts& facts, const PlanRules& rules, bool needs_order) {
+std::string why_no_other(const Candidates& among, const PlanFacts& facts, Algorithm algorithm, bool needs_order) {
   const Route& route = among.all.front()->route;
   if (among.are_asked_for) return "HOROVOD_ALLREDUCE_ALGORITHM asks for it";
   if (facts.on_gpu && route.carrier != Carrier::kNccl) return why_staged(facts, needs_order);
-  const bool is_flat = rules.algorithm == Algorithm::kGather || rules.algorithm == Algorithm::kScatter;
+  const bool is_flat = algorithm == Algorithm::kGather || algorithm == Algorithm::kScatter;
   if (route.pattern == Pattern::kLibrary && is_flat) return "kernels have no " + what(facts) + ", NCCL has";
   return route.pattern == Pattern::kLibrary ? "exact" : "there is no other";
+}
+
+// A bucket's size follows from what was fused, on which nothing may depend where all is deterministic.
+Algorithm algorithm_for(const PlanFacts& facts, const PlanRules& rules) {
+  return rules.is_deterministic ? rules.algorithms.beyond : rules.algorithms.of(facts.bytes);
 }
 
 std::string milliseconds(double seconds) {
@@ -99,10 +105,20 @@ std::string name_of(const Route& route) {
   return std::string(first) + " " + std::string(name_of(route.pattern));
 }
 
-Algorithm algorithm_named(const std::string& name) {
-  const auto found = std::find(std::begin(kAlgorithmNames), std::end(kAlgorithmNames), name);
-  if (found == std::end(kAlgorithmNames)) throw InvalidArgument("there is no allreduce algorithm '" + name + "'");
-  return static_cast<Algorithm>(found - std::begin(kAlgorithmNames));
+Algorithms algorithms_named(const std::string& text) {
+  const auto named = [](const std::string& name) {
+    const auto found = std::find(std::begin(kAlgorithmNames), std::end(kAlgorithmNames), name);
+    if (found == std::end(kAlgorithmNames)) throw InvalidArgument("there is no allreduce algorithm '" + name + "'");
+    return static_cast<Algorithm>(found - std::begin(kAlgorithmNames));
+  };
+  const size_t colon = text.find(':'), comma = text.find(',');
+  if (colon == std::string::npos || comma == std::string::npos || comma < colon) return {0, Algorithm::kAuto, named(text)};
+  int64_t bytes = 0;
+  const char *begin = text.data() + colon + 1, *end = text.data() + comma;
+  if (const auto [rest, error] = std::from_chars(begin, end, bytes); rest != end || error != std::errc() || bytes < 0) {
+    throw InvalidArgument("'" + text + "' has no number of bytes between ':' and ','");
+  }
+  return {bytes, named(text.substr(0, colon)), named(text.substr(comma + 1))};
 }
 
 std::string to_text(const GpuCosts& costs) {
@@ -113,8 +129,8 @@ std::string to_text(const GpuCosts& costs) {
   return text;
 }
 
-int carriers_of(std::span<const std::vector<int>> hosts) {
-  size_t carriers = 16;  // more share the work no better, but make smaller messages
+int carriers_of(std::span<const std::vector<int>> hosts, int most) {
+  auto carriers = static_cast<size_t>(most);  // more than 16 share the work no better, but make smaller messages
   for (const std::vector<int>& ranks : hosts) carriers = std::min(carriers, ranks.size());
   return static_cast<int>(carriers);
 }
@@ -123,17 +139,18 @@ Plan plan_allreduce(const PlanFacts& facts, const PlanRules& rules) {
   if (facts.ranks == 1) return {{}, false, {}, "one rank"};
   Plan plan{{}, facts.is_encoded, {}, ""};
   PlanFacts asked = facts;
-  if (rules.algorithm == Algorithm::kHierarchical && facts.hosts == 1) {
+  const Algorithm algorithm = algorithm_for(facts, rules);
+  if (algorithm == Algorithm::kHierarchical && facts.hosts == 1) {
     plan.reason = "a hierarchy of one host is exact";
     plan.is_encoded = asked.is_encoded = false;
     asked.wire_bytes = facts.bytes;
   }
   const bool needs_order = rules.is_deterministic && !asked.is_encoded && !has_one_sum(facts.dtype, facts.op, facts.ranks);
-  const Candidates among = candidates(asked, rules.algorithm, needs_order);
+  const Candidates among = candidates(asked, algorithm, needs_order);
   const bool is_staged = facts.on_gpu && among.all.front()->route.carrier != Carrier::kNccl;
   std::string reason;
   if (among.all.size() == 1 || is_staged) {
-    reason = why_no_other(among, asked, rules, needs_order);
+    reason = why_no_other(among, asked, algorithm, needs_order);
   } else if (rules.is_deterministic) {
     reason = "HOROVOD_DETERMINISTIC: by the number of ranks alone";
   }
@@ -149,7 +166,7 @@ Plan plan_reducescatter(const PlanFacts& facts, const PlanRules& rules) {
   PlanFacts apart = facts;
   apart.shares_memory = apart.has_host_windows = false;
   PlanRules scattered = rules;
-  scattered.algorithm = Algorithm::kScatter;
+  scattered.algorithms = {0, Algorithm::kAuto, Algorithm::kScatter};
   Plan plan = plan_allreduce(apart, scattered);
   if (facts.ranks > 1 && !plan.route.is_staged) plan.reason = "each rank reduces its own rows";
   return plan;

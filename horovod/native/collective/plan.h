@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "collective/plan_rules.h"
 #include "collective/reduce.h"
 #include "transport/topology.h"
 
@@ -63,34 +64,6 @@ struct Plan {
 // Why, for logs and timelines: the reason, or "estimated: exchange gather 1.200 ms, exchange scatter 2.000 ms".
 std::string explain(const Plan& plan);
 
-// HOROVOD_ALLREDUCE_ALGORITHM.
-enum class Algorithm { kAuto, kGather, kScatter, kRing, kHierarchical };
-constexpr std::string_view kAlgorithmNames[] = {"auto", "gather", "scatter", "ring", "hierarchical"};
-// Throws InvalidArgument for a name that is none of these.
-Algorithm algorithm_named(const std::string& name);
-
-// What GPUs take, in seconds. The defaults stand where nothing has been measured: GPUs on PCIe, and Ethernet of 10 Gbit/s.
-struct GpuCosts {
-  double kernel_byte = 2e-12;                              // to read a byte of the GPU's memory and write it
-  double local_latency = 15e-6, local_byte = 1e-10;        // NCCL's, to a GPU of the same host
-  double network_latency = 50e-6, network_byte = 0.85e-9;  // and to one of another
-
-  bool operator==(const GpuCosts&) const = default;
-};
-// "kernels 500 GB/s, NCCL 15 us + 10.0 GB/s, between hosts 50 us + 9.41 Gbit/s"
-std::string to_text(const GpuCosts& costs);
-
-struct PlanCosts {
-  LinkCosts links;
-  GpuCosts gpu;
-};
-
-struct PlanRules {
-  Algorithm algorithm = Algorithm::kAuto;
-  bool is_deterministic = false;  // the route must not depend on what happened to be fused
-  PlanCosts costs;
-};
-
 struct PlanFacts {
   int ranks = 1;
   int hosts = 1;                  // that these ranks are on
@@ -115,6 +88,6 @@ Plan plan_allreduce(const PlanFacts& facts, const PlanRules& rules);
 Plan plan_reducescatter(const PlanFacts& facts, const PlanRules& rules);
 
 // How many ranks of each host carry slices to the other hosts on a hierarchical route. `hosts`: the ranks of each.
-int carriers_of(std::span<const std::vector<int>> hosts);
+int carriers_of(std::span<const std::vector<int>> hosts, int most = 16);
 
 }  // namespace hvd

@@ -33,7 +33,7 @@ class Wire {
 
 class RankWire final : public Wire {
  public:
-  static constexpr uint32_t kLag = 8;
+  static constexpr uint32_t kMostLag = 8;
 
   explicit RankWire(CollectiveContext& context) : context_(context) {}
 
@@ -44,10 +44,10 @@ class RankWire final : public Wire {
   }
   void finish(Ticket ticket) override { context_.group.finish(ticket); }
   void progress() override { context_.group.progress(); }
-  uint32_t lag() const override { return kLag; }
+  uint32_t lag() const override { return context_.messages.steps; }
   int64_t message_bytes(int parties) const override {
     constexpr int64_t kLeast = int64_t{8} << 10, kAll = int64_t{1} << 20;
-    return std::clamp(kAll / parties, kLeast, int64_t{kPromptBytes});
+    return std::min(std::max(kAll / parties, kLeast), context_.messages.bytes);
   }
 
  private:

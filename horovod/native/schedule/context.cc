@@ -16,12 +16,21 @@ Range rows_of(int64_t rows, int r, int size) {
 }
 
 PlanRules plan_rules_of(const EngineContext& s) {
-  return {algorithm_named(s.settings.allreduce_algorithm),
+  return {algorithms_named(s.settings.allreduce_algorithm),
           s.settings.deterministic,
           {s.settings.deterministic ? LinkCosts() : s.transport.links(), {}}};
 }
 
+MessageRules message_rules_of(const Settings& settings) {
+  return {settings.message_kb << 10, static_cast<uint32_t>(settings.steps_under_way), static_cast<int>(settings.carriers)};
+}
+
 }  // namespace
+
+void ExecutorContext::tune() {
+  plan_rules.algorithms = algorithms_named(engine.settings.allreduce_algorithm);
+  collective.messages = message_rules_of(engine.settings);
+}
 
 BucketReduction reduction_of(const Submission& submission, DType dtype, int size) {
   const Request& request = submission.request;
@@ -96,7 +105,9 @@ ExecutorContext::ExecutorContext(const EngineContext& shared, std::vector<int> m
       label(std::move(prefix)),
       plan_rules(plan_rules_of(shared)),
       counters(counts),
-      collective(RankGroup(shared.transport, ranks), shared.simd) {}
+      collective(RankGroup(shared.transport, ranks), shared.simd) {
+  collective.messages = message_rules_of(engine.settings);
+}
 
 std::vector<BucketTensor> ExecutorContext::tensors_of(std::span<const Agreed> together, DType dtype) {
   std::vector<BucketTensor> tensors;

@@ -85,6 +85,7 @@ struct ExecutorContext {
   // A broadcast's root as the group numbers it.
   int root_of(const Agreed& agreed) const;
 
+  void tune();  // takes the engine's settings, which may have changed
   std::vector<Listener*> listening() const;
   void count_dropped(std::span<const Agreed> together);
   void count(std::span<const Agreed> together, std::chrono::steady_clock::time_point start, std::chrono::nanoseconds cpu_start);
@@ -92,7 +93,7 @@ struct ExecutorContext {
   const EngineContext engine;
   const std::vector<int> ranks;
   const std::string label;
-  const PlanRules plan_rules;
+  PlanRules plan_rules;
   Counters& counters;
   CollectiveContext collective;
   DrawKeys draw_keys;

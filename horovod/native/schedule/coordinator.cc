@@ -24,8 +24,8 @@ Coordinator::Coordinator(std::vector<int> ranks, std::string label, int64_t cach
                          std::vector<Listener*> listeners)
     : ranks_(std::move(ranks)),
       label_(std::move(label)),
-      rules_(rules),
       listeners_(std::move(listeners)),
+      rules_(rules),
       cache_(cache_capacity),
       begun_(ranks_.size()),
       owed_(ranks_.size(), 0),
@@ -218,6 +218,7 @@ bool Coordinator::is_complete(const Pending& pending) const {
 
 std::string Coordinator::refusal(const std::vector<RankRequest>& requests) const {
   const Request& first = *requests.front().request;
+  if (first.operation == Operation::kTune) return disagreement(requests);  // also of those that have joined
   const bool is_allreduce = first.operation == Operation::kAllreduce;
   if (requests.size() == ranks_.size() || is_allreduce) {
     std::string error = disagreement(requests);
@@ -270,6 +271,10 @@ std::optional<Response> Coordinator::refuse_or_accept(const std::string& name, s
     one.item.rows.push_back(last_joined_);
     has_joined_.assign(ranks_.size(), false);
     joined_count_ = 0;
+  } else if (first.operation == Operation::kTune) {
+    one.item.request = first;
+    if (requests.front().rank != ranks_.front()) one.item.request->settings.clear();  // rank 0 has joined
+    rules_.tune(one.item.request->settings);
   } else if (requests.size() < ranks_.size()) {
     one.item.request = first;
   } else if (is_repeated(first.operation)) {

@@ -28,6 +28,7 @@ class Coordinator {
 
   // Returns ids that the rank must announce again in full.
   std::vector<uint32_t> on_announcement(size_t position, const Announcement& announcement, TimePoint now);
+  void tune(const std::string& lines) { rules_.tune(lines); }  // see Settings::tune
   // Responses on all that has become ready since, in the order in which every rank must carry them out.
   std::vector<Response> decide();
   // The ranks that have not asked for an operation that the rank at `position` has; none if it has not, or all have.
@@ -68,9 +69,9 @@ class Coordinator {
   // Constant after construction.
   const std::vector<int> ranks_;
   const std::string label_;
-  const FusionRules rules_;
   const std::vector<Listener*> listeners_;
 
+  FusionRules rules_;  // from the response on that changes them, as on the ranks
   ResponseCache cache_;
   std::optional<OrderCheck> order_;
   BegunBatches begun_;

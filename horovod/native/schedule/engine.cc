@@ -2,6 +2,7 @@
 
 #include <sys/prctl.h>
 
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -521,6 +522,12 @@ Result Engine::carry_out(ProcessSet& set, std::span<Agreed> together) {
   const Request& request = together.front().submission.request;
   if (request.operation == Operation::kRemoveProcessSet) remove_set(static_cast<int>(request.set.at(0)));
   Result result = set.run(together);
+  if (request.operation == Operation::kTune) {
+    tune(request.settings);
+    result.bytes = request.settings.size();
+    result.data.reset(new std::byte[result.bytes]);
+    std::memcpy(result.data.get(), request.settings.data(), result.bytes);
+  }
   if (request.operation == Operation::kAddProcessSet) {
     result.rows = {sets_.add({request.set.begin(), request.set.end()})};
     if (coordinates_) transport_.serve_while_waiting([this] { serve_others(); });
@@ -560,6 +567,21 @@ void Engine::carry_out(const Response& response) {
     case ResponseKind::kShutdown:
       return;  // above
   }
+}
+
+// All ranks are between the same two operations.
+void Engine::tune(const std::string& lines) {
+  settings_.tune(lines);
+  for (const auto& [serial, set] : sets_.all()) set->tune(lines);
+  transport_.use_connections(static_cast<int>(settings_.tcp_connections));
+  MutexLock lock(mutex_);
+  queue_.tune(settings_);
+  if (!lines.empty()) tuned_ = lines;
+}
+
+std::string Engine::tuned() const {
+  MutexLock lock(mutex_);
+  return tuned_;
 }
 
 void Engine::remove_set(int id) {

@@ -46,6 +46,7 @@ class Engine {
   // they have waited for a while, and again now and then: so ranks that wait for each other in a circle are found out.
   void note_blocked(int64_t handle, bool may_yield) EXCLUDES(mutex_);
 
+  std::string tuned() const EXCLUDES(mutex_);  // the last that ranks were tuned by, also while this one had joined
   const ProcessSets& process_sets() const { return sets_; }
   Observers& observers() { return observers_; }
   ResultMemory& results() { return *results_; }
@@ -78,14 +79,14 @@ class Engine {
   void give_out(ProcessSet& set, const CarriedOut& done);
   Result carry_out(ProcessSet& set, std::span<Agreed> together);
   void refuse(ProcessSet& set, const Response& response);
-  void remove_set(int id) EXCLUDES(mutex_);
+  void remove_set(int id) EXCLUDES(mutex_), tune(const std::string& lines) EXCLUDES(mutex_);
   void release_names(ProcessSet& set, const std::vector<Agreed>& done) EXCLUDES(mutex_);
   void give_up(const std::string& reason) EXCLUDES(mutex_), end(const std::string& error) EXCLUDES(mutex_);
   void accept_no_more(const std::string& reason) EXCLUDES(mutex_), stop(const std::string& reason) EXCLUDES(mutex_);
 
   // Constant after construction.
   Transport& transport_;
-  const Settings settings_;
+  Settings settings_;  // of the engine's thread; what it shares with others never changes
   const Log log_;
   const Drive drive_;
   const bool coordinates_, in_order_;
@@ -97,13 +98,13 @@ class Engine {
   ProcessSets sets_;
   LivenessMonitor liveness_;  // the engine's thread only
   HandleTable handles_;
-  Mutex mutex_, joining_;
+  mutable Mutex mutex_, joining_;
   SubmissionQueue queue_ GUARDED_BY(mutex_);  // submitted, not yet announced
   int held_ GUARDED_BY(mutex_) = 0;
   bool is_new_batch_ GUARDED_BY(mutex_) = true;         // the next submission does not go together with the last
   std::map<int64_t, bool> blocked_ GUARDED_BY(mutex_);  // handles that callers wait for, and whether these may yield
   bool leaving_ GUARDED_BY(mutex_) = false, told_leaving_ GUARDED_BY(mutex_) = false;
-  std::string stopped_because_ GUARDED_BY(mutex_);  // not empty: nothing is accepted any more
+  std::string stopped_because_ GUARDED_BY(mutex_), tuned_ GUARDED_BY(mutex_);  // not empty: nothing is accepted any more
   std::atomic<bool> somebody_waits_{false}, caller_is_blocked_{false}, is_unanswered_{false};  // the last announcement
   std::atomic<bool> has_failed_{false}, is_stopped_{false};
   // Engine thread only, or whoever steps.

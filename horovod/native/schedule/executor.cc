@@ -43,6 +43,11 @@ Result Executor::run(std::span<Agreed> together) {
   }
 }
 
+void Executor::tune() {
+  context_.tune();
+  if (gpu_ != nullptr) gpu_->tune();
+}
+
 void Executor::abort_gpu() {
   if (gpu_ != nullptr) gpu_->abort();
 }

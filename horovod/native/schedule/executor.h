@@ -23,6 +23,7 @@ class GpuExecutor {
 
   // As Executor::run; what the GPU has been given is in the engine's InFlight until it is done.
   Result run(std::span<Agreed> together);
+  void tune() { backend_->force(context_.plan_rules.algorithms); }
   void abort() { backend_->abort(); }
 
  private:
@@ -46,6 +47,7 @@ class Executor {
   // Several are one bucket. What the operation leaves behind is the same for each of them.
   Result run(std::span<Agreed> together);
 
+  void tune();  // takes the engine's settings, which have changed
   void abort_gpu();
   void close_gpu() { gpu_ = nullptr; }
 

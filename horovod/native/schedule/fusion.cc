@@ -1,5 +1,7 @@
 #include "schedule/fusion.h"
 
+#include "base/settings.h"
+
 namespace hvd {
 namespace {
 
@@ -18,6 +20,13 @@ bool match(const Request& a, const Request& b) {
 }
 
 }  // namespace
+
+void FusionRules::tune(const std::string& lines) {
+  Settings settings;
+  settings.fusion_threshold = threshold;
+  settings.tune(lines);
+  threshold = settings.fusion_threshold;
+}
 
 bool may_share_a_bucket(const Request& a, const Request& b) {
   return is_reduction_of_one_dtype(a) && is_reduction_of_one_dtype(b) && match(a, b);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "schedule/request.h"
@@ -12,6 +13,8 @@ namespace hvd {
 struct FusionRules {
   int64_t threshold = 0;  // bytes; 0 = nothing is fused
   bool keep_groups_apart = false;
+
+  void tune(const std::string& lines);  // see Settings::tune
 };
 
 // Whether they are allreduces (or reduce-scatters) of one dtype, reduction and codec, all on GPUs or none.

@@ -35,6 +35,12 @@ void ProcessSet::abort_gpu() {
   if (executor_ != nullptr) executor_->abort_gpu();
 }
 
+void ProcessSet::tune(const std::string& lines) {
+  fusion_.tune(lines);
+  if (coordinator_ != nullptr && id_ != 0) coordinator_->tune(lines);  // set 0's has, when it answered
+  if (executor_ != nullptr) executor_->tune();
+}
+
 void ProcessSet::close_gpu() {
   if (executor_ != nullptr) executor_->close_gpu();
 }
@@ -145,6 +151,8 @@ Agreed ProcessSet::take(const Item& item) {
     throw InternalError("the coordinator named '" + item.name + "', which this rank has not submitted");
   }
   Agreed agreed{std::move(found->second), known ? known->rows : item.rows};
+  Request& own = agreed.submission.request;
+  if (own.operation == Operation::kTune && item.request) own.settings = item.request->settings;
   announced_.erase(found);
   if (item.assigned_id != 0) mirror_.remember(item.assigned_id, {agreed.submission.request, item.rows});
   return agreed;

@@ -66,6 +66,8 @@ class ProcessSet {
   // What this set has on the GPU: has its streams go on after a failure, and gives everything back at the end.
   void abort_gpu();
   void close_gpu();
+  // From the next operation on, the same on all ranks: the engine's settings, as these lines have changed them.
+  void tune(const std::string& lines);
   void count_refusals(size_t count) { counters_.refusals += static_cast<int64_t>(count); }
 
   // On rank 0.
@@ -88,8 +90,8 @@ class ProcessSet {
   const std::vector<int> ranks_;
   const SimdLevel simd_;
   const bool in_order_;
-  const FusionRules fusion_;
 
+  FusionRules fusion_;
   Counters counters_;
   CacheMirror mirror_;
   bool has_rounds_ = false;  // some operation here takes several requests, which come at other times on each rank

@@ -8,7 +8,7 @@ namespace hvd {
 namespace {
 
 // A number above these stands for nothing.
-constexpr Operation kLastOperation = Operation::kRemoveProcessSet;
+constexpr Operation kLastOperation = Operation::kTune;
 constexpr ResponseKind kLastResponseKind = ResponseKind::kShutdown;
 
 void put(const Request& r, ByteWriter* out) {
@@ -24,6 +24,7 @@ void put(const Request& r, ByteWriter* out) {
   out->put(r.dtypes);
   out->put(r.shapes);
   out->put(r.set);
+  out->put(r.settings);
 }
 
 // What all who work with requests take for granted.
@@ -64,6 +65,7 @@ void get(ByteReader* in, Request* r) {
   for (DType& dtype : r->dtypes) in->get(&dtype, static_cast<DType>(kDTypeCount - 1));
   in->get(&r->shapes);
   in->get(&r->set);
+  in->get(&r->settings);
   check_tensors(*in, *r);
 }
 
@@ -86,7 +88,8 @@ void get(ByteReader* in, Item* item) {
   }
   if (!in->get<bool>()) return;
   get(in, &item->request.emplace());
-  if (item->request->operation != Operation::kAllreduce) {
+  const Operation operation = item->request->operation;
+  if (operation != Operation::kAllreduce && operation != Operation::kTune) {
     in->refuse("has ranks that have joined take part in " + std::string(name_of(item->request->operation)));
   }
 }
@@ -171,6 +174,7 @@ const OperationKind& kind_of(Operation operation) {
       {.name = "JOIN"},
       {.name = "ADD_PROCESS_SET"},
       {.name = "REMOVE_PROCESS_SET"},
+      {.name = "TUNE"},
   };
   static_assert(std::size(kKinds) == static_cast<size_t>(kLastOperation) + 1);
   return kKinds[static_cast<size_t>(operation)];

@@ -28,6 +28,7 @@ enum class Operation : uint8_t {
   kJoin,
   kAddProcessSet,
   kRemoveProcessSet,
+  kTune,
 };
 
 // What all that handle requests need to know of an operation.
@@ -53,16 +54,15 @@ std::string to_text(const Shape& shape);  // "(3, 4)", "(3,)", "()"
 struct Request {
   Operation operation = Operation::kAllreduce;
   ReduceOp op = ReduceOp::kSum;
-  double prescale = 1.0;
-  double postscale = 1.0;
-  int32_t root = -1;     // broadcast: its number in the job
-  bool follows = false;  // of an operation that takes several, not the first: it comes when ranks have the last one's result
-  bool on_gpu = false;   // where the tensors are; operations without any are nowhere
-  std::string name;
-  std::string codec;          // "" or Codec::name()
+  double prescale = 1.0, postscale = 1.0;
+  int32_t root = -1;        // broadcast: its number in the job
+  bool follows = false;     // of an operation that takes several, not the first: it comes when ranks have the last one's result
+  bool on_gpu = false;      // where the tensors are; operations without any are nowhere
+  std::string name, codec;  // the codec's: "" or Codec::name()
   std::vector<DType> dtypes;  // of each tensor; several are one group
   std::vector<Shape> shapes;
   std::vector<int64_t> set;  // to add a process set: its ranks; to remove one: its id
+  std::string settings;      // to tune: what rank 0 has decided (see Settings::tune); of the others nothing
 
   bool operator==(const Request&) const = default;
   int64_t bytes() const;  // of all tensors, as this rank has them
@@ -90,7 +90,7 @@ struct Item {
   std::string name;                // if there is no id
   uint32_t assigned_id = 0;        // remember it under this; 0 = do not
   std::vector<int64_t> rows;       // allgather: first dimensions, tensor by tensor and in that by rank; join: the last rank
-  std::optional<Request> request;  // some rank has joined, and takes part in this with a stand-in
+  std::optional<Request> request;  // some rank has joined, and takes part in this with a stand-in; or rank 0's, to tune
 };
 
 enum class ResponseKind : uint8_t {

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "base/settings.h"
 
 namespace hvd {
 namespace {
@@ -163,6 +164,13 @@ Submission alltoall_submission(std::string name, TensorRef tensor, std::vector<i
 }
 
 Submission barrier_submission(std::string name) { return bare_submission(Operation::kBarrier, std::move(name)); }
+
+Submission tune_submission(std::string name, std::string settings) {
+  Settings().tune(settings);  // throws for what no rank could take
+  Submission submission = bare_submission(Operation::kTune, std::move(name));
+  submission.request.settings = std::move(settings);
+  return submission;
+}
 
 Submission join_submission() { return bare_submission(Operation::kJoin, "join.noname"); }
 

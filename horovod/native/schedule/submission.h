@@ -63,6 +63,7 @@ Submission broadcast_submission(std::string name, TensorRef tensor, int root);
 Submission alltoall_submission(std::string name, TensorRef tensor, std::vector<int64_t> splits);
 Submission barrier_submission(std::string name);
 Submission join_submission();
+Submission tune_submission(std::string name, std::string settings);
 Submission add_process_set_submission(const std::vector<int>& ranks);
 Submission remove_process_set_submission(int id);
 

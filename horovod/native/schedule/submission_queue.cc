@@ -5,8 +5,10 @@
 
 namespace hvd {
 
-SubmissionQueue::SubmissionQueue(const Settings& settings)
-    : fusion_threshold_(settings.fusion_threshold), cycle_(static_cast<int64_t>(settings.cycle_time * 1000)) {}
+void SubmissionQueue::tune(const Settings& settings) {
+  fusion_threshold_ = settings.fusion_threshold;
+  cycle_ = std::chrono::microseconds(static_cast<int64_t>(settings.cycle_time * 1000));
+}
 
 void SubmissionQueue::add(Queued queued, TimePoint now) {
   latest_ = now;

@@ -19,7 +19,8 @@ class SubmissionQueue {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  explicit SubmissionQueue(const Settings& settings);
+  explicit SubmissionQueue(const Settings& settings) { tune(settings); }
+  void tune(const Settings& settings);
 
   bool is_empty() const { return queue_.empty(); }
   void add(Queued queued, TimePoint now);
@@ -33,8 +34,8 @@ class SubmissionQueue {
   std::vector<Submission> take_of(const ProcessSets::Pointer& set);
 
  private:
-  const int64_t fusion_threshold_;
-  const std::chrono::microseconds cycle_;
+  int64_t fusion_threshold_ = 0;
+  std::chrono::microseconds cycle_{0};
   std::vector<Queued> queue_;
   TimePoint since_, latest_;  // first and last submission in it
   int64_t bytes_ = 0;

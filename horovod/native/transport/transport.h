@@ -76,6 +76,9 @@ class Transport {
   virtual void leave_to_parent() {}
   virtual std::string describe(int rank) const { return "rank " + std::to_string(rank); }  // for errors
 
+  // Has data go over so many connections to each rank from now on, where it goes over several.
+  virtual void use_connections(int) {}
+
   const LinkCosts& links() const { return links_; }  // the same on all ranks
   void know_links(const LinkCosts& links) { links_ = links; }
   int rank() const { return topology().rank; }

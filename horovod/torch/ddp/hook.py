@@ -83,14 +83,17 @@ def compression_hook(
         state.begin_step(buffer.device)
     gradients = state.gradients(bucket)
     end = state.end_step if bucket.is_last() and not state.first_step.is_over else None
+    is_last = bucket.is_last()
     if not gradients:
+        if is_last:
+            state.begin().let_go()
         state.division.divide(bucket, state.divisor)
         work = dist.all_reduce(buffer, group=state.process_group, async_op=True)
         return _then(work.get_future(), buffer, end)
     reducer = state.begin()
     if state.divisor != reducer.size:
         buffer.mul_(reducer.size / state.divisor)
-    return _then(reducer.start(gradients), buffer, end)
+    return _then(reducer.start(gradients, is_last=is_last), buffer, end)
 
 
 def _check_state(state: object) -> None:

@@ -7,8 +7,9 @@ DistributedOptimizer do, under their names: the same routes, bytes, residuals an
 from __future__ import annotations
 
 import contextlib
+import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,20 +17,22 @@ import torch.distributed as dist
 
 from horovod.common.basics import basics
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.options import BY_VARIABLE
 from horovod.common.process_sets import global_process_set
-from horovod.torch import devices
+from horovod.torch import autotune, devices
 from horovod.torch.compression.first_step import NoteSent, nobody_asks
 from horovod.torch.compression.memory import Memory
 from horovod.torch.ddp import group_job
 from horovod.torch.ddp.agreement import check_agreement, terms_as_bytes, terms_from_bytes
 from horovod.torch.ddp.completion import CompletionThread
-from horovod.torch.handles import together
 from horovod.torch.reduce_ops import Average, ReduceArguments, Sum
 from horovod.torch.residuals import Residuals
 from horovod.torch.submission import Kept, start_allreduce
 from horovod.torch.tensors import check_served, is_addressable
 
-__all__ = ["Gradient", "GroupReducer"]
+__all__ = ["BUCKET_MB", "Gradient", "GroupReducer", "mb_as_bytes"]
+
+BUCKET_MB = "HOROVOD_DDP_BUCKET_MB"
 
 
 class Gradient(NamedTuple):
@@ -65,6 +68,7 @@ class GroupReducer:
 
     Attributes:
         rank, size: of this process in the group.
+        gathered_bytes: see ``start``.
         residuals, memory: what compressors have lost of gradients, and what they remember, by name.
     """
 
@@ -81,6 +85,8 @@ class GroupReducer:
         self.rank, self.size = group.rank(), group.size()
         self.residuals = Residuals(error_feedback)
         self.memory = Memory()
+        self.gathered_bytes = mb_as_bytes(BY_VARIABLE[BUCKET_MB].read(os.environ))
+        self._held_bytes: int | None = None  # of what is gathered, while the engine is held
         self._is_closed = False
         self._last_metrics: dict[str, int] = {}
         self._under_way: dict[str, torch.futures.Future[None]] = {}  # by gradient, of the last time
@@ -99,14 +105,17 @@ class GroupReducer:
             texts = basics.member().allgathered("terms", terms_as_bytes(terms))
         check_agreement([terms_from_bytes(text) for text in texts])
 
-    def start(self, gradients: Sequence[Gradient], op: int = Average) -> torch.futures.Future[None]:
+    def start(
+        self, gradients: Sequence[Gradient], op: int = Average, *, is_last: bool = True
+    ) -> torch.futures.Future[None]:
         """Begin to average (or, with Sum, add) gradients over all ranks, in place.
 
-        All ranks start the same reductions in the same order. The tensors belong to the reducer until the
-        future is done; on a GPU that is when the work is on its stream, behind which whoever waits goes on.
-        The future has the error of what fails: HorovodInternalError, on all ranks where they disagree, or
-        where one is lost. What fails on this rank alone, as a compressor may, ends the job: later calls raise
-        it again.
+        All ranks start the same reductions in the same order. With ``is_last=False`` more is to come, for
+        which these may wait, until HOROVOD_DDP_BUCKET_MB are there; the last of them says so, or ``let_go``
+        does. The tensors belong to the reducer until the future is done; on a GPU that is when the work is
+        on its stream, behind which whoever waits goes on. The future has the error of what fails:
+        HorovodInternalError, on all ranks where they disagree, or where one is lost. What fails on this
+        rank alone, as a compressor may, ends the job: later calls raise it again.
 
         Raises:
             ValueError: a tensor cannot be reduced, or the op is neither Average nor Sum.
@@ -132,7 +141,7 @@ class GroupReducer:
         future = devices.new_future(device)
         self._under_way.update((gradient.name, future) for gradient in gradients)
         try:
-            with self._job.entered(), mode, origin.resumed():
+            with self._job.entered(), mode, origin.resumed(), self._gathered(gradients, is_last):
                 self._start(gradients, ReduceArguments(op, 1.0, 1.0), started)
         except HorovodInternalError as error:
             raise self._completion.failure or error from None
@@ -152,6 +161,26 @@ class GroupReducer:
                 with contextlib.suppress(Exception):  # whoever waits for those hears of it
                     earlier.wait()
 
+    @contextlib.contextmanager
+    def _gathered(self, gradients: Sequence[Gradient], is_last: bool) -> Iterator[None]:
+        """What is started inside is announced at its end, unless more is to be gathered."""
+        if self._held_bytes is None:
+            self._held_bytes = 0
+            basics.member().engine.hold()
+        try:
+            yield
+        finally:
+            self._held_bytes += sum(gradient.tensor.nbytes for gradient in gradients)
+            if is_last or self._held_bytes >= self.gathered_bytes:
+                self.let_go()
+
+    def let_go(self) -> None:
+        """Nothing more is to come: what is gathered travels. Harmless where nothing is."""
+        member = self._job.member
+        if self._held_bytes is not None and member is not None:
+            self._held_bytes = None
+            member.engine.let_go()
+
     def metrics(self) -> dict[str, int]:
         """The counters of hvd.metrics(), of what this reducer has done; also when it is closed."""
         member = self._job.member
@@ -159,8 +188,20 @@ class GroupReducer:
             return dict(self._last_metrics)
         return self._job.run(member.metrics, global_process_set)
 
+    def note_step(self, leader: object, workload: Callable[[], autotune.Workload]) -> None:
+        """Ranks have made a step since the last call, which the autotuner counts. All make the call at one
+        place.
+        """
+        if self.size > 1 and not self._is_closed and self._completion.failure is None:
+            self._job.run(autotune.step_ended, leader, workload)
+
+    def tuning(self) -> dict[str, Any]:
+        """See ``hvd.tuning``; nothing more once it is closed."""
+        return self._job.own(autotune.Tuning).data()
+
     def close(self) -> None:
         """Finish what was started, then leave the job."""
+        self.let_go()
         self._last_metrics = self.metrics()
         self._is_closed = True
         self._completion.close()
@@ -174,21 +215,24 @@ class GroupReducer:
 
     def _start(self, gradients: Sequence[Gradient], arguments: ReduceArguments, started: list[int]) -> None:
         """Append the handles of all, which travel together."""
-        with together(basics.member().engine):
-            for name, tensor, compressor, source, note_sent in gradients:
-                state = self.memory.of(name, compressor, tensor.device)
-                keeps = self.residuals.is_kept
-                feedback = self.residuals.of(name, tensor, compressor) if keeps else None
-                handle = start_allreduce(
-                    [tensor if source is None else source],
-                    name,
-                    arguments,
-                    compressor,
-                    global_process_set,
-                    into=[tensor],
-                    kept=[Kept(state, feedback, note_sent)],
-                )
-                started.append(handle)
+        for name, tensor, compressor, source, note_sent in gradients:
+            state = self.memory.of(name, compressor, tensor.device)
+            keeps = self.residuals.is_kept
+            feedback = self.residuals.of(name, tensor, compressor) if keeps else None
+            handle = start_allreduce(
+                [tensor if source is None else source],
+                name,
+                arguments,
+                compressor,
+                global_process_set,
+                into=[tensor],
+                kept=[Kept(state, feedback, note_sent)],
+            )
+            started.append(handle)
+
+
+def mb_as_bytes(mb: float | str) -> int:
+    return int(float(mb) * 1e6)
 
 
 def _checked(gradients: Sequence[Gradient], op: int) -> int:

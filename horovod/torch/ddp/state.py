@@ -12,6 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from horovod import _native as native
 from horovod.common.variable_names import COMPRESSION, DDP_COMPRESSION
+from horovod.torch import autotune
+from horovod.torch.autotune import NONE, OwnKnob, Workload, compression_knob, own_knob
 from horovod.torch.checkpoint import Checkpoint
 from horovod.torch.compression import UNSET, NoneCompressor, Rules, compressor_name
 from horovod.torch.compression.first_step import FirstStep
@@ -19,7 +21,7 @@ from horovod.torch.ddp.choice import Choice, Trial
 from horovod.torch.ddp.division import Division, ranks_with_input
 from horovod.torch.ddp.originals import Originals
 from horovod.torch.ddp.parameter_names import ParameterNames
-from horovod.torch.ddp.reducer import Gradient, GroupReducer
+from horovod.torch.ddp.reducer import BUCKET_MB, Gradient, GroupReducer, mb_as_bytes
 from horovod.torch.residuals import Residuals
 
 __all__ = ["VARIABLES", "CompressionState"]
@@ -128,7 +130,7 @@ class CompressionState:
             if not self._is_compressed:
                 if not self._names.is_numbering:
                     reducer.close()  # ranks agree on everything, and nothing is sent through it
-            elif self.may_turn_off and reducer.size > 1:
+            elif self.may_turn_off and reducer.size > 1 and not autotune.is_on():
                 self._trial = Trial(group)
             self._reducer = reducer
         return self._reducer
@@ -138,6 +140,8 @@ class CompressionState:
         reducer = self.begin()
         assert self._checkpoint is not None and self.process_group is not None
         self._checkpoint.on_reduction()
+        reducer.let_go()  # of a backward pass that has failed
+        reducer.note_step(self, self._workload)
         if self._trial is not None and self._trial.choice is None:
             self._is_compressed = self._trial.begin_step(device)
             if self._trial.choice is not None and not self._is_compressed:
@@ -146,6 +150,25 @@ class CompressionState:
                 self._originals.stop()
         model = self._model() if self._model is not None else None
         self._divisor = ranks_with_input(model, self.process_group, device)
+
+    def _workload(self) -> Workload:
+        model = self._model() if self._model is not None else None
+        parameters = [] if model is None else list(model.parameters())
+        name = "a model" if model is None else type(model.module).__name__
+        compressors = sorted(set(map(compressor_name, self.rules.compressors)))
+        return Workload("ddp", name, parameters, ", ".join(compressors), self._knobs())
+
+    def _knobs(self) -> list[OwnKnob]:
+        """What tuning may change here, on all ranks before the same step."""
+        reducer = self.begin()
+
+        def gather(mb: str) -> None:
+            reducer.gathered_bytes = mb_as_bytes(mb)
+
+        def compress(text: str) -> None:
+            self._is_compressed = text != NONE
+
+        return [own_knob(BUCKET_MB, gather), *compression_knob(self.rules, compress, self.may_turn_off)]
 
     @property
     def divisor(self) -> int:
@@ -245,6 +268,10 @@ class CompressionState:
     def metrics(self) -> dict[str, int]:
         """The counters of hvd.metrics(), of this model's gradients; empty before one was reduced."""
         return {} if self._reducer is None else self._reducer.metrics()
+
+    def tuning(self) -> dict[str, Any]:
+        """What tuning does and has found, as hvd.tuning(), of this model's gradients."""
+        return {"phase": "off", "settings": {}} if self._reducer is None else self._reducer.tuning()
 
     # ---- checkpoints ----
 

@@ -161,7 +161,7 @@ std::vector<DevicePeer> exchange_peers(DeviceLibrary& library, Device& device, c
 }
 
 PlanFacts GpuBackend::facts(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const {
-  PlanFacts facts = facts_of(context_.group, tensors, reduction);
+  PlanFacts facts = facts_of(context_, tensors, reduction);
   facts.on_gpu = true;
   facts.has_nccl = agreement_.has_nccl;
   facts.why_no_nccl = agreement_.why;

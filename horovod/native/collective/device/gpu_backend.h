@@ -76,6 +76,7 @@ class GpuBackend : public Backend {
 
   PlanFacts facts(std::span<const BucketTensor> tensors, const BucketReduction& reduction) const override;
   const PlanRules& rules() const override { return rules_; }
+  void force(const Algorithms& algorithms) { rules_.algorithms = algorithms; }  // from the next operation on
   std::string name() const override { return "GPU " + std::to_string(device().index()); }
   void copy(void* to, const void* from, size_t bytes) override {
     if (bytes != 0 && to != from) device().copy(stream(), to, from, bytes);

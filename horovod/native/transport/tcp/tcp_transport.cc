@@ -29,6 +29,7 @@ constexpr milliseconds kLongestFarewell{1000};
 constexpr std::chrono::seconds kLongestHandshake{15};
 constexpr size_t kMostStrangers = 64;       // for each rank: that have not shown yet that they know the secret
 constexpr size_t kPiece = size_t{1} << 20;  // of a transfer: what one lane takes at a time
+constexpr size_t kMostLanes = 16;           // that HOROVOD_TCP_CONNECTIONS may ask for, now or later
 constexpr size_t kPiecesQueued = 2;         // per lane, so that one is there when the other has left
 
 class TcpTransport final : public Transport, private ConnectionOwner {
@@ -39,10 +40,11 @@ class TcpTransport final : public Transport, private ConnectionOwner {
         listeners_(std::move(listeners)),
         terms_{secret, options.with_checksums},
         options_(options),
+        lanes_(options.lanes),
         log_(log),
         patience_(topology.local_size > static_cast<int>(std::thread::hardware_concurrency()) ? microseconds(0)
                                                                                               : microseconds(50)) {
-    for (TcpPeer& peer : peers) peers_.push_back({std::move(peer), std::vector<Connection*>(lanes() + 1)});
+    for (TcpPeer& peer : peers) peers_.push_back({std::move(peer), std::vector<Connection*>(kMostLanes + 1)});
     for (Socket& listener : listeners_) poller_.watch(listener.descriptor(), &listener);
     const auto now = Clock::now();
     for (Peer& peer : peers_) peer.heard = now;
@@ -192,6 +194,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     for (const Socket& listener : listeners_) close(listener.descriptor());
   }
 
+  void use_connections(int count) override { lanes_ = count; }
   std::string describe(int r) const override {
     const std::string& name = peers_[static_cast<size_t>(r)].known.name;
     return Transport::describe(r) + (name.empty() ? "" : " (" + name + ")");
@@ -222,7 +225,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     Clock::time_point heard{};
   };
 
-  size_t lanes() const { return static_cast<size_t>(options_.lanes); }
+  size_t lanes() const { return static_cast<size_t>(lanes_); }
   Peer& peer_of(int r) { return peers_[static_cast<size_t>(r)]; }
 
   [[noreturn]] void lose(int r, const std::string& why) {
@@ -318,7 +321,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     Peer& peer = peer_of(connection.peer());
     peer.heard = Clock::now();
     if (!connection.is_accepted()) return;
-    if (connection.lane() > lanes()) throw InternalError(describe(connection.peer()) + " dialled a lane that there is not");
+    if (connection.lane() > kMostLanes) throw InternalError(describe(connection.peer()) + " dialled a lane that there is not");
     Connection*& way = peer.connections[connection.lane()];
     if (way == nullptr) {
       way = &connection;
@@ -612,6 +615,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
   std::vector<Socket> listeners_;
   const ConnectionTerms terms_;
   const TcpOptions options_;
+  int lanes_;  // of those that there may be, on which this rank sends data
   const Log log_;
   const microseconds patience_;
 

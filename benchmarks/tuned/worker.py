@@ -1,0 +1,147 @@
+"""One rank's part: tunes, then compares what was found with other settings, in the same job.
+
+Contenders run in blocks of steps, in turn, and nothing is tuned any more meanwhile.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from horovod.torch.autotune import Tuning
+from tuned import models
+
+Settings = Mapping[str, str]
+MOST_STEPS = 5000  # that are waited for the end of tuning
+
+
+def run(task: dict[str, Any]) -> dict[str, Any]:
+    """``task``: model, seconds, compression, face ("optimizer" or "ddp"), sweep (choices by variable),
+    defaults, pairs, steps (of a block), best_of (configurations of the sweep that are measured again).
+    """
+    trained = _ddp(task) if task["face"] == "ddp" else _optimizer(task)
+    step, job_run, data, rank, close = trained
+    begin, count = time.perf_counter(), 0
+    while data()["phase"] != "watching" and count < MOST_STEPS:
+        step()
+        count += 1
+    seconds_of_tuning = time.perf_counter() - begin
+    found: dict[str, Any] = data()
+    overhead = _timed(step, 20)
+    contest = _Contest(step, lambda settings: job_run(_fix, settings), task["steps"])
+    began = found.get("began_with", {})
+    swept = _sweep(contest, task, found["settings"])
+    contenders = {"tuned": found["settings"], "default": task["defaults"] or began}
+    if swept:
+        contenders["best of the sweep"] = swept["best"]
+    times = contest.interleaved(contenders, task["pairs"])
+    result = {
+        "rank": rank,
+        "tuning": found,
+        "tuning_seconds": seconds_of_tuning,
+        "steps_until_watching": count,
+        "watching_step": statistics.median(overhead),
+        "times": times,
+        "swept": swept,
+    }
+    close()
+    return result
+
+
+def _optimizer(task: dict[str, Any]) -> tuple[Any, ...]:
+    import horovod.torch as hvd
+
+    hvd.init()
+    model = models.make(task["model"], task["seconds"])
+    named = model.named_parameters()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=1e-4), named, compression=task["compression"]
+    )
+    values = torch.ones(1, requires_grad=True)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(values).sum().backward()
+        optimizer.step()
+
+    def job_run(function: Callable[..., Any], *words: Any) -> Any:
+        return function(*words)
+
+    return step, job_run, hvd.tuning, hvd.rank(), hvd.shutdown
+
+
+def _ddp(task: dict[str, Any]) -> tuple[Any, ...]:
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    from horovod.torch import ddp
+
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(
+        models.make(task["model"], task["seconds"]), bucket_cap_mb=task["bucket_mb"], init_sync=False
+    )
+    state = ddp.compress(model, task["compression"])
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    values = torch.ones(1, requires_grad=True)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(values).sum().backward()
+        optimizer.step()
+
+    def job_run(function: Callable[..., Any], *words: Any) -> Any:
+        return state.begin()._job.run(function, *words)
+
+    return step, job_run, state.tuning, dist.get_rank(), dist.destroy_process_group
+
+
+def _fix(settings: Settings) -> None:
+    from horovod.common import jobs
+
+    jobs.current().own(Tuning).fix(settings)
+
+
+def _timed(step: Callable[[], None], steps: int) -> list[float]:
+    seconds = []
+    for _ in range(steps):
+        begin = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - begin)
+    return seconds
+
+
+class _Contest:
+    def __init__(self, step: Callable[[], None], use: Callable[[Settings], None], steps: int) -> None:
+        self._step, self._use, self._steps = step, use, steps
+
+    def block(self, settings: Settings) -> float:
+        """Seconds of a step: the first after the change does not count."""
+        self._use(settings)
+        self._step()
+        return statistics.fmean(_timed(self._step, self._steps))
+
+    def interleaved(self, contenders: Mapping[str, Settings], rounds: int) -> dict[str, list[float]]:
+        times: dict[str, list[float]] = {name: [] for name in contenders}
+        order = list(contenders)
+        for number in range(rounds):
+            for name in order if number % 2 == 0 else reversed(order):
+                times[name].append(self.block(contenders[name]))
+        return times
+
+
+def _sweep(contest: _Contest, task: dict[str, Any], rest: Settings) -> dict[str, Any]:
+    """All combinations of the knobs concerned, once; the best ones again, in turn."""
+    if not task["sweep"]:
+        return {}
+    names = list(task["sweep"])
+    every = [dict(zip(names, texts, strict=True)) for texts in itertools.product(*task["sweep"].values())]
+    once = [contest.block({**rest, **each}) for each in every]
+    order: Sequence[int] = sorted(range(len(every)), key=once.__getitem__)[: task["best_of"]]
+    again = contest.interleaved({str(number): {**rest, **every[number]} for number in order}, 5)
+    best = min(again, key=lambda number: statistics.median(again[number]))
+    return {"best": {**rest, **every[int(best)]}, "count": len(every), "once": once}

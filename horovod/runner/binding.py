@@ -1,0 +1,126 @@
+"""Which processors each rank of a host gets with ``--bind auto``: pure functions of what Linux says in /sys.
+
+A rank gets whole cores, of one NUMA node where that is possible, and its engine's thread a hyper-thread of
+its own where there are any. The first rank, which speaks for its host, is on the node of the fastest
+network card. Standard library only: ranks' wrappers load it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Core", "Place", "bind", "cores_of", "node_of_network", "places", "processors_in"]
+
+_SYS = Path("/sys")
+
+
+class Core(NamedTuple):
+    """A core: its NUMA node, and its hyper-threads' numbers."""
+
+    node: int
+    processors: tuple[int, ...]
+
+
+class Place(NamedTuple):
+    """A rank's processors, and that of its engine's thread; None: any of them."""
+
+    processors: tuple[int, ...]
+    engine: int | None
+
+
+def processors_in(text: str) -> list[int]:
+    """Of a list as Linux writes it: "0-3,8" is 0, 1, 2, 3, 8. ValueError for another text."""
+    found: list[int] = []
+    for part in text.strip().split(","):
+        if part:
+            first, _, last = part.partition("-")
+            found.extend(range(int(first), int(last or first) + 1))
+    return found
+
+
+def cores_of(allowed: Iterable[int], sys: Path = _SYS) -> list[Core]:
+    """The cores that this process may use, node by node. A processor of which nothing is known is a core on
+    node 0.
+    """
+    may, cores = set(allowed), set()
+    nodes = {
+        processor: int(folder.name.removeprefix("node"))
+        for folder in sorted((sys / "devices/system/node").glob("node[0-9]*"))
+        for processor in processors_in(_text(folder / "cpulist"))
+    }
+    for processor in may:
+        topology = sys / f"devices/system/cpu/cpu{processor}/topology"
+        siblings = processors_in(_text(topology / "thread_siblings_list")) or [processor]
+        cores.add(Core(nodes.get(processor, 0), tuple(sorted(may.intersection({*siblings, processor})))))
+    return sorted(cores)
+
+
+def node_of_network(sys: Path = _SYS) -> int | None:
+    """The NUMA node of the fastest network card; None where no card has one."""
+    found = []
+    for device in sorted((sys / "class/net").glob("*/device/numa_node")):
+        node, speed = _number(_text(device)), _number(_text(device.parents[1] / "speed"))
+        if node >= 0:
+            found.append((speed, -node))
+    return -max(found)[1] if found else None
+
+
+def places(cores: Sequence[Core], ranks: int, first_node: int | None = None) -> list[Place]:
+    """For each rank of the host; none at all where ranks have to share cores.
+
+    Cores are dealt out in the order of their nodes, from ``first_node`` on: evenly, so that where nodes have
+    equally many, and ranks divide among nodes or nodes among ranks, no rank lies across two.
+    """
+    if ranks < 1 or ranks > len(cores):
+        return []
+    nodes = sorted({core.node for core in cores}, key=lambda node: (node != first_node, node))
+    dealt = [core for node in nodes for core in cores if core.node == node]
+    bounds = [len(dealt) * rank // ranks for rank in range(ranks + 1)]
+    return [_place(dealt[begin:end]) for begin, end in itertools.pairwise(bounds)]
+
+
+def _place(cores: Sequence[Core]) -> Place:
+    """The engine gets the second hyper-thread of the last core; it encodes while the others compute."""
+    processors = tuple(sorted(processor for core in cores for processor in core.processors))
+    last = cores[-1].processors
+    return Place(processors, last[1] if len(last) > 1 else None)
+
+
+def bind(local_rank: int, local_size: int, sys: Path = _SYS) -> Place | None:
+    """Bind this process, and say so in the environment of what it starts; what the user has set stays.
+
+    Returns:
+        what it got, or None where ranks have to share cores, and nothing is done.
+    """
+    all_places = places(cores_of(os.sched_getaffinity(0), sys), local_size, node_of_network(sys))
+    if not all_places or not 0 <= local_rank < len(all_places):
+        return None
+    own = all_places[local_rank]
+    os.sched_setaffinity(0, own.processors)
+    engines = [place.engine for place in all_places]
+    if None not in engines:
+        os.environ.setdefault("HOROVOD_THREAD_AFFINITY", ",".join(map(str, engines)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(_cores_in(own, sys)))
+    return own
+
+
+def _cores_in(place: Place, sys: Path) -> int:
+    return len(cores_of(place.processors, sys))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # a card that is down has no speed; a container may hide all of it
+        return ""
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return -1

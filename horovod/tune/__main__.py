@@ -1,0 +1,56 @@
+"""``python -m horovod.tune show|clear|explain``: what earlier jobs have found."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from horovod.tune.cache import Cache, Stored
+
+EXPLANATION = """\
+A job with HOROVOD_AUTOTUNE=1 tries settings while it trains, and keeps what is faster. On rank 0:
+
+1. The first steps do not count: memory is fresh, and names are negotiated.
+2. A model of the job's network ranks all configurations, which takes no step. The best are candidates.
+3. Candidates run in blocks of a few steps, between blocks of what the job runs with. Half go on, and again.
+4. Who is left has to win on fresh blocks, with a bound on its gain. Then neighbours in one setting after the
+   other have to.
+5. What won is kept in this folder, with the figures that decided. The next job like it takes it at once.
+
+docs/tuning.md says when to switch it on."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m horovod.tune", description=__doc__)
+    parser.add_argument("what", choices=("show", "clear", "explain"))
+    what = parser.parse_args(arguments).what
+    cache = Cache(Cache.usual_folder(os.environ), lambda line: print(line, file=sys.stderr))
+    if what == "explain":
+        print(EXPLANATION)
+    elif what == "clear":
+        print(f"{cache.clear()} file(s) removed from {cache.folder}")
+    else:
+        stored = cache.all()
+        print("\n\n".join(map(shown, stored)) if stored else f"nothing was kept in {cache.folder}")
+    return 0
+
+
+def shown(stored: Stored) -> str:
+    """A workload, its settings and their gain, for people."""
+    key = stored.key
+    head = f"{key.model_name} ({key.model}), {key.face}, ranks {key.world}, {key.machine}, {key.versions}"
+    gain = stored.figures.get("gain")
+    numbers = gain if isinstance(gain, list) and len(gain) == 3 else []
+    if numbers and all(type(each) in (int, float) and abs(each) < 1e9 for each in numbers):
+        gained = f"{numbers[0]:.2f}x ({numbers[1]:.2f} to {numbers[2]:.2f})"
+    else:
+        gained = "nothing was faster"
+    return "\n".join(
+        [head, *(f"  {name}={text}" for name, text in stored.settings.items()), f"  gain: {gained}"]
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,149 @@
+"""What was found, kept for the next job: JSON files in ``~/.cache/horovod/tune`` that people can read.
+
+Rank 0 alone reads and writes them. A file holds one workload: its key in full, what was chosen, and the
+figures that decided.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["MODES", "Cache", "Key", "Stored"]
+
+# HOROVOD_AUTOTUNE_REUSE: take what is there and try nothing; start from it; neither read nor write.
+MODES = ("reuse", "update", "off")
+FORMAT = 1
+MOST_BYTES = 1 << 20  # of a file that is read
+
+
+@dataclass(frozen=True)
+class Key:
+    """The workload: what is found holds for no other."""
+
+    machine: str  # processor, GPU, speeds of networks
+    model: str  # digest of parameters' shapes and dtypes
+    model_name: str
+    world: str  # ranks of each host, "2+2"
+    versions: str  # this package's and torch's
+    face: str  # "optimizer" or "ddp", and the compression
+
+    def digest(self) -> str:
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A file's content."""
+
+    key: Key
+    settings: dict[str, str]
+    figures: dict[str, Any]
+
+
+class Cache:
+    """The folder. What cannot be read counts as absent, with one warning; what cannot be written is said
+    once.
+    """
+
+    def __init__(self, folder: Path, warn: Any) -> None:
+        """``warn`` is called with a text."""
+        self.folder, self._warn = folder, warn
+
+    @staticmethod
+    def usual_folder(environment: Mapping[str, str]) -> Path:
+        """``HOROVOD_AUTOTUNE_CACHE``, or in the user's cache folder."""
+        if own := environment.get("HOROVOD_AUTOTUNE_CACHE", "").strip():
+            return Path(own).expanduser()
+        base = environment.get("XDG_CACHE_HOME", "").strip() or "~/.cache"
+        return Path(base).expanduser() / "horovod" / "tune"
+
+    def path(self, key: Key) -> Path:
+        return self.folder / f"{key.digest()}.json"
+
+    def find(self, key: Key) -> Stored | None:
+        path = self.path(key)
+        try:
+            stored = self._read(path)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            self._warn(
+                f"{path} is not used: {error}; remove it, or tune again with HOROVOD_AUTOTUNE_REUSE=update"
+            )
+            return None
+        if stored.key != key:
+            self._warn(f"{path} is not used: it is of another workload")
+            return None
+        return stored
+
+    def all(self) -> list[Stored]:
+        """What can be read of all workloads, by name of file."""
+        found = []
+        for path in sorted(self.folder.glob("*.json")):
+            try:
+                found.append(self._read(path))
+            except (OSError, ValueError) as error:
+                self._warn(f"{path}: {error}")
+        return found
+
+    def keep(self, stored: Stored) -> bool:
+        """Writes it, in one piece. Of jobs that do so at once the last one's stays."""
+        text = json.dumps({"format": FORMAT, **asdict(stored)}, indent=1) + "\n"
+        try:
+            with self._locked():
+                with tempfile.NamedTemporaryFile("w", dir=self.folder, suffix=".tmp", delete=False) as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(file.name, self.path(stored.key))
+        except OSError as error:
+            self._warn(f"what was tuned is not kept for the next job: {error}")
+            return False
+        return True
+
+    def clear(self) -> int:
+        """Removes all; the number of files."""
+        if not self.folder.is_dir():
+            return 0
+        with self._locked():
+            files = [path for path in self.folder.iterdir() if path.suffix in (".json", ".tmp")]
+            for path in files:
+                path.unlink(missing_ok=True)
+        return len(files)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with open(self.folder / "lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _read(self, path: Path) -> Stored:
+        with open(path, "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"it has more than {MOST_BYTES} bytes")
+        try:
+            data = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"it is no JSON: {error}") from None
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise ValueError("it is of another version of this package, or of something else")
+        key, settings, figures = data.get("key"), data.get("settings"), data.get("figures")
+        texts = [part for part in (key, settings) if isinstance(part, dict) and _is_text(part)]
+        if len(texts) != 2 or set(texts[0]) != set(Key.__dataclass_fields__) or not isinstance(figures, dict):
+            raise ValueError("parts of it are missing or of another kind")
+        return Stored(Key(**texts[0]), dict(texts[1]), figures)
+
+
+def _is_text(part: dict[Any, Any]) -> bool:
+    return all(isinstance(name, str) and isinstance(value, str) for name, value in part.items())

@@ -1,0 +1,109 @@
+"""What can be tuned: knobs, each a setting's variable and the texts to try, and configurations of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Configuration", "Knob", "Space"]
+
+# By knob's name, the text of its variable.
+Configuration = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A setting and the values that are worth trying.
+
+    ``choices`` are in order where there is one: neighbours differ least. What a job was given is tried too,
+    even where it is none of them.
+    """
+
+    name: str  # the variable, as HOROVOD_CYCLE_TIME
+    choices: tuple[str, ...]
+    default: str
+    about: str = ""  # in a few words, for the table that users see
+    on_ranks: str = "core"  # who changes it: "core", or "python" on every rank
+
+    def __post_init__(self) -> None:
+        if not self.choices or len(set(self.choices)) != len(self.choices):
+            raise ValueError(f"{self.name}: choices must be different texts, not {self.choices}")
+
+
+class Space:
+    """The knobs of a job, and the configurations that can be made of them."""
+
+    def __init__(self, knobs: Sequence[Knob], start: Configuration) -> None:
+        """``start``: what the job was given, by knob's name; a knob that it lacks has its default.
+
+        Raises:
+            ValueError: a name stands twice, or ``start`` has one that is no knob.
+        """
+        self.knobs = tuple(knobs)
+        names = [knob.name for knob in knobs]
+        if len(set(names)) != len(names):
+            raise ValueError(f"knobs must have different names, not {names}")
+        if unknown := sorted(set(start) - set(names)):
+            raise ValueError(f"{', '.join(unknown)}: no such knob; there are {', '.join(names)}")
+        self.start = self.complete(start)
+        self._choices = {knob.name: self._of(knob) for knob in knobs}
+
+    def _of(self, knob: Knob) -> tuple[str, ...]:
+        own = self.start[knob.name]
+        if own in knob.choices:
+            return knob.choices
+        try:
+            ordered = sorted((*knob.choices, own), key=float)
+        except ValueError:
+            ordered = [*knob.choices, own]
+        return tuple(ordered)
+
+    def complete(self, some: Configuration) -> dict[str, str]:
+        """With the defaults of the knobs that are not named, in the order of the knobs."""
+        return {knob.name: some.get(knob.name, knob.default) for knob in self.knobs}
+
+    def defaults(self) -> dict[str, str]:
+        return self.complete({})
+
+    def changes(self, configuration: Configuration) -> int:
+        """How many knobs have another value than at the start."""
+        return sum(configuration[name] != text for name, text in self.start.items())
+
+    def choices(self, name: str) -> tuple[str, ...]:
+        return self._choices[name]
+
+    def is_in(self, configuration: Mapping[Any, Any]) -> bool:
+        """Whether it names these knobs, with choices of theirs."""
+        names = {knob.name for knob in self.knobs}
+        return set(configuration) == names and all(
+            configuration[name] in self._choices[name] for name in names
+        )
+
+    def all(self, most: int = 100_000) -> list[dict[str, str]]:
+        """All, or where there are more, those that differ from the start in one or two knobs."""
+        count = 1
+        for knob in self.knobs:
+            count *= len(self._choices[knob.name])
+        if count > most:
+            return self._near()
+        found: list[dict[str, str]] = [{}]
+        for knob in self.knobs:
+            found = [{**each, knob.name: text} for each in found for text in self._choices[knob.name]]
+        return found
+
+    def _near(self) -> list[dict[str, str]]:
+        changes = [(knob.name, text) for knob in self.knobs for text in self._choices[knob.name]]
+        found = {tuple(self.start.items()): self.start}
+        for first, one in changes:
+            for second, other in changes:
+                configuration = {**self.start, first: one, second: other}
+                found.setdefault(tuple(configuration.items()), configuration)
+        return list(found.values())
+
+    def neighbours(self, configuration: Configuration, name: str, distance: int = 1) -> list[dict[str, str]]:
+        """The configurations in which one knob is so many choices further up or down."""
+        choices = self._choices[name]
+        at = choices.index(configuration[name])
+        places = [place for place in (at - distance, at + distance) if 0 <= place < len(choices)]
+        return [{**configuration, name: choices[place]} for place in places]

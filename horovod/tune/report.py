@@ -1,0 +1,66 @@
+"""What users see of a tuning: a table, and the same as data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from horovod.tune.knobs import Configuration, Space
+from horovod.tune.paired import Gain
+from horovod.tune.search import Duel, Result
+
+__all__ = ["as_data", "overall", "table"]
+
+
+def overall(duels: Sequence[Duel]) -> Gain | None:
+    """The gain of all duels that were won, one after the other; None where none was.
+
+    Each was measured on blocks of its own, so gains multiply and the widths of their intervals add in
+    quadrature.
+    """
+    won = [duel.gain for duel in duels if duel.is_won]
+    if not won:
+        return None
+    middle = sum(math.log(gain.ratio) for gain in won)
+    below = math.sqrt(sum(math.log(gain.ratio / gain.low) ** 2 for gain in won))
+    above = math.sqrt(sum(math.log(gain.high / gain.ratio) ** 2 for gain in won))
+    pairs = min(gain.pairs for gain in won)
+    return Gain(math.exp(middle), math.exp(middle - below), math.exp(middle + above), pairs)
+
+
+def _of_knob(name: str, result: Result) -> Gain | None:
+    return overall([duel for duel in result.duels if duel.challenger[name] != duel.incumbent[name]])
+
+
+def table(space: Space, result: Result, steps: int) -> str:
+    """Setting, default, what the job began with, what was chosen, the gain that was measured for it."""
+    rows = [("setting", "default", "began with", "chosen", "gain (95 %)")]
+    defaults, start = space.defaults(), space.start
+    for knob in space.knobs:
+        gain = _of_knob(knob.name, result)
+        chosen = result.best[knob.name]
+        said = str(gain) if gain is not None and chosen != start[knob.name] else "-"
+        rows.append((knob.name, defaults[knob.name], start[knob.name], chosen, said))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    return "\n".join([*lines, _summary(result, steps)])
+
+
+def _summary(result: Result, steps: int) -> str:
+    gain = overall(result.duels)
+    if gain is None:
+        return f"{steps} steps of trials: nothing was faster than what the job began with ({result.why})"
+    return f"{steps} steps of trials: {gain} in all ({result.why})"
+
+
+def as_data(space: Space, settings: Configuration, figures: Mapping[str, Any]) -> dict[str, Any]:
+    """For ``hvd.tuning()`` and the log file."""
+    return {
+        "settings": dict(settings),
+        "began_with": dict(space.start),
+        "defaults": space.defaults(),
+        **figures,
+    }

@@ -1,0 +1,103 @@
+"""From the times of steps to what a block of them is worth, and what a step is made of."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+__all__ = ["MODES", "Shares", "Shift", "seconds_of", "shares_of"]
+
+# HOROVOD_AUTOTUNE_MODE: the whole step; without steps that something else made longer; and that, with
+# shares printed.
+MODES = ("time", "filter", "profile")
+_SPREAD = 1.4826  # median absolute deviations in a standard deviation, of what is normal
+_FAR = 5.0  # standard deviations from the median: no noise, but a checkpoint or a log
+_LEAST_SPREAD = 0.02  # of the median: steps that are all alike make no outlier of a hair
+
+
+def seconds_of(steps: Sequence[float], mode: str = "filter") -> float:
+    """What a block's steps count as, in seconds.
+
+    ``time``: their mean, with all that happened in them. ``filter`` and ``profile``: the mean of those that
+    are no outliers, as what saves or logs now and then would fall to the configuration it falls on.
+
+    Raises:
+        ValueError: there are no steps, or there is no such mode.
+    """
+    if mode not in MODES:
+        raise ValueError(f"there is no score mode {mode!r}; there are {', '.join(MODES)}")
+    if not steps:
+        raise ValueError("a block has no steps")
+    return statistics.fmean(steps if mode == "time" else usual(steps))
+
+
+def usual(steps: Sequence[float]) -> list[float]:
+    """Those that do not take far longer than the median. Shorter ones stay: nothing makes a step shorter by
+    chance.
+    """
+    middle = statistics.median(steps)
+    spread = _SPREAD * statistics.median(abs(step - middle) for step in steps)
+    limit = middle + _FAR * max(spread, _LEAST_SPREAD * middle)
+    return [step for step in steps if step <= limit]
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What part of a step is communication: ``exposed``, while nothing computes, and ``hidden`` behind
+    computing.
+
+    ``linearity`` is the step without exposed communication over the step: 1 where ranks do not slow each
+    other.
+    """
+
+    exposed: float
+    hidden: float
+    linearity: float
+
+    def __str__(self) -> str:
+        return (
+            f"communication {self.exposed + self.hidden:.0%} of a step: {self.exposed:.0%} exposed, "
+            f"{self.hidden:.0%} hidden; linearity {self.linearity:.2f}"
+        )
+
+
+def shares_of(seconds: float, counted: Mapping[str, int]) -> Shares:
+    """The shares of so many seconds, from what ``hvd.metrics()`` has counted in them."""
+    moving = min(1.0, counted["collective_microseconds"] / 1e6 / seconds)
+    exposed = min(1.0, counted["blocked_microseconds"] / 1e6 / seconds)
+    return Shares(exposed, max(0.0, moving - exposed), 1 - exposed)
+
+
+class Shift:
+    """Finds that steps have become longer or shorter for good: a reason to tune again.
+
+    Medians of windows are compared with that of the first. One window is chance (somebody else's work), so
+    several in a row have to lie on one side, further off than the noise between windows.
+    """
+
+    def __init__(self, window: int = 20, in_a_row: int = 5, least: float = 0.1) -> None:
+        self.window, self.in_a_row, self.least = window, in_a_row, least
+        self._steps: list[float] = []
+        self._first: float | None = None
+        self._sides: list[int] = []
+        self._noise = 0.0
+
+    def add(self, seconds: float) -> bool:
+        """Whether with this step it is certain. Then it begins afresh."""
+        self._steps.append(seconds)
+        if len(self._steps) < self.window:
+            return False
+        middle = statistics.median(self._steps)
+        deviation = statistics.median(abs(step - middle) for step in self._steps)
+        self._steps = []
+        if self._first is None:
+            self._first, self._noise = middle, _SPREAD * deviation
+            return False
+        off = middle - self._first
+        limit = max(self.least * self._first, 2 * self._noise)
+        self._sides = [*self._sides, (off > limit) - (off < -limit)][-self.in_a_row :]
+        if len(self._sides) == self.in_a_row and abs(sum(self._sides)) == self.in_a_row:
+            self.__init__(self.window, self.in_a_row, self.least)  # type: ignore[misc]
+            return True
+        return False

@@ -1,0 +1,212 @@
+"""How the best configuration is looked for: a pure generator that asks for blocks of steps and is told how
+long they took.
+
+    search = look(space, predicted, limits)
+    seconds = None
+    while True:                      # Tuner does this
+        configuration = search.send(seconds)
+        seconds = ...                # of a step, with that configuration
+
+1. A model ranks all configurations, which takes no step. Its best, and the defaults, are the candidates.
+2. Successive halving: each candidate's blocks stand between blocks of the incumbent, and half of the
+   candidates go on.
+3. The survivor duels the incumbent on fresh blocks, as those that chose it flatter it. It takes over only if
+   a bound on its gain says so: a noisy machine crowns nobody.
+4. Coordinate descent: neighbours in one knob after the other duel the incumbent, in longer strides while
+   these win.
+
+The seconds of a lost pair are never used again, and the incumbent is what the job runs with whenever it
+stops.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+
+from horovod.tune.knobs import Configuration, Space
+from horovod.tune.paired import Gain, gain_of
+
+__all__ = ["Duel", "Limits", "Result", "Search", "look"]
+
+Search = Generator[dict[str, str], float, "Result"]
+_HOPELESS = 1.25  # times as slow as the incumbent in its first pair: a candidate is dropped
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much is tried. A block is some steps of one configuration."""
+
+    blocks: int = 80
+    candidates: int = 8
+    fewest_pairs: int = 3  # of a duel, before anybody wins
+    most_pairs: int = 6
+    worth: float = 0.01  # gain below which nothing is changed
+
+
+@dataclass(frozen=True)
+class Duel:
+    """One comparison: what was compared with the incumbent of that time, and what came out."""
+
+    incumbent: Configuration
+    challenger: Configuration
+    gain: Gain
+    is_won: bool
+
+
+@dataclass
+class Result:
+    """What the search has come to."""
+
+    best: dict[str, str]
+    duels: list[Duel] = field(default_factory=list)
+    blocks: int = 0
+    why: str = ""  # it stopped
+
+
+class _Enough(Exception):
+    """All blocks that may be tried have been."""
+
+
+@dataclass
+class _State:
+    space: Space
+    limits: Limits
+    result: Result
+    refused: list[dict[str, str]] = field(default_factory=list)  # that have lost to the incumbent
+
+    def take_over(self, challenger: dict[str, str]) -> None:
+        self.result.best, self.refused = challenger, []
+
+
+def look(space: Space, predicted: Callable[[Configuration], float], limits: Limits = Limits()) -> Search:
+    """Yields configurations to run a block of steps with; is sent the seconds of one of its steps.
+
+    Args:
+        predicted: a model's seconds of a step; only their order counts. What it thinks alike stays in the
+            space's order.
+
+    Returns:
+        The result, as the generator's value. It begins with, and falls back to, what the job was given.
+    """
+    state = _State(space, limits, Result(space.start))
+    try:
+        winner = yield from _halve(state, _candidates(space, predicted, limits))
+        if winner is not None:
+            yield from _duel(state, winner)
+        yield from _descend(state)
+        state.result.why = "no neighbour is faster"
+    except _Enough:
+        state.result.why = f"all {limits.blocks} blocks were used"
+    return state.result
+
+
+def _candidates(
+    space: Space, predicted: Callable[[Configuration], float], limits: Limits
+) -> list[dict[str, str]]:
+    # What the model thinks alike differs by as little as possible: then a gain has few causes.
+    ranked = sorted(space.all(), key=lambda each: (_rounded(predicted(each)), space.changes(each)))
+    chosen = [space.defaults()] if space.defaults() != space.start else []
+    for each in ranked:
+        if len(chosen) >= limits.candidates:
+            break
+        if each != space.start and each not in chosen:
+            chosen.append(each)
+    return chosen
+
+
+def _rounded(seconds: float) -> float:
+    """To two digits: a model knows no more."""
+    return float(f"{seconds:.1e}")
+
+
+def _block(state: _State, configuration: dict[str, str]) -> Generator[dict[str, str], float, float]:
+    if state.result.blocks >= state.limits.blocks:
+        raise _Enough
+    state.result.blocks += 1
+    return (yield configuration)
+
+
+def _halve(
+    state: _State, candidates: list[dict[str, str]]
+) -> Generator[dict[str, str], float, dict[str, str] | None]:
+    """Who is left of the candidates; None if none of them looks faster than the incumbent."""
+    spent: dict[int, list[tuple[float, float]]] = {number: [] for number in range(len(candidates))}
+    alive, rounds = list(spent), 1
+    while alive:
+        for _ in range(rounds):
+            for number in list(alive):
+                before = yield from _block(state, state.result.best)
+                pair = (before, (yield from _block(state, candidates[number])))
+                spent[number].append(pair)
+                if pair[1] > _HOPELESS * pair[0]:
+                    alive.remove(number)
+        alive = [number for number in alive if gain_of(spent[number]).ratio > 1]
+        alive.sort(key=lambda number: gain_of(spent[number]).ratio, reverse=True)
+        if len(alive) <= 1:
+            break
+        alive, rounds = alive[: math.ceil(len(alive) / 2)], rounds * 2
+        if len(alive) == 1:
+            break
+    return candidates[alive[0]] if alive else None
+
+
+def _duel(state: _State, challenger: dict[str, str]) -> Generator[dict[str, str], float, bool]:
+    """Whether the challenger is faster, which then is the incumbent."""
+    pairs: list[tuple[float, float]] = []
+    limits, incumbent = state.limits, state.result.best
+    is_won = False
+    try:
+        while len(pairs) < limits.most_pairs:
+            pair = yield from _pair(state, incumbent, challenger, len(pairs) % 2 == 1)
+            pairs.append(pair)
+            gain = gain_of(pairs, 0.995)
+            if len(pairs) == 1 and gain.ratio < 1 / _HOPELESS:
+                break
+            if len(pairs) >= limits.fewest_pairs:
+                is_won = gain.low > 1 and gain.ratio > 1 + limits.worth
+                if is_won or gain.high < 1 + limits.worth or gain.ratio < 1:
+                    break
+    finally:
+        if pairs:
+            state.result.duels.append(Duel(incumbent, challenger, gain_of(pairs), is_won))
+    if is_won:
+        state.take_over(challenger)
+    else:
+        state.refused.append(challenger)
+    return is_won
+
+
+def _pair(
+    state: _State, incumbent: dict[str, str], challenger: dict[str, str], challenger_first: bool
+) -> Generator[dict[str, str], float, tuple[float, float]]:
+    """In turns another is first: what grows with time is nobody's fault."""
+    if challenger_first:
+        second = yield from _block(state, challenger)
+        return (yield from _block(state, incumbent)), second
+    first = yield from _block(state, incumbent)
+    return first, (yield from _block(state, challenger))
+
+
+def _descend(state: _State) -> Generator[dict[str, str], float, None]:
+    """Until no neighbour in any knob is faster."""
+    is_better = True
+    while is_better:
+        is_better = False
+        for knob in state.space.knobs:
+            is_better |= yield from _along(state, knob.name)
+
+
+def _along(state: _State, name: str) -> Generator[dict[str, str], float, bool]:
+    """Whether a step in one knob has won; then it goes on in strides twice as long, and back to one."""
+    has_won, stride = False, 1
+    while stride:
+        tried = [n for n in state.space.neighbours(state.result.best, name, stride) if n not in state.refused]
+        won = False
+        for challenger in tried:
+            if won := (yield from _duel(state, challenger)):
+                break
+        has_won |= won
+        stride = stride * 2 if won else stride // 2 if has_won else 0
+    return has_won

@@ -1,0 +1,196 @@
+"""HOROVOD_AUTOTUNE under a DistributedOptimizer: ranks are threads, and train while settings change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from thread_ranks import run_ranks
+
+import horovod.torch as hvd
+from horovod.common import jobs
+from horovod.common.exceptions import HorovodInternalError
+from horovod.torch.autotune import Tuning
+
+SIZES = [2, 3]
+
+
+@pytest.fixture(autouse=True)
+def tuned_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, text in {
+        "": "1", "_CACHE": str(tmp_path / "tune"), "_MAX_STEPS": "90", "_STEPS_PER_SAMPLE": "2",
+        "_WARMUP_SAMPLES": "1",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(f"HOROVOD_AUTOTUNE{name}", text)
+
+
+class Training:
+    """A small model of this rank, and its optimizer."""
+
+    def __init__(self, **options: Any) -> None:
+        shape = torch.Generator().manual_seed(7)
+        self.model = torch.nn.Sequential(*(torch.nn.Linear(40, 40) for _ in range(4)))
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=shape) * 0.2)
+        self.optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(self.model.parameters(), lr=0.01), self.model.named_parameters(), **options
+        )
+        self.data = torch.Generator().manual_seed(hvd.rank())
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            x = torch.randn(4, 40, generator=self.data)
+            self.optimizer.zero_grad()
+            (self.model(x) - x).square().mean().backward()
+            self.optimizer.step()
+
+    def parameters(self) -> list[float]:
+        return torch.cat([p.detach().flatten() for p in self.model.parameters()]).tolist()
+
+
+def in_ranks(size: int, work: Callable[[], Any], hosts: list[int] | None = None) -> list[Any]:
+    results = run_ranks(size, work, hosts)
+    assert all(result == results[0] for result in results[1:]), "ranks have the same"
+    return results
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("compression", "error_feedback"), [("none", ""), ("bit8", ""), ("int4", "e"), ("topk", "e")]
+)
+def test_ranks_stay_bit_identical(size: int, compression: str, error_feedback: str) -> None:
+    def work() -> tuple[list[float], str, dict[str, str]]:
+        training = Training(compression=compression)
+        training.steps(110)
+        found = hvd.tuning()
+        return training.parameters(), found["phase"], found["settings"]
+
+    parameters, phase, settings = in_ranks(size, work)[0]
+    assert phase == "watching" and settings.keys() >= {"HOROVOD_FUSION_THRESHOLD", "HOROVOD_CYCLE_TIME"}
+    assert all(value == value for value in parameters), "and finite"
+
+
+def test_hosts_with_several_ranks_have_more_to_try() -> None:
+    def work() -> tuple[list[float], set[str]]:
+        training = Training(compression="bit8")
+        training.steps(110)
+        return training.parameters(), set(hvd.tuning()["settings"])
+
+    _, names = in_ranks(4, work, [0, 0, 1, 1])[0]
+    assert names >= {"HOROVOD_CARRIERS", "HOROVOD_MESSAGE_KB", "HOROVOD_STEPS_UNDER_WAY"}
+
+
+def test_what_was_found_is_taken_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_AUTOTUNE_LOG", str(tmp_path / "log.json"))
+
+    def work() -> dict[str, str]:
+        training = Training()
+        training.steps(110)
+        return dict(hvd.tuning()["settings"])
+
+    first = in_ranks(2, work)[0]
+    log = json.loads((tmp_path / "log.json").read_text())
+    assert log["settings"] == first and log["trials"] and log["steps"] <= 90
+
+    def again() -> tuple[str, dict[str, str]]:
+        training = Training()
+        training.steps(3)
+        return hvd.tuning()["phase"], dict(hvd.tuning()["settings"])
+
+    assert in_ranks(2, again)[0] == ("watching", first)
+
+
+def test_compression_may_be_given_up_where_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_AUTOTUNE_COMPRESSION", "1")
+
+    def work() -> tuple[dict[str, str], list[int]]:
+        training = Training(compression="bit8")
+        training.steps(110)
+        tuning, sent = jobs.current().own(Tuning), []
+        for text in ("as asked", "none", "as asked"):
+            tuning.fix({**hvd.tuning()["settings"], "HOROVOD_COMPRESSION": text})
+            before = hvd.metrics()["wire_bytes"]
+            training.steps(2)
+            sent.append(hvd.metrics()["wire_bytes"] - before)
+        return dict(hvd.tuning()["settings"]), sent
+
+    settings, (bit8, none, again) = in_ranks(2, work)[0]
+    assert "HOROVOD_COMPRESSION" in settings and bit8 == again < none
+
+
+def test_a_rank_that_runs_out_of_data() -> None:
+    """It joins, and goes on with the others' settings afterwards."""
+
+    def work() -> tuple[list[float], dict[str, str]]:
+        training = Training(compression="bit8")
+        for _ in range(4):
+            training.steps(13 if hvd.rank() == 1 else 20)
+            hvd.join()
+            hvd.broadcast_parameters(training.model.state_dict(), root_rank=0)
+        training.steps(40)
+        return training.parameters(), dict(hvd.tuning()["settings"])
+
+    in_ranks(3, work)
+
+
+def test_two_optimizers_count_steps_once() -> None:
+    def work() -> str:
+        first, second = Training(), torch.nn.Linear(3, 3)
+        other = hvd.DistributedOptimizer(
+            torch.optim.SGD(second.parameters(), 0.1), [("b." + n, p) for n, p in second.named_parameters()]
+        )
+        for _ in range(110):
+            first.steps(1)
+            other.zero_grad()
+            second(torch.ones(3)).sum().backward()
+            other.step()
+        return str(hvd.tuning()["phase"])
+
+    assert in_ranks(2, work)[0] == "watching"
+
+
+def test_a_lost_rank_ends_it_for_all() -> None:
+    def work() -> None:
+        training = Training()
+        training.steps(20 + 3 * hvd.rank())
+
+    with pytest.raises(HorovodInternalError, match=r"shut down|lost"):
+        run_ranks(3, work)
+
+
+def test_alone_nothing_is_tuned() -> None:
+    def work() -> dict[str, Any]:
+        Training().steps(3)
+        return hvd.tuning()
+
+    assert in_ranks(1, work) == [{"phase": "off", "settings": {}}]
+
+
+def test_a_process_set_is_not_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ranks alone could not agree on settings of all."""
+
+    def work() -> str:
+        some = hvd.add_process_set([0, 1])
+        if hvd.rank() < 2:
+            Training(process_set=some).steps(10)
+        hvd.barrier()
+        return str(hvd.tuning()["phase"])
+
+    monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
+    assert in_ranks(3, work)[0] == "off"
+
+
+def test_deterministic_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_DETERMINISTIC", "1")
+    with pytest.raises(ValueError, match="HOROVOD_AUTOTUNE=1 with HOROVOD_DETERMINISTIC=1"):
+        hvd.init()
+
+
+def test_before_init() -> None:
+    with pytest.raises(ValueError, match="not been initialized"):
+        hvd.tuning()

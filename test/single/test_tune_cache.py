@@ -1,0 +1,130 @@
+"""What a tuning has found, kept in files for the next job."""
+
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from horovod.tune import __main__ as command
+from horovod.tune.cache import Cache, Key, Stored
+
+KEY = Key("EPYC, 10 Gbit/s", "0123abcd", "Net", "2+2", "1.0, torch 2.13.0", "optimizer")
+STORED = Stored(KEY, {"HOROVOD_CYCLE_TIME": "2"}, {"gain": [1.2, 1.1, 1.3]})
+
+
+@pytest.fixture
+def warnings() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def cache(tmp_path: Path, warnings: list[str]) -> Cache:
+    return Cache(tmp_path / "tune", warnings.append)
+
+
+def test_what_is_kept_is_found(cache: Cache, warnings: list[str]) -> None:
+    assert cache.find(KEY) is None and cache.keep(STORED)
+    assert cache.find(KEY) == STORED and cache.all() == [STORED] and not warnings
+    assert cache.keep(replace(STORED, settings={"HOROVOD_CYCLE_TIME": "5"}))
+    assert cache.all()[0].settings == {"HOROVOD_CYCLE_TIME": "5"}
+    assert sorted(path.suffix for path in cache.folder.iterdir()) == ["", ".json"], (
+        "nothing half written stays"
+    )
+
+
+@pytest.mark.parametrize("part", Key.__dataclass_fields__)
+def test_another_workload_has_a_file_of_its_own(part: str, cache: Cache) -> None:
+    other = replace(KEY, **{part: "another"})
+    cache.keep(STORED)
+    assert cache.find(other) is None and cache.path(other) != cache.path(KEY)
+
+
+def test_people_can_read_it(cache: Cache) -> None:
+    cache.keep(STORED)
+    data = json.loads(cache.path(KEY).read_text())
+    assert data["key"]["machine"] == KEY.machine and data["figures"] == STORED.figures
+    assert len(cache.path(KEY).read_text().splitlines()) > 10
+
+
+SPOILED = {
+    "cut": lambda text: text[: len(text) // 2],
+    "empty": lambda text: "",
+    "no object": lambda text: "[1]",
+    "deep": lambda text: "[" * 100_000,
+    "another format": lambda text: text.replace('"format": 1', '"format": 2'),
+    "a number for a text": lambda text: text.replace('"2"', "2"),
+    "a part of the key is missing": lambda text: text.replace('"face"', '"farce"'),
+    "no figures": lambda text: text.replace('"figures"', '"numbers"'),
+    "too long": lambda text: text + " " * (1 << 20),
+    "no text": lambda text: "\udcff",
+}
+
+
+@pytest.mark.parametrize("way", SPOILED)
+def test_what_cannot_be_read_counts_as_absent(way: str, cache: Cache, warnings: list[str]) -> None:
+    cache.keep(STORED)
+    path = cache.path(KEY)
+    path.write_bytes(SPOILED[way](path.read_text()).encode(errors="surrogateescape"))
+    assert cache.find(KEY) is None
+    (warning,) = warnings
+    assert str(path) in warning and "is not used" in warning
+    assert cache.keep(STORED) and cache.find(KEY) == STORED, "and is written over"
+
+
+def test_a_file_of_another_key(cache: Cache, warnings: list[str]) -> None:
+    cache.keep(STORED)
+    other = replace(KEY, world="4")
+    cache.path(KEY).rename(cache.path(other))
+    assert cache.find(other) is None and "of another workload" in warnings[0]
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, warnings: list[str]) -> None:
+    (tmp_path / "file").write_text("")
+    cache = Cache(tmp_path / "file" / "tune", warnings.append)
+    assert not cache.keep(STORED) and "is not kept for the next job" in warnings[0]
+    assert cache.find(KEY) is None and cache.clear() == 0
+
+
+def test_jobs_at_once(cache: Cache, warnings: list[str]) -> None:
+    """Whoever reads finds what one of them wrote, whole."""
+    many = [replace(STORED, figures={"text": str(i) * 20_000}) for i in range(8)]
+    writers = [threading.Thread(target=lambda one=one: [cache.keep(one) for _ in range(10)]) for one in many]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        assert cache.find(KEY) in [None, *many]
+    assert cache.find(KEY) in many and not warnings
+
+
+@pytest.mark.parametrize(
+    ("environment", "folder"),
+    [
+        ({"HOROVOD_AUTOTUNE_CACHE": "/data/tuned"}, "/data/tuned"),
+        ({"HOROVOD_AUTOTUNE_CACHE": " ", "XDG_CACHE_HOME": "/x"}, "/x/horovod/tune"),
+        ({}, "/home/me/.cache/horovod/tune"),
+    ],
+)
+def test_where_it_is(environment: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert Cache.usual_folder(environment) == Path(folder)
+
+
+def test_the_command(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOROVOD_AUTOTUNE_CACHE", str(cache.folder))
+
+    def said(what: str) -> str:
+        assert command.main([what]) == 0
+        return capsys.readouterr().out
+
+    assert said("show") == f"nothing was kept in {cache.folder}\n"
+    cache.keep(STORED)
+    cache.keep(replace(STORED, key=replace(KEY, model_name="Other"), figures={"gain": None}))
+    shown = said("show")
+    assert "Net (0123abcd), optimizer, ranks 2+2, EPYC, 10 Gbit/s" in shown
+    assert "  HOROVOD_CYCLE_TIME=2\n  gain: 1.20x (1.10 to 1.30)" in shown and "nothing was faster" in shown
+    assert "docs/tuning.md" in said("explain")
+    assert said("clear") == f"2 file(s) removed from {cache.folder}\n" and cache.all() == []
