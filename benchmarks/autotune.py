@@ -26,6 +26,7 @@ from typing import Any
 
 import report
 from on_hosts.jobs import JobFailed, described, environment, said_until_end
+from tuned import models
 
 from horovod.common.options import BY_VARIABLE
 from horovod.made_hosts import MadeHosts
@@ -34,7 +35,6 @@ from horovod.tune.paired import Gain, gain_of
 PROGRAM = Path(__file__).resolve()
 FUSION, CYCLE, ALGORITHM = "HOROVOD_FUSION_THRESHOLD", "HOROVOD_CYCLE_TIME", "HOROVOD_ALLREDUCE_ALGORITHM"
 CONNECTIONS, MESSAGE, BUCKET = "HOROVOD_TCP_CONNECTIONS", "HOROVOD_MESSAGE_KB", "HOROVOD_DDP_BUCKET_MB"
-MODELS = ("mnist", "resnet50", "transformer", "vgg16")
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def wrong() -> list[Cell]:
 
 def defaults() -> list[Cell]:
     cells = []
-    for model in MODELS:
+    for model in models.SECONDS:
         most = 120 if model == "vgg16" else 400
         places = {"one host": {}, "2 hosts": {"ranks": (1, 1)}, "4 hosts": {"ranks": (1, 1, 1, 1)}}
         places["2 hosts, one slow cable"] = {"ranks": (1, 1), "slow": "300mbit"}
@@ -136,7 +136,7 @@ def run(cell: Cell, words: argparse.Namespace) -> dict[str, Any]:
     """The first rank's document."""
     settings = {
         "HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_REUSE": "off",
-        "HOROVOD_AUTOTUNE_MAX_STEPS": str(cell.most_steps), **cell.given,
+        "HOROVOD_AUTOTUNE_MAX_STEPS": str(min(cell.most_steps, words.most_steps)), **cell.given,
     }  # fmt: skip
     count = sum(cell.ranks) or cell.here
     options = ["--ddp"] if cell.face == "ddp" else []
@@ -230,6 +230,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--pairs", type=int, default=15, help="blocks of each contender (default 15)")
     parser.add_argument("--steps", type=int, default=3, help="steps of a block (default 3)")
+    parser.add_argument("--most-steps", type=int, default=400, help="of tuning (default 400)")
     parser.add_argument("--limit", type=float, default=480, help="seconds of a cell (default 480)")
     parser.add_argument("--results", type=Path, help="folder of results, which are not made again")
     parser.add_argument("--list", action="store_true", help="name the cells, and end")

@@ -1,8 +1,9 @@
-"""Models to train between hosts: VGG-16, and a transformer that only takes the time of computing."""
+"""Models to train between hosts: VGG-16, and such that only take the time of computing."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -26,14 +27,12 @@ class _Accelerator(torch.autograd.Function):
 
 
 class Block(nn.Module):
-    """A transformer block's parameters, 12 width^2, and an accelerator that does nothing but take time."""
+    """Some layers' parameters, and an accelerator that does nothing but take time."""
 
-    def __init__(self, width: int, seconds: float) -> None:
+    def __init__(self, shapes: Sequence[Sequence[int]], seconds: float) -> None:
         super().__init__()
         self.seconds = seconds
-        shapes = [(3 * width, width), (width, width), (4 * width, width), (width, 4 * width)]
-        vectors = [(width,)] * 4 + [(3 * width,), (width,), (4 * width,), (width,)]
-        self.weights = nn.ParameterList(torch.randn(shape) * 0.02 for shape in [*shapes, *vectors])
+        self.weights = nn.ParameterList(torch.randn(*shape) * 0.02 for shape in shapes)
         self.ready = [torch.randn_like(weight) * 1e-3 for weight in self.weights]
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
@@ -41,9 +40,15 @@ class Block(nn.Module):
         return result
 
 
+def block_shapes(width: int) -> list[tuple[int, ...]]:
+    """Of a transformer block's parameters, 12 width^2."""
+    matrices = [(3 * width, width), (width, width), (4 * width, width), (width, 4 * width)]
+    return [*matrices, *[(width,)] * 4, (3 * width,), (width,), (4 * width,), (width,)]
+
+
 def transformer(seconds: float, width: int, blocks: int = 8) -> nn.Sequential:
     """Blocks that together wait `seconds` in a forward and backward pass. 8 of width 512: 25 M parameters."""
-    return nn.Sequential(*(Block(width, seconds / blocks) for _ in range(blocks)))
+    return nn.Sequential(*(Block(block_shapes(width), seconds / blocks) for _ in range(blocks)))
 
 
 def make(task: dict[str, Any], rank: int) -> tuple[nn.Module, torch.Tensor, torch.Tensor | None]:

@@ -163,3 +163,15 @@ def test_engine_counts_rounds_and_processor_time(tmp_path: Path) -> None:
     assert {row[0] for row in cells(done.stdout)} == {
         "MPI_Allreduce", "hvd.allreduce_", "back to back", "over 100 ms",
     }  # fmt: skip
+
+
+def test_autotune_compares_what_was_found_with_the_defaults(tmp_path: Path) -> None:
+    short = ["--only", "mnist, one host", "--most-steps", "40", "--pairs", "3", "--steps", "1"]
+    done = run("autotune.py", "--cells", "defaults", *short, "--results", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    (row,) = [row for row in cells(done.stdout) if row[0] == "mnist, one host"]
+    assert re.fullmatch(r"[\d.]+x \([\d.]+ to [\d.]+\)", row[2]) and int(row[4]) <= 40 and row[5]
+    result = document(tmp_path / "mnist, one host.json")
+    assert set(result["times"]) == {"tuned", "default"} and len(result["times"]["tuned"]) == 3
+    again = run("autotune.py", "--shown", str(tmp_path))
+    assert cells(again.stdout) == [row], "and nothing is measured again"
