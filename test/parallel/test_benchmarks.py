@@ -175,3 +175,10 @@ def test_autotune_compares_what_was_found_with_the_defaults(tmp_path: Path) -> N
     assert set(result["times"]) == {"tuned", "default"} and len(result["times"]["tuned"]) == 3
     again = run("autotune.py", "--shown", str(tmp_path))
     assert cells(again.stdout) == [row], "and nothing is measured again"
+
+
+def test_autotune_search_names_the_best_of_made_jobs() -> None:
+    done = run("autotune_search.py", "--seeds", "2", "--noise", "0.02", "--contenders", "ours", "random")
+    assert done.returncode == 0, done.stderr
+    ours = [row for row in cells(done.stdout) if row[2] == "ours"]
+    assert len(ours) == 3 and all(float(row[3].removesuffix("x")) < 1.1 for row in ours)

@@ -1,0 +1,128 @@
+"""The autotuner's search beside others, on made jobs whose true step times are known: no job runs.
+
+    python benchmarks/autotune_search.py
+    pip install optuna && python benchmarks/autotune_search.py --contenders ours tpe random
+
+Each contender may ask for so many blocks of steps, whose seconds have noise and drift, and then names one
+configuration. Shown is by how much that is slower than the best, and how often it is slower than the start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import report
+
+from horovod.tune.knobs import Configuration, Knob, Space
+from horovod.tune.search import Limits, look
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "test" / "single"))
+from tune_landscapes import CONNECTIONS, CYCLE, FUSION, WRONG, best_of, ordinary, slow_link
+
+Measure = Callable[[Configuration], float]
+Job = tuple[list[Knob], dict[str, str], Callable[[Configuration], float]]
+JOBS: dict[str, Job] = {
+    "right defaults": ([FUSION, CYCLE], {}, ordinary),
+    "both wrong": ([FUSION, CYCLE], WRONG, ordinary),
+    "one connection on a slow link": ([FUSION, CYCLE, CONNECTIONS], {}, slow_link),
+}
+
+
+def noisy(seconds: Callable[[Configuration], float], noise: float, seed: int) -> Measure:
+    """What a block of that configuration is measured to take, each time another."""
+    draw, drift = random.Random(seed), 0.0
+
+    def measure(configuration: Configuration) -> float:
+        nonlocal drift
+        drift = 0.9 * drift + draw.gauss(0, 0.3 * noise)
+        return seconds(configuration) * math.exp(drift + draw.gauss(0, noise))
+
+    return measure
+
+
+def ours(space: Space, measure: Measure, blocks: int, seed: int) -> Configuration:
+    """With a model that knows nothing, as the others have none."""
+    search = look(space, lambda configuration: 0.0, Limits(blocks=blocks))
+    configuration = next(search)
+    while True:
+        try:
+            configuration = search.send(measure(configuration))
+        except StopIteration as over:
+            return dict(over.value.best)
+
+
+def at_random(space: Space, measure: Measure, blocks: int, seed: int) -> Configuration:
+    """The fastest of random ones, as each was measured once."""
+    draw, every = random.Random(seed), space.all()
+    tried = [space.start, *(draw.choice(every) for _ in range(blocks - 1))]
+    return min(tried, key=measure)
+
+
+def tpe(space: Space, measure: Measure, blocks: int, seed: int) -> Configuration:
+    """optuna's tree-structured Parzen estimator, which begins with what the job was given."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
+    study.enqueue_trial(dict(space.start))
+
+    def objective(trial: Any) -> float:
+        return measure(
+            {k.name: trial.suggest_categorical(k.name, space.choices(k.name)) for k in space.knobs}
+        )
+
+    study.optimize(objective, n_trials=blocks)
+    return dict(study.best_params)
+
+
+CONTENDERS = {"ours": ours, "random": at_random, "tpe": tpe}
+
+
+def row(name: str, contender: str, noise: float, words: argparse.Namespace) -> list[str]:
+    knobs, start, seconds = JOBS[name]
+    space = Space(knobs, start)
+    best, began = best_of(space, seconds), seconds(space.start)
+    found = []
+    for seed in range(words.seeds):
+        chosen = CONTENDERS[contender](space, noisy(seconds, noise, seed), words.blocks, seed)
+        found.append(seconds(chosen))
+    worse = sum(each > 1.01 * began for each in found) / len(found)
+    ratios = sorted(each / best for each in found)
+    figures = [statistics.median(ratios), ratios[int(0.9 * len(ratios))]]
+    return [name, f"{noise:.0%}", contender, *(f"{each:.3f}x" for each in figures), f"{worse:.0%}"]
+
+
+HEADINGS = [
+    "job",
+    "noise of a block",
+    "contender",
+    "median over best",
+    "of 9 in 10 at most",
+    "slower than the start",
+]
+
+
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(description="The autotuner's search beside others, on made jobs.")
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=["ours", "random"])
+    parser.add_argument("--noise", nargs="+", type=float, default=[0.02, 0.08], help="standard deviations")
+    parser.add_argument("--blocks", type=int, default=77, help="that each may ask for (default 77)")
+    parser.add_argument("--seeds", type=int, default=40)
+    chosen = parser.parse_args(words)
+    rows = []
+    for name in JOBS:
+        for noise in chosen.noise:
+            rows += [row(name, contender, noise, chosen) for contender in chosen.contenders]
+    print(report.table(HEADINGS, rows, left=3))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
