@@ -30,6 +30,8 @@ from horovod.common.wording import OF_HVD, Wording
 __all__ = ["Membership", "as_launched"]
 
 _log = logging.getLogger("horovod")
+# Read in Python, while the job runs, by all ranks alike.
+_TUNING = ("HOROVOD_AUTOTUNE", "HOROVOD_AUTOTUNE_COMPRESSION", "HOROVOD_DDP_BUCKET_MB")
 _BYTES = 0  # the core's number for uint8
 _NAMES_BETWEEN_JOINS = 10**9
 
@@ -68,6 +70,7 @@ class Membership:
         self.engine = engine
         self.settings = settings  # that it was begun with
         self.is_dynamic = is_dynamic
+        self.tuning = {name: f"{BY_VARIABLE[name].read(os.environ):g}" for name in _TUNING}
         self._sets: dict[int, list[ProcessSet]] = {0: [global_process_set]}
         self._unnamed: dict[int, Iterator[int]] = {}
         self.joins = 0  # that have ended
@@ -125,7 +128,7 @@ class Membership:
         global_process_set.mpi_comm = comm if communicators.is_communicator(comm) else None
         wanted = _described(comm, process_sets) | {
             "is_dynamic": self.is_dynamic,
-            "is_tuned": _is_on("HOROVOD_AUTOTUNE"),
+            "tuning": self.tuning,
             "host": socket.gethostname(),
             "software": software.loaded(),
         }
@@ -133,7 +136,7 @@ class Membership:
         by_rank = [_read(rank, text, wanted, forming) for rank, text in enumerate(texts)]
         _check_software(by_rank, world.rank)
         _check_dynamic([each["is_dynamic"] for each in by_rank])
-        _check_tuned([each["is_tuned"] for each in by_rank])
+        _check_tuning([each["tuning"] for each in by_rank])
         for ranks in _agreed(by_rank, world.size):
             process_set_id = self._completed(self.engine.add_process_set(ranks))[0]
             self._sets[process_set_id] = []
@@ -295,14 +298,13 @@ def _check_dynamic(by_rank: list[bool]) -> None:
         )
 
 
-def _check_tuned(by_rank: list[bool]) -> None:
-    """Raise the same ValueError on all ranks when only some of them would agree on settings."""
-    tuned = [rank for rank, is_tuned in enumerate(by_rank) if is_tuned]
-    if tuned and len(tuned) < len(by_rank):
-        raise ValueError(
-            f"HOROVOD_AUTOTUNE is on for ranks {tuned} of {len(by_rank)} only: they would wait for the "
-            "others to agree on settings. Set it on all ranks, or on none."
-        )
+def _check_tuning(by_rank: list[dict[str, str]]) -> None:
+    """Raise the same ValueError on all ranks that would change settings otherwise than others."""
+    for name in _TUNING:
+        texts = [each[name] for each in by_rank]
+        if len(set(texts)) > 1:
+            values = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(texts[:16]))
+            raise ValueError(f"the ranks have different settings: {name} ({values}). Give all the same.")
 
 
 def _is_on(variable: str) -> bool:
@@ -317,8 +319,9 @@ def _read(rank: int, text: bytes, own: dict[str, Any], forming: str) -> dict[str
         wanted: dict[str, Any] = json.loads(text)
         error = wanted["error"]
         is_right = wanted.keys() == own.keys()
-        is_right &= type(wanted["is_dynamic"]) is type(wanted["is_tuned"]) is bool
-        is_right &= type(wanted["host"]) is str
+        is_right &= type(wanted["is_dynamic"]) is bool and type(wanted["host"]) is str
+        is_right &= wanted["tuning"].keys() == own["tuning"].keys()
+        is_right &= all(type(text) is str for text in wanted["tuning"].values())
         software.checked(wanted["software"])
         is_right &= error is None or [type(word) for word in error] == [str, str]
         for each in wanted["sets"]:

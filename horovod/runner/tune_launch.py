@@ -10,11 +10,10 @@ import ctypes.util
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
+from threading import Timer
 from typing import NamedTuple
 
 from horovod.runner.errors import LaunchError
@@ -139,17 +138,17 @@ def _measured(arguments: Sequence[str], variables: Mapping[str, str], steps: int
         env=environment,
     )
     said: list[str] = []
-    deadline = time.monotonic() + _LONGEST_JOB
     assert job.stdout is not None
+    limit = Timer(_LONGEST_JOB, job.terminate)
+    limit.start()
     try:
         for line in job.stdout:
             said.append(line)
             if (seconds := seconds_in(line)) is not None:
                 return seconds
-            if time.monotonic() > deadline:
-                break
     finally:
-        job.send_signal(signal.SIGTERM)
+        limit.cancel()
+        job.terminate()
         job.stdout.close()
         job.wait()
     raise LaunchError(

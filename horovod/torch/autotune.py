@@ -84,8 +84,20 @@ def compression_knob(rules: Rules, apply: Callable[[str], None], is_allowed: boo
     return [OwnKnob(knob, apply)]
 
 
+def weakly(method: Callable[[str], None]) -> Callable[[str], None]:
+    """Calls it for as long as its object is there: who tunes keeps no model alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call(text: str) -> None:
+        if (found := reference()) is not None:
+            found(text)
+
+    return call
+
+
 def is_on() -> bool:
-    return bool(_read("HOROVOD_AUTOTUNE"))
+    """As ranks of this job have found alike when they met."""
+    return basics.member().tuning["HOROVOD_AUTOTUNE"] == "1"
 
 
 class _CoreAgreement:
@@ -128,20 +140,56 @@ class _Probe:
             )
 
 
+class _Leader:
+    """Whose steps count: the first that makes one, then whoever makes TAKES_OVER in a row without it.
+
+    Ranks make the same calls in one order, so all have one leader. When objects go does not matter, as that
+    is the garbage collector's business, on each rank at another time.
+    """
+
+    TAKES_OVER = 10
+
+    def __init__(self) -> None:
+        self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._made = itertools.count(1)
+        self._leader = self._other = self._in_a_row = 0
+
+    def takes_over(self, caller: object) -> bool:
+        """Whether with this call another one leads, or the first."""
+        number = self._number(caller)
+        if number == self._leader:
+            self._in_a_row = 0
+            return False
+        self._in_a_row = self._in_a_row + 1 if number == self._other else 1
+        self._other = number
+        if self._leader and self._in_a_row < self.TAKES_OVER:
+            return False
+        self._leader, self._in_a_row = number, 0
+        return True
+
+    def is_it(self, caller: object) -> bool:
+        return self._number(caller) == self._leader
+
+    def _number(self, caller: object) -> int:
+        if caller not in self._numbers:
+            self._numbers[caller] = next(self._made)
+        return self._numbers[caller]
+
+
 class Tuning:
     """Of one job on this rank (``Job.own``)."""
 
     def __init__(self) -> None:
         wanted = os.environ.get(LAUNCH_STEPS, "")
         self._probe = _Probe(int(wanted)) if wanted else None
-        self._is_on = is_on()
-        self._leader: weakref.ref[Any] | None = None
+        self._is_on = is_on() and basics.member().world.size > 1
+        self._leader = _Leader()
         self._tuner: Tuner | None = None
         self._director: Director | None = None
         self._own: dict[str, Callable[[str], None]] = {}
         self._joins = 0
         self._told: Any = None
-        self._counted: tuple[float, dict[str, int]] | None = None
+        self._searching_since: tuple[float, dict[str, int]] | None = None
 
     def step_ended(self, leader: object, workload: Callable[[], Workload]) -> None:
         """Ranks have made a step together, ``leader``'s; of all that call this one is heard."""
@@ -149,15 +197,9 @@ class Tuning:
             return self._probe.step_ended()
         if not self._is_on:
             return
-        if self._leader is None or self._leader() is None:
-            member = basics.member()
-            if member.world.size == 1:
-                self._is_on = False
-                return
-            self._leader = weakref.ref(leader)
-            if self._tuner is None:
-                self._begin(member, workload())
-        if self._leader() is not leader:
+        if self._leader.takes_over(leader):
+            self._follow(workload())
+        if not self._leader.is_it(leader):
             return
         assert self._tuner is not None
         if self._joins != (joins := basics.member().joins):
@@ -181,16 +223,23 @@ class Tuning:
     def data(self) -> dict[str, Any]:
         """See ``hvd.tuning``."""
         if self._tuner is None:
-            return {"phase": "off", "settings": {}}
+            return nothing()
         known = {"phase": self._tuner.decision.phase, "settings": dict(self._tuner.decision.settings)}
         if self._director is None:
             return known
         director = self._director
         return known | as_data(director.space, director.settings(), director.figures())
 
+    def _follow(self, workload: Workload) -> None:
+        """Count another's steps, which gets the settings of now."""
+        self._own = {knob.name: apply for knob, apply in workload.knobs}
+        if self._tuner is None:
+            self._begin(basics.member(), workload)
+        else:
+            self._apply(self._tuner.decision.settings)
+
     def _begin(self, member: Membership, workload: Workload) -> None:
         self._joins = member.joins
-        self._own = {knob.name: apply for knob, apply in workload.knobs}
         if member.world.rank == 0:
             self._director = _director(member, workload, self._say)
         self._tuner = Tuner(_CoreAgreements(member.engine), self._director, self._apply)
@@ -206,12 +255,15 @@ class Tuning:
         """The table and the log, once for each search that has ended."""
         director = self._director
         assert director is not None
+        if director.phase == "searching" and self._searching_since is None:
+            self._searching_since = (time.perf_counter(), dict(basics.metrics(global_process_set)))
         if director.result is None or director.result is self._told:
             return
         self._told = director.result
         self._say("tuned\n" + table(director.space, director.result, director.figures()["steps"]))
-        if director.plan.mode == "profile":
-            self._say(_shares(director))
+        if director.plan.mode == "profile" and self._searching_since is not None:
+            self._say(_shares(*self._searching_since))
+        self._searching_since = None
         if path := os.environ.get("HOROVOD_AUTOTUNE_LOG", ""):
             trials = [
                 {"step": t.first_step, "settings": dict(t.settings), "steps": t.steps}
@@ -221,6 +273,11 @@ class Tuning:
                 Path(path).write_text(json.dumps({**self.data(), "trials": trials}, indent=1) + "\n")
             except OSError as error:
                 self._say(f"HOROVOD_AUTOTUNE_LOG={path}: {error}")
+
+
+def nothing() -> dict[str, Any]:
+    """What ``tuning`` says where nothing is tuned."""
+    return {"phase": "off", "settings": {}}
 
 
 def step_ended(leader: object, workload: Callable[[], Workload]) -> None:
@@ -254,8 +311,16 @@ def _director(member: Membership, workload: Workload, say: Callable[[str], None]
         mode=_read("HOROVOD_AUTOTUNE_MODE"),
         reuse=_read("HOROVOD_AUTOTUNE_REUSE"),
     )
-    cache = Cache(Cache.usual_folder(os.environ), say)
-    return Director(space, _predictor(member.world, workload), plan, say, cache, _key(member.world, workload))
+    predicted, key = _predictor(member.world, workload), _key(member.world, workload)
+    return Director(space, predicted, plan, say, _cache(say), key)
+
+
+def _cache(say: Callable[[str], None]) -> Cache | None:
+    try:
+        return Cache(Cache.usual_folder(os.environ), say)
+    except RuntimeError as error:  # a user without a home
+        say(f"what is tuned is not kept for the next job, as HOROVOD_AUTOTUNE_CACHE names no folder: {error}")
+        return None
 
 
 def _read(variable: str) -> Any:
@@ -292,7 +357,12 @@ def _is_possible(algorithm: str, world: native.World) -> bool:
 def _start(settings: native.Settings, knobs: Sequence[Knob]) -> dict[str, str]:
     """What the core was given, by variable."""
     values = {knob.name: getattr(settings, BY_VARIABLE[knob.name].member) for knob in knobs}
-    return {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in values.items()}
+    return {name: _as_text(value) for name, value in values.items()}
+
+
+def _as_text(value: Any) -> str:
+    """As people write a setting: 1 and 2.5, not 1.0."""
+    return str(int(value)) if isinstance(value, float) and value == int(value) else str(value)
 
 
 def _own_start(workload: Workload) -> dict[str, str]:
@@ -300,7 +370,7 @@ def _own_start(workload: Workload) -> dict[str, str]:
     given = {}
     for knob, _ in workload.knobs:
         option = BY_VARIABLE[knob.name]
-        given[knob.name] = f"{option.read(os.environ):g}" if option.type == "float" else knob.default
+        given[knob.name] = _as_text(option.read(os.environ)) if option.type == "float" else knob.default
     return given
 
 
@@ -325,12 +395,13 @@ def _predictor(world: native.World, workload: Workload) -> Callable[[Configurati
 def _key(world: native.World, workload: Workload) -> Key:
     shapes = [f"{parameter.dtype!s}{list(parameter.shape)}" for parameter in workload.parameters]
     speeds = sorted({f"{speed} Mbit/s" for _, _, speed in interfaces.addresses() if speed})
+    spread = "" if world.homogeneous else "unevenly "
     parts = [platform.machine(), _processor(), *_gpus(workload.parameters), *speeds]
     return Key(
         machine=", ".join(parts),
         model=hashlib.sha256("\n".join(shapes).encode()).hexdigest()[:16],
         model_name=workload.name,
-        world=f"{world.size} on {world.cross_size} over {world.transport}",
+        world=f"{world.size} on {world.cross_size} {spread}over {world.transport}",
         versions=f"{software.build_name()}, torch {torch.__version__}",
         face=f"{workload.face}, {workload.compression}",
     )
@@ -350,8 +421,8 @@ def _gpus(parameters: Sequence[torch.Tensor]) -> list[str]:
     return sorted({torch.cuda.get_device_name(device) for device in devices})
 
 
-def _shares(director: Director) -> str:
-    """Of the steps that were measured last."""
-    counted: Mapping[str, int] = basics.metrics(global_process_set)
-    steps = [step for trial in director.trials for step in trial.steps]
-    return str(shares_of(sum(steps), counted)) if steps else ""
+def _shares(since: float, before: Mapping[str, int]) -> str:
+    """Of all that ranks did since then."""
+    now = basics.metrics(global_process_set)
+    counted = {name: now[name] - count for name, count in before.items()}
+    return str(shares_of(time.perf_counter() - since, counted))

@@ -322,14 +322,14 @@ class GradientListener(torch.optim.Optimizer):
             origin._opt_called = True
 
     def _note_end_of_step(self) -> None:
-        """Ranks have made a step together: the autotuner counts it. Not where only some ranks make it."""
+        """Ranks have reduced a step's gradients: the autotuner counts it. Not where only some ranks do."""
         if self._active and self.process_set.process_set_id == 0:
             autotune.step_ended(self, self._workload)
 
     def _workload(self) -> autotune.Workload:
         compressors = sorted(set(map(short_name, self._reducer.rules.compressors)))
         parameters = list(self._all_parameters())
-        knobs = autotune.compression_knob(self._reducer.rules, self._reducer.compress)
+        knobs = autotune.compression_knob(self._reducer.rules, autotune.weakly(self._reducer.compress))
         return autotune.Workload("optimizer", type(self).__name__, parameters, ", ".join(compressors), knobs)
 
     @breaks_graphs

@@ -86,6 +86,7 @@ class _DistributedOptimizer(GradientListener):
         else:
             self._reducer.end_step()
         self._synchronized = True
+        self._note_end_of_step()
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -113,11 +114,9 @@ class _DistributedOptimizer(GradientListener):
             self.synchronize()
         self._note_step()
         try:
-            result = super().step() if closure is None else super().step(self._synchronizing(closure))
+            return super().step() if closure is None else super().step(self._synchronizing(closure))
         finally:
             self._synchronized = False
-        self._note_end_of_step()
-        return result
 
     # The wrapped class' step is hooked already: a second wrapper would run the user's step hooks twice.
     step.hooked = True  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ __all__ = ["MODES", "Cache", "Key", "Stored"]
 # HOROVOD_AUTOTUNE_REUSE: take what is there and try nothing; start from it; neither read nor write.
 MODES = ("reuse", "update", "off")
 FORMAT = 1
+_LOCK_ATTEMPTS = 100
 MOST_BYTES = 1 << 20  # of a file that is read
 
 
@@ -32,7 +34,7 @@ class Key:
     machine: str  # processor, GPU, speeds of networks
     model: str  # digest of parameters' shapes and dtypes
     model_name: str
-    world: str  # ranks of each host, "2+2"
+    world: str  # ranks and hosts, and what is between them
     versions: str  # this package's and torch's
     face: str  # "optimizer" or "ddp", and the compression
 
@@ -124,7 +126,7 @@ class Cache:
     def _locked(self) -> Iterator[None]:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with open(self.folder / "lock", "a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            _lock(lock.fileno())
             yield
 
     def _read(self, path: Path) -> Stored:
@@ -143,6 +145,15 @@ class Cache:
         if len(texts) != 2 or set(texts[0]) != set(Key.__dataclass_fields__) or not isinstance(figures, dict):
             raise ValueError("parts of it are missing or of another kind")
         return Stored(Key(**texts[0]), dict(texts[1]), figures)
+
+
+def _lock(descriptor: int) -> None:
+    """OSError where somebody else has it for longer than a write takes: a training does not wait for that."""
+    for _ in range(_LOCK_ATTEMPTS):
+        with contextlib.suppress(BlockingIOError):
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(0.01)
+    raise OSError("another process has locked the folder")
 
 
 def _is_text(part: dict[Any, Any]) -> bool:

@@ -80,7 +80,7 @@ class Space:
             configuration[name] in self._choices[name] for name in names
         )
 
-    def all(self, most: int = 100_000) -> list[dict[str, str]]:
+    def all(self, most: int = 5_000) -> list[dict[str, str]]:
         """All, or where there are more, those that differ from the start in one or two knobs."""
         count = 1
         for knob in self.knobs:

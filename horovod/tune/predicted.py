@@ -38,7 +38,7 @@ def exposed_seconds(
     free, position = 0.0, 0
     while position < len(ready):
         flush = min(gradients.backward, ready[position] + cycle)
-        end = position
+        end = position + 1  # at least: rounding may have the last one ready after the end of the pass
         while end < len(ready) and ready[end] <= flush:
             end += 1
         for bucket in _fused(gradients.sizes[position:end], threshold):

@@ -28,9 +28,10 @@ from dataclasses import dataclass, field
 from horovod.tune.knobs import Configuration, Space
 from horovod.tune.paired import Gain, gain_of
 
-__all__ = ["Duel", "Limits", "Result", "Search", "look"]
+__all__ = ["NO_NEIGHBOUR", "Duel", "Limits", "Result", "Search", "look"]
 
 Search = Generator[dict[str, str], float, "Result"]
+NO_NEIGHBOUR = "no neighbour is faster"  # why a search ends by itself
 _HOPELESS = 1.25  # times as slow as the incumbent in its first pair: a candidate is dropped
 
 
@@ -96,7 +97,7 @@ def look(space: Space, predicted: Callable[[Configuration], float], limits: Limi
         if winner is not None:
             yield from _duel(state, winner)
         yield from _descend(state)
-        state.result.why = "no neighbour is faster"
+        state.result.why = NO_NEIGHBOUR
     except _Enough:
         state.result.why = f"all {limits.blocks} blocks were used"
     return state.result

@@ -18,10 +18,11 @@ from horovod.tune.decision import Decision
 from horovod.tune.knobs import Configuration, Space
 from horovod.tune.report import overall
 from horovod.tune.scores import Shift, seconds_of
-from horovod.tune.search import Duel, Limits, Result, Search, look
+from horovod.tune.search import NO_NEIGHBOUR, Duel, Limits, Result, Search, look
 
 __all__ = ["Agreement", "Agreements", "Director", "Plan", "Trial", "Tuner"]
 
+AGAIN = 10  # steps until ranks ask again, where rank 0 could not decide
 WATCH = 100  # steps from one agreement to the next, when nothing is tried
 
 
@@ -97,7 +98,10 @@ class Tuner:
         self._last = now
         if self._under_way is not None:
             agreement, self._under_way = self._under_way, None
-            self._take(Decision.from_text(agreement.text()))
+            if text := agreement.text():
+                self._take(Decision.from_text(text))
+            else:  # rank 0 has joined, and decides nothing
+                self._due = self._steps + AGAIN
         elif self._steps >= self._due:
             text = "" if self._director is None else self._director.decide(self._steps).to_text()
             self._under_way = self._agreements.start(text)
@@ -111,7 +115,8 @@ class Tuner:
             self._under_way = None
         if latest := self._agreements.latest():
             self._take(Decision.from_text(latest))
-        self._due = self._steps + 1
+        self._last = None  # the next step begins somewhere in between
+        self._due = self._steps + self.decision.next_in + 1
 
     def stop(self) -> None:
         """Nothing more is decided; what is under way is waited for, on all ranks at the same step."""
@@ -149,12 +154,15 @@ class Director:
         self._phase = "warming up"
         self._steps: list[float] = []  # since the last decision was taken
         self._shift = Shift()
-        self._begun_at = 0
         self._is_first = True
         self.trials: list[Trial] = []
         self.result: Result | None = None
         self.is_reused = False
         self.retunings = 0
+
+    @property
+    def phase(self) -> str:
+        return self._phase
 
     def add_step(self, seconds: float) -> None:
         self._steps.append(seconds)
@@ -167,6 +175,8 @@ class Director:
         if self._phase == "warming up":
             return self._begin(step)
         if self._phase == "searching":
+            if not self._steps:  # none was measured whole: the block once more
+                return self._decision(self.plan.steps_per_block)
             steps = tuple(self._steps)
             trial = Trial(step, self._current, steps, seconds_of(steps, self.plan.mode))
             self.trials.append(trial)
@@ -180,7 +190,7 @@ class Director:
         if self._is_first and (stored := self._found()) is not None:
             self._is_first = False
             self._current = dict(stored.settings)
-            if self.plan.reuse == "reuse":
+            if self.plan.reuse == "reuse" and self._is_enough(stored):
                 self.is_reused = True
                 self._phase = "watching"
                 self._tell("tuning: took what was found before; nothing is tried")
@@ -193,7 +203,7 @@ class Director:
             )
             if self.plan.warmup_steps > 1:
                 return self._decision(self.plan.warmup_steps)
-        self._phase, self._begun_at = "searching", step
+        self._phase, self.trials = "searching", []
         start = Space(self.space.knobs, self._current)
         self._search = look(start, self._predicted, self.plan.limits())
         return self._go_on(None)
@@ -202,7 +212,18 @@ class Director:
         if self._cache is None or self._key is None or self.plan.reuse == "off":
             return None
         stored = self._cache.find(self._key)
-        return stored if stored is not None and self.space.is_in(stored.settings) else None
+        if stored is None:
+            return None
+        if not self.space.is_in(stored.settings):
+            self._tell("tuning: what was found before has other settings than this job, and is not taken")
+            return None
+        return stored
+
+    def _is_enough(self, stored: Stored) -> bool:
+        """Whether as much was tried as may be now."""
+        allowed = stored.figures.get("steps_allowed")
+        is_over = stored.figures.get("why_it_ended") == NO_NEIGHBOUR
+        return is_over or (isinstance(allowed, int) and allowed >= self.plan.most_steps)
 
     def _go_on(self, seconds: float | None) -> Decision:
         assert self._search is not None
@@ -216,7 +237,8 @@ class Director:
         self.result, self._search, self._phase = result, None, "watching"
         self._current = dict(result.best)
         self._shift = Shift()
-        if self._cache is not None and self._key is not None and self.plan.reuse != "off":
+        may_keep = self.plan.reuse != "off" and result.blocks > 0
+        if self._cache is not None and self._key is not None and may_keep:
             self._cache.keep(Stored(self._key, dict(result.best), self.figures()))
         return self._decision(WATCH)
 
@@ -237,6 +259,7 @@ class Director:
         duels = self.result.duels if self.result is not None else []
         return {
             "steps": sum(len(trial.steps) + 1 for trial in self.trials),
+            "steps_allowed": self.plan.most_steps,
             "why_it_ended": self.result.why if self.result is not None else "",
             "gain": _gain_of(self.result),
             "duels": [_as_figures(duel) for duel in duels],

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import statistics
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ import torch
 from thread_ranks import run_ranks
 
 import horovod.torch as hvd
-from horovod.common import jobs
+from horovod.common import jobs, membership
 from horovod.common.exceptions import HorovodInternalError
 from horovod.torch.autotune import Tuning
 
@@ -31,14 +34,15 @@ def tuned_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 class Training:
     """A small model of this rank, and its optimizer."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, named: str = "", **options: Any) -> None:
         shape = torch.Generator().manual_seed(7)
         self.model = torch.nn.Sequential(*(torch.nn.Linear(40, 40) for _ in range(4)))
         with torch.no_grad():
             for parameter in self.model.parameters():
                 parameter.copy_(torch.randn(parameter.shape, generator=shape) * 0.2)
+        names = [(named + name, parameter) for name, parameter in self.model.named_parameters()]
         self.optimizer = hvd.DistributedOptimizer(
-            torch.optim.SGD(self.model.parameters(), lr=0.01), self.model.named_parameters(), **options
+            torch.optim.SGD(self.model.parameters(), lr=0.01), names, **options
         )
         self.data = torch.Generator().manual_seed(hvd.rank())
 
@@ -136,6 +140,105 @@ def test_a_rank_that_runs_out_of_data() -> None:
         return training.parameters(), dict(hvd.tuning()["settings"])
 
     in_ranks(3, work)
+
+
+def test_rank_0_runs_out_of_data_first() -> None:
+    """While it has joined nobody decides, and the others go on."""
+
+    def work() -> tuple[list[float], dict[str, str]]:
+        training = Training(compression="bit8")
+        for _ in range(4):
+            training.steps(13 if hvd.rank() == 0 else 31)
+            hvd.join()
+            hvd.broadcast_parameters(training.model.state_dict(), root_rank=1)
+        training.steps(30)
+        return training.parameters(), dict(hvd.tuning()["settings"])
+
+    in_ranks(2, work)
+
+
+def test_short_epochs_measure_whole_steps() -> None:
+    def work() -> list[float]:
+        training = Training()
+        for _ in range(16):
+            training.steps(7)
+            hvd.join()
+        director = jobs.current().own(Tuning)._director
+        return [] if director is None else [step for trial in director.trials for step in trial.steps]
+
+    steps, _ = run_ranks(2, work)
+    assert steps and min(steps) > 0.05 * statistics.median(steps)
+
+
+def test_another_optimizer_leads_when_the_first_makes_no_steps_any_more() -> None:
+    """On all ranks at the same step, also where only one of them still has the first."""
+
+    def work() -> tuple[str, list[float]]:
+        first = Training()
+        first.steps(8)
+        kept = first if hvd.rank() == 1 else None
+        del first
+        gc.collect()
+        second = Training(named="b.")
+        second.steps(120)
+        del kept
+        return str(hvd.tuning()["phase"]), second.parameters()
+
+    assert in_ranks(2, work)[0][0] == "watching"
+
+
+def test_a_rank_that_makes_no_step_of_its_own_after_the_reduction() -> None:
+    """Reductions are counted, which all ranks make."""
+
+    def work() -> str:
+        training = Training()
+        for number in range(110):
+            training.optimizer.zero_grad()
+            training.model(torch.ones(2, 40)).sum().backward()
+            training.optimizer.synchronize()
+            if hvd.rank() == 0 or number not in (5, 9, 20):
+                with training.optimizer.skip_synchronize():
+                    training.optimizer.step()
+        return str(hvd.tuning()["phase"])
+
+    assert in_ranks(2, work)[0] == "watching"
+
+
+def test_no_home_and_nothing_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def work() -> str:
+        Training().steps(20)
+        return str(hvd.tuning()["phase"])
+
+    monkeypatch.setenv("HOROVOD_AUTOTUNE_MAX_STEPS", "0")
+    assert in_ranks(2, work)[0] == "watching" and not list((tmp_path / "tune").glob("*.json"))
+    monkeypatch.delenv("HOROVOD_AUTOTUNE_CACHE")
+    monkeypatch.setattr(Path, "expanduser", _no_home)
+    assert in_ranks(2, work)[0] == "watching"
+
+
+def _no_home(path: Path) -> Path:
+    raise RuntimeError("Could not determine home directory.")
+
+
+def test_ranks_that_were_told_differently_hear_of_it() -> None:
+    one = dict.fromkeys(membership._TUNING, "1")
+    membership._check_tuning([one, one])
+    with pytest.raises(ValueError, match=r"different settings: HOROVOD_AUTOTUNE \(rank 0: 1; rank 1: 0\)"):
+        membership._check_tuning([one, one | {"HOROVOD_AUTOTUNE": "0"}])
+
+
+def test_a_dropped_optimizer_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_AUTOTUNE_COMPRESSION", "1")
+
+    def work() -> bool:
+        training = Training(compression="bit8")
+        training.steps(3)
+        reference = weakref.ref(training.optimizer._reducer)
+        del training
+        gc.collect()
+        return reference() is None
+
+    assert in_ranks(2, work)[0]
 
 
 def test_two_optimizers_count_steps_once() -> None:

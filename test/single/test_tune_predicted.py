@@ -1,6 +1,8 @@
 """The model that ranks configurations before any is tried."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from horovod.tune.predicted import Gradients, exposed_seconds, predictor
 
@@ -30,6 +32,24 @@ def test_a_slow_wire_is_never_hidden() -> None:
     for threshold in (0, 1 << 22, 1 << 30):
         for cycle in (0.0001, 0.001, 0.1):
             assert exposed_seconds(gradients, threshold, cycle, wire, 1e-4) > least
+
+
+@given(
+    st.lists(st.integers(0, 10**9), max_size=40),
+    st.floats(1e-6, 1e3),
+    st.floats(0, 1e3),
+    st.integers(0, 10**9),
+)
+def test_it_ends_for_all_gradients(sizes: list[int], backward: float, cycle: float, threshold: int) -> None:
+    """However the times when they are ready are rounded; and all of them travel."""
+    sent: list[int] = []
+
+    def of_bucket(size: int) -> float:
+        sent.append(size)
+        return 0.0
+
+    exposed_seconds(Gradients(sizes, backward), threshold, cycle, of_bucket, 0.0)
+    assert sum(sent) == sum(sizes)
 
 
 def test_nothing_to_send() -> None:

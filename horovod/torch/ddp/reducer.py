@@ -30,7 +30,7 @@ from horovod.torch.residuals import Residuals
 from horovod.torch.submission import Kept, start_allreduce
 from horovod.torch.tensors import check_served, is_addressable
 
-__all__ = ["BUCKET_MB", "Gradient", "GroupReducer", "mb_as_bytes"]
+__all__ = ["BUCKET_MB", "Gradient", "GroupReducer"]
 
 BUCKET_MB = "HOROVOD_DDP_BUCKET_MB"
 
@@ -68,7 +68,6 @@ class GroupReducer:
 
     Attributes:
         rank, size: of this process in the group.
-        gathered_bytes: see ``start``.
         residuals, memory: what compressors have lost of gradients, and what they remember, by name.
     """
 
@@ -85,7 +84,7 @@ class GroupReducer:
         self.rank, self.size = group.rank(), group.size()
         self.residuals = Residuals(error_feedback)
         self.memory = Memory()
-        self.gathered_bytes = mb_as_bytes(BY_VARIABLE[BUCKET_MB].read(os.environ))
+        self.gather(BY_VARIABLE[BUCKET_MB].read(os.environ))
         self._held_bytes: int | None = None  # of what is gathered, while the engine is held
         self._is_closed = False
         self._last_metrics: dict[str, int] = {}
@@ -171,8 +170,12 @@ class GroupReducer:
             yield
         finally:
             self._held_bytes += sum(gradient.tensor.nbytes for gradient in gradients)
-            if is_last or self._held_bytes >= self.gathered_bytes:
+            if is_last or self._held_bytes >= self._gathered_bytes:
                 self.let_go()
+
+    def gather(self, mb: float | str) -> None:
+        """How much waits for more from now on: HOROVOD_DDP_BUCKET_MB, the same on all ranks."""
+        self._gathered_bytes = int(float(mb) * 1e6)
 
     def let_go(self) -> None:
         """Nothing more is to come: what is gathered travels. Harmless where nothing is."""
@@ -195,9 +198,14 @@ class GroupReducer:
         if self.size > 1 and not self._is_closed and self._completion.failure is None:
             self._job.run(autotune.step_ended, leader, workload)
 
+    @property
+    def is_tuned(self) -> bool:
+        """Whether the autotuner is on, in this job."""
+        return self._job.run(autotune.is_on)
+
     def tuning(self) -> dict[str, Any]:
         """See ``hvd.tuning``; nothing more once it is closed."""
-        return self._job.own(autotune.Tuning).data()
+        return autotune.nothing() if self._job.member is None else self._job.run(autotune.tuning)
 
     def close(self) -> None:
         """Finish what was started, then leave the job."""
@@ -229,10 +237,6 @@ class GroupReducer:
                 kept=[Kept(state, feedback, note_sent)],
             )
             started.append(handle)
-
-
-def mb_as_bytes(mb: float | str) -> int:
-    return int(float(mb) * 1e6)
 
 
 def _checked(gradients: Sequence[Gradient], op: int) -> int:

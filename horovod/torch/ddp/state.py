@@ -21,7 +21,7 @@ from horovod.torch.ddp.choice import Choice, Trial
 from horovod.torch.ddp.division import Division, ranks_with_input
 from horovod.torch.ddp.originals import Originals
 from horovod.torch.ddp.parameter_names import ParameterNames
-from horovod.torch.ddp.reducer import BUCKET_MB, Gradient, GroupReducer, mb_as_bytes
+from horovod.torch.ddp.reducer import BUCKET_MB, Gradient, GroupReducer
 from horovod.torch.residuals import Residuals
 
 __all__ = ["VARIABLES", "CompressionState"]
@@ -130,7 +130,7 @@ class CompressionState:
             if not self._is_compressed:
                 if not self._names.is_numbering:
                     reducer.close()  # ranks agree on everything, and nothing is sent through it
-            elif self.may_turn_off and reducer.size > 1 and not autotune.is_on():
+            elif self.may_turn_off and reducer.size > 1 and not reducer.is_tuned:
                 self._trial = Trial(group)
             self._reducer = reducer
         return self._reducer
@@ -160,15 +160,11 @@ class CompressionState:
 
     def _knobs(self) -> list[OwnKnob]:
         """What tuning may change here, on all ranks before the same step."""
-        reducer = self.begin()
-
-        def gather(mb: str) -> None:
-            reducer.gathered_bytes = mb_as_bytes(mb)
-
-        def compress(text: str) -> None:
-            self._is_compressed = text != NONE
-
+        gather, compress = map(autotune.weakly, (self.begin().gather, self._compress))
         return [own_knob(BUCKET_MB, gather), *compression_knob(self.rules, compress, self.may_turn_off)]
+
+    def _compress(self, text: str) -> None:
+        self._is_compressed = text != NONE
 
     @property
     def divisor(self) -> int:
@@ -271,7 +267,7 @@ class CompressionState:
 
     def tuning(self) -> dict[str, Any]:
         """What tuning does and has found, as hvd.tuning(), of this model's gradients."""
-        return {"phase": "off", "settings": {}} if self._reducer is None else self._reducer.tuning()
+        return autotune.nothing() if self._reducer is None else self._reducer.tuning()
 
     # ---- checkpoints ----
 

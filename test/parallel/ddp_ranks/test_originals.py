@@ -45,9 +45,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
     """The model is small: here all of its weights are large."""
     found, start = Counted(), GroupReducer.start
 
-    def counting(self: GroupReducer, gradients: Sequence[Gradient], *more: Any) -> Any:
+    def counting(self: GroupReducer, gradients: Sequence[Gradient], *more: Any, **named: Any) -> Any:
         found.add(gradients)
-        return start(self, gradients, *more)
+        return start(self, gradients, *more, **named)
 
     monkeypatch.setattr(GroupReducer, "start", counting)
     monkeypatch.setattr(originals, "LEAST_BYTES", 4 * 90)
