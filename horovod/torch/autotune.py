@@ -26,6 +26,7 @@ import torch
 from horovod import _native as native
 from horovod.common import interfaces, jobs, software, waiting
 from horovod.common.basics import basics
+from horovod.common.exceptions import HorovodInternalError
 from horovod.common.membership import Membership
 from horovod.common.options import BY_VARIABLE, CORE, OPTIONS
 from horovod.common.process_sets import global_process_set
@@ -37,7 +38,7 @@ from horovod.tune.knobs import Configuration, Knob, Space
 from horovod.tune.predicted import ALGORITHM, Gradients, predictor
 from horovod.tune.report import as_data, table
 from horovod.tune.scores import shares_of
-from horovod.tune.tuner import Director, Plan, Tuner
+from horovod.tune.tuner import Agreement, Director, Plan, Tuner
 
 __all__ = ["Tuning", "Workload", "step_ended", "tuning"]
 
@@ -108,14 +109,26 @@ class _CoreAgreement:
         return np.from_dlpack(waiting.wait(self._engine, self._handle).buffer()).tobytes().decode()
 
 
+class _NoAgreement:
+    def __init__(self, error: HorovodInternalError) -> None:
+        self._error = error
+
+    def text(self) -> str:
+        raise self._error
+
+
 class _CoreAgreements:
     """By an operation of the core, which takes its own settings in the order of all operations."""
 
     def __init__(self, engine: native.Engine) -> None:
         self._engine = engine
 
-    def start(self, text: str) -> _CoreAgreement:
-        return _CoreAgreement(self._engine, self._engine.tune(_OPERATION, text))
+    def start(self, text: str) -> Agreement:
+        """Others may have made their last step, and left: only who makes another one needs to hear of it."""
+        try:
+            return _CoreAgreement(self._engine, self._engine.tune(_OPERATION, text))
+        except HorovodInternalError as error:
+            return _NoAgreement(error)
 
     def latest(self) -> str:
         return self._engine.tuned
@@ -228,7 +241,7 @@ class Tuning:
         if self._director is None:
             return known
         director = self._director
-        return known | as_data(director.space, director.settings(), director.figures())
+        return as_data(director.space, director.settings(), director.figures()) | known
 
     def _follow(self, workload: Workload) -> None:
         """Count another's steps, which gets the settings of now."""
@@ -270,7 +283,9 @@ class Tuning:
                 for t in director.trials
             ]
             try:
-                Path(path).write_text(json.dumps({**self.data(), "trials": trials}, indent=1) + "\n")
+                # The settings are those from the next step on.
+                found = {**self.data(), "settings": director.settings(), "trials": trials}
+                Path(path).write_text(json.dumps(found, indent=1) + "\n")
             except OSError as error:
                 self._say(f"HOROVOD_AUTOTUNE_LOG={path}: {error}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import statistics
+import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -264,6 +265,23 @@ def test_a_lost_rank_ends_it_for_all() -> None:
 
     with pytest.raises(HorovodInternalError, match=r"shut down|lost"):
         run_ranks(3, work)
+
+
+def test_a_rank_that_has_left_after_the_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At which ranks were to agree: whoever comes later does not mind."""
+    monkeypatch.setenv("HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "1")
+
+    def work() -> list[float]:
+        training = Training()
+        ended = training.optimizer._note_end_of_step
+        training.steps(20)
+        if hvd.rank() == 1:
+            training.optimizer._note_end_of_step = lambda: (time.sleep(0.3), ended())  # type: ignore
+        training.steps(1)
+        return training.parameters()
+
+    for _ in range(4):
+        in_ranks(2, work)
 
 
 def test_alone_nothing_is_tuned() -> None:
