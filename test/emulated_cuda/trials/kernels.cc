@@ -1,5 +1,5 @@
 // Kernels that tests launch, each with a C function: what they compute is known in advance.
-#include "cuda/runtime.h"
+#include "cuda/launch.h"
 
 namespace {
 

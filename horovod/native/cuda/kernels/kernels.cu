@@ -5,7 +5,7 @@
 #include "cuda/kernels/codec_kernels.cuh"
 #include "cuda/kernels/elements.cuh"
 #include "cuda/kernels/kernels.h"
-#include "cuda/runtime.h"
+#include "cuda/launch.h"
 
 namespace hvd {
 namespace {

@@ -12,7 +12,7 @@
 #pragma once
 
 #include "codec/minifloat.h"
-#include "cuda/runtime.h"
+#include "cuda/launch.h"
 #include "device/device_kernels.h"
 
 #define HVD_DEVICE __device__ __forceinline__
