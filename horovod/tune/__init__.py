@@ -1,1 +1,1 @@
-"""The autotuner: settings that make a job's steps shorter, looked for while it trains. docs/architecture.md."""
+"""The autotuner: settings that make steps shorter, looked for while a job trains. docs/architecture.md."""

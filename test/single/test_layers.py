@@ -225,3 +225,9 @@ def test_a_circle_is_found() -> None:
 
 def test_the_table_names_every_folder() -> None:
     assert set(native_layers()) == {path.name for path in NATIVE.iterdir() if path.is_dir()}
+
+
+def test_every_folder_of_python_is_a_package() -> None:
+    """An installation has no others, where the source tree imports them all the same."""
+    folders = {path.parent for path in (ROOT / "horovod").rglob("*.py")}
+    assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
