@@ -279,7 +279,7 @@ class Tuning:
         self._searching_since = None
         if path := os.environ.get("HOROVOD_AUTOTUNE_LOG", ""):
             trials = [
-                {"step": t.first_step, "settings": dict(t.settings), "steps": t.steps}
+                {"last_step": t.last_step, "settings": dict(t.settings), "steps": t.steps}
                 for t in director.trials
             ]
             try:

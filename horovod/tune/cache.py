@@ -18,10 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MODES", "Cache", "Key", "Stored"]
+__all__ = ["Cache", "Key", "Stored"]
 
-# HOROVOD_AUTOTUNE_REUSE: take what is there and try nothing; start from it; neither read nor write.
-MODES = ("reuse", "update", "off")
 FORMAT = 1
 _LOCK_ATTEMPTS = 100
 MOST_BYTES = 1 << 20  # of a file that is read

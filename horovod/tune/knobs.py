@@ -24,7 +24,6 @@ class Knob:
     choices: tuple[str, ...]
     default: str
     about: str = ""  # in a few words, for the table that users see
-    on_ranks: str = "core"  # who changes it: "core", or "python" on every rank
 
     def __post_init__(self) -> None:
         if not self.choices or len(set(self.choices)) != len(self.choices):

@@ -62,7 +62,7 @@ class Plan:
 class Trial:
     """A block of steps that were run with one configuration."""
 
-    first_step: int
+    last_step: int
     settings: Configuration
     steps: tuple[float, ...]
     seconds: float
@@ -86,10 +86,6 @@ class Tuner:
         self._last: float | None = None
         self.decision = Decision("warming up", 1)
 
-    @property
-    def steps(self) -> int:
-        return self._steps
-
     def step_ended(self) -> None:
         now = self._clock()
         self._steps += 1
@@ -107,12 +103,10 @@ class Tuner:
             self._under_way = self._agreements.start(text)
 
     def begin_afresh(self) -> None:
-        """Some ranks had joined, and have counted fewer steps: all take the latest, and agree after the
-        next step.
+        """Some ranks had joined, and have counted fewer steps: all take the latest, and agree after a whole
+        block of it.
         """
-        if self._under_way is not None:
-            self._under_way.text()
-            self._under_way = None
+        self._finish()
         if latest := self._agreements.latest():
             self._take(Decision.from_text(latest))
         self._last = None  # the next step begins somewhere in between
@@ -120,10 +114,13 @@ class Tuner:
 
     def stop(self) -> None:
         """Nothing more is decided; what is under way is waited for, on all ranks at the same step."""
+        self._finish()
+        self.decision = Decision("off", 1, self.decision.settings)
+
+    def _finish(self) -> None:
         if self._under_way is not None:
             self._under_way.text()
             self._under_way = None
-        self.decision = Decision("off", 1, self.decision.settings)
 
     def _take(self, decision: Decision) -> None:
         if decision.settings != self.decision.settings:
@@ -157,7 +154,6 @@ class Director:
         self._is_first = True
         self.trials: list[Trial] = []
         self.result: Result | None = None
-        self.is_reused = False
         self.retunings = 0
 
     @property
@@ -187,16 +183,14 @@ class Director:
         return dict(self._current)
 
     def _begin(self, step: int) -> Decision:
-        if self._is_first and (stored := self._found()) is not None:
-            self._is_first = False
-            self._current = dict(stored.settings)
-            if self.plan.reuse == "reuse" and self._is_enough(stored):
-                self.is_reused = True
-                self._phase = "watching"
-                self._tell("tuning: took what was found before; nothing is tried")
-                return self._decision(WATCH)
         if self._is_first:
             self._is_first = False
+            if (stored := self._found()) is not None:
+                self._current = dict(stored.settings)
+                if self.plan.reuse == "reuse" and self._is_enough(stored):
+                    self._phase = "watching"
+                    self._tell("tuning: took what was found before; nothing is tried")
+                    return self._decision(WATCH)
             self._tell(
                 f"tuning {len(self.space.knobs)} settings, in {self.plan.most_steps} steps at most; "
                 "training goes on meanwhile"
