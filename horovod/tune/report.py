@@ -10,7 +10,7 @@ from horovod.tune.knobs import Configuration, Space
 from horovod.tune.paired import Gain
 from horovod.tune.search import Duel, Result
 
-__all__ = ["as_data", "overall", "table"]
+__all__ = ["as_data", "overall", "so_far", "table"]
 
 
 def overall(duels: Sequence[Duel]) -> Gain | None:
@@ -54,6 +54,16 @@ def _summary(result: Result, steps: int) -> str:
     if gain is None:
         return f"{steps} steps of trials: nothing was faster than what the job began with ({result.why})"
     return f"{steps} steps of trials: {gain} in all ({result.why})"
+
+
+def so_far(result: Result) -> str:
+    """Of a search that goes on: its gain, and what has been changed."""
+    gain = overall(result.duels)
+    if gain is None:
+        return "nothing faster was found yet"
+    began = next(duel.incumbent for duel in result.duels if duel.is_won)
+    changed = [f"{name}={text}" for name, text in result.best.items() if text != began[name]]
+    return f"{gain} so far, by {', '.join(changed)}"
 
 
 def as_data(space: Space, settings: Configuration, figures: Mapping[str, Any]) -> dict[str, Any]:

@@ -81,17 +81,23 @@ class _State:
         self.result.best, self.refused = challenger, []
 
 
-def look(space: Space, predicted: Callable[[Configuration], float], limits: Limits = Limits()) -> Search:
+def look(
+    space: Space,
+    predicted: Callable[[Configuration], float],
+    limits: Limits = Limits(),
+    result: Result | None = None,
+) -> Search:
     """Yields configurations to run a block of steps with; is sent the seconds of one of its steps.
 
     Args:
         predicted: a model's seconds of a step; only their order counts. What it thinks alike stays in the
             space's order.
+        result: where what is found stands from the beginning, for who wants to see how far it is.
 
     Returns:
         The result, as the generator's value. It begins with, and falls back to, what the job was given.
     """
-    state = _State(space, limits, Result(space.start))
+    state = _State(space, limits, result or Result(space.start))
     try:
         winner = yield from _halve(state, _candidates(space, predicted, limits))
         if winner is not None:

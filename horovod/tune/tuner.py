@@ -16,13 +16,14 @@ from typing import Any, Protocol
 from horovod.tune.cache import Cache, Key, Stored
 from horovod.tune.decision import Decision
 from horovod.tune.knobs import Configuration, Space
-from horovod.tune.report import overall
+from horovod.tune.report import overall, so_far
 from horovod.tune.scores import Shift, seconds_of
 from horovod.tune.search import NO_NEIGHBOUR, Duel, Limits, Result, Search, look
 
 __all__ = ["Agreement", "Agreements", "Director", "Plan", "Trial", "Tuner"]
 
 AGAIN = 10  # steps until ranks ask again, where rank 0 could not decide
+LINES = 4  # that say how far a search is, at most
 WATCH = 100  # steps from one agreement to the next, when nothing is tried
 
 
@@ -154,6 +155,8 @@ class Director:
         self._is_first = True
         self.trials: list[Trial] = []
         self.result: Result | None = None
+        self._so_far: Result | None = None  # of the search that goes on
+        self._told = 0  # of LINES
         self.retunings = 0
 
     @property
@@ -197,9 +200,10 @@ class Director:
             )
             if self.plan.warmup_steps > 1:
                 return self._decision(self.plan.warmup_steps)
-        self._phase, self.trials = "searching", []
+        self._phase, self.trials, self._told = "searching", [], 0
         start = Space(self.space.knobs, self._current)
-        self._search = look(start, self._predicted, self.plan.limits())
+        self._so_far = Result(start.start)
+        self._search = look(start, self._predicted, self.plan.limits(), self._so_far)
         return self._go_on(None)
 
     def _found(self) -> Stored | None:
@@ -225,7 +229,17 @@ class Director:
             self._current = self._search.send(seconds)  # type: ignore[arg-type]  # None starts it
         except StopIteration as over:
             return self._end(over.value)
+        self._tell_how_far()
         return self._decision(self.plan.steps_per_block)
+
+    def _tell_how_far(self) -> None:
+        """When another part of the steps that may be tried is over."""
+        assert self._so_far is not None
+        steps = self._steps_of_trials()
+        if steps * LINES < (self._told + 1) * self.plan.most_steps:
+            return
+        self._told = steps * LINES // self.plan.most_steps
+        self._tell(f"tuning: {steps} of at most {self.plan.most_steps} steps; {so_far(self._so_far)}")
 
     def _end(self, result: Result) -> Decision:
         self.result, self._search, self._phase = result, None, "watching"
@@ -252,12 +266,15 @@ class Director:
         """What decided: of the settings that were taken, and of all duels."""
         duels = self.result.duels if self.result is not None else []
         return {
-            "steps": sum(len(trial.steps) + 1 for trial in self.trials),
+            "steps": self._steps_of_trials(),
             "steps_allowed": self.plan.most_steps,
             "why_it_ended": self.result.why if self.result is not None else "",
             "gain": _gain_of(self.result),
             "duels": [_as_figures(duel) for duel in duels],
         }
+
+    def _steps_of_trials(self) -> int:
+        return sum(len(trial.steps) + 1 for trial in self.trials)
 
 
 def _gain_of(result: Result | None) -> list[float] | None:

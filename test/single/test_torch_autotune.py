@@ -301,3 +301,12 @@ def test_deterministic_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_before_init() -> None:
     with pytest.raises(ValueError, match="not been initialized"):
         hvd.tuning()
+
+
+def test_the_timeline_says_when_settings_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_TIMELINE", str(tmp_path / "timeline.json"))
+    run_ranks(2, lambda: Training().steps(110))
+    events = json.loads((tmp_path / "timeline.json").read_text())
+    changes = [event["args"]["settings"] for event in events if "settings" in event.get("args", {})]
+    assert len(changes) > 5 and all("\nHOROVOD_FUSION_THRESHOLD=" in text for text in changes)
+    assert changes[0].startswith("phase=warming up\n") and "phase=searching\n" in "".join(changes)

@@ -12,8 +12,9 @@ from tune_landscapes import CYCLE, FUSION, WRONG, ordinary
 from horovod.tune.cache import Cache, Key
 from horovod.tune.decision import Decision
 from horovod.tune.knobs import Space
-from horovod.tune.report import as_data, table
-from horovod.tune.tuner import WATCH, Director, Plan, Tuner
+from horovod.tune.report import as_data, so_far, table
+from horovod.tune.search import Result
+from horovod.tune.tuner import LINES, WATCH, Director, Plan, Tuner
 
 ORDINARY = Plan()
 KEY = Key("machine", "digest", "Net", "1+1", "1.0", "optimizer")
@@ -167,7 +168,7 @@ def test_another_workload_starts_it_again() -> None:
     assert job.director.retunings == 0
     job.factor = 2.0
     job.steps(400)
-    assert job.director.retunings == 1 and "tuning again at step" in job.lines[-1]
+    assert job.director.retunings == 1 and any("tuning again at step" in line for line in job.lines)
     job.steps(500)
     assert job.phase == "watching" and job.director.retunings == 1
 
@@ -223,3 +224,18 @@ def test_the_table_and_the_data() -> None:
     if right.director.settings() == right.space.start:
         said = table(right.space, right.director.result, 9)
         assert "nothing was faster than what the job began with" in said and "x (" not in said
+
+
+def test_it_says_how_far_it_is() -> None:
+    job = MadeJob(WRONG)
+    while job.phase != "watching":
+        job.step()
+    said = [line for line in job.lines if "of at most 400 steps" in line]
+    assert 1 <= len(said) <= LINES
+    steps = [int(line.split()[1]) for line in said]
+    assert steps == sorted(steps) and steps[0] >= 400 / LINES and steps[-1] <= 400
+    assert "x (" in said[-1] and said[-1].endswith(f"CYCLE_TIME={job.settings[0][CYCLE.name]}")
+
+
+def test_it_says_that_nothing_was_faster_yet() -> None:
+    assert so_far(Result({"a": "1"})) == "nothing faster was found yet"

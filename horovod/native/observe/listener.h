@@ -16,6 +16,7 @@ struct ObservedOperation {
   std::string_view dtype;
   std::string shape;
   std::string route = {}, reason = {};  // of an allreduce that was begun: which way it takes, and why
+  std::string settings = {};            // of a change of settings: what is so from here on, one in a line
 };
 
 // What a GPU has done of operations that were carried out together.

@@ -31,7 +31,8 @@ std::string quoted(std::string_view text) {
 // What an operation was: dtype, shape, and of an allreduce which way it took, and why.
 std::string arguments(const ObservedOperation& o) {
   const std::string way = o.route.empty() ? "" : ", \"route\": " + quoted(o.route) + ", \"reason\": " + quoted(o.reason);
-  return "{\"dtype\": " + quoted(o.dtype) + ", \"shape\": " + quoted(o.shape) + way + "}";
+  const std::string changed = o.settings.empty() ? "" : ", \"settings\": " + quoted(o.settings);
+  return "{\"dtype\": " + quoted(o.dtype) + ", \"shape\": " + quoted(o.shape) + way + changed + "}";
 }
 
 constexpr std::string_view kClosing = "\n]\n";
