@@ -44,10 +44,10 @@ def words_of(plan: Plan, log: Path | None) -> list[str]:
     return [*launcher, "--compression", plan.compression, *(["-H", hosts] if hosts else []), *script]
 
 
-def environment_of(plan: Plan) -> dict[str, str]:
+def environment_of(plan: Plan, folder: Path | None = None) -> dict[str, str]:
     """Ours, with this copy of the package, and with the threads of the plan for what computes in OpenMP.
 
-    HOROVOD_COMPRESSION is left to horovodrun.
+    HOROVOD_COMPRESSION is left to horovodrun. What the autotuner tries goes into the run's folder.
     """
     kept = {name: text for name, text in os.environ.items() if name != "HOROVOD_COMPRESSION"}
     packages = [str(Path(horovod.__file__).parents[1]), kept.get("PYTHONPATH", "")]
@@ -56,6 +56,7 @@ def environment_of(plan: Plan) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(filter(None, packages)),
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": str(plan.threads),
+        **({"HOROVOD_AUTOTUNE_LOG": str(folder / folders.TUNING)} if folder else {}),
     }
 
 
@@ -155,7 +156,7 @@ def _run(out: Path, plan: Plan, made: _MadeHostsOnDemand, stepped: Callable[[dic
     with (folder / folders.OUTPUT).open("wb") as output:
         output.write(f"$ {shlex.join(words)}\n".encode())
         output.flush()
-        with _started(command, plan, output.fileno()) as process:
+        with _started(command, environment_of(plan, folder), output.fileno()) as process:
             while process.poll() is None:
                 if news := growing.news():
                     stepped(news[-1])
@@ -179,14 +180,16 @@ def _run(out: Path, plan: Plan, made: _MadeHostsOnDemand, stepped: Callable[[dic
 
 
 @contextlib.contextmanager
-def _started(command: list[str], plan: Plan, output: int) -> Iterator[subprocess.Popen[bytes]]:
+def _started(
+    command: list[str], environment: dict[str, str], output: int
+) -> Iterator[subprocess.Popen[bytes]]:
     """A process group of its own, which ends with the block, and with this process if it is killed."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
-        env=environment_of(plan),
+        env=environment,
         start_new_session=True,
         preexec_fn=lambda: end_with_parent(signal.SIGTERM),
     )

@@ -3,6 +3,7 @@
 runs/<name>/plan.json     what was asked for
 runs/<name>/log.jsonl     what the script recorded
 runs/<name>/output.txt    what all ranks printed
+runs/<name>/tuning.json   what the autotuner tried, if HOROVOD_AUTOTUNE=1
 runs/<name>/load.json     how busy other programs were; written last
 """
 
@@ -20,7 +21,7 @@ from horovod.lab import load
 from horovod.lab.plan import folder_name
 from horovod.lab.runs import Plan
 
-PLAN, LOG, OUTPUT, LOAD = "plan.json", "log.jsonl", "output.txt", "load.json"
+PLAN, LOG, OUTPUT, LOAD, TUNING = "plan.json", "log.jsonl", "output.txt", "load.json", "tuning.json"
 
 
 class FolderInUse(RuntimeError):

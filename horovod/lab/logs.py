@@ -1,4 +1,7 @@
-"""Reads the log of a run, and believes none that is not whole: docs/lab.md has the table of its fields."""
+"""Reads the log of a run, and believes none that is not whole: docs/lab.md has the table of its fields.
+
+What the autotuner wrote beside it is its own (``horovod.tune``): of that only what is drawn is read.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from horovod.lab import folders
-from horovod.lab.runs import Epoch, Plan, Run
+from horovod.lab.runs import Epoch, Plan, Run, Trial
 
 _Check = Callable[[Any], bool]
 _AGAIN = "start the lab again to redo the run"
@@ -102,6 +105,7 @@ class _Reader:
         load = folders.load_in(folder)
         if load is None:
             raise LogError(f"{folder / folders.LOAD} is missing or no record of a load: {_AGAIN}")
+        trials, tuned = _tuning_in(folder / folders.TUNING)
         return Run(
             plan=self._plan,
             folder=folder,
@@ -114,6 +118,8 @@ class _Reader:
             checksum=final["checksum"],
             identical=final["identical"],
             load=load,
+            trials=trials,
+            tuned=tuned,
         )
 
     def _records(self) -> Iterator[dict[str, Any]]:
@@ -202,3 +208,25 @@ class _Reader:
 
     def _fail(self, what: str) -> NoReturn:
         raise LogError(f"{self._path}, line {self._line}: {what}")
+
+
+def _tuning_in(path: Path) -> tuple[tuple[Trial, ...], tuple[str, ...]]:
+    """The trials in the autotuner's log, and the settings that it changed. Nothing where there is no log, as
+    of a run that ended while it still searched.
+    """
+    if not path.exists():
+        return (), ()
+    try:
+        found = json.loads(path.read_text())
+        trials = tuple(_trial(each) for each in found["trials"])
+        began, now = found["began_with"], found["settings"]
+        return trials, tuple(f"{name}={text}" for name, text in now.items() if began[name] != text)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise LogError(f"{path} is no log of the autotuner ({error!r}): {_AGAIN}") from None
+
+
+def _trial(record: dict[str, Any]) -> Trial:
+    seconds, last = [float(step) for step in record["steps"]], record["last_step"]
+    if not _is_count(last) or not seconds or not all(map(_is_finite, seconds)) or len(seconds) > last:
+        raise ValueError(f"no trial: {record}")
+    return Trial(last - len(seconds) + 1, last, sum(seconds) / len(seconds), bool(record["is_incumbent"]))

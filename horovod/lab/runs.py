@@ -43,6 +43,16 @@ class Epoch:
 
 
 @dataclass(frozen=True)
+class Trial:
+    """Steps in a row that the autotuner measured with the same settings."""
+
+    first_step: int  # of the run, from 1
+    last_step: int
+    seconds: float  # of one of them, on average
+    is_incumbent: bool  # with what the run went on with, beside which others were tried
+
+
+@dataclass(frozen=True)
 class Run:
     """A finished run, as its log has it. Times are rank 0's, in seconds."""
 
@@ -57,6 +67,8 @@ class Run:
     checksum: str  # SHA-256 of the parameters of rank 0
     identical: bool  # whether all ranks ended with the same parameters, bit for bit
     load: Load  # of other programs
+    trials: tuple[Trial, ...] = ()  # of the autotuner, if there was one
+    tuned: tuple[str, ...] = ()  # the settings that it changed, as "HOROVOD_CYCLE_TIME=2"
 
     @property
     def training_seconds(self) -> float:

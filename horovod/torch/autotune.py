@@ -279,8 +279,13 @@ class Tuning:
         self._searching_since = None
         if path := os.environ.get("HOROVOD_AUTOTUNE_LOG", ""):
             trials = [
-                {"last_step": t.last_step, "settings": dict(t.settings), "steps": t.steps}
-                for t in director.trials
+                {
+                    "last_step": trial.last_step,
+                    "settings": dict(trial.settings),
+                    "steps": trial.steps,
+                    "is_incumbent": trial.is_incumbent,
+                }
+                for trial in director.trials
             ]
             try:
                 # The settings are those from the next step on.

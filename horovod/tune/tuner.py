@@ -67,6 +67,7 @@ class Trial:
     settings: Configuration
     steps: tuple[float, ...]
     seconds: float
+    is_incumbent: bool = True  # what the job runs with, beside which others are tried
 
 
 class Tuner:
@@ -177,7 +178,9 @@ class Director:
             if not self._steps:  # none was measured whole: the block once more
                 return self._decision(self.plan.steps_per_block)
             steps = tuple(self._steps)
-            trial = Trial(step, self._current, steps, seconds_of(steps, self.plan.mode))
+            assert self._so_far is not None
+            is_incumbent = self._current == self._so_far.best
+            trial = Trial(step, self._current, steps, seconds_of(steps, self.plan.mode), is_incumbent)
             self.trials.append(trial)
             return self._go_on(trial.seconds)
         return self._watch(step)

@@ -262,6 +262,9 @@ def test_runs_find_this_copy_of_the_package_first(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("PYTHONPATH")
     its = conduct.environment_of(plan())
     assert (its["PYTHONPATH"], its["PYTHONUNBUFFERED"]) == (here, "1")
+    assert "HOROVOD_AUTOTUNE_LOG" not in its
+    tuned = conduct.environment_of(plan(), Path("/runs/one"))
+    assert tuned == {**its, "HOROVOD_AUTOTUNE_LOG": "/runs/one/tuning.json"}
 
 
 class MadeUp:

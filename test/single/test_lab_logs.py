@@ -13,7 +13,7 @@ from lab_logs import plan, records, written
 
 from horovod.lab import folders
 from horovod.lab.logs import LogError, read
-from horovod.lab.runs import Epoch
+from horovod.lab.runs import Epoch, Trial
 
 PLAN = plan()
 WHOLE = records(PLAN)  # steps in lines 1-3 and 5-7, epochs in 4 and 8, final in 9
@@ -130,3 +130,41 @@ def test_a_plan_survives_its_file(tmp_path: Path) -> None:
     made = plan(4, "int4:rotation=hadamard", arguments=("--batch-size", "8"), place="a:2,b:2", digest="12")
     assert folders.plan_in(folders.prepare(tmp_path, made)) == made
     assert json.loads((folders.folder_of(tmp_path, made) / folders.PLAN).read_text())["place"] == "a:2,b:2"
+
+
+TUNING = {
+    "trials": [
+        {"last_step": 4, "settings": {}, "steps": [0.5, 0.7], "is_incumbent": True},
+        {"last_step": 6, "settings": {}, "steps": [0.4], "is_incumbent": False},
+    ],
+    "began_with": {"HOROVOD_CYCLE_TIME": "50", "HOROVOD_FUSION_THRESHOLD": "0"},
+    "settings": {"HOROVOD_CYCLE_TIME": "1", "HOROVOD_FUSION_THRESHOLD": "0"},
+}
+
+
+def test_what_the_autotuner_tried(tmp_path: Path) -> None:
+    folder = written(tmp_path, PLAN, WHOLE)
+    assert (read(folder).trials, read(folder).tuned) == ((), ())
+    (folder / folders.TUNING).write_text(json.dumps(TUNING))
+    run = read(folder)
+    assert run.trials == (Trial(3, 4, pytest.approx(0.6), True), Trial(6, 6, 0.4, False))
+    assert run.tuned == ("HOROVOD_CYCLE_TIME=1",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "[" * 100_000,
+        json.dumps({**TUNING, "began_with": {}}),
+        json.dumps({**TUNING, "trials": [{**TUNING["trials"][0], "steps": []}]}),  # type: ignore[dict-item]
+        json.dumps({**TUNING, "trials": [{**TUNING["trials"][0], "last_step": 1}]}),  # type: ignore[dict-item]
+        json.dumps({**TUNING, "trials": [{**TUNING["trials"][0], "steps": [math.nan]}]}),  # type: ignore[dict-item]
+    ],
+)
+def test_a_log_that_no_autotuner_wrote(text: str, tmp_path: Path) -> None:
+    folder = written(tmp_path, PLAN, WHOLE)
+    (folder / folders.TUNING).write_text(text)
+    with pytest.raises(LogError, match=r"tuning.json is no log of the autotuner .*: start the lab again"):
+        read(folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -21,9 +22,10 @@ from horovod.lab.report import bars, curves, numbers, svg, write
 from horovod.lab.report.codec_errors import CodecError, codec_errors, codec_of
 from horovod.lab.report.histogram import draw_errors
 from horovod.lab.report.names import Names
+from horovod.lab.report.tuning import draw_tuning
 from horovod.lab.report.words import Words
 from horovod.lab.results import Row, table
-from horovod.lab.runs import Run
+from horovod.lab.runs import Run, Trial
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -328,3 +330,34 @@ def test_a_histogram_has_a_line_and_its_loss_for_each_codec(tmp_path: Path) -> N
     assert marked[0] == "10⁻⁷" and marked[-1] == "10⁻¹"
     assert list(axes.get_xticks()) == pytest.approx([1e-7, 1e-5, 1e-3, 1e-1])
     assert axes.get_xscale() == "log" and axes.get_ylim()[0] == 0
+
+
+TRIALS = (Trial(11, 15, 0.05, True), Trial(17, 20, 0.2, False), Trial(22, 25, 0.06, True))
+
+
+def test_the_autotuners_trials_are_drawn_once_for_each_row(tmp_path: Path) -> None:
+    tuned = ("HOROVOD_CYCLE_TIME=2", "HOROVOD_MESSAGE_KB=64")
+    runs = [
+        replace(run, trials=TRIALS, tuned=tuned if run.plan.compression == "bit8" else ())
+        if run.plan.ranks > 1 and run.plan.compression != "none"
+        else run
+        for run in sample_runs(tmp_path)
+    ]
+    rows = table(runs)
+    write(tmp_path, runs, rows, sample_environment(), "en")
+    expected = [row for row in rows if any(run.trials for run in row.runs)]
+    assert len([name for name in plots(tmp_path) if name.startswith("tuning_")]) == len(expected) > 1
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert r"Chosen: HOROVOD\_CYCLE\_TIME=2, HOROVOD\_MESSAGE\_KB=64." in text
+    assert "Chosen: what the run began with." in text
+
+
+def test_a_trial_is_as_wide_as_its_steps_and_as_high_as_their_mean(tmp_path: Path) -> None:
+    run = replace(sample_runs(tmp_path)[0], trials=TRIALS)
+    [axes] = draw_tuning(run, Words("en")).axes
+    every, kept, tried = axes.lines[:3]
+    assert len(every.get_xdata()) == len(run.step_seconds)
+    assert np.array_equal(tried.get_xdata(), [16.5, 20.5, math.nan], equal_nan=True)
+    assert np.array_equal(tried.get_ydata(), [200, 200, math.nan], equal_nan=True)
+    assert np.array_equal(np.asarray(kept.get_xdata())[:3], [10.5, 15.5, math.nan], equal_nan=True)
+    assert axes.lines[3].get_xdata()[0] == 25.5

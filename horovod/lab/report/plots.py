@@ -16,6 +16,7 @@ from horovod.lab.report.document import Picture
 from horovod.lab.report.histogram import draw_errors
 from horovod.lab.report.names import Names
 from horovod.lab.report.palette import FAINT, INK, LINE
+from horovod.lab.report.tuning import draw_tuning, tuned_runs
 from horovod.lab.report.words import Words
 from horovod.lab.results import Row
 from horovod.lab.runs import SERIAL
@@ -72,6 +73,11 @@ def pictures(rows: Sequence[Row], errors: Sequence[CodecError], names: Names, wo
     for name, draw in bars.DRAWN.items():
         drawing = partial(draw, rows, names, words)
         made.append(picture(name, words(f"{name}_title"), words(f"{name}_caption"), drawing))
+    for number, (row, run) in enumerate(tuned_runs(rows), 1):
+        title = words("tuning_title", row=names.series(row), place=names.place(row.place))
+        changed = words.listed(list(run.tuned)) if run.tuned else words("tuning_changed_nothing")
+        caption = words("tuning_caption", changed=changed)
+        made.append(picture(f"tuning_{number}", title, caption, partial(draw_tuning, run, words)))
     if errors:
         drawing = partial(draw_errors, errors, names, words)
         made.append(picture("codecs", words("codecs_title"), words("codecs_caption"), drawing))

@@ -135,6 +135,17 @@ WORDS = {
     "steps_caption": (
         "The hatched part is what the allreduce adds. What is hidden behind computation does not show."
     ),
+    "step_time_axis": "time of a step, ms",
+    "step_number_axis": "step",
+    "each_step": "each step",
+    "kept_settings": "with the settings kept",
+    "tried_settings": "with others tried",
+    "tuning_title": "What the autotuner tried: {row}, {place}",
+    "tuning_caption": (
+        "Bars are the blocks of steps that the autotuner measured; up to the dashed line it searched. "
+        "Chosen: {changed}."
+    ),
+    "tuning_changed_nothing": "what the run began with",
     "times_title": "Training time by algorithm",
     "times_caption": (
         "The same number of epochs for each row. Thin lines: spread over seeds, where there are several."
