@@ -3,11 +3,14 @@
     python benchmarks/autotune.py --list
     python benchmarks/autotune.py --cells wrong                  # made hosts: as root
     python benchmarks/autotune.py --cells defaults --results build/autotune
+    python benchmarks/autotune.py --cells cost
     python benchmarks/autotune.py --shown build/autotune
 
 Each cell is a job that tunes itself, and then compares the settings that it found with others in turn: with
 the best of a sweep over two knobs where the start was wrong, with the defaults elsewhere. A cell whose result
-is there already is not run again. Computing is replaced by waits (tuned/models.py).
+is there already is not run again. Computing is replaced by waits (tuned/models.py), but in the cells of
+`cost`, whose steps are as short as they can be: there the tuner costs most. These run a second time, for
+which the settings are known.
 """
 
 from __future__ import annotations
@@ -57,6 +60,7 @@ class Cell:
     seconds: float | None = None
     most_steps: int = 400
     other_process: bool = False
+    again: bool = False  # with what the first time found
 
 
 def wrong() -> list[Cell]:
@@ -98,6 +102,17 @@ def defaults() -> list[Cell]:
     return cells
 
 
+def cost() -> list[Cell]:
+    return [
+        Cell(f"cost, {name}", "mnist", here=2, seconds=0.001, most_steps=200, again=True, **more)
+        for name, more in {
+            "one host": {},
+            "2 hosts": {"ranks": (1, 1)},
+            "DDP, one host": {"face": "ddp"},
+        }.items()
+    ]
+
+
 BUSY = """
 import time
 while True:
@@ -106,7 +121,7 @@ while True:
         pass
     time.sleep(20)
 """
-CELLS = {"wrong": wrong, "defaults": defaults}
+CELLS = {"wrong": wrong, "defaults": defaults, "cost": cost}
 
 
 def rank(task_file: str) -> None:
@@ -133,9 +148,15 @@ def task_of(cell: Cell, words: argparse.Namespace) -> dict[str, Any]:
 
 
 def run(cell: Cell, words: argparse.Namespace) -> dict[str, Any]:
-    """The first rank's document."""
+    """The first rank's document; of the second time, if there is one, under "again"."""
+    with tempfile.TemporaryDirectory(prefix="autotune-cache-") as cache:
+        found = run_once(cell, words, cache)
+        return found | {"again": run_once(cell, words, cache)["tuning"]} if cell.again else found
+
+
+def run_once(cell: Cell, words: argparse.Namespace, cache: str) -> dict[str, Any]:
     settings = {
-        "HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_REUSE": "off",
+        "HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_CACHE": cache,
         "HOROVOD_AUTOTUNE_MAX_STEPS": str(min(cell.most_steps, words.most_steps)), **cell.given,
     }  # fmt: skip
     count = sum(cell.ranks) or cell.here
@@ -217,9 +238,30 @@ HEADINGS = [
 ]
 
 
+def costs_of(found: Mapping[str, dict[str, Any]]) -> list[list[str]]:
+    rows = []
+    for name, document in found.items():
+        watching, again = document["watching"], document.get("again")
+        slower = gain(watching, "watching", "off")
+        second = (
+            [str(again["steps"]), "the same" if is_same(document, again) else "others"] if again else ["", ""]
+        )
+        share = f"{document['share_of_the_tuner']:.2%}"
+        rows.append([name, report.time_text(statistics.median(watching["off"])), share, str(slower), *second])
+    return rows
+
+
+def is_same(document: Mapping[str, Any], again: Mapping[str, Any]) -> bool:
+    return bool(document["tuning"]["settings"] == again["settings"])
+
+
+COSTS = ["cell", "step", "tuner's share", "watching over off (95 %)", "trials, second time", "settings"]
+
+
 def shown(folder: Path) -> str:
     found = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
-    return report.table(HEADINGS, rows_of(found), left=6)
+    gains = report.table(HEADINGS, rows_of(found), left=6)
+    return f"{gains}\n\n{report.table(COSTS, costs_of(found), left=1)}"
 
 
 def arguments(words: list[str]) -> argparse.Namespace:

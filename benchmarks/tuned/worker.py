@@ -13,11 +13,13 @@ from typing import Any
 
 import torch
 
+from horovod.common import jobs
 from horovod.torch.autotune import Tuning
 from tuned import models
 
 Settings = Mapping[str, str]
 MOST_STEPS = 5000  # that are waited for the end of tuning
+WATCHED = 10  # steps of a block with or without a tuner that watches
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
@@ -26,13 +28,15 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
     """
     trained = _ddp(task) if task["face"] == "ddp" else _optimizer(task)
     step, job_run, data, rank, close = trained
+    spent = _time_spent_tuning()
     begin, count = time.perf_counter(), 0
     while data()["phase"] != "watching" and count < MOST_STEPS:
         step()
         count += 1
     seconds_of_tuning = time.perf_counter() - begin
     found: dict[str, Any] = data()
-    overhead = _timed(step, 20)
+    share = sum(spent) / seconds_of_tuning
+    watching = job_run(_watching, step, task["pairs"], WATCHED)
     contest = _Contest(step, lambda settings: job_run(_fix, settings), task["steps"])
     began = found.get("began_with", {})
     swept = _sweep(contest, task, found["settings"])
@@ -45,7 +49,8 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
         "tuning": found,
         "tuning_seconds": seconds_of_tuning,
         "steps_until_watching": count,
-        "watching_step": statistics.median(overhead),
+        "share_of_the_tuner": share,
+        "watching": watching,
         "times": times,
         "swept": swept,
     }
@@ -101,9 +106,33 @@ def _ddp(task: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _fix(settings: Settings) -> None:
-    from horovod.common import jobs
-
     jobs.current().own(Tuning).fix(settings)
+
+
+def _time_spent_tuning() -> list[float]:
+    """Seconds of each call that Python's part of the tuner gets at the end of a step, from now on."""
+    spent: list[float] = []
+    original = Tuning.step_ended
+
+    def step_ended(self: Tuning, *words: Any) -> None:
+        begin = time.perf_counter()
+        original(self, *words)
+        spent.append(time.perf_counter() - begin)
+
+    Tuning.step_ended = step_ended  # type: ignore[method-assign]
+    return spent
+
+
+def _watching(step: Callable[[], None], rounds: int, steps: int) -> dict[str, list[float]]:
+    """Seconds of a step with the tuner that watches, and without one, in turn; all ranks switch together."""
+    tuning = jobs.current().own(Tuning)
+    times: dict[str, list[float]] = {"off": [], "watching": []}
+    for number in range(rounds):
+        for name in list(times) if number % 2 == 0 else reversed(list(times)):
+            tuning._is_on = name == "watching"
+            times[name].append(statistics.fmean(_timed(step, steps)))
+    tuning._is_on = True
+    return times
 
 
 def _timed(step: Callable[[], None], steps: int) -> list[float]:
