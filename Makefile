@@ -10,6 +10,8 @@ BIN := $(abspath $(VENV))/bin
 PYTEST := $(BIN)/pytest --durations 10 --durations-min 5
 # Tests that start processes of their own, side by side: test/conftest.py says which are not divided.
 ABREAST := --numprocesses logical --maxprocesses 8 --dist loadscope
+# After pytest: tests have failed. Anything else that ended it leaves no list of them, which CI would go by.
+FAILED = { code=$$?; [ $$code -eq 1 ] || { rm -f .pytest_cache/v/cache/lastfailed; exit $$code; }; failed=1; }
 export PATH := $(BIN):$(PATH)
 SHOWN := $(BIN)/python scripts/show_build.py
 # Python compiles what it imports, and keeps it, whatever the shell says. pip would compile all of PyTorch and SciPy: that
@@ -54,14 +56,14 @@ lab: $(VENV)/.lab ## the experiment: train with 1, 2 and 4 ranks, in 32, 16 and 
 test: check ## checks, then every API and compression, and DDP, with 2 ranks; as root, 2 hosts: 6 minutes on 2 cores
 	@echo "checked; now the tests: some 5 minutes on 2 cores, first what needs no launcher"
 	@trap 'echo "stopped by Ctrl-C"; exit 130' INT; failed=0; \
-	$(PYTEST) -m 'not slow' --numprocesses logical test/single || failed=1; \
-	$(PYTEST) -m quick $(ABREAST) test/parallel test/cluster || failed=1; \
+	$(PYTEST) -m 'not slow' --numprocesses logical test/single || $(FAILED); \
+	$(PYTEST) -m quick $(ABREAST) test/parallel test/cluster || $(FAILED); \
 	exit $$failed
 
 test-all: test test-sanitize-slice test-rest ## all that CI runs
 
 test-rest: $(VENV)/.all-tests ## what `make test` leaves out: more ranks, more on hosts, failures, pages, examples, browser, image
-	@$(PYTEST) -m 'not slow and not quick' $(ABREAST) --ignore test/single test
+	@failed=0; $(PYTEST) -m 'not slow and not quick' $(ABREAST) --ignore test/single test || $(FAILED); exit $$failed
 
 test-nightly: test-fresh test-sanitize test-faults ## what takes hours: fresh machines, full sanitizers, fuzzing, faults
 	@HOROVOD_TEST_CASES=5000 $(PYTEST) test/single/test_random_programs.py test/single/test_random_gpu_programs.py

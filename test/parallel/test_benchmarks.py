@@ -169,12 +169,13 @@ def test_autotune_compares_what_was_found_with_the_defaults(tmp_path: Path) -> N
     short = ["--only", "mnist, one host", "--most-steps", "40", "--pairs", "3", "--steps", "1"]
     done = run("autotune.py", "--cells", "defaults", *short, "--results", str(tmp_path))
     assert done.returncode == 0, done.stderr
-    (row,) = [row for row in cells(done.stdout) if row[0] == "mnist, one host"]
+    row, cost = [row for row in cells(done.stdout) if row[0] == "mnist, one host"]
     assert re.fullmatch(r"[\d.]+x \([\d.]+ to [\d.]+\)", row[2]) and int(row[4]) <= 40 and row[5]
+    assert 0 < float(cost[2].removesuffix("%")) < 100 and re.fullmatch(r"[\d.]+x \([\d.]+ to [\d.]+\)", cost[3])
     result = document(tmp_path / "mnist, one host.json")
     assert set(result["times"]) == {"tuned", "default"} and len(result["times"]["tuned"]) == 3
     again = run("autotune.py", "--shown", str(tmp_path))
-    assert cells(again.stdout) == [row], "and nothing is measured again"
+    assert cells(again.stdout) == [row, cost], "and nothing is measured again"
 
 
 def test_autotune_search_names_the_best_of_made_jobs() -> None:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -38,3 +43,61 @@ def test_ci_runs_all_of_test_all() -> None:
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
     timed = [line.split()[1] for line in lines if line.startswith("timed ")]
     assert timed == ["mnist", *recipe("test-all").split("##")[0].split()]
+
+
+FAILING = {
+    "once": """
+from pathlib import Path
+def test_once():
+    first = not Path("seen").exists()
+    Path("seen").touch()
+    assert not first
+""",
+    "always": "def test_always(): assert False",
+    "four": "import pytest, pathlib\n@pytest.mark.parametrize('n', range(4))\ndef test_four(n): "
+    "assert pathlib.Path('seen').exists()",
+    "collection": "import nothing_of_this_name",
+}
+
+
+def ci_in(folder: Path, test: str, arguments: str = "") -> subprocess.CompletedProcess[str]:
+    """What CI does with a `make test` that runs this file."""
+    (folder / "test").mkdir()
+    (folder / "test" / "test_it.py").write_text(test)
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    for name in ("pytest", "python"):
+        (folder / ".venv" / "bin" / name).symlink_to(Path(sys.executable).parent / name)
+    [failed] = re.findall(r"^FAILED = .*$", MAKEFILE, re.MULTILINE)
+    run = f".venv/bin/pytest -q {arguments} test || $(FAILED)"
+    (folder / "Makefile").write_text(
+        f"SHELL := bash\n{failed}\n.PHONY: test\ntest:\n\t@failed=0; {run}; exit $$failed\n"
+    )
+    script = (ROOT / ".ci" / "run").read_text()
+    functions = script[script.index("timed() {") : script.index("export HOROVOD_DEVELOPER")]
+    ending = script[script.index("[ ${#alone[@]}") :]
+    words = f"set -euo pipefail\nSECONDS=0\nfailed=()\n{functions}\ntimed test once_more\n{ending}"
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYTEST", "MAKE"))}
+    return subprocess.run(
+        ["bash", "-c", words], cwd=folder, env=kept, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_a_test_that_failed_beside_others_gets_a_second_run_and_is_named(tmp_path: Path) -> None:
+    done = ci_in(tmp_path, FAILING["once"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "CI: failed beside others, and passed alone: test/test_it.py::test_once" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("test", "arguments", "runs"),
+    [
+        (FAILING["always"], "", 2),
+        (FAILING["four"], "", 1),  # so many are no accident
+        (FAILING["collection"], "", 1),
+        (FAILING["once"], "--nonsense", 0),
+    ],
+)
+def test_what_still_fails_ci(test: str, arguments: str, runs: int, tmp_path: Path) -> None:
+    done = ci_in(tmp_path, test, arguments)
+    assert done.returncode == 1 and "CI: failed: test\n" in done.stdout, done.stdout + done.stderr
+    assert len(re.findall(r"\d (?:failed|error)\w* .*in [\d.]+s", done.stdout)) == runs, done.stdout
