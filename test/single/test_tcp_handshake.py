@@ -205,11 +205,12 @@ def test_what_a_rank_dials_has_to_know_the_secret_too() -> None:
 
 
 @pytest.mark.skipif(IS_SANITIZED, reason="a sanitizer does not live without descriptors")
+@pytest.mark.parametrize("rank", range(2))
 @pytest.mark.parametrize("left", range(2))
-def test_without_descriptors_a_job_does_not_start(left: int) -> None:
-    """A rank needs two for waiting.
+def test_without_descriptors_a_job_does_not_start(left: int, rank: int) -> None:
+    """A rank needs two for waiting, before it looks for the other.
 
-    (Where one rank finds them and the other does not, it waits as long as for one that is late.)
+    It is alone here: the other, in the same process, would give back its descriptors as it fails.
     """
     tcp = TcpJob(2)
     os.close(free := os.dup(0))  # the lowest that is free
@@ -217,7 +218,7 @@ def test_without_descriptors_a_job_does_not_start(left: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (free + left, before[1]))
     try:
         with pytest.raises((ValueError, HorovodInternalError), match="Too many open files"):
-            tcp.open()
+            tcp.open_one(rank)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
