@@ -1,7 +1,7 @@
 """Runs one rank's command as a child, passes its output on in cells, and reports how it ended.
 
-Started by mpirun as `python -I -S rank.py NONCE DIRECTORY COMMAND...`: standard library only and few imports,
-so that it costs some 20 ms. It exists because neither mpirun's exit code (0 when a host is lost) nor its text
+Started by mpirun, or by an agent of ours (see `agents`), as `python -I -S rank.py NONCE DIRECTORY COMMAND...`:
+standard library only and few imports, so that it costs some 20 ms. It exists because neither mpirun's exit code (0 when a host is lost) nor its text
 says reliably how ranks ended, and because no two MPIs tag output alike, or keep lines of different ranks
 apart.
 
@@ -40,10 +40,11 @@ _NOTES = b"N"  # what comes in the pipe of notes: each is passed on as a report
 # For ranks that run a function: the name of its payload, and the descriptor that its value is written to.
 PAYLOAD_VARIABLE, VALUE_VARIABLE = "HOROVOD_RUN_PAYLOAD", "HOROVOD_RUN_VALUE"
 BIND_VARIABLE = "HOROVOD_BIND"
-RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
-SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-LOCAL_SIZE_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
-LOCAL_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+# Those of MPIs, and of our own agents.
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "HOROVOD_RANK")
+SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE")
+LOCAL_SIZE_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "HOROVOD_LOCAL_SIZE")
+LOCAL_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "HOROVOD_LOCAL_RANK")
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 GRACE = 3.0  # seconds between telling a process to end and killing it
 PATIENCE = 5.0  # seconds that the wrapper of a rank that failed waits to be told to end
@@ -124,9 +125,9 @@ class Rank:
         if PAYLOAD_VARIABLE in os.environ:
             os.environ[VALUE_VARIABLE] = str(value_end)
             os.set_inheritable(value_end, True)
-        self.child = os.fork()
+        parent, self.child = os.getpid(), os.fork()
         if self.child == 0:
-            self._become(directory, command, (stdin, out_end, err_end), failure_end)
+            self._become(parent, directory, command, (stdin, out_end, err_end), failure_end)
         for descriptor in (out_end, err_end, failure_end, value_end, notes_end):
             os.close(descriptor)
         self.pipes = {out: OUTPUT, err: ERROR, value: VALUE, notes: _NOTES}
@@ -136,11 +137,15 @@ class Rank:
         with open(failure, "rb") as file:  # closed by a successful exec
             return file.read().decode(errors="replace")
 
-    def _become(self, directory: str, command: list[str], streams: tuple[int, ...], failure: int) -> None:
+    def _become(
+        self, parent: int, directory: str, command: list[str], streams: tuple[int, ...], failure: int
+    ) -> None:
         """In the child: turn into the command, or write why not to `failure`. Does not return."""
         code = NOT_FOUND
         try:
             end_with_parent(signal.SIGKILL)
+            if os.getppid() != parent:  # it was killed before the kernel knew
+                return
             for signal_number in (*FORWARDED, signal.SIGCHLD, signal.SIGPIPE):
                 signal.signal(signal_number, signal.SIG_DFL)
             what = f"the directory {directory} does not exist or cannot be entered"

@@ -112,8 +112,6 @@ def run_with_options(
 def _check(given: Mapping[str, Any]) -> None:
     if given["use_gloo"] and given["use_mpi"]:
         raise ValueError("use_gloo and use_mpi exclude each other; leave both out")
-    if given["use_gloo"]:
-        raise ValueError("use_gloo is not served: there is no Gloo here; leave it out, MPI starts the ranks")
     if given["hosts"] is not None and given["hostfile"] is not None:
         raise ValueError("hosts and hostfile exclude each other; give one of them")
     for name in _ELASTIC:

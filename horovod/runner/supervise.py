@@ -1,4 +1,4 @@
-"""Runs mpirun, shows the ranks' output, ends the job when a rank fails or the user asks."""
+"""Runs mpirun, or the driver of `agents` in its place, shows the ranks' output, ends the job when a rank fails or the user asks."""
 
 from __future__ import annotations
 
@@ -63,6 +63,7 @@ class Launch:
     verbose: bool
     spare: frozenset[int] = frozenset()  # child processes of ours that are none of the job's
     networks: str = ""  # that mpirun may listen on, see `listeners`; all for none
+    starter: str = "mpirun"  # what the command is called where it fails: see `starting`
 
 
 def run(launch: Launch, output: RankOutput) -> Ending:
@@ -81,7 +82,7 @@ class _Supervision:
     def __init__(self, launch: Launch, output: RankOutput) -> None:
         self._launch = launch
         self._output = output
-        self._outcome = Outcome(launch.ranks)
+        self._outcome = Outcome(launch.ranks, launch.starter)
         self._decoder = Decoder(launch.nonce)
         self._started = time.monotonic()
         self._start_by: float | None = self._started + launch.start_timeout
@@ -241,7 +242,7 @@ class _Supervision:
             else:
                 outcome.take(cell.rank, report)
                 if cell.rank == 0 and report.startswith("started ") and self._input is not None:
-                    self._input.begin(outcome.hosts[0])
+                    self._input.begin(outcome.hosts[0], by_mpirun=self._launch.starter == "mpirun")
         except (ValueError, KeyError) as error:
             say(f"warning: a report makes no sense, and is left aside: {error}")
         if self._launch.verbose and report.startswith(("ended", "killed", "refused")):
