@@ -1,7 +1,7 @@
-"""What a worker and the agent of its host say to each other, over a pair of sockets that the worker inherits.
+"""What a worker and the agent of its host say to each other, over sockets that the worker inherits.
 
-A *worker* is a process that the agent of `horovodrun --launcher tcp` started: a rank's command. VARIABLE names
-its end, as `descriptor:device:inode`. A process that did not inherit it has another file under that number.
+A *worker* is a process that the agent of `horovodrun --launcher tcp` started: a rank's command. VARIABLE
+names its end, as `descriptor:device:inode`. A process that did not inherit it has another file there.
 
     message := length:4 bytes, big-endian   one JSON object, of at most MOST_BYTES
 
@@ -86,7 +86,7 @@ class MessageParser:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Those that are complete by now. ValueError where no message can follow; the stream is of no use then."""
+        """Those that are complete by now. ValueError where none can follow: the stream is of no use then."""
         self._buffer += data
         texts, at = [], 0
         while len(self._buffer) - at >= _HEADER:

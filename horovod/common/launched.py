@@ -1,9 +1,10 @@
 """How this process was started: what launchers say about it in environment variables, and what follows.
 
 LAUNCHERS is the one table of them, with how the ranks of each meet. MPI forms the jobs of some. Ranks of
-others meet in a store or a folder, or by horovodrun's agents (`horovod.common.rendezvous`). Where there is no way to the other ranks,
-and each process would be a job of its own, that is refused, unless the launcher says that there is one
-process only. Where several speak, MPI's decides: horovodrun may have been called in a job of Slurm.
+others meet in a store or a folder, or by horovodrun's agents (`horovod.common.rendezvous`). Where there is
+no way to the other ranks, and each process would be a job of its own, that is refused, unless the launcher
+says that there is one process only. Where several speak, MPI's decides, and then the agents': horovodrun may
+have been called in a job of Slurm.
 
 runner/rank.py, which starts each rank, repeats the names that it needs: importing this module would double
 the time it takes. A test compares them.
@@ -19,8 +20,8 @@ from horovod.common import notes
 from horovod.common.agent_messages import VARIABLE as AGENT_VARIABLE
 
 __all__ = [
-    "AGENT", "ALONE", "FOLDER", "LAUNCHERS", "LOCAL_RANKS", "MARK", "MPI", "NOWHERE", "STEP", "STORE", "Launch",
-    "Launcher", "detect", "leave_mark", "of_several",
+    "AGENT", "ALONE", "FOLDER", "LAUNCHERS", "LOCAL_RANKS", "MARK", "MPI", "NOWHERE", "STEP", "STORE",
+    "Launch", "Launcher", "detect", "leave_mark", "of_several",
 ]  # fmt: skip
 
 _START = "`horovodrun -np N python train.py`"
@@ -338,9 +339,10 @@ def _refuse_torchrun_within(environment: Mapping[str, str], launch: Launch) -> N
     """One rank of MPI's became several processes, which MPI takes for the same one."""
     size = environment.get(_TORCHRUN.size, "")
     if _TORCHRUN_WORKER in environment and size != str(launch.size):
+        starter = "mpirun" if launch.meets == MPI else "horovodrun"
         raise ValueError(
             f"torchrun has started this process as one of {size} ({_TORCHRUN.size}={size}), inside of a job "
-            f"of {'mpirun' if launch.meets == MPI else 'horovodrun'} with another number of ranks ({launch.evidence}), and hvd.init() joins that only. "
+            f"of {starter} with another number of ranks ({launch.evidence}), and hvd.init() joins that only. "
             f"Use {_START}, without torchrun. {_way_out(environment)}"
         )
 
@@ -373,5 +375,5 @@ def _rank_of_job(environment: Mapping[str, str]) -> str:
 
 def _way_out(environment: Mapping[str, str]) -> str:
     names = [name for launcher in LAUNCHERS for name in (launcher.rank, launcher.size) if name in environment]
-    unset = " ".join(f"-u {name}" for name in names)
+    unset = " ".join(f"-u {name}" for name in dict.fromkeys(names))
     return f"For a process that shall work alone, unset the variables: `env {unset} python train.py`"

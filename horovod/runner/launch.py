@@ -193,4 +193,3 @@ def start(
     if ending.code != 0 or not ending.all_started:  # perhaps because of what has changed there
         HostCache(default_folder()).forget(prepared.cache_keys)
     return ending
-

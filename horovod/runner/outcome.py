@@ -67,7 +67,8 @@ def signal_name(number: int) -> str:
 class Outcome:
     """Gathers the ranks' reports; dictionaries keep the order in which they arrived.
 
-    `starter`: what started them. `notes`: the words of each rank's notes so far (see `horovod.common.notes`). `lost`: hosts that somebody
+    `starter`: what started them.
+    `notes`: the words of each rank's notes so far (see `horovod.common.notes`). `lost`: hosts that somebody
     found silent. `unreported`: ranks whose wrapper was killed, and the signal. `is_over`: the job is being
     ended.
     """
@@ -266,7 +267,8 @@ class Outcome:
         ended = f"{self.starter} {End(max(mpirun_code, 0), max(-mpirun_code, 0))}"
         if not self.hosts:
             return code, f"{ended} before any rank started; its message is above"
-        return code, f"{'; '.join([*self._without_culprit(), ended])}. {_LIKELY_CAUSES} {self.starter} or the process above a rank"
+        causes = f"{_LIKELY_CAUSES} {self.starter} or the process above a rank"
+        return code, f"{'; '.join([*self._without_culprit(), ended])}. {causes}"
 
     def _without_culprit(self) -> list[str]:
         """What is known when no rank failed by itself."""

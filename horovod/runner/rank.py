@@ -1,15 +1,15 @@
 """Runs one rank's command as a child, passes its output on in cells, and reports how it ended.
 
-Started by mpirun, or by an agent of ours (see `agents`), as `python -I -S rank.py NONCE DIRECTORY COMMAND...`:
-standard library only and few imports, so that it costs some 20 ms. It exists because neither mpirun's exit code (0 when a host is lost) nor its text
-says reliably how ranks ended, and because no two MPIs tag output alike, or keep lines of different ranks
-apart.
+Started by mpirun, or an agent of ours (see `agents`), as `python -I -S rank.py NONCE DIRECTORY COMMAND...`:
+standard library only and few imports, so that it costs some 20 ms. It exists because neither mpirun's exit
+code (0 when a host is lost) nor its text says reliably how ranks ended, and because no two MPIs tag output
+alike, or keep lines of different ranks apart.
 
 Everything goes through standard error, in cells (see `cells`).
 
-The rank's end is the end of what it started: processes that it left behind are ended too. After a failure the
-wrapper stays until it is told to end, or for PATIENCE: mpirun ends all ranks as soon as one of them is gone,
-and whoever failed first may have no word out by then.
+The rank's end is the end of what it started: processes that it left behind are ended too. Under mpirun the
+wrapper stays after a failure until it is told to end, or for PATIENCE: mpirun ends all ranks as soon as one
+of them is gone, and whoever failed first may have no word out by then.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import time
 if __name__ == "__main__":  # by its path, and isolated: nothing leads to this package
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
+from horovod.common.agent_messages import VARIABLE as AGENT_VARIABLE
 from horovod.common.notes import VARIABLE as NOTES_VARIABLE
 from horovod.runner.cells import BLOCK_SIZE, CELL_SIZE, ERROR, OUTPUT, REPORT, VALUE, cells, header_size
 from horovod.runner.daemon_link import DaemonLink
@@ -40,9 +41,9 @@ _NOTES = b"N"  # what comes in the pipe of notes: each is passed on as a report
 # For ranks that run a function: the name of its payload, and the descriptor that its value is written to.
 PAYLOAD_VARIABLE, VALUE_VARIABLE = "HOROVOD_RUN_PAYLOAD", "HOROVOD_RUN_VALUE"
 BIND_VARIABLE = "HOROVOD_BIND"
-# Those of MPIs, and of our own agents.
+# Those of MPIs, and of our own agents, which give their hosts' signs of life themselves.
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "HOROVOD_RANK")
-SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE")
+SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 LOCAL_SIZE_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "HOROVOD_LOCAL_SIZE")
 LOCAL_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "HOROVOD_LOCAL_RANK")
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -69,7 +70,7 @@ def local_rank() -> int:
 
 
 def speaks_for_its_host() -> bool:
-    """Whether this rank gives its host's signs of life: the first there, where a job has several hosts."""
+    """Whether this rank gives its host's signs of life: the first there, where mpirun has several hosts."""
     size, local_size = (
         int(next((os.environ[name] for name in names if name in os.environ), -1))
         for names in (SIZE_VARIABLES, LOCAL_SIZE_VARIABLES)
@@ -304,7 +305,7 @@ def run(nonce: str, directory: str, command: list[str]) -> int:
         this.report(f"killed {-code} {this.told:d}" if code < 0 else f"ended {code} {this.told:d}")
         end_descendants()
         this.drain()
-        if code != 0:
+        if code != 0 and AGENT_VARIABLE not in os.environ:
             this.wait_to_be_told()
         this.clean_up()
     except BrokenPipeError:  # mpirun is gone, and nobody hears us

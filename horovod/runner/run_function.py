@@ -220,7 +220,7 @@ def _explained(ending: Mapping[str, Any], signed: Mapping[int, tuple[bytes, memo
         for rank, result in signed.items()
         if result is not None and result[0] == payload.RAISED
     }
-    begin = f"mpirun failed with exit code {ending['code']}: "
+    begin = f"{ending.get('starter', 'mpirun')} failed with exit code {ending['code']}: "
     if not raised or (ending["culprit"] is not None and ending["culprit"] not in raised):
         return f"{begin}a rank exited with non-zero status, or was lost: {ending['message']}"
     # A rank that misses another one raises too, and its word may arrive first.

@@ -103,7 +103,9 @@ class ByAgents:
         for name in _OF_MPIRUN:
             if values.get(name):
                 flag = f"--{name.replace('_', '-')}"
-                raise LaunchError(f"{flag} is for mpirun, and --launcher tcp starts ranks without: {_INSTEAD}")
+                raise LaunchError(
+                    f"{flag} is for mpirun, and --launcher tcp starts ranks without: {_INSTEAD}"
+                )
         here = [host.name for host in hosts.hosts if is_local(host.name)]
         named = [(here[0] if host.name in here else host.name, host.slots) for host in hosts.hosts]
         plan = Plan(tuple(named), tuple(here[:1]), hosts.shell, run.nonce)
@@ -144,7 +146,7 @@ def way_of(values: Mapping[str, Any]) -> Way:
 
 
 def _without_agents(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without what agents have told this process, if it is a rank: ranks of this job would take it for theirs."""
+    """Without what agents have told this process, if it is a rank: the new ones would take it for theirs."""
     names = {MARK, *((AGENT_VARIABLE, *PLACE_VARIABLES) if AGENT_VARIABLE in environment else ())}
     return {name: text for name, text in environment.items() if name not in names}
 

@@ -1,4 +1,7 @@
-"""Runs mpirun, or the driver of `agents` in its place, shows the ranks' output, ends the job when a rank fails or the user asks."""
+"""Runs mpirun, shows the ranks' output, ends the job when a rank fails or the user asks.
+
+All that is said of mpirun here holds for the driver of `agents`, which may stand in its place.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class Ending:
     """How a job ended: exit code, and the sentence about it, "" for success.
 
     `culprit` is the rank that the sentence is about, if any. `values`: what each rank sent as its value, in
-    the order in which they began to arrive.
+    the order in which they began to arrive. `starter`: see Launch.
     """
 
     code: int
@@ -51,6 +54,7 @@ class Ending:
     culprit: int | None
     all_started: bool
     values: Mapping[int, bytes | bytearray]
+    starter: str = "mpirun"
 
 
 @dataclass(frozen=True)
@@ -242,7 +246,7 @@ class _Supervision:
             else:
                 outcome.take(cell.rank, report)
                 if cell.rank == 0 and report.startswith("started ") and self._input is not None:
-                    self._input.begin(outcome.hosts[0], by_mpirun=self._launch.starter == "mpirun")
+                    self._input.begin(outcome.hosts[0], self._launch.starter == "mpirun")
         except (ValueError, KeyError) as error:
             say(f"warning: a report makes no sense, and is left aside: {error}")
         if self._launch.verbose and report.startswith(("ended", "killed", "refused")):
@@ -305,4 +309,5 @@ class _Supervision:
         self._outcome.unreported |= self._life.named_killed()
         code, message = self._trouble or self._outcome.conclusion(mpirun_code)
         culprit = None if self._trouble else self._outcome.culprit()
-        return Ending(code, message, culprit, self._outcome.have_all_started(), self._values)
+        all_started = self._outcome.have_all_started()
+        return Ending(code, message, culprit, all_started, self._values, self._launch.starter)

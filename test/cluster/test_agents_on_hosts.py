@@ -1,4 +1,4 @@
-"""horovodrun --launcher tcp on several hosts: by agents over ssh, or srun; and that nothing is left on any."""
+"""horovodrun --launcher tcp on several hosts: by agents over ssh, or srun; nothing is left on any."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from launching import MARK, fresh_mark, processes_of
 from rig import Cluster
 from test_slurm import variables  # noqa: F401 -- a fixture
 
-from horovod.runner.agents import agent
+from horovod.runner.agents import agent, driver
 
 TCP = ("--launcher", "tcp")
 SUM = """
@@ -24,7 +24,8 @@ import os, torch, horovod.torch as hvd
 hvd.init()
 x = hvd.allreduce(torch.full((100_000,), float(hvd.rank() + 1)), op=hvd.Sum, name="x")
 place = (hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size())
-told = tuple(int(os.environ["HOROVOD_" + n]) for n in ("LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"))
+names = ("LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+told = tuple(int(os.environ["HOROVOD_" + name]) for name in names)
 assert place == told, (place, told)
 print("rank", hvd.rank(), "of", hvd.size(), "on", os.uname().nodename, "sum", x[-1].item())
 hvd.shutdown()
@@ -33,12 +34,12 @@ hvd.shutdown()
 
 def left(mark: str) -> list[str]:
     """Processes of a job on any host. An agent over ssh has none of its environment at its start."""
-    agents = [
-        str(folder)
-        for folder in Path("/proc").iterdir()
-        if folder.name.isdigit() and agent.__file__.encode() in _command_line(folder)
-    ]
-    return [*processes_of(mark), *agents]
+    agents = [pid for pid in _pids() if agent.__file__.encode() in _command_line(Path(f"/proc/{pid}"))]
+    return [*processes_of(mark), *map(str, agents)]
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def _command_line(folder: Path) -> bytes:
@@ -76,7 +77,9 @@ def test_other_hosts_only_and_unlike_ones(cluster: Cluster) -> None:
 
 def test_what_is_secret_is_in_no_command_line(cluster: Cluster) -> None:
     command = "echo $TOKEN $HOROVOD_SECRET; cat /proc/*/cmdline 2>/dev/null | tr '\\0' ' '"
-    result = cluster.horovodrun(*TCP, "-np", "2", "-H", "t1:1,t2:1", "sh", "-c", command, TOKEN="my-own-token")
+    result = cluster.horovodrun(
+        *TCP, "-np", "2", "-H", "t1:1,t2:1", "sh", "-c", command, TOKEN="my-own-token"
+    )
     said = re.findall(r"^\[(\d)\]<stdout>:my-own-token (\w{64})$", result.stdout, re.MULTILINE)
     assert sorted(rank for rank, _ in said) == ["0", "1"] and said[0][1] == said[1][1], result.stderr
     assert result.stdout.count("my-own-token") == 2 and result.stdout.count(said[0][1]) == 2
@@ -115,18 +118,10 @@ def test_nothing_outlives_what_is_killed(cluster: Cluster, what: str) -> None:
     assert job.stdout is not None
     for _ in range(4):
         job.stdout.readline()
-    word = {"agent": "agents/agent.py ssh", "ssh": "ssh -o", "driver": "agents/driver.py"}.get(what, "-m horovod.runner")
-    found = [
-        int(line.name)
-        for line in Path("/proc").iterdir()
-        if line.name.isdigit() and word.encode() in _command_line(line).replace(b"\0", b" ")
-    ]
-    found = [pid for pid in found if what == "agent" or is_of(mark, pid)]
-    found = [pid for pid in found if what != "agent" or b"ssh\0-o" not in _command_line(Path(f"/proc/{pid}"))]
-    for pid in found:
-        if what != "agent" or b"python" in _command_line(Path(f"/proc/{pid}")).split(b"\0")[0]:
-            os.kill(pid, signal.SIGKILL)
-    assert found
+    victims = [pid for pid in _pids() if _is_victim(what, pid, mark)]
+    assert victims
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
     _, err = job.communicate(timeout=20)
     all_end(mark, 10)
     if what in ("agent", "ssh"):
@@ -134,8 +129,14 @@ def test_nothing_outlives_what_is_killed(cluster: Cluster, what: str) -> None:
         assert job.returncode == 1
 
 
-def is_of(mark: str, pid: int) -> bool:
-    return any(line.startswith(f"{pid}:") for line in processes_of(mark))
+def _is_victim(what: str, pid: int, mark: str) -> bool:
+    """Of a job's processes: agents over ssh have no mark of it, and ssh has the agent's words."""
+    program, *words = _command_line(Path(f"/proc/{pid}")).decode(errors="replace").split("\0")
+    if what == "agent":
+        return agent.__file__ in words and words[-2:-1] == ["ssh"] and "python" in program
+    is_ours = any(line.startswith(f"{pid}:") for line in processes_of(mark))
+    names = {"ssh": program.endswith("ssh"), "driver": driver.__file__ in words}
+    return is_ours and names.get(what, "horovod.runner" in words)
 
 
 @pytest.mark.parametrize("how", ["cut", "unlink"])
@@ -164,17 +165,10 @@ def test_a_host_that_cannot_start_an_agent_is_named(cluster: Cluster) -> None:
     assert "horovodrun: t2: connection refused: no ssh server listens there" in result.stderr
 
 
-def test_a_login_script_that_talks_and_one_that_reads(cluster: Cluster, tmp_path: Path) -> None:
-    """What it prints is left aside; where it takes what is for the agent, that is said."""
-    home = Path(cluster.home)
-    words = (*TCP, "-np", "2", "-H", "t1:1,t2:1", "hostname")
-    (home / ".bashrc").write_text("echo welcome\n")
-    talks = cluster.horovodrun(*words)
-    assert sorted(talks.stdout.splitlines()) == ["[0]<stdout>:t1", "[1]<stdout>:t2"], talks.stderr
-
-
 def test_in_a_slurm_allocation(cluster: Cluster, variables: dict[str, str], tmp_path: Path) -> None:  # noqa: F811
-    result = cluster.horovodrun(*TCP, "sh", "-c", "echo $(hostname) $HOROVOD_SIZE $TOKEN", TOKEN="mine", **variables)
+    result = cluster.horovodrun(
+        *TCP, "sh", "-c", "echo $(hostname) $HOROVOD_SIZE $TOKEN", TOKEN="mine", **variables
+    )
     assert sorted(result.stdout.splitlines()) == [
         f"[{rank}]<stdout>:{host} 4 mine" for rank, host in enumerate(["t1", "t1", "t2", "t3"])
     ], result.stderr

@@ -47,7 +47,9 @@ def test_what_a_rank_is_told() -> None:
     result = horovodrun(*TCP, "-np", "2", sys.executable, "-c", code, OMPI_COMM_WORLD_RANK="7", PMI_RANK="7")
     told = [json.loads(line.partition(":")[2]) for line in sorted(result.stdout.splitlines())]
     for rank in (0, 1):
-        assert {name: told[rank][f"HOROVOD_{name}"] for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")} == {
+        assert {
+            name: told[rank][f"HOROVOD_{name}"] for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
+        } == {
             "RANK": str(rank),
             "SIZE": "2",
             "LOCAL_RANK": str(rank),
@@ -71,7 +73,10 @@ def test_a_rank_that_ends_with_0_leaves_others_alone() -> None:
 
 def test_a_command_that_is_not_there() -> None:
     result = horovodrun(*TCP, "-np", "2", "no-such-command", limit=20)
-    assert result.returncode == 127 and "could not run: the command no-such-command was not found" in result.stderr
+    assert (
+        result.returncode == 127
+        and "could not run: the command no-such-command was not found" in result.stderr
+    )
 
 
 def test_options_of_mpirun_are_refused() -> None:
@@ -113,16 +118,23 @@ def test_long_output_of_4_ranks_is_whole() -> None:
 
 def test_a_function() -> None:
     mark = fresh_mark()
-    code = "import horovod, os; print(horovod.run(lambda: os.environ['HOROVOD_RANK'], num_proc=2, use_gloo=True))"
+    call = "horovod.run(lambda: os.environ['HOROVOD_RANK'], num_proc=2, use_gloo=True)"
+    code = f"import horovod, os; print({call})"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=launching.environment(mark)
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=launching.environment(mark),
     )
     assert done.stdout == "['0', '1']\n", done.stderr
     assert not processes_of(mark)
 
 
 def test_ddp_tells_ranks_their_place() -> None:
-    code = "import os; print(*(os.environ[n] for n in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE')))"
+    code = (
+        "import os; print(*(os.environ[n] for n in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE')))"
+    )
     result = horovodrun(*TCP, "--ddp", "-np", "2", sys.executable, "-c", code)
     assert sorted(result.stdout.splitlines()) == ["[0]<stdout>:0 2 0 2", "[1]<stdout>:1 2 1 2"], result.stderr
 

@@ -102,7 +102,9 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         is_new=True,
     ),
     Option("use_mpi", "as --launcher mpi", ("--mpi",), type="bool"),
-    Option("use_gloo", "as --launcher tcp: there is no Gloo, but ranks need no MPI", ("--gloo",), type="bool"),
+    Option(
+        "use_gloo", "as --launcher tcp: there is no Gloo, but ranks need no MPI", ("--gloo",), type="bool"
+    ),
     Option(
         "controller",
         "accepted as mpi",

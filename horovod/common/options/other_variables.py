@@ -29,9 +29,7 @@ OF_THE_BUILD = {
     "CXX": "C++ compiler (C++20: g++ 11 or clang++ 14 at least)",
     "CXXFLAGS": "more flags for it",
     "CMAKE_ARGS": "more arguments for CMake",
-    **dict.fromkeys(
-        ("HOROVOD_WITH_PYTORCH", "HOROVOD_WITH_MPI"), "accepted: both are there by default"
-    ),
+    **dict.fromkeys(("HOROVOD_WITH_PYTORCH", "HOROVOD_WITH_MPI"), "accepted: both are there by default"),
     "HOROVOD_WITHOUT_PYTORCH": "`1` is refused: PyTorch is what this package is for",
     **dict.fromkeys(
         (f"HOROVOD_WITHOUT_{name}" for name in ("TENSORFLOW", "MXNET", "GLOO", "NVTX")),

@@ -17,7 +17,7 @@ __all__ = ["Action", "Decisions", "EndJob", "Notify", "Publish", "Say", "Start",
 
 @dataclass(frozen=True)
 class Start:
-    """Start a worker on a host (and its agent, if there is none yet), in the place that it is told at start."""
+    """Start a worker on a host, with its agent if there is none yet, and tell it this place."""
 
     worker: int
     host: str

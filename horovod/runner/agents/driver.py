@@ -1,8 +1,8 @@
 """Takes mpirun's place as the command that horovodrun starts, see `agents`: `driver.py PLAN COMMAND...`.
 
-Starts an agent on each host, hands what it says to `Job`, and does what that wants. Standard error carries the
-ranks' cells, standard input what rank 0 is to read (see `job_input`). Run by its path and isolated: standard
-library only.
+Starts an agent on each host, hands what it says to `Job`, and does what that wants. Standard error carries
+the ranks' cells, standard input what rank 0 is to read (see `job_input`). Run by its path and isolated:
+standard library only.
 """
 
 from __future__ import annotations
@@ -153,7 +153,9 @@ class Driver:
             for frame in connection.parser.feed(data):
                 self._job.heard(host, frame, now)
         except ValueError as error:
-            self._shown.append((memoryview(f"horovodrun: {host} is not understood: {error}\n".encode()), None))
+            self._shown.append(
+                (memoryview(f"horovodrun: {host} is not understood: {error}\n".encode()), None)
+            )
             data = b""
         if not data:
             connection.ended_at = now

@@ -13,7 +13,9 @@ __all__ = ["FixedJob"]
 class FixedJob:
     """`hosts`: names and slots, in the order in which ranks fill them.
 
-    Like mpirun it ends all ranks when one has failed. A rank that ended with 0 leaves the others alone.
+    When a rank has failed, its wrapper reports it, and horovodrun ends the job once it knows whom to blame.
+    Where the wrapper itself was killed, or a host is gone, nobody would report: then all are ended from here.
+    A rank that ended with 0 leaves the others alone.
     """
 
     def __init__(self, hosts: Sequence[tuple[str, int]]) -> None:
@@ -38,20 +40,19 @@ class FixedJob:
     def worker_ended(self, worker: int, code: int) -> list[Action]:
         if self._running.pop(worker, None) is None:
             return []
-        return self._after(128 - code if code < 0 else code)
+        return self._after(128 - code if code < 0 else code, is_reported=code >= 0)
 
     def host_lost(self, host: str, reason: str) -> list[Action]:
         here = [rank for rank, place in self._running.items() if place.hosts[rank] == host]
         for rank in here:
             del self._running[rank]
-        return [Say(f"{host}: {reason}"), *self._after(1)] if here else []
+        return [Say(f"{host}: {reason}"), *self._after(1, is_reported=False)] if here else []
 
     def tick(self) -> list[Action]:
         return []
 
-    def _after(self, code: int) -> list[Action]:
-        is_first = code != 0 and self._code == 0
+    def _after(self, code: int, is_reported: bool) -> list[Action]:
         self._code = self._code or code
         if not self._running:
             return [EndJob(self._code)]
-        return [Stop(rank, "another rank has failed") for rank in self._running] if is_first else []
+        return [] if is_reported else [Stop(rank, "another rank was lost") for rank in self._running]

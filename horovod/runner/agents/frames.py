@@ -1,4 +1,4 @@
-"""What a job's driver and the agents of its hosts say to each other, over an agent's standard input and output.
+"""What a job's driver and its agents say to each other, over an agent's standard input and output.
 
     frame := length:4 bytes, big-endian   kind:1 byte   body: `length` bytes, MOST_BYTES at most
     worker := number:4 bytes, big-endian
@@ -15,8 +15,8 @@
 
     An agent's stream begins with MAGIC. What stands before is of a login script, and left aside.
 
-An agent sends WINDOW bytes of output ("O"), and more as the driver says that it has shown them ("C"). So nobody
-holds much where nobody reads, and other frames are never behind output that waits.
+An agent sends WINDOW bytes of output ("O"), and more as the driver says that it has shown them ("C"). So
+nobody holds much where nobody reads, and other frames are never behind output that waits.
 
 Standard library only and few imports, as `agent`.
 """
@@ -53,7 +53,9 @@ class Frame(NamedTuple):
             found = json.loads(self.body)
         except RecursionError:
             raise ValueError("nested too deeply") from None
-        if not isinstance(found, dict) or any(type(found.get(name)) is not kind for name, kind in types.items()):
+        if not isinstance(found, dict) or any(
+            type(found.get(name)) is not kind for name, kind in types.items()
+        ):
             raise ValueError(f"a frame {self.kind!r} with {self.body[:200]!r}")
         return found
 
@@ -100,7 +102,7 @@ def record(kind: bytes, entries: Mapping[str, Any]) -> bytes:
 
 
 class FrameParser:
-    """Splits what came from a driver, or from an agent (then nothing counts before its MAGIC), into frames."""
+    """Splits what came from a driver, or from an agent (from its MAGIC on), into frames."""
 
     def __init__(self, from_agent: bool) -> None:
         self._kinds = _FROM_AGENT if from_agent else _FROM_DRIVER

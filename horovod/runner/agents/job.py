@@ -16,7 +16,6 @@ from horovod.runner.agents import frames
 from horovod.runner.agents.decisions import (
     Action,
     Decisions,
-    EndJob,
     Notify,
     Publish,
     Say,
@@ -115,7 +114,7 @@ class Job:
         self._run(self.decisions.begin())
 
     def take_input(self, data: bytes) -> str | None:
-        """Standard input for the worker that has it, b"" for its end; returns that one's host, if it is there."""
+        """Standard input for the worker that has it, b"" for its end; returns its host, None for none."""
         worker = self._workers.get(-1 if self._input_worker is None else self._input_worker)
         if worker is None or self._input_worker is None:
             return None
@@ -271,7 +270,9 @@ class Job:
             if value is not None:
                 self._answer(number, {"id": request, "ok": value})
         elif does == "check":
-            self._answer(number, {"id": request, "ok": self._store.check([str(key) for key in message["keys"]])})
+            self._answer(
+                number, {"id": request, "ok": self._store.check([str(key) for key in message["keys"]])}
+            )
         elif does == "delete":
             self._answer(number, {"id": request, "ok": self._store.delete(_text(message, "key"))})
         elif does == "assign":

@@ -1,8 +1,7 @@
 """Whether the connection of ssh, by which this host's agent was started, gets no answer any more.
 
-A host that is cut off hears no end of it, perhaps for hours. But an agent says every second that it lives, and
-the kernel knows that nobody has acknowledged it. A driver that is stopped is none that is gone: its kernel
-answers.
+A host that is cut off hears no end of it, perhaps for hours. But an agent says every second that it lives,
+and the kernel knows that nobody has acknowledged it. A driver that is stopped is not gone: its kernel does.
 
 Standard library only and few imports, as `agent`.
 """

@@ -49,6 +49,7 @@ class Plan:
 def agent_words(plan: Plan, host: str) -> list[str]:
     """How an agent is started on a host, in a process whose standard streams are the agent's."""
     words = [sys.executable, "-I", "-S", _AGENT]
-    if host in plan.here or plan.shell is None:
+    here = os.uname().nodename
+    if plan.shell is None or host in (*plan.here, "localhost", here, here.partition(".")[0]):
         return words
     return plan.shell.command(host, [*words, "ssh"] if isinstance(plan.shell, Ssh) else words)
