@@ -125,7 +125,7 @@ class AgentChannel:
             while data := self._connection.recv(1 << 16):
                 for text in parser.feed(data):
                     self._take(object_in(text))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             why = f"{why}: {error}"
         with self._changed:
             self._broken = why

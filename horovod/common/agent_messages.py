@@ -54,7 +54,7 @@ class Place(NamedTuple):
             raise ValueError(f"{record!r:.200} is no place in a job")
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError(f"{record!r:.200} does not name the hosts of a job")
-        place = cls(*numbers, hosts=tuple(names))
+        place = cls._make([*numbers, tuple(names)])
         if not (place.rank < place.size == len(names) and place.local_rank < place.local_size):
             raise ValueError(f"{record!r:.200} is no place in a job: its numbers do not fit")
         return place

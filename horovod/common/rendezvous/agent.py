@@ -31,8 +31,8 @@ def by_agent(launch: Launch, environment: Mapping[str, str], ranks: Sequence[int
     channel = agent_channel(environment)
     if channel is None:
         raise ValueError(
-            f"{launch.evidence} says that horovodrun has started this process, but the channel that "
-            f"{VARIABLE}={environment.get(VARIABLE, '')} names is not open in it. A process that a rank starts "
-            "is no rank; a script that starts Python as the rank has to leave open what it inherits"
+            f"{launch.evidence} says that horovodrun has started this process, but what "
+            f"{VARIABLE}={environment.get(VARIABLE, '')} names is not open in it. What a rank starts "
+            "is no rank; and a script that starts Python as the rank has to leave open what it inherits"
         )
     return AgentRendezvous(channel, ranks)

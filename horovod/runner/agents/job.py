@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from horovod.common.agent_messages import Place, object_in, packed
@@ -72,38 +72,40 @@ class Finish:
 Effect = StartAgent | ToAgent | CloseAgent | Show | Finish
 
 
-@dataclass
 class _Agent:
-    name: str  # of its host, as it says
-    heard: float | None = None  # nothing yet
-    is_closed: bool = False
+    def __init__(self, host: str) -> None:
+        self.name = host  # or as that calls itself
+        self.heard: float | None = None  # nothing yet
+        self.is_closed = False
 
 
-@dataclass
 class _Worker:
-    host: str
-    place: Place  # at its start
-    published: Place | None = None
-    asked: tuple[Any, int] | None = None  # the request, and after which generation
-    is_told: bool = False
+    """`place`: at its start."""
+
+    def __init__(self, host: str, place: Place) -> None:
+        self.host = host
+        self.place = place
+        self.published: Place | None = None
+        self.asked: tuple[Any, int] | None = None  # the request, and after which generation
+        self.is_told = False
 
 
-@dataclass
 class Job:
     """`command`: what each worker runs; `nonce`: of the cells. Effects gather until they are taken."""
 
-    decisions: Decisions
-    command: list[str]
-    nonce: str
-    effects: list[Effect] = field(default_factory=list)
-    _agents: dict[str, _Agent] = field(default_factory=dict)
-    _workers: dict[int, _Worker] = field(default_factory=dict)
-    _store: KeyValueStore = field(default_factory=KeyValueStore)
-    _input_worker: int | None = None
-    _code: int | None = None  # when the job is being ended
-    _give_up_at: float | None = None
-    _ticked: float | None = None
-    _is_finished: bool = False
+    def __init__(self, decisions: Decisions, command: Sequence[str], nonce: str) -> None:
+        self.decisions = decisions
+        self.command = list(command)
+        self.nonce = nonce
+        self.effects: list[Effect] = []
+        self._agents: dict[str, _Agent] = {}
+        self._workers: dict[int, _Worker] = {}
+        self._store: KeyValueStore[tuple[int, Any]] = KeyValueStore()
+        self._input_worker: int | None = None
+        self._code: int | None = None  # when the job is being ended
+        self._give_up_at: float | None = None
+        self._ticked: float | None = None
+        self._is_finished = False
 
     def taken(self) -> list[Effect]:
         """What is to be done."""
@@ -163,7 +165,7 @@ class Job:
             del self._workers[number]
         for worker in list(lost.values())[:1] if not agent.is_closed else ():
             self._report(worker.place.rank, f"lost {agent.name}")
-        self._store.forget([one for one in self._store.waiters() if self._is_of(one, lost)])
+        self._store.forget(lambda waiter: waiter[0] in lost)
         self._run(self.decisions.host_lost(host, reason) if not agent.is_closed else [])
 
     def tick(self, now: float) -> None:
@@ -243,7 +245,7 @@ class Job:
 
     def _take_end(self, number: int, code: int) -> None:
         worker = self._workers.pop(number)
-        self._store.forget([one for one in self._store.waiters() if self._is_of(one, {number: worker})])
+        self._store.forget(lambda waiter: waiter[0] == number)
         if code < 0 and not worker.is_told:
             self._report(worker.place.rank, f"unreported {-code}")
         self._run(self.decisions.worker_ended(number, code))
@@ -263,7 +265,7 @@ class Job:
         if does == "set":
             waiters = self._store.set(_text(message, "key"), _text(message, "value"))
             self._answer(number, {"id": request, "ok": None})
-            for other, waits in waiters:  # type: ignore[misc]
+            for other, waits in waiters:
                 self._answer(other, {"id": waits, "ok": message["value"]})
         elif does == "get":
             value = self._store.get(_text(message, "key"), (number, request))
@@ -320,10 +322,6 @@ class Job:
             raise ValueError(f"it speaks of worker {number}, which it has not")
         return worker
 
-    @staticmethod
-    def _is_of(waiter: Any, workers: Mapping[int, _Worker]) -> bool:
-        return waiter[0] in workers
-
     def _tell(self, host: str, data: bytes) -> None:
         self.effects.append(ToAgent(host, data))
 
@@ -336,6 +334,7 @@ class Job:
 
 
 def _text(message: Mapping[str, Any], name: str) -> str:
-    if not isinstance(message[name], str):
+    text = message[name]
+    if not isinstance(text, str):
         raise ValueError(f"{name} is no text")
-    return message[name]
+    return text

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from horovod.runner.shell import Shell, Srun, Ssh
 
@@ -31,7 +32,7 @@ class Plan:
 
     def words(self, command: Sequence[str]) -> list[str]:
         """The command line of the driver of a job whose ranks run `command`."""
-        told = {"hosts": self.hosts, "here": self.here, "nonce": self.nonce, "shell": None}
+        told: dict[str, Any] = {"hosts": self.hosts, "here": self.here, "nonce": self.nonce, "shell": None}
         if self.shell is not None:
             kind = next(name for name, kind in _KINDS.items() if isinstance(self.shell, kind))
             told["shell"] = [kind, self.shell.port, self.shell.identity_file]

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 _MOST_BYTES = 256 << 20  # of all keys and values
 
+Waiter = TypeVar("Waiter")
 
-class KeyValueStore:
+
+class KeyValueStore(Generic[Waiter]):
     """Values under keys, and who waits for one. A waiter is whatever its owner knows it by."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._bytes = 0
         self._values: dict[str, str] = {}
-        self._waiting: dict[str, list[Hashable]] = {}
+        self._waiting: dict[str, list[Waiter]] = {}
 
-    def set(self, key: str, value: str) -> list[Hashable]:
+    def set(self, key: str, value: str) -> list[Waiter]:
         """Returns who has waited for it. ValueError where there is no room."""
         more = len(key) + len(value) - self._size(key)
         if self._bytes + more > self._most_bytes:
@@ -25,7 +28,7 @@ class KeyValueStore:
         self._values[key] = value
         return self._waiting.pop(key, [])
 
-    def get(self, key: str, waiter: Hashable) -> str | None:
+    def get(self, key: str, waiter: Waiter) -> str | None:
         """The value; None where it is not there: then `set` returns the waiter."""
         if key not in self._values:
             self._waiting.setdefault(key, []).append(waiter)
@@ -40,13 +43,10 @@ class KeyValueStore:
         self._bytes -= self._size(key)
         return self._values.pop(key, None) is not None
 
-    def forget(self, waiters: Sequence[Hashable]) -> None:
-        """They wait no more."""
-        left = {key: [one for one in them if one not in waiters] for key, them in self._waiting.items()}
+    def forget(self, is_gone: Callable[[Waiter], bool]) -> None:
+        """Those of whom it is true wait no more."""
+        left = {key: [one for one in them if not is_gone(one)] for key, them in self._waiting.items()}
         self._waiting = {key: them for key, them in left.items() if them}
-
-    def waiters(self) -> list[Hashable]:
-        return [one for them in self._waiting.values() for one in them]
 
     def _size(self, key: str) -> int:
         return len(key) + len(self._values[key]) if key in self._values else 0
