@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import horovod
+from horovod.common.networks import Choice
 from horovod.runner import (
     build_report,
     command_line,
@@ -27,6 +28,7 @@ from horovod.runner import (
 from horovod.runner.errors import LaunchError
 from horovod.runner.host_cache import HostCache, default_folder
 from horovod.runner.job_hosts import (
+    JobHosts,
     Run,
     job_hosts_of,
     listening_environment,
@@ -145,15 +147,7 @@ def start(
     for text in prepared.warnings:
         say(f"warning: {text}")
     choice = prepared.choice
-    environment = {
-        **way.inherited(environment),
-        "PYTHONUNBUFFERED": "1",
-        **settings.rank_environment(values),
-        BIND_VARIABLE: values.get("bind", "none"),
-        **nccl_environment(values, choice, environment),
-        **listening_environment(job_hosts, choice, values.get("verbose", False)),
-    }
-    environment |= way.variables(job_hosts, choice, environment)
+    environment = _rank_environment(way, values, job_hosts, choice, environment)
     nonce = secrets.token_hex(6)
     if values.get("ddp"):
         meeting = rendezvous.of(values, job_hosts, prepared)
@@ -193,3 +187,22 @@ def start(
     if ending.code != 0 or not ending.all_started:  # perhaps because of what has changed there
         HostCache(default_folder()).forget(prepared.cache_keys)
     return ending
+
+
+def _rank_environment(
+    way: starting.Way,
+    values: Mapping[str, Any],
+    job_hosts: JobHosts,
+    choice: Choice,
+    environment: Mapping[str, str],
+) -> dict[str, str]:
+    """What all ranks of a job are told."""
+    told = {
+        **way.inherited(environment),
+        "PYTHONUNBUFFERED": "1",
+        **settings.rank_environment(values),
+        BIND_VARIABLE: values.get("bind", "none"),
+        **nccl_environment(values, choice, environment),
+        **listening_environment(job_hosts, choice, values.get("verbose", False)),
+    }
+    return told | way.variables(values, job_hosts, choice, told)

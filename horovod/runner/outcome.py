@@ -99,10 +99,8 @@ class Outcome:
         elif kind == "continued":
             if not (self.is_over or self.has_failure()):  # mpirun has ranks go on before it ends them
                 self._stopped.pop(rank, None)
-        elif kind == "lost":  # this and the next are of our driver: a wrapper cannot say it of itself
-            self.lost.add(first)
-        elif kind == "unreported":
-            self.unreported[rank] = End(signal_number=int(first)).signal_number
+        elif kind in ("lost", "unreported") and first:
+            self._take_of_driver(rank, kind, first)
         elif kind == "killed":
             self.ends[rank] = End(signal_number=int(first), told=second == "1")
         elif kind == "refused":
@@ -113,6 +111,13 @@ class Outcome:
                 self._left.setdefault(rank)
         else:
             raise ValueError(f"rank {rank} reported {report!r}")
+
+    def _take_of_driver(self, rank: int, kind: str, what: str) -> None:
+        """What no wrapper can say of itself: its host is lost, or a signal killed it."""
+        if kind == "lost":
+            self.lost.add(what)
+        else:
+            self.unreported[rank] = End(signal_number=int(what)).signal_number
 
     def _take_note(self, rank: int, word: str, rest: str) -> None:
         self.notes.setdefault(rank, set()).add(word)

@@ -22,7 +22,7 @@ from horovod.runner.job_hosts import JobHosts, Run, job_of
 __all__ = ["MPI", "TCP", "ByAgents", "ByMpi", "Way", "launcher_of", "way_of"]
 
 MPI, TCP = "mpi", "tcp"
-_SECRET, _INTERFACES = "HOROVOD_SECRET", "HOROVOD_TCP_INTERFACES"
+_SECRET, _INTERFACES, _START_TIMEOUT = "HOROVOD_SECRET", "HOROVOD_TCP_INTERFACES", "HOROVOD_START_TIMEOUT"
 _OF_MPIRUN = ("mpi_args", "binding_args")
 _OF_MPI = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL")  # to its ranks
 
@@ -40,7 +40,9 @@ class ByMpi:
         """What ranks get of our own environment."""
         return _without_agents(environment)
 
-    def variables(self, hosts: JobHosts, choice: Choice, environment: Mapping[str, str]) -> dict[str, str]:
+    def variables(
+        self, values: Mapping[str, Any], hosts: JobHosts, choice: Choice, environment: Mapping[str, str]
+    ) -> dict[str, str]:
         """What ranks are told besides."""
         return {}
 
@@ -79,9 +81,16 @@ class ByAgents:
         """Without what an MPI tells its ranks, too: it would count first."""
         return _without_mpi(_without_agents(environment))
 
-    def variables(self, hosts: JobHosts, choice: Choice, environment: Mapping[str, str]) -> dict[str, str]:
-        """A secret that only this job's ranks know, and the networks that connect them; unless given."""
-        told = {_SECRET: environment.get(_SECRET) or secrets.token_hex(32)}
+    def variables(
+        self, values: Mapping[str, Any], hosts: JobHosts, choice: Choice, environment: Mapping[str, str]
+    ) -> dict[str, str]:
+        """A secret that only this job's ranks know, and the networks that connect them, unless given; and how
+        long they wait for each other.
+        """
+        told = {
+            _SECRET: environment.get(_SECRET) or secrets.token_hex(32),
+            _START_TIMEOUT: f"{values['start_timeout']:g}",
+        }
         if len(hosts.names()) > 1 and choice.networks and not environment.get(_INTERFACES):
             told[_INTERFACES] = ",".join(choice.networks)
         return told

@@ -557,8 +557,10 @@ def test_what_ranks_of_agents_inherit_and_are_told() -> None:
     assert by_agents.inherited({**mine, "HOROVOD_AGENT": "5:6:7"}) == {"A": "b"}
     hosts = JobHosts(2, (Host("192.0.2.1"), Host("192.0.2.2")), Ssh())
     choice = job_hosts.Choice(("10.0.0.0/8", "eth1"))
-    told = by_agents.variables(hosts, choice, {})
+    values = {"start_timeout": 40}
+    told = by_agents.variables(values, hosts, choice, {})
+    assert told["HOROVOD_START_TIMEOUT"] == "40"
     assert told["HOROVOD_TCP_INTERFACES"] == "10.0.0.0/8,eth1" and len(told["HOROVOD_SECRET"]) == 64
-    assert told["HOROVOD_SECRET"] != by_agents.variables(hosts, choice, {})["HOROVOD_SECRET"]
-    given = {"HOROVOD_SECRET": "s" * 16, "HOROVOD_TCP_INTERFACES": "wg0"}
-    assert {**given, **by_agents.variables(hosts, choice, given)} == given
+    assert told["HOROVOD_SECRET"] != by_agents.variables(values, hosts, choice, {})["HOROVOD_SECRET"]
+    given = {"HOROVOD_SECRET": "s" * 16, "HOROVOD_TCP_INTERFACES": "wg0", "HOROVOD_START_TIMEOUT": "40"}
+    assert {**given, **by_agents.variables(values, hosts, choice, given)} == given
