@@ -72,8 +72,8 @@ def object_in(text: bytes) -> dict[str, Any]:
     """ValueError for what is no JSON object."""
     try:
         message = json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    except (ValueError, RecursionError) as error:  # among them those of damaged UTF-8
+        raise ValueError(f"no JSON: {error}") from None
     if not isinstance(message, dict):
         raise ValueError(f"no object: {text[:80]!r}")
     return message

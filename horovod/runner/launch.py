@@ -8,7 +8,6 @@ import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import horovod
@@ -170,8 +169,7 @@ def start(
             environment[PAYLOAD_VARIABLE] = name = fresh_name()
             there = payload_transfer.transferred(name, payload, job_hosts.others(), job_hosts.shell)
             spare = stack.enter_context(there)
-        session = stack.enter_context(TemporaryDirectory(prefix="horovodrun-", ignore_cleanup_errors=True))
-        this_run = Run("", session, os.getcwd(), nonce)
+        this_run = Run("", stack.enter_context(way.session()), os.getcwd(), nonce)
         launch = Launch(
             command=way.command(values, job_hosts, choice, command, environment, this_run),
             environment=environment,

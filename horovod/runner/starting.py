@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from horovod.common import listeners
@@ -45,6 +47,10 @@ class ByMpi:
     ) -> dict[str, str]:
         """What ranks are told besides."""
         return {}
+
+    def session(self) -> AbstractContextManager[str]:
+        """A folder for mpirun's own files."""
+        return TemporaryDirectory(prefix="horovodrun-", ignore_cleanup_errors=True)
 
     def warning(self, hosts: JobHosts, values: Mapping[str, Any], environment: Mapping[str, str]) -> str:
         """What other hosts do not get of the environment, or everybody between could read."""
@@ -94,6 +100,10 @@ class ByAgents:
         if len(hosts.names()) > 1 and choice.networks and not environment.get(_INTERFACES):
             told[_INTERFACES] = ",".join(choice.networks)
         return told
+
+    def session(self) -> AbstractContextManager[str]:
+        """No folder: a job has no files."""
+        return nullcontext("")
 
     def warning(self, hosts: JobHosts, values: Mapping[str, Any], environment: Mapping[str, str]) -> str:
         """All that is forwarded goes through the channel of ssh, or srun."""

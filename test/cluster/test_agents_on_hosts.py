@@ -124,6 +124,7 @@ def test_nothing_outlives_what_is_killed(cluster: Cluster, what: str) -> None:
         os.kill(pid, signal.SIGKILL)
     _, err = job.communicate(timeout=20)
     all_end(mark, 10)
+    assert cluster.files_left() == []
     if what in ("agent", "ssh"):
         assert "ranks 2, 3 on host t2 were lost: that host, or the network to it, has failed" in err
         assert job.returncode == 1

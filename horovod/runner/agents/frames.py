@@ -27,6 +27,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from horovod.common.agent_messages import object_in
+
 MAGIC = b"\nhorovodrun agent 1\n"
 MOST_BYTES = 8 << 20  # environments have 2 MiB, as a rule, and messages not more
 WINDOW = 1 << 18
@@ -49,13 +51,8 @@ class Frame(NamedTuple):
 
     def record(self, **types: type) -> dict[str, Any]:
         """The JSON object with entries of these types. ValueError for anything else."""
-        try:
-            found = json.loads(self.body)
-        except RecursionError:
-            raise ValueError("nested too deeply") from None
-        if not isinstance(found, dict) or any(
-            type(found.get(name)) is not kind for name, kind in types.items()
-        ):
+        found = object_in(self.body)
+        if any(type(found.get(name)) is not kind for name, kind in types.items()):
             raise ValueError(f"a frame {self.kind!r} with {self.body[:200]!r}")
         return found
 

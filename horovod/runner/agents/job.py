@@ -32,6 +32,7 @@ __all__ = ["CloseAgent", "Effect", "Finish", "Job", "Show", "StartAgent", "ToAge
 SILENCE = 10.0  # seconds without a sign of life after which a host is given up
 LONGEST_ROUND = 2.0  # seconds after which it was us who did not listen, and who forgive
 GIVING_UP = 4.7  # seconds after being told to end; horovodrun kills the driver after 5
+_HIGHEST_STATUS = 0xFFFF
 AGENTS_END = 2.0  # seconds that agents have for their own end, when all workers have ended
 
 
@@ -152,6 +153,8 @@ class Job:
         elif frame.kind == frames.ENDED:
             found = frame.record(worker=int, status=int)
             self._known(host, found["worker"])
+            if not 0 <= found["status"] <= _HIGHEST_STATUS:
+                raise ValueError(f"no process ends with status {found['status']}")
             self._take_end(found["worker"], os.waitstatus_to_exitcode(found["status"]))
 
     def lose(self, host: str, reason: str) -> None:
