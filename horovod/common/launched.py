@@ -1,9 +1,10 @@
 """How this process was started: what launchers say about it in environment variables, and what follows.
 
 LAUNCHERS is the one table of them, with how the ranks of each meet. MPI forms the jobs of some. Ranks of
-others meet in a store or a folder (`horovod.common.rendezvous`). Where there is no way to the other ranks,
-and each process would be a job of its own, that is refused, unless the launcher says that there is one
-process only. Where several speak, MPI's decides: horovodrun may have been called in a job of Slurm.
+others meet in a store or a folder, or by horovodrun's agents (`horovod.common.rendezvous`). Where there is
+no way to the other ranks, and each process would be a job of its own, that is refused, unless the launcher
+says that there is one process only. Where several speak, MPI's decides, and then the agents': horovodrun may
+have been called in a job of Slurm.
 
 runner/rank.py, which starts each rank, repeats the names that it needs: importing this module would double
 the time it takes. A test compares them.
@@ -16,17 +17,18 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import NamedTuple, NoReturn
 
 from horovod.common import notes
+from horovod.common.agent_messages import VARIABLE as AGENT_VARIABLE
 
 __all__ = [
-    "ALONE", "FOLDER", "LAUNCHERS", "LOCAL_RANKS", "MARK", "MPI", "NOWHERE", "STEP", "STORE", "Launch",
-    "Launcher", "detect", "leave_mark", "of_several",
+    "AGENT", "ALONE", "FOLDER", "LAUNCHERS", "LOCAL_RANKS", "MARK", "MPI", "NOWHERE", "STEP", "STORE",
+    "Launch", "Launcher", "detect", "leave_mark", "of_several",
 ]  # fmt: skip
 
 _START = "`horovodrun -np N python train.py`"
 _FOLDER_VARIABLE = "HOROVOD_RENDEZVOUS_FOLDER"
 # How ranks meet: MPI connects them; torch's store is where MASTER_ADDR says; it is on the first host of a
-# step of Slurm's; in a folder; not at all.
-MPI, STORE, STEP, FOLDER, NOWHERE = "MPI", "store", "step", "folder", ""
+# step of Slurm's; in a folder; in the store of horovodrun's driver, by way of their agents; not at all.
+MPI, STORE, STEP, FOLDER, AGENT, NOWHERE = "MPI", "store", "step", "folder", "agent", ""
 
 
 class Launcher(NamedTuple):
@@ -34,7 +36,7 @@ class Launcher(NamedTuple):
 
     Without ``always_says_size``, its rank 0 means nothing by itself: a batch script of Slurm has
     SLURM_PROCID=0 though it runs once, and RANK may be anybody's variable. ``job``: variables that tell its
-    jobs apart, the same on all ranks.
+    jobs apart, the same on all ranks. Without the variable ``sign``, it has not started the process.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Launcher(NamedTuple):
     always_says_size: bool = True
     instead: str = _START
     job: tuple[str, ...] = ()
+    sign: str = ""
 
     @property
     def forms_mpi_jobs(self) -> bool:
@@ -92,6 +95,15 @@ _SRUN = Launcher(
     job=("SLURM_JOB_ID", "SLURM_STEP_ID"),
 )
 
+_AGENTS = Launcher(
+    name="horovodrun --launcher tcp",
+    size="HOROVOD_SIZE",
+    rank="HOROVOD_RANK",
+    local_size="HOROVOD_LOCAL_SIZE",
+    local_ranks=("HOROVOD_LOCAL_RANK",),
+    meets=AGENT,
+    sign=AGENT_VARIABLE,
+)
 _HOROVOD = Launcher("Horovod's launcher for Gloo, Ray and Spark", "HOROVOD_SIZE", "HOROVOD_RANK")
 _INNERMOST = (_TORCHRUN, _HOROVOD)  # may have been started by any of the others
 
@@ -99,6 +111,7 @@ LAUNCHERS = (  # the first that says all counts
     _OPEN_MPI,
     _PMI,
     _PMIX,
+    _AGENTS,
     _TORCHRUN,
     _HOROVOD,
     _SRUN,
@@ -159,8 +172,11 @@ def detect(environment: Mapping[str, str]) -> Launch:
     if by_mpi and not _is_torchruns_within_step(environment, by_mpi):
         launch = _mpi_job(environment, by_mpi)
         _refuse_torchrun_within(environment, launch)
+    elif not by_mpi and (by_agent := _said(environment, [_AGENTS])):
+        launch = _agents_job(environment, by_agent[0])
+        _refuse_torchrun_within(environment, launch)
     else:
-        others = [launcher for launcher in LAUNCHERS if not launcher.forms_mpi_jobs]
+        others = [each for each in LAUNCHERS if not each.forms_mpi_jobs and each is not _AGENTS]
         launch = _other_job(environment, _said(environment, others))
     if launch.evidence:
         _refuse_child_of_rank(environment, launch)
@@ -187,7 +203,7 @@ def _said(environment: Mapping[str, str], launchers: Iterable[Launcher]) -> list
     all_said = []
     for launcher in launchers:
         texts = {n: environment[n] for n in (launcher.rank, launcher.size) if environment.get(n)}
-        if not texts:
+        if not texts or (launcher.sign and launcher.sign not in environment):
             continue
         size = _number(texts.get(launcher.size, "1"))
         if not size:
@@ -224,6 +240,12 @@ def _mpi_job(environment: Mapping[str, str], said: Sequence[_Said]) -> Launch:
         )
     # srun --mpi=pmix
     return Launch(size or _number(environment.get(_SRUN.size, "")) or 0, evidence, MPI)
+
+
+def _agents_job(environment: Mapping[str, str], said: _Said) -> Launch:
+    """Also of one rank: its launcher may want to hear of it."""
+    size, rank = _size_and_rank(environment, said)
+    return Launch(size, said.evidence, AGENT, rank)
 
 
 def _is_torchruns_within_step(environment: Mapping[str, str], by_mpi: Sequence[_Said]) -> bool:
@@ -317,9 +339,10 @@ def _refuse_torchrun_within(environment: Mapping[str, str], launch: Launch) -> N
     """One rank of MPI's became several processes, which MPI takes for the same one."""
     size = environment.get(_TORCHRUN.size, "")
     if _TORCHRUN_WORKER in environment and size != str(launch.size):
+        starter = "mpirun" if launch.meets == MPI else "horovodrun"
         raise ValueError(
             f"torchrun has started this process as one of {size} ({_TORCHRUN.size}={size}), inside of a job "
-            f"of mpirun with another number of ranks ({launch.evidence}), and hvd.init() joins that only. "
+            f"of {starter} with another number of ranks ({launch.evidence}), and hvd.init() joins that only. "
             f"Use {_START}, without torchrun. {_way_out(environment)}"
         )
 
@@ -344,7 +367,7 @@ def _rank_of_job(environment: Mapping[str, str]) -> str:
     mpi = [launcher for launcher in LAUNCHERS if launcher.forms_mpi_jobs]
     names = ["PMIX_NAMESPACE", *(launcher.rank for launcher in mpi)]
     if not any(environment.get(launcher.rank) for launcher in mpi):
-        names += [_FOLDER_VARIABLE, *_MEETING_POINT]
+        names += [AGENT_VARIABLE, _FOLDER_VARIABLE, *_MEETING_POINT]
         for launcher in LAUNCHERS:
             names += [launcher.rank, *launcher.job]
     return " ".join(environment.get(name, "-") for name in names)
@@ -352,5 +375,5 @@ def _rank_of_job(environment: Mapping[str, str]) -> str:
 
 def _way_out(environment: Mapping[str, str]) -> str:
     names = [name for launcher in LAUNCHERS for name in (launcher.rank, launcher.size) if name in environment]
-    unset = " ".join(f"-u {name}" for name in names)
+    unset = " ".join(f"-u {name}" for name in dict.fromkeys(names))
     return f"For a process that shall work alone, unset the variables: `env {unset} python train.py`"

@@ -47,7 +47,7 @@ def as_launched(settings: native.Settings, ranks: list[int]) -> native.World:
             world = _by_mpi(settings, launch, ranks)
     else:
         world = rendezvous.open_over_tcp(settings, rendezvous.rendezvous_of(launch, os.environ, ranks))
-    if launch.size != 1:
+    if launch.size != 1 or launch.meets == launched.AGENT:
         launched.leave_mark(os.environ)
     return world
 

@@ -11,11 +11,13 @@ pipe takes as a whole (PIPE_BUF); so every block that is read is a whole number 
     kind   := "O" (standard output) | "E" (standard error) | "R" (report) | "V" (value: see `function_rank`)
     report := "started" host pid | "ended" code told | "killed" signal told | "refused" code reason...
             | "note" note | "alive" | "stopped" signal | "continued" | "took" bytes
+            | "lost" host | "unreported" signal
 
 `told` is 1 when this rank had been told to end (SIGTERM and the like) before it did: then it is not the
 culprit. `note`: the rank's own words, see `horovod.common.notes`. `alive`: of one rank on each host, every
 second. `stopped`: by SIGSTOP or the like. `took`: of rank 0, how much of its standard input its command has
-taken; -1 for no more (see `rank_input`).
+taken; -1 for no more (see `rank_input`). `lost`, `unreported`: of the driver of `agents`, in the name of a
+rank whose host is gone, or whose wrapper was killed.
 
 In payloads the bytes 0x0A (newline) and 0x1E are swapped, because Open MPI 5 spends a buffer of 4 KiB and a
 write of its own on every line that it passes on.

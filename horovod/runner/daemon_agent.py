@@ -91,7 +91,16 @@ def _readable(data: bytes) -> int:
     return descriptor
 
 
-def _own_environment() -> Mapping[bytes, bytes]:
+def not_understood(error: ValueError) -> str:
+    """What to say where something else has come."""
+    return (
+        f"horovodrun: the environment did not reach {os.uname().nodename}: {error}; likely a login "
+        "script there (.bashrc and the like) reads its standard input, which is ssh's: have it leave "
+        "that alone"
+    )
+
+
+def own_environment() -> Mapping[bytes, bytes]:
     """As this program was given it: Python adds LC_CTYPE where the host's locale is C."""
     try:
         entries = Path("/proc/self/environ").read_bytes().split(b"\0")
@@ -107,14 +116,9 @@ def _run_daemon(command: Sequence[str]) -> NoReturn:
     try:
         given = unpacked(sys.stdin.buffer)
     except ValueError as error:
-        print(
-            f"horovodrun: the environment did not reach {os.uname().nodename}: {error}; likely a login "
-            "script there (.bashrc and the like) reads its standard input, which is ssh's: have it leave "
-            "that alone",
-            file=sys.stderr,
-        )
+        print(not_understood(error), file=sys.stderr)
         sys.exit(NOT_UNDERSTOOD)
-    environment = merged(_own_environment(), given)
+    environment = merged(own_environment(), given)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     networks = given.get(DAEMONS_VARIABLE.encode(), b"").decode()
     if not networks:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
 
 _DAEMONS = ("prted", "orted")  # mpirun itself notices in other ways
 # Times that the kernel has sent something again without an answer: after 0.2 s, 0.4 s, ..., 6 s together.
@@ -21,8 +22,14 @@ _STATE, _RETRANSMITS, _PROBES, _INODE, _ESTABLISHED = 3, 6, 8, 9, "01"
 def unanswered(table: str, inodes: set[str]) -> bool:
     """Whether one of the connections in a table as /proc/net/tcp gets no answer any more."""
     rows = [line.split() for line in table.splitlines()[1:]]
-    own = [row for row in rows if len(row) > _INODE and row[_INODE] in inodes and row[_STATE] == _ESTABLISHED]
-    return any(max(int(row[_RETRANSMITS], 16), int(row[_PROBES])) >= _UNANSWERED for row in own)
+    return any(is_unanswered(row) for row in rows if len(row) > _INODE and row[_INODE] in inodes)
+
+
+def is_unanswered(row: Sequence[str]) -> bool:
+    """Whether a connection, a row of such a table, gets no answer any more. False for a row of none."""
+    if len(row) <= _INODE or row[_STATE] != _ESTABLISHED:
+        return False
+    return max(int(row[_RETRANSMITS], 16), int(row[_PROBES])) >= _UNANSWERED
 
 
 class DaemonLink:

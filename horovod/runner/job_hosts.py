@@ -92,6 +92,8 @@ def job_hosts_of(values: Mapping[str, Any], environment: Mapping[str, str]) -> J
 
 
 def _has_other_agent(values: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
+    if values.get("launcher") == "tcp":  # which has agents of its own
+        return False
     names = [*environment, *_words(values, "mpi_args")]
     return any(name.endswith(agent) for name in names for agent in _OTHER_AGENTS)
 
@@ -105,6 +107,13 @@ class Run:
     working_directory: str
     nonce: str
 
+    def rank_command(self, command: Sequence[str]) -> tuple[str, ...]:
+        """What each rank is started with. -I and -S: its wrapper needs the standard library only, and starts
+        in 20 ms.
+        """
+        words = (sys.executable, "-I", "-S", wrapper.__file__, self.nonce, self.working_directory)
+        return (*words, *command)
+
 
 def job_of(
     values: Mapping[str, Any],
@@ -115,8 +124,6 @@ def job_of(
     run: Run,
 ) -> Job:
     """The job that the options describe. LaunchError where they contradict each other."""
-    # -I and -S: the wrapper needs the standard library only, and starts in 20 ms.
-    start_rank = (sys.executable, "-I", "-S", wrapper.__file__, run.nonce, run.working_directory)
     binding = _words(values, "binding_args")
     if binding and values.get("bind") == "auto":
         raise LaunchError("--bind auto and --binding-args both say which cores ranks get: leave one out")
@@ -125,7 +132,7 @@ def job_of(
         mpirun=run.mpirun,
         ranks=job_hosts.ranks,
         hosts=job_hosts.hosts,
-        rank_command=(*start_rank, *command),
+        rank_command=run.rank_command(command),
         variables=job_hosts.forwarding(values, environment).open,
         session_directory=run.session_directory,
         network_interfaces=choice.networks,

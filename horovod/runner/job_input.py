@@ -63,10 +63,10 @@ class JobInput:
         if self._has_ended and not self._waiting:
             self.close()
 
-    def begin(self, host: str) -> None:
+    def begin(self, host: str, by_mpirun: bool = True) -> None:
         """Rank 0 has started, on this host."""
-        is_here = host == os.uname().nodename
-        self._frame_size, self._window = (FRAME_SIZE, WINDOW) if is_here else (MESSAGE_SIZE, 1)
+        is_whole = host == os.uname().nodename or not by_mpirun  # however much it is
+        self._frame_size, self._window = (FRAME_SIZE, WINDOW) if is_whole else (MESSAGE_SIZE, 1)
 
     def take(self, taken: int) -> None:
         """Rank 0 says how much its command has taken; less than 0: it reads no more."""

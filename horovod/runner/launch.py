@@ -8,23 +8,20 @@ import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import horovod
-from horovod.common import listeners
-from horovod.common.launched import MARK
+from horovod.common.networks import Choice
 from horovod.runner import (
     build_report,
     command_line,
     config_file,
-    forwarding,
-    launchers,
     mistakes,
     payload_transfer,
     rendezvous,
     settings,
     slurm,
+    starting,
     tune_launch,
 )
 from horovod.runner.errors import LaunchError
@@ -33,7 +30,6 @@ from horovod.runner.job_hosts import (
     JobHosts,
     Run,
     job_hosts_of,
-    job_of,
     listening_environment,
     nccl_environment,
 )
@@ -143,21 +139,14 @@ def start(
 
     With a payload, its ranks find it under the name in PAYLOAD_VARIABLE. LaunchError when nothing can start.
     """
-    mpirun = launchers.installed_mpirun()
-    flavour = launchers.installed_flavour(mpirun)
+    way = starting.way_of(values)
+    values = {**values, "launcher": way.launcher}
     job_hosts = job_hosts_of(values, environment)
     prepared = job_hosts.prepare(values)
     for text in prepared.warnings:
         say(f"warning: {text}")
     choice = prepared.choice
-    environment = {
-        **{name: text for name, text in environment.items() if name != MARK},
-        "PYTHONUNBUFFERED": "1",
-        **settings.rank_environment(values),
-        BIND_VARIABLE: values.get("bind", "none"),
-        **nccl_environment(values, choice, environment),
-        **listening_environment(job_hosts, choice, values.get("verbose", False)),
-    }
+    environment = _rank_environment(way, values, job_hosts, choice, environment)
     nonce = secrets.token_hex(6)
     if values.get("ddp"):
         meeting = rendezvous.of(values, job_hosts, prepared)
@@ -165,7 +154,7 @@ def start(
         command = [*meeting.start_words(), *command]
         if warning := rendezvous.compression_warning(environment):
             say(f"warning: {warning}")
-    if job_hosts.others() and (warning := _environment_warning(job_hosts, flavour, values, environment)):
+    if job_hosts.others() and (warning := way.warning(job_hosts, values, environment)):
         say(f"warning: {warning}")
     output = RankOutput(
         job_hosts.ranks,
@@ -180,18 +169,17 @@ def start(
             environment[PAYLOAD_VARIABLE] = name = fresh_name()
             there = payload_transfer.transferred(name, payload, job_hosts.others(), job_hosts.shell)
             spare = stack.enter_context(there)
-        session = stack.enter_context(TemporaryDirectory(prefix="horovodrun-", ignore_cleanup_errors=True))
-        this_run = Run(mpirun, session, os.getcwd(), nonce)
-        job = job_of(values, job_hosts, choice, command, environment, this_run)
+        this_run = Run("", stack.enter_context(way.session()), os.getcwd(), nonce)
         launch = Launch(
-            command=launchers.command(job, flavour),
+            command=way.command(values, job_hosts, choice, command, environment, this_run),
             environment=environment,
             nonce=nonce,
-            ranks=job.ranks,
+            ranks=job_hosts.ranks,
             start_timeout=values["start_timeout"],
             verbose=values.get("verbose", False),
             spare=spare,
-            networks=environment[listeners.DAEMONS_VARIABLE],
+            networks=way.networks(environment),
+            starter=way.starter,
         )
         ending = run(launch, output)
     if ending.code != 0 or not ending.all_started:  # perhaps because of what has changed there
@@ -199,10 +187,20 @@ def start(
     return ending
 
 
-def _environment_warning(
-    job_hosts: JobHosts, flavour: str, values: Mapping[str, Any], environment: Mapping[str, str]
-) -> str:
-    """What other hosts do not get of the environment, or everybody between could read."""
-    if flavour in launchers.SENDING_EVERYTHING:
-        return forwarding.warning_of_exposure(environment, flavour)
-    return job_hosts.forwarding(values, environment).warning()
+def _rank_environment(
+    way: starting.Way,
+    values: Mapping[str, Any],
+    job_hosts: JobHosts,
+    choice: Choice,
+    environment: Mapping[str, str],
+) -> dict[str, str]:
+    """What all ranks of a job are told."""
+    told = {
+        **way.inherited(environment),
+        "PYTHONUNBUFFERED": "1",
+        **settings.rank_environment(values),
+        BIND_VARIABLE: values.get("bind", "none"),
+        **nccl_environment(values, choice, environment),
+        **listening_environment(job_hosts, choice, values.get("verbose", False)),
+    }
+    return told | way.variables(values, job_hosts, choice, told)

@@ -67,12 +67,14 @@ def signal_name(number: int) -> str:
 class Outcome:
     """Gathers the ranks' reports; dictionaries keep the order in which they arrived.
 
+    `starter`: what started them.
     `notes`: the words of each rank's notes so far (see `horovod.common.notes`). `lost`: hosts that somebody
     found silent. `unreported`: ranks whose wrapper was killed, and the signal. `is_over`: the job is being
     ended.
     """
 
     ranks: int
+    starter: str = "mpirun"
     hosts: dict[int, str] = field(default_factory=dict)
     ends: dict[int, End] = field(default_factory=dict)
     notes: dict[int, set[str]] = field(default_factory=dict)
@@ -97,6 +99,8 @@ class Outcome:
         elif kind == "continued":
             if not (self.is_over or self.has_failure()):  # mpirun has ranks go on before it ends them
                 self._stopped.pop(rank, None)
+        elif kind in ("lost", "unreported") and first:
+            self._take_of_driver(rank, kind, first)
         elif kind == "killed":
             self.ends[rank] = End(signal_number=int(first), told=second == "1")
         elif kind == "refused":
@@ -107,6 +111,13 @@ class Outcome:
                 self._left.setdefault(rank)
         else:
             raise ValueError(f"rank {rank} reported {report!r}")
+
+    def _take_of_driver(self, rank: int, kind: str, what: str) -> None:
+        """What no wrapper can say of itself: its host is lost, or a signal killed it."""
+        if kind == "lost":
+            self.lost.add(what)
+        else:
+            self.unreported[rank] = End(signal_number=int(what)).signal_number
 
     def _take_note(self, rank: int, word: str, rest: str) -> None:
         self.notes.setdefault(rank, set()).add(word)
@@ -258,10 +269,11 @@ class Outcome:
             hosts = ", ".join(sorted(self.lost))
             return 1, f"host {hosts} was lost before its ranks began; all ranks were ended"
         code = mpirun_code if 0 < mpirun_code < 256 else 1
-        ended = f"mpirun {End(max(mpirun_code, 0), max(-mpirun_code, 0))}"
+        ended = f"{self.starter} {End(max(mpirun_code, 0), max(-mpirun_code, 0))}"
         if not self.hosts:
             return code, f"{ended} before any rank started; its message is above"
-        return code, f"{'; '.join([*self._without_culprit(), ended])}. {_LIKELY_CAUSES}"
+        causes = f"{_LIKELY_CAUSES} {self.starter} or the process above a rank"
+        return code, f"{'; '.join([*self._without_culprit(), ended])}. {causes}"
 
     def _without_culprit(self) -> list[str]:
         """What is known when no rank failed by itself."""
@@ -278,9 +290,7 @@ class Outcome:
 
 
 _LIKELY_CAUSES = (
-    "Likely causes: a host or its network was lost; a rank left the job without MPI_Finalize; somebody ended "
-    "mpirun "
-    "or the process above a rank"
+    "Likely causes: a host or its network was lost; a rank left the job without MPI_Finalize; somebody ended"
 )
 
 

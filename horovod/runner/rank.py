@@ -1,15 +1,15 @@
 """Runs one rank's command as a child, passes its output on in cells, and reports how it ended.
 
-Started by mpirun as `python -I -S rank.py NONCE DIRECTORY COMMAND...`: standard library only and few imports,
-so that it costs some 20 ms. It exists because neither mpirun's exit code (0 when a host is lost) nor its text
-says reliably how ranks ended, and because no two MPIs tag output alike, or keep lines of different ranks
-apart.
+Started by mpirun, or an agent of ours (see `agents`), as `python -I -S rank.py NONCE DIRECTORY COMMAND...`:
+standard library only and few imports, so that it costs some 20 ms. It exists because neither mpirun's exit
+code (0 when a host is lost) nor its text says reliably how ranks ended, and because no two MPIs tag output
+alike, or keep lines of different ranks apart.
 
 Everything goes through standard error, in cells (see `cells`).
 
-The rank's end is the end of what it started: processes that it left behind are ended too. After a failure the
-wrapper stays until it is told to end, or for PATIENCE: mpirun ends all ranks as soon as one of them is gone,
-and whoever failed first may have no word out by then.
+The rank's end is the end of what it started: processes that it left behind are ended too. Under mpirun the
+wrapper stays after a failure until it is told to end, or for PATIENCE: mpirun ends all ranks as soon as one
+of them is gone, and whoever failed first may have no word out by then.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import time
 if __name__ == "__main__":  # by its path, and isolated: nothing leads to this package
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
+from horovod.common.agent_messages import VARIABLE as AGENT_VARIABLE
 from horovod.common.notes import VARIABLE as NOTES_VARIABLE
 from horovod.runner.cells import BLOCK_SIZE, CELL_SIZE, ERROR, OUTPUT, REPORT, VALUE, cells, header_size
 from horovod.runner.daemon_link import DaemonLink
@@ -40,10 +41,11 @@ _NOTES = b"N"  # what comes in the pipe of notes: each is passed on as a report
 # For ranks that run a function: the name of its payload, and the descriptor that its value is written to.
 PAYLOAD_VARIABLE, VALUE_VARIABLE = "HOROVOD_RUN_PAYLOAD", "HOROVOD_RUN_VALUE"
 BIND_VARIABLE = "HOROVOD_BIND"
-RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
+# Those of MPIs, and of our own agents, which give their hosts' signs of life themselves.
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "HOROVOD_RANK")
 SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-LOCAL_SIZE_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
-LOCAL_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+LOCAL_SIZE_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "HOROVOD_LOCAL_SIZE")
+LOCAL_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "HOROVOD_LOCAL_RANK")
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 GRACE = 3.0  # seconds between telling a process to end and killing it
 PATIENCE = 5.0  # seconds that the wrapper of a rank that failed waits to be told to end
@@ -68,7 +70,7 @@ def local_rank() -> int:
 
 
 def speaks_for_its_host() -> bool:
-    """Whether this rank gives its host's signs of life: the first there, where a job has several hosts."""
+    """Whether this rank gives its host's signs of life: the first there, where mpirun has several hosts."""
     size, local_size = (
         int(next((os.environ[name] for name in names if name in os.environ), -1))
         for names in (SIZE_VARIABLES, LOCAL_SIZE_VARIABLES)
@@ -124,9 +126,9 @@ class Rank:
         if PAYLOAD_VARIABLE in os.environ:
             os.environ[VALUE_VARIABLE] = str(value_end)
             os.set_inheritable(value_end, True)
-        self.child = os.fork()
+        parent, self.child = os.getpid(), os.fork()
         if self.child == 0:
-            self._become(directory, command, (stdin, out_end, err_end), failure_end)
+            self._become(parent, directory, command, (stdin, out_end, err_end), failure_end)
         for descriptor in (out_end, err_end, failure_end, value_end, notes_end):
             os.close(descriptor)
         self.pipes = {out: OUTPUT, err: ERROR, value: VALUE, notes: _NOTES}
@@ -136,11 +138,15 @@ class Rank:
         with open(failure, "rb") as file:  # closed by a successful exec
             return file.read().decode(errors="replace")
 
-    def _become(self, directory: str, command: list[str], streams: tuple[int, ...], failure: int) -> None:
+    def _become(
+        self, parent: int, directory: str, command: list[str], streams: tuple[int, ...], failure: int
+    ) -> None:
         """In the child: turn into the command, or write why not to `failure`. Does not return."""
         code = NOT_FOUND
         try:
             end_with_parent(signal.SIGKILL)
+            if os.getppid() != parent:  # it was killed before the kernel knew
+                return
             for signal_number in (*FORWARDED, signal.SIGCHLD, signal.SIGPIPE):
                 signal.signal(signal_number, signal.SIG_DFL)
             what = f"the directory {directory} does not exist or cannot be entered"
@@ -299,7 +305,7 @@ def run(nonce: str, directory: str, command: list[str]) -> int:
         this.report(f"killed {-code} {this.told:d}" if code < 0 else f"ended {code} {this.told:d}")
         end_descendants()
         this.drain()
-        if code != 0:
+        if code != 0 and AGENT_VARIABLE not in os.environ:
             this.wait_to_be_told()
         this.clean_up()
     except BrokenPipeError:  # mpirun is gone, and nobody hears us

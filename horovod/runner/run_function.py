@@ -68,6 +68,7 @@ def run(
     ddp: bool | None = None,
     compression: str | None = None,
     compression_force: bool | None = None,
+    launcher: str | None = None,
 ) -> list[Any]:
     """Call `func(*args, **kwargs)` on `num_proc` ranks; returns what they returned, by rank.
 
@@ -76,7 +77,8 @@ def run(
     that ranks run, by default this one. `np` and `network_interface` are older names; the elastic parameters
     (min, max, slots, reset_limit, cooldown_range, host_discovery_script) are not served yet. `ddp`: as the
     flag --ddp, for a function that calls torch.distributed.init_process_group("gloo") or "nccl".
-    `compression`: as a text, for instance "bit8" or "int4:error_feedback=1".
+    `compression`: as a text, for instance "bit8" or "int4:error_feedback=1". `launcher`: "mpi" or "tcp", as
+    the flag --launcher; `use_mpi` and `use_gloo` say the same.
 
     RuntimeError when a rank fails, with its rank, and the traceback if the function raised; ValueError for
     parameters that contradict each other.
@@ -112,8 +114,6 @@ def run_with_options(
 def _check(given: Mapping[str, Any]) -> None:
     if given["use_gloo"] and given["use_mpi"]:
         raise ValueError("use_gloo and use_mpi exclude each other; leave both out")
-    if given["use_gloo"]:
-        raise ValueError("use_gloo is not served: there is no Gloo here; leave it out, MPI starts the ranks")
     if given["hosts"] is not None and given["hostfile"] is not None:
         raise ValueError("hosts and hostfile exclude each other; give one of them")
     for name in _ELASTIC:
@@ -222,7 +222,7 @@ def _explained(ending: Mapping[str, Any], signed: Mapping[int, tuple[bytes, memo
         for rank, result in signed.items()
         if result is not None and result[0] == payload.RAISED
     }
-    begin = f"mpirun failed with exit code {ending['code']}: "
+    begin = f"{ending.get('starter', 'mpirun')} failed with exit code {ending['code']}: "
     if not raised or (ending["culprit"] is not None and ending["culprit"] not in raised):
         return f"{begin}a rank exited with non-zero status, or was lost: {ending['message']}"
     # A rank that misses another one raises too, and its word may arrive first.

@@ -1,4 +1,7 @@
-"""Runs mpirun, shows the ranks' output, ends the job when a rank fails or the user asks."""
+"""Runs mpirun, shows the ranks' output, ends the job when a rank fails or the user asks.
+
+All that is said of mpirun here holds for the driver of `agents`, which may stand in its place.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class Ending:
     """How a job ended: exit code, and the sentence about it, "" for success.
 
     `culprit` is the rank that the sentence is about, if any. `values`: what each rank sent as its value, in
-    the order in which they began to arrive.
+    the order in which they began to arrive. `starter`: see Launch.
     """
 
     code: int
@@ -51,6 +54,7 @@ class Ending:
     culprit: int | None
     all_started: bool
     values: Mapping[int, bytes | bytearray]
+    starter: str = "mpirun"
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class Launch:
     verbose: bool
     spare: frozenset[int] = frozenset()  # child processes of ours that are none of the job's
     networks: str = ""  # that mpirun may listen on, see `listeners`; all for none
+    starter: str = "mpirun"  # what the command is called where it fails: see `starting`
 
 
 def run(launch: Launch, output: RankOutput) -> Ending:
@@ -81,7 +86,7 @@ class _Supervision:
     def __init__(self, launch: Launch, output: RankOutput) -> None:
         self._launch = launch
         self._output = output
-        self._outcome = Outcome(launch.ranks)
+        self._outcome = Outcome(launch.ranks, launch.starter)
         self._decoder = Decoder(launch.nonce)
         self._started = time.monotonic()
         self._start_by: float | None = self._started + launch.start_timeout
@@ -241,7 +246,7 @@ class _Supervision:
             else:
                 outcome.take(cell.rank, report)
                 if cell.rank == 0 and report.startswith("started ") and self._input is not None:
-                    self._input.begin(outcome.hosts[0])
+                    self._input.begin(outcome.hosts[0], self._launch.starter == "mpirun")
         except (ValueError, KeyError) as error:
             say(f"warning: a report makes no sense, and is left aside: {error}")
         if self._launch.verbose and report.startswith(("ended", "killed", "refused")):
@@ -304,4 +309,5 @@ class _Supervision:
         self._outcome.unreported |= self._life.named_killed()
         code, message = self._trouble or self._outcome.conclusion(mpirun_code)
         culprit = None if self._trouble else self._outcome.culprit()
-        return Ending(code, message, culprit, self._outcome.have_all_started(), self._values)
+        all_started = self._outcome.have_all_started()
+        return Ending(code, message, culprit, all_started, self._values, self._launch.starter)

@@ -15,6 +15,7 @@ import scratch
 from campaign import Target
 
 from horovod import _native
+from horovod.common.agent_messages import MessageParser, Place, object_in, packed
 from horovod.common.options import CORE, OPTIONS
 from horovod.runner import (
     cells,
@@ -28,6 +29,11 @@ from horovod.runner import (
     settings,
     slurm,
 )
+from horovod.runner.agents import frames
+from horovod.runner.agents.fixed_job import FixedJob
+from horovod.runner.agents.frames import FrameParser, Order
+from horovod.runner.agents.job import Job
+from horovod.runner.agents.places import places_of
 from horovod.runner.errors import LaunchError
 from horovod.runner.outcome import Outcome
 from horovod.runner.output import Cell, Decoder, RankOutput
@@ -46,6 +52,8 @@ _REPORTS = (
     "note leaving",
     "stopped 4711",
     "continued",
+    "lost node1",
+    "unreported 9",
 )
 
 
@@ -91,6 +99,76 @@ def read_report(data: bytes) -> None:
     outcome.named(1)
     code, sentence = outcome.conclusion(3)
     assert 0 < code <= 255 and sentence, (code, sentence)
+
+
+def _of_agents() -> Iterable[bytes]:
+    """What an agent of a host with two ranks sends, after the words of a login script."""
+
+    def message(worker: int, **request: object) -> bytes:
+        return frames.numbered(frames.MESSAGE, worker, json.dumps(request).encode())
+
+    begin = b"welcome\n" + frames.MAGIC + frames.record(frames.HELLO, {"host": "node1"})
+    yield (
+        begin
+        + frames.record(frames.STARTED, {"worker": 0, "pid": 4711})
+        + message(0, id=1, do="assign", after=0)
+        + message(0, id=2, do="get", key="k")
+        + message(1, id=1, do="set", key="k", value="dg==")
+        + message(1, id=2, do="check", keys=["k"])
+        + message(1, id=3, do="delete", key="k")
+        + message(1, do="lost", generation=1, rank=0, reason="no answer")
+    )
+    output = frames.numbered(frames.OUTPUT, 1, cells.cells(NONCE, 1, cells.OUTPUT, b"a line\n"))
+    yield (
+        begin
+        + frames.frame(frames.BEAT)
+        + output
+        + frames.record(frames.ENDED, {"worker": 1, "status": 0})
+        + frames.record(frames.ENDED, {"worker": 0, "status": 9})
+    )
+
+
+def read_frames_of_agent(data: bytes) -> None:
+    """As the driver does; whatever a worker asks, the job goes on."""
+    job, parser = Job(FixedJob([("a", 2)]), ["true"], NONCE), FrameParser(from_agent=True)
+    job.begin()
+    chunk = 1 + hashlib.sha256(data).digest()[0] * 5
+    for begin in range(0, len(data), chunk):
+        for frame in parser.feed(data[begin : begin + chunk]):
+            job.heard("a", frame, 1.0)
+            job.taken()
+
+
+def _of_drivers() -> Iterable[bytes]:
+    yield (
+        frames.frame(frames.ENVIRONMENT, b"horovodrun environment\n")
+        + Order(3, ["sh", "-c", "true"], {"A": "b"}, has_input=True).frame()
+        + frames.numbered(frames.INPUT, 3, b"words")
+        + frames.record(frames.STOP, {"worker": 3, "signal": 15})
+        + frames.numbered(frames.CREDIT, 4096)
+    )
+
+
+def read_frames_of_driver(data: bytes) -> None:
+    for frame in FrameParser(from_agent=False).feed(data):
+        if frame.kind == frames.START:
+            Order.of(frame)
+        elif frame.kind == frames.STOP:
+            frame.record(worker=int, signal=int)
+        elif frame.kind != frames.ENVIRONMENT:
+            frame.numbered()
+
+
+def _of_channels() -> Iterable[bytes]:
+    yield packed({"id": 1, "ok": places_of([("a", 1), ("b", 1)])[1].record()})
+    yield packed({"id": 2, "error": "no"}) + packed({"event": "hosts_updated", "timestamp": 1.5, "update": 1})
+
+
+def read_messages(data: bytes) -> None:
+    """As a worker does, of its agent."""
+    for text in MessageParser().feed(data):
+        if "ok" in (message := object_in(text)):
+            Place.of(message["ok"])
 
 
 class _Unpickled:
@@ -274,6 +352,9 @@ TARGETS = (
     Target("cells", tuple(_cells()), read_cells, (), 6),
     Target("report", tuple(report.encode() for report in _REPORTS), read_report, (), 4),
     Target("result", tuple(_results()), read_result, (), 4),
+    Target("frames of an agent", tuple(_of_agents()), read_frames_of_agent, (ValueError,), 3),
+    Target("frames of a driver", tuple(_of_drivers()), read_frames_of_driver, (ValueError,), 3),
+    Target("messages of an agent", tuple(_of_channels()), read_messages, (ValueError,), 3),
     Target("payload", tuple(_payloads()), read_payload, (ValueError,), 3),
     Target("slurm", tuple(_environments()), read_slurm, (LaunchError,), 5),
     Target("settings of horovodrun", tuple(_settings()), read_settings, (LaunchError,), 4),

@@ -7,6 +7,7 @@ import pytest
 
 from horovod.common.basics import basics
 from horovod.common.launched import (
+    AGENT,
     ALONE,
     FOLDER,
     LAUNCHERS,
@@ -19,6 +20,7 @@ from horovod.common.launched import (
     of_several,
 )
 from horovod.runner import rank as wrapper
+from horovod.runner.agents.places import places_of, variables_of
 from horovod.runner.launch import start
 from horovod.runner.supervise import Ending, Launch
 
@@ -111,6 +113,11 @@ FOUR_TASKS = "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4"
         (f"RANK=1 WORLD_SIZE=3 {WORKER} HOROVOD_RENDEZVOUS_FOLDER=/x", 1, 3, FOLDER),
         (f"{FOUR_TASKS} HOROVOD_RENDEZVOUS_FOLDER=/x", 1, 4, FOLDER),
         ("FLUX_TASK_RANK=1 FLUX_JOB_SIZE=4 HOROVOD_RENDEZVOUS_FOLDER=/x", 1, 4, FOLDER),
+        # horovodrun --launcher tcp, also in a job of Slurm, and with --ddp
+        ("HOROVOD_RANK=1 HOROVOD_SIZE=3 HOROVOD_AGENT=9:1:2", 1, 3, AGENT),
+        ("HOROVOD_RANK=0 HOROVOD_SIZE=1 HOROVOD_AGENT=9:1:2", 0, 1, AGENT),
+        (f"HOROVOD_RANK=1 HOROVOD_SIZE=3 HOROVOD_AGENT=9:1:2 {FOUR_TASKS}", 1, 3, AGENT),
+        (f"HOROVOD_RANK=1 HOROVOD_SIZE=2 HOROVOD_AGENT=9:1:2 RANK=1 WORLD_SIZE=2 {WORKER}", 1, 2, AGENT),
         # srun torchrun, where srun serves PMI or PMIx to each task
         (f"RANK=5 WORLD_SIZE=8 {WORKER} {FOUR_TASKS} PMIX_RANK=1 PMIX_SERVER_URI41=x", 5, 8, STORE),
         (f"RANK=5 WORLD_SIZE=8 {WORKER} {FOUR_TASKS} PMI_RANK=1 PMI_SIZE=4", 5, 8, STORE),
@@ -275,10 +282,18 @@ def test_a_job_that_a_rank_starts_has_no_mark(monkeypatch: pytest.MonkeyPatch) -
     assert launches and MARK not in launches[0].environment
 
 
-def test_the_wrapper_of_ranks_knows_the_launchers_that_form_mpi_jobs() -> None:
-    mpi = [launcher for launcher in LAUNCHERS if launcher.forms_mpi_jobs and launcher.size]
-    assert tuple(launcher.rank for launcher in mpi) == wrapper.RANK_VARIABLES
-    assert tuple(launcher.local_size for launcher in mpi) == wrapper.LOCAL_SIZE_VARIABLES
+def test_the_wrapper_of_ranks_knows_the_launchers_that_horovodrun_uses() -> None:
+    used = [each for each in LAUNCHERS if each.size and (each.forms_mpi_jobs or each.meets == AGENT)]
+    assert tuple(launcher.rank for launcher in used) == wrapper.RANK_VARIABLES
+    assert tuple(launcher.local_size for launcher in used) == wrapper.LOCAL_SIZE_VARIABLES
+    assert tuple(launcher.local_ranks[0] for launcher in used) == wrapper.LOCAL_RANK_VARIABLES
+    assert tuple(launcher.size for launcher in used if launcher.forms_mpi_jobs) == wrapper.SIZE_VARIABLES
+
+
+def test_our_agents_use_the_names_of_the_table() -> None:
+    ours = next(each for each in LAUNCHERS if each.meets == AGENT)
+    told = variables_of(places_of([("a", 1)])[0], "a")
+    assert {ours.size, ours.rank, ours.local_size, *ours.local_ranks} <= told.keys()
 
 
 def test_no_variable_stands_twice_in_the_table() -> None:
@@ -286,6 +301,6 @@ def test_no_variable_stands_twice_in_the_table() -> None:
         name
         for each in LAUNCHERS
         for name in (each.rank, each.size, each.local_size, *each.local_ranks)
-        if name
+        if name and not each.sign  # with it, no other counts
     ]
     assert len(set(names)) == len(names)

@@ -9,12 +9,13 @@ import warnings
 import pytest
 
 from horovod.common.listeners import DAEMONS_VARIABLE
-from horovod.runner import daemon_agent, forwarding, launch
+from horovod.runner import daemon_agent, forwarding
 from horovod.runner.errors import LaunchError
 from horovod.runner.forwarding import Forwarding, forwarded_variables
 from horovod.runner.hosts import Host
 from horovod.runner.job_hosts import JobHosts
 from horovod.runner.shell import Srun, Ssh
+from horovod.runner.starting import ByAgents, ByMpi
 
 MINE = {"PATH": "p", "HF_TOKEN": "s", "HOROVOD_SIMD": "x", "NCCL_AUTH_TOKEN": "s", "DATA": "d", "HOME": "h"}
 OTHERS = (Host("192.0.2.1", 1), Host("192.0.2.2", 1))
@@ -64,8 +65,9 @@ def test_an_mpi_that_sends_everything_is_warned_about() -> None:
     assert "MPICH" in said and "HF_TOKEN, NCCL_AUTH_TOKEN" in said and "DATA" not in said
     assert forwarding.warning_of_exposure({"PATH": "p"}, "MPICH") == ""
     there = JobHosts(2, OTHERS, Ssh())  # where Open MPI's daemons get all by ssh
-    assert launch._environment_warning(there, "MPICH", {}, MINE) == said
-    assert launch._environment_warning(there, "Open MPI", {}, MINE) == ""
+    assert ByMpi("mpirun", "MPICH").warning(there, {}, MINE) == said
+    assert ByMpi("mpirun", "Open MPI").warning(there, {}, MINE) == ""
+    assert ByAgents().warning(there, {}, MINE) == ""
 
 
 def test_a_path_that_mpirun_would_tear_apart_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

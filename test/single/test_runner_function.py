@@ -66,7 +66,6 @@ def test_no_module_of_the_launcher_hides_one_of_python() -> None:
     [
         ({"hosts": "a:1", "hostfile": "f"}, ValueError, "hosts and hostfile exclude each other"),
         ({"use_gloo": True, "use_mpi": True}, ValueError, "exclude each other"),
-        ({"use_gloo": True}, ValueError, "use_gloo is not served"),
         ({"num_proc": 0}, ValueError, "num_proc: 0 is not a whole number >= 1"),
         ({"num_proc": "two"}, ValueError, "num_proc: 'two' is not a whole number"),
         ({"start_timeout": -1}, ValueError, "start_timeout: -1 is not"),
@@ -378,7 +377,7 @@ def test_the_jobs_own_process_starts_what_it_is_asked_for(
     monkeypatch.setenv("HOROVOD_COMPRESION", "bit8")
     job = Job(monkeypatch, start)
     request = {"options": {"np": 2, "start_timeout": 5}, "command": ["python", "rank.py"]}
-    told = {"code": 3, "message": "words", "culprit": 1, "values": [[1, 3], [0, 4]]}
+    told = {"code": 3, "message": "words", "culprit": 1, "values": [[1, 3], [0, 4]], "starter": "mpirun"}
     assert job.answer(request, b"contents") == (told, b"onezero")
     ((values, command, environment, contents),) = started
     assert (values["np"], values["start_timeout"]) == (2, 5)

@@ -13,7 +13,7 @@ import pytest
 
 import horovod
 from horovod.common.launched import MARK
-from horovod.runner import launch, payload
+from horovod.runner import launch, launchers, payload
 from horovod.runner.errors import LaunchError
 from horovod.runner.host_cache import HostCache
 from horovod.runner.rank import PAYLOAD_VARIABLE
@@ -27,8 +27,8 @@ def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Launch]:
     """The jobs that were started, with an mpirun that does not exist; each ends as the last of `endings`."""
     started: list[Launch] = []
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(launch.launchers, "installed_mpirun", lambda: "/mpi/bin/mpirun")
-    monkeypatch.setattr(launch.launchers, "installed_flavour", lambda mpirun: "Open MPI 5")
+    monkeypatch.setattr(launchers, "installed_mpirun", lambda: "/mpi/bin/mpirun")
+    monkeypatch.setattr(launchers, "installed_flavour", lambda mpirun: "Open MPI 5")
     monkeypatch.setattr(launch, "run", lambda asked, output: (started.append(asked), DONE)[1])
     return started
 

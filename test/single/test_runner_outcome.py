@@ -223,3 +223,21 @@ def test_notes_go_to_the_pipe_that_was_named_and_nowhere_else(monkeypatch: pytes
             "follows 3 rank 0 lost rank 3 (process 9 has ended); the job cannot go on",
             "follows 1,12 some wait. Missing ranks: 1!: [x] 12: [y]",
         ]
+
+
+def test_what_a_driver_says_in_a_ranks_name() -> None:
+    """Of `horovodrun --launcher tcp`: nobody else is there to say it."""
+    outcome = Outcome(3, "the driver of the job")
+    for rank, host in enumerate("abb"):
+        outcome.take(rank, f"started {host} {rank}")
+    outcome.take(1, "lost b")
+    assert outcome.conclusion(1)[1].startswith("ranks 1, 2 on host b were lost")
+    killed = Outcome(2, "the driver of the job")
+    for rank in (0, 1):
+        killed.take(rank, f"started a {rank}")
+    killed.take(1, "unreported 9")
+    assert "rank 1 on host a did not report how it ended: " in killed.conclusion(1)[1]
+    assert Outcome(1, "the driver of the job").conclusion(3)[1].startswith("the driver of the job exited")
+    for wrong in ("lost", "lost ", "unreported", "unreported x", "unreported 900"):
+        with pytest.raises(ValueError):
+            killed.take(0, wrong)

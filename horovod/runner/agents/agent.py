@@ -1,0 +1,284 @@
+"""On each host of a job: starts workers as the driver says, and passes on what they write and ask.
+
+Run by its path, isolated, by the driver or over ssh; standard input and output are frames (see `frames`).
+It ends its workers, and then itself, when its standard input ends, when the connection of ssh gets no answer
+any more, and when a signal tells it to. Standard library only and few imports: it starts in some 40 ms.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+
+if __name__ == "__main__":
+    sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[".."] * 3)))
+
+from horovod.common.agent_messages import VARIABLE, MessageParser
+from horovod.runner import daemon_agent
+from horovod.runner.agents import frames, link
+from horovod.runner.agents.frames import Frame, FrameParser, Order
+from horovod.runner.agents.streams import Outbox, Wake, ended_children, read, ready, spawn
+from horovod.runner.processes import adopt_orphans, children, end_descendants, send
+
+BY_SSH = "ssh"  # the argument of an agent that was started over it
+BEAT = 1.0  # seconds
+GRACE = 4.2  # seconds between telling a wrapper to end and killing it; it kills its command after 3
+LAST_WORDS = 1.0  # seconds that the driver has to read them
+_MOST_WAITING = 8 << 20  # bytes of answers that a worker does not read, or of its requests: then no more
+_PART = 1 << 16
+_NOT_UNDERSTOOD = daemon_agent.NOT_UNDERSTOOD
+
+
+class _Worker:
+    """A wrapper, with the command below it."""
+
+    def __init__(self, order: Order, environment: Mapping[bytes, bytes]) -> None:
+        ours, theirs = socket.socketpair()
+        self.output, output_end = os.pipe()
+        source, source_end = os.pipe() if order.has_input else (os.open(os.devnull, os.O_RDONLY), -1)
+        status = os.fstat(theirs.fileno())
+        told = {**order.variables, VARIABLE: f"{theirs.fileno()}:{status.st_dev}:{status.st_ino}"}
+        own = {os.fsencode(name): os.fsencode(text) for name, text in told.items()}
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        streams = (source, nowhere, output_end)  # all that a wrapper writes goes to standard error
+        self.pid = spawn(order.command, {**environment, **own}, streams, theirs.fileno())
+        for descriptor in (source, nowhere, output_end):
+            os.close(descriptor)
+        theirs.close()
+        os.set_blocking(self.output, False)
+        self.input = Outbox(source_end) if order.has_input else None
+        self.channel = Outbox(ours.detach())
+        self.requests = MessageParser()
+        self.status: int | None = None
+        self.kill_at: float | None = None
+        self.is_drained = False
+
+    def tell(self, number: int, now: float) -> None:
+        self.kill_at = self.kill_at or now + GRACE
+        if self.status is None:
+            send(self.pid, number)
+
+    def close(self) -> None:
+        self.channel.close()
+        if self.input is not None:
+            self.input.close()
+        os.close(self.output)
+
+
+class Agent:
+    """`source`, `target`: of frames. `environment`: of workers, when the driver has said it."""
+
+    def __init__(self, source: int, target: int, by_ssh: bool = False) -> None:
+        self._source = source
+        self._by_ssh = by_ssh
+        self._has_driver = True
+        self._target = Outbox(target)
+        os.set_blocking(source, False)
+        self._parser = FrameParser(from_agent=False)
+        self._environment: dict[bytes, bytes] | None = None
+        self._wake = Wake()
+        self._workers: dict[int, _Worker] = {}
+        self._credit = frames.WINDOW
+        self._is_ending = False
+        self._beat_at = 0.0
+        self._has_orphans = False
+        self._target.put(frames.MAGIC + frames.record(frames.HELLO, {"host": os.uname().nodename}))
+
+    def run(self) -> int:
+        """To the end; returns the exit code."""
+        while not (self._is_ending and not self._workers):
+            self._target.flush()
+            for descriptor in ready(self._wanted(), self._seconds()):
+                self._go_on(descriptor)
+            self._look_at_workers()
+            self._beat()
+        until = time.monotonic() + LAST_WORDS
+        while self._target.size and time.monotonic() < until:
+            ready({self._target.descriptor: select.POLLOUT}, 0.1)
+            self._target.flush()
+        return 0
+
+    def _seconds(self) -> float:
+        in_haste = self._is_ending or self._has_orphans or any(w.kill_at for w in self._workers.values())
+        return 0.05 if in_haste else max(0.0, self._beat_at - time.monotonic())
+
+    def _wanted(self) -> dict[int, int]:
+        wanted = {self._wake.descriptor: select.POLLIN}
+        if self._has_driver:
+            wanted[self._source] = select.POLLIN
+        if self._target.size:
+            wanted[self._target.descriptor] = select.POLLOUT
+        for worker in self._workers.values():
+            if self._may_read_output() and not worker.is_drained:
+                wanted[worker.output] = select.POLLIN
+            if worker.input is not None and worker.input.size:
+                wanted[worker.input.descriptor] = select.POLLOUT
+            may_ask = self._target.size < _MOST_WAITING
+            events = (select.POLLIN if may_ask else 0) | (select.POLLOUT if worker.channel.size else 0)
+            wanted[worker.channel.descriptor] = events
+        return wanted
+
+    def _may_read_output(self) -> bool:
+        """Where nobody hears us it is thrown away, so that workers can end."""
+        return self._credit > 0 or self._target.is_broken or not self._has_driver
+
+    def _go_on(self, descriptor: int) -> None:
+        if descriptor == self._wake.descriptor:
+            for number in self._wake.told():
+                self._end(number)
+        elif descriptor == self._source:
+            self._read_frames()
+        for number, worker in self._workers.items():
+            if descriptor == worker.output:
+                self._read_output(number, worker)
+            elif descriptor == worker.channel.descriptor:
+                self._relay(number, worker)
+            elif worker.input is not None and descriptor == worker.input.descriptor:
+                worker.input.flush()
+
+    def _read_frames(self) -> None:
+        data = read(self._source)
+        if data is None:
+            return
+        try:
+            for frame in self._parser.feed(data):
+                self._take(frame)
+        except ValueError as error:
+            if self._environment is None:  # nothing was understood yet
+                raise
+            print(
+                f"horovodrun: {os.uname().nodename} does not understand the driver: {error}", file=sys.stderr
+            )
+            data = b""
+        if not data:
+            self._has_driver = False
+            self._end(signal.SIGTERM)
+
+    def _take(self, frame: Frame) -> None:
+        if frame.kind == frames.ENVIRONMENT or self._environment is None:
+            given = daemon_agent.unpacked(io.BytesIO(frame.body))
+            self._environment = daemon_agent.merged(daemon_agent.own_environment(), given)
+        elif frame.kind == frames.START:
+            self._start(Order.of(frame))
+        elif frame.kind == frames.STOP:
+            told = frame.record(worker=int, signal=int)
+            if (worker := self._workers.get(told["worker"])) is not None:
+                worker.tell(told["signal"], time.monotonic())
+        elif frame.kind == frames.CREDIT:
+            self._credit += frame.numbered()[0]
+        else:
+            number, data = frame.numbered()
+            if (worker := self._workers.get(number)) is not None:
+                self._pass_on(worker, frame.kind, data)
+
+    def _pass_on(self, worker: _Worker, kind: bytes, data: bytes) -> None:
+        if kind == frames.MESSAGE:
+            worker.channel.put(data)
+            worker.channel.flush()
+            if worker.channel.size > _MOST_WAITING:
+                worker.channel.close()  # it never reads, and finds the channel broken if it ever does
+        elif worker.input is not None:
+            worker.input.put(data)
+            if data:
+                worker.input.flush()
+            else:
+                worker.input.end()
+
+    def _start(self, order: Order) -> None:
+        if self._is_ending or order.worker in self._workers:
+            return
+        assert self._environment is not None
+        worker = self._workers[order.worker] = _Worker(order, self._environment)
+        self._target.put(frames.record(frames.STARTED, {"worker": order.worker, "pid": worker.pid}))
+
+    def _read_output(self, number: int, worker: _Worker) -> None:
+        if worker.is_drained or not self._may_read_output():
+            return
+        data = read(worker.output)
+        if data:
+            self._credit -= len(data)
+            if self._has_driver:
+                self._target.put(frames.numbered(frames.OUTPUT, number, data))
+        elif data == b"" or worker.status is not None:
+            worker.is_drained = True
+
+    def _relay(self, number: int, worker: _Worker) -> None:
+        """Answers to a worker, and its requests."""
+        worker.channel.flush()
+        if worker.channel.descriptor < 0 or self._target.size >= _MOST_WAITING:
+            return
+        data = read(worker.channel.descriptor)
+        try:
+            for text in worker.requests.feed(data or b""):
+                self._target.put(frames.numbered(frames.MESSAGE, number, text))
+        except ValueError as error:
+            print(f"horovodrun: worker {number} on {os.uname().nodename}: {error}", file=sys.stderr)
+            data = b""
+        if data == b"":
+            worker.channel.close()
+
+    def _look_at_workers(self) -> None:
+        now = time.monotonic()
+        ended = dict(ended_children())
+        for number, worker in list(self._workers.items()):
+            worker.status = ended.get(worker.pid, worker.status)
+            if worker.status is None:
+                if worker.kill_at is not None and now > worker.kill_at:
+                    send(worker.pid, signal.SIGKILL)
+                continue
+            self._read_output(number, worker)
+            if worker.is_drained:
+                self._has_orphans |= os.WIFSIGNALED(worker.status)
+                del self._workers[number]
+                worker.close()
+                told = {"worker": number, "status": worker.status}
+                self._target.put(frames.record(frames.ENDED, told))
+        if self._has_orphans:
+            self._end_orphans()
+
+    def _end_orphans(self) -> None:
+        """What a wrapper that was killed has left: nobody else ends it, and it is no worker's any more."""
+        left = set(children()) - {worker.pid for worker in self._workers.values()}
+        for pid in left:
+            send(pid, signal.SIGKILL)
+        self._has_orphans = bool(left)
+
+    def _end(self, number: int) -> None:
+        """End all workers, and then ourselves."""
+        self._is_ending = True
+        for worker in self._workers.values():
+            worker.tell(number, time.monotonic())
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        if now < self._beat_at:
+            return
+        self._beat_at = now + BEAT
+        if self._target.size < _PART:
+            self._target.put(frames.frame(frames.BEAT))
+        if self._target.is_broken or (self._by_ssh and link.is_cut()):
+            self._end(signal.SIGTERM)
+
+
+def main(started_by: str = "") -> int:
+    source, target = os.dup(0), os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)  # whatever is printed here is none of the frames
+    adopt_orphans()
+    try:
+        code = Agent(source, target, started_by == BY_SSH).run()
+    except ValueError as error:
+        print(daemon_agent.not_understood(error), file=sys.stderr)
+        code = _NOT_UNDERSTOOD
+    end_descendants()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,131 @@
+"""What a job's driver and its agents say to each other, over an agent's standard input and output.
+
+    frame := length:4 bytes, big-endian   kind:1 byte   body: `length` bytes, MOST_BYTES at most
+    worker := number:4 bytes, big-endian
+
+    from the driver                             from an agent
+    "E" variables (`daemon_agent`)              "H" JSON: {"host": its name}
+    "S" JSON: see `Order`                       "X" JSON: {"worker": .., "status": as of waitpid}
+    "T" JSON: {"worker": .., "signal": ..}      "P" JSON: {"worker": .., "pid": ..}: it is there
+                                                "B" nothing: it lives; every second
+    "I" worker, bytes of its standard input,    "O" worker, bytes that it wrote: cells
+        none for the end
+    "M" worker, message (`agent_messages`)      "M" worker, a message without its length
+    "C" bytes:4, that may be written besides
+
+    An agent's stream begins with MAGIC. What stands before is of a login script, and left aside.
+
+An agent sends WINDOW bytes of output ("O"), and more as the driver says that it has shown them ("C"). So
+nobody holds much where nobody reads, and other frames are never behind output that waits.
+
+Standard library only and few imports, as `agent`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from horovod.common.agent_messages import object_in
+
+MAGIC = b"\nhorovodrun agent 1\n"
+MOST_BYTES = 8 << 20  # environments have 2 MiB, as a rule, and messages not more
+WINDOW = 1 << 18
+ENVIRONMENT, START, STOP, INPUT, MESSAGE, CREDIT = b"E", b"S", b"T", b"I", b"M", b"C"
+HELLO, STARTED, ENDED, BEAT, OUTPUT = b"H", b"P", b"X", b"B", b"O"
+_FROM_DRIVER = (ENVIRONMENT, START, STOP, INPUT, MESSAGE, CREDIT)
+_FROM_AGENT = (HELLO, STARTED, ENDED, BEAT, OUTPUT, MESSAGE)
+_HEADER, _NUMBER = 5, 4
+
+
+class Frame(NamedTuple):
+    kind: bytes
+    body: bytes
+
+    def numbered(self) -> tuple[int, bytes]:
+        """The worker's number (or that of a credit), and what follows. ValueError where there is none."""
+        if len(self.body) < _NUMBER:
+            raise ValueError(f"a frame {self.kind!r} without a number")
+        return int.from_bytes(self.body[:_NUMBER], "big"), self.body[_NUMBER:]
+
+    def record(self, **types: type) -> dict[str, Any]:
+        """The JSON object with entries of these types. ValueError for anything else."""
+        found = object_in(self.body)
+        if any(type(found.get(name)) is not kind for name, kind in types.items()):
+            raise ValueError(f"a frame {self.kind!r} with {self.body[:200]!r}")
+        return found
+
+
+class Order(NamedTuple):
+    """To start a worker: its number, what it runs, and what its environment has besides the agent's.
+
+    `has_input`: "I" is for it; else its standard input is empty.
+    """
+
+    worker: int
+    command: Sequence[str]
+    variables: Mapping[str, str]
+    has_input: bool = False
+
+    def frame(self) -> bytes:
+        return record(START, self._asdict())
+
+    @classmethod
+    def of(cls, frame: Frame) -> Order:
+        """ValueError for a frame that is no order."""
+        found = frame.record(worker=int, command=list, variables=dict, has_input=bool)
+        texts = [*found["command"], *found["variables"].keys(), *found["variables"].values()]
+        if not found["command"] or not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"a frame {frame.kind!r} with {frame.body[:200]!r}")
+        return cls(found["worker"], found["command"], found["variables"], found["has_input"])
+
+
+def frame(kind: bytes, body: bytes = b"") -> bytes:
+    """ValueError for a body that is too long."""
+    if len(body) > MOST_BYTES:
+        raise ValueError(f"a frame {kind!r} of {len(body)} bytes is too long: {MOST_BYTES} at most")
+    return len(body).to_bytes(_NUMBER, "big") + kind + body
+
+
+def numbered(kind: bytes, number: int, data: bytes = b"") -> bytes:
+    """A frame about a worker."""
+    return frame(kind, number.to_bytes(_NUMBER, "big") + data)
+
+
+def record(kind: bytes, entries: Mapping[str, Any]) -> bytes:
+    """A frame whose body is JSON."""
+    return frame(kind, json.dumps(entries).encode())
+
+
+class FrameParser:
+    """Splits what came from a driver, or from an agent (from its MAGIC on), into frames."""
+
+    def __init__(self, from_agent: bool) -> None:
+        self._kinds = _FROM_AGENT if from_agent else _FROM_DRIVER
+        self._has_begun = not from_agent
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Those that are complete by now. ValueError for what is no frame; the stream is of no use then."""
+        self._buffer += data
+        if not self._has_begun and not self._begins():
+            return []
+        frames, at = [], 0
+        while len(self._buffer) - at >= _HEADER:
+            length, kind = int.from_bytes(self._buffer[at : at + _NUMBER], "big"), self._buffer[at + _NUMBER]
+            if bytes([kind]) not in self._kinds or length > MOST_BYTES:
+                raise ValueError(f"no frame begins with {bytes(self._buffer[at : at + 40])!r}")
+            end = at + _HEADER + length
+            if len(self._buffer) < end:
+                break
+            frames.append(Frame(bytes([kind]), bytes(self._buffer[at + _HEADER : end])))
+            at = end
+        del self._buffer[:at]
+        return frames
+
+    def _begins(self) -> bool:
+        at = self._buffer.find(MAGIC)
+        self._has_begun = at >= 0
+        del self._buffer[: at + len(MAGIC) if self._has_begun else max(0, len(self._buffer) - len(MAGIC) + 1)]
+        return self._has_begun

@@ -1,0 +1,343 @@
+"""A job as its driver sees it: events in, effects out. It does no I/O, and is told the time.
+
+What agents and workers say is checked here: they run on other hosts, and workers are the user's programs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from horovod.common.agent_messages import Place, object_in, packed
+from horovod.runner.agents import frames
+from horovod.runner.agents.decisions import (
+    Action,
+    Decisions,
+    Notify,
+    Publish,
+    Say,
+    Start,
+    Stop,
+)
+from horovod.runner.agents.frames import Frame, Order
+from horovod.runner.agents.places import variables_of
+from horovod.runner.agents.store import KeyValueStore
+from horovod.runner.cells import REPORT, cells
+
+__all__ = ["CloseAgent", "Effect", "Finish", "Job", "Show", "StartAgent", "ToAgent"]
+
+SILENCE = 10.0  # seconds without a sign of life after which a host is given up
+LONGEST_ROUND = 2.0  # seconds after which it was us who did not listen, and who forgive
+GIVING_UP = 4.7  # seconds after being told to end; horovodrun kills the driver after 5
+_HIGHEST_STATUS = 0xFFFF
+AGENTS_END = 2.0  # seconds that agents have for their own end, when all workers have ended
+
+
+@dataclass(frozen=True)
+class StartAgent:
+    """Frames for it may follow at once."""
+
+    host: str
+
+
+@dataclass(frozen=True)
+class ToAgent:
+    host: str
+    data: bytes
+
+
+@dataclass(frozen=True)
+class CloseAgent:
+    """Nothing more is for it: it ends. `is_lost`: it would not notice."""
+
+    host: str
+    is_lost: bool = False
+
+
+@dataclass(frozen=True)
+class Show:
+    """Cells, or a text, for horovodrun. `host`: whose output it is, so that it may send as much again."""
+
+    data: bytes
+    host: str | None = None
+
+
+@dataclass(frozen=True)
+class Finish:
+    code: int
+
+
+Effect = StartAgent | ToAgent | CloseAgent | Show | Finish
+
+
+class _Agent:
+    def __init__(self, host: str) -> None:
+        self.name = host  # or as that calls itself
+        self.heard: float | None = None  # nothing yet
+        self.is_closed = False
+
+
+class _Worker:
+    """`place`: at its start."""
+
+    def __init__(self, host: str, place: Place) -> None:
+        self.host = host
+        self.place = place
+        self.published: Place | None = None
+        self.asked: tuple[Any, int] | None = None  # the request, and after which generation
+        self.is_told = False
+
+
+class Job:
+    """`command`: what each worker runs; `nonce`: of the cells. Effects gather until they are taken."""
+
+    def __init__(self, decisions: Decisions, command: Sequence[str], nonce: str) -> None:
+        self.decisions = decisions
+        self.command = list(command)
+        self.nonce = nonce
+        self.effects: list[Effect] = []
+        self._agents: dict[str, _Agent] = {}
+        self._workers: dict[int, _Worker] = {}
+        self._store: KeyValueStore[tuple[int, Any]] = KeyValueStore()
+        self._input_worker: int | None = None
+        self._code: int | None = None  # when the job is being ended
+        self._give_up_at: float | None = None
+        self._ticked: float | None = None
+        self._is_finished = False
+
+    def taken(self) -> list[Effect]:
+        """What is to be done."""
+        effects, self.effects = self.effects, []
+        return effects
+
+    def begin(self) -> None:
+        self._run(self.decisions.begin())
+
+    def take_input(self, data: bytes) -> str | None:
+        """Standard input for the worker that has it, b"" for its end; returns its host, None for none."""
+        worker = self._workers.get(-1 if self._input_worker is None else self._input_worker)
+        if worker is None or self._input_worker is None:
+            return None
+        self._tell(worker.host, frames.numbered(frames.INPUT, self._input_worker, data))
+        return worker.host
+
+    def signalled(self, number: int, now: float) -> None:
+        """We are told to end: so are the workers, by the same signal, once. They have GIVING_UP for it."""
+        if self._give_up_at is None:
+            self._give_up_at = now + GIVING_UP
+            self._end(128 + number, number)
+
+    def lose_output(self, now: float) -> None:
+        """Nobody reads what we write any more: horovodrun is gone."""
+        self.signalled(signal.SIGTERM, now)
+
+    def heard(self, host: str, frame: Frame, now: float) -> None:
+        """ValueError for what no agent says: it is of no use then."""
+        agent = self._agents.get(host)
+        if agent is None:
+            return
+        agent.heard = now
+        if frame.kind == frames.HELLO:
+            agent.name = frame.record(host=str)["host"]
+        elif frame.kind == frames.OUTPUT:
+            self.effects.append(Show(frame.numbered()[1], host))
+        elif frame.kind == frames.STARTED:
+            self._known(host, frame.record(worker=int)["worker"])
+            self._run(self.decisions.worker_started(frame.record(worker=int)["worker"]))
+        elif frame.kind == frames.MESSAGE:
+            number, text = frame.numbered()
+            self._take_message(number, self._known(host, number), text)
+        elif frame.kind == frames.ENDED:
+            found = frame.record(worker=int, status=int)
+            self._known(host, found["worker"])
+            if not 0 <= found["status"] <= _HIGHEST_STATUS:
+                raise ValueError(f"no process ends with status {found['status']}")
+            self._take_end(found["worker"], os.waitstatus_to_exitcode(found["status"]))
+
+    def lose(self, host: str, reason: str) -> None:
+        """A host's agent is gone, or not to be heard."""
+        agent = self._agents.get(host)
+        if agent is None:
+            return
+        del self._agents[host]
+        lost = {number: worker for number, worker in self._workers.items() if worker.host == host}
+        for number in lost:
+            del self._workers[number]
+        for worker in list(lost.values())[:1] if not agent.is_closed else ():
+            self._report(worker.place.rank, f"lost {agent.name}")
+        self._store.forget(lambda waiter: waiter[0] in lost)
+        self._run(self.decisions.host_lost(host, reason) if not agent.is_closed else [])
+
+    def tick(self, now: float) -> None:
+        """To be called every few tenths of a second."""
+        if self._ticked is not None and now - self._ticked > LONGEST_ROUND:
+            for agent in self._agents.values():
+                agent.heard = agent.heard and now
+        self._ticked = now
+        for host, agent in list(self._agents.items()):
+            if agent.heard is not None and now - agent.heard > SILENCE:
+                self.effects.append(CloseAgent(host, is_lost=True))
+                self.lose(host, f"it gave no sign of life for {SILENCE:g} s")
+        self._run(self.decisions.tick() if self._code is None else [])
+        if all(agent.is_closed for agent in self._agents.values()) and self._agents:
+            self._give_up_at = min(self._give_up_at or now + AGENTS_END, now + AGENTS_END)
+        if self._give_up_at is not None and now > self._give_up_at:
+            self._finish()
+
+    def _run(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Start):
+                self._start(action)
+            elif isinstance(action, Stop):
+                self._stop(action.worker, signal.SIGTERM)
+            elif isinstance(action, Publish):
+                self._publish(action)
+            elif isinstance(action, Notify):
+                self._notify(action)
+            elif isinstance(action, Say):
+                self._say(action.text)
+            else:
+                if action.message:
+                    self._say(action.message)
+                self._end(action.code, signal.SIGTERM)
+        if self._code is not None and not self._workers:
+            self._close_all()
+
+    def _start(self, action: Start) -> None:
+        if self._code is not None:
+            return
+        if action.host not in self._agents:
+            self._agents[action.host] = _Agent(action.host)
+            self.effects.append(StartAgent(action.host))
+        has_input = self._input_worker is None and action.place.rank == 0
+        if has_input:
+            self._input_worker = action.worker
+        self._workers[action.worker] = _Worker(action.host, action.place)
+        variables = variables_of(action.place, action.host)
+        self._tell(action.host, Order(action.worker, self.command, variables, has_input).frame())
+
+    def _stop(self, number: int, signal_number: int) -> None:
+        worker = self._workers.get(number)
+        if worker is not None and not worker.is_told:
+            worker.is_told = True
+            told = {"worker": number, "signal": int(signal_number)}
+            self._tell(worker.host, frames.record(frames.STOP, told))
+
+    def _end(self, code: int, signal_number: int) -> None:
+        self._code = code if self._code is None else self._code
+        for number in list(self._workers):
+            self._stop(number, signal_number)
+        if not self._workers:
+            self._close_all()
+
+    def _close_all(self) -> None:
+        for host, agent in self._agents.items():
+            if not agent.is_closed:
+                agent.is_closed = True
+                self.effects.append(CloseAgent(host))
+        if not self._agents:
+            self._finish()
+
+    def _finish(self) -> None:
+        if not self._is_finished:
+            self._is_finished = True
+            self.effects.append(Finish(self._code or 0))
+
+    def _take_end(self, number: int, code: int) -> None:
+        worker = self._workers.pop(number)
+        self._store.forget(lambda waiter: waiter[0] == number)
+        if code < 0 and not worker.is_told:
+            self._report(worker.place.rank, f"unreported {-code}")
+        self._run(self.decisions.worker_ended(number, code))
+
+    def _take_message(self, number: int, worker: _Worker, text: bytes) -> None:
+        """What is no request gets an error for its answer: a worker's mistake is no end of the job."""
+        request: Any = None
+        try:
+            message = object_in(text)
+            request = message.get("id")
+            self._serve(number, worker, message)
+        except (ValueError, KeyError, TypeError) as error:
+            self._answer(number, {"id": request, "error": f"{type(error).__name__}: {error}"})
+
+    def _serve(self, number: int, worker: _Worker, message: Mapping[str, Any]) -> None:
+        request, does = message.get("id"), message["do"]
+        if does == "set":
+            waiters = self._store.set(_text(message, "key"), _text(message, "value"))
+            self._answer(number, {"id": request, "ok": None})
+            for other, waits in waiters:
+                self._answer(other, {"id": waits, "ok": message["value"]})
+        elif does == "get":
+            value = self._store.get(_text(message, "key"), (number, request))
+            if value is not None:
+                self._answer(number, {"id": request, "ok": value})
+        elif does == "check":
+            self._answer(
+                number, {"id": request, "ok": self._store.check([str(key) for key in message["keys"]])}
+            )
+        elif does == "delete":
+            self._answer(number, {"id": request, "ok": self._store.delete(_text(message, "key"))})
+        elif does == "assign":
+            worker.asked = (request, int(message["after"]))
+            self._run(self.decisions.worker_asks(number, worker.asked[1]))
+            if worker.published is not None:
+                self._assign(number, worker, worker.published)
+        elif does == "lost":
+            reason = " ".join(_text(message, "reason").split())[:300]
+            accused = (int(message["generation"]), int(message["rank"]), reason)
+            self._run(self.decisions.worker_accused(number, *accused))
+        else:
+            raise ValueError(f"a worker cannot ask to {does!r:.40}")
+
+    def _publish(self, action: Publish) -> None:
+        for number, place in action.places.items():
+            if (worker := self._workers.get(number)) is not None:
+                worker.published = place
+                self._assign(number, worker, place, is_new=True)
+        for number, reason in action.out.items():
+            worker = self._workers.get(number)
+            if worker is not None and worker.asked is not None:
+                (request, _), worker.asked = worker.asked, None
+                self._answer(number, {"id": request, "ok": {"out": reason}})
+
+    def _assign(self, number: int, worker: _Worker, place: Place, is_new: bool = False) -> None:
+        """Answer who has asked. What was published before counts only if it is newer than what it knows."""
+        if worker.asked is not None and (is_new or place.generation > worker.asked[1]):
+            (request, _), worker.asked = worker.asked, None
+            self._answer(number, {"id": request, "ok": place.record()})
+
+    def _notify(self, action: Notify) -> None:
+        for number in action.workers:
+            event = {"event": "hosts_updated", "timestamp": action.timestamp, "update": action.update}
+            self._answer(number, event)
+
+    def _answer(self, number: int, message: Mapping[str, Any]) -> None:
+        if (worker := self._workers.get(number)) is not None:
+            self._tell(worker.host, frames.numbered(frames.MESSAGE, number, packed(message)))
+
+    def _known(self, host: str, number: int) -> _Worker:
+        """ValueError for a worker that this host has not."""
+        worker = self._workers.get(number)
+        if worker is None or worker.host != host:
+            raise ValueError(f"it speaks of worker {number}, which it has not")
+        return worker
+
+    def _tell(self, host: str, data: bytes) -> None:
+        self.effects.append(ToAgent(host, data))
+
+    def _say(self, text: str) -> None:
+        self.effects.append(Show(f"horovodrun: {text}\n".encode(errors="replace")))
+
+    def _report(self, rank: int, text: str) -> None:
+        """In the name of a rank's wrapper, which cannot any more."""
+        self.effects.append(Show(cells(self.nonce, rank, REPORT, text.encode(errors="replace"))))
+
+
+def _text(message: Mapping[str, Any], name: str) -> str:
+    text = message[name]
+    if not isinstance(text, str):
+        raise ValueError(f"{name} is no text")
+    return text

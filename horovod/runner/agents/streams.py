@@ -1,0 +1,144 @@
+"""Descriptors that never block, and children with streams of their own: what a driver and an agent share.
+
+Standard library only and few imports, as `agent`.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from horovod.runner.processes import end_with_parent
+
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_NOT_STARTED = 127
+_PART = 1 << 16
+
+
+class Outbox:
+    """What is to be written to a descriptor, which it takes over. `size`: bytes that wait.
+
+    When nobody reads there any more it is broken: then, and when it is closed, what it is given goes nowhere.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor  # -1 when it is closed
+        self.size = 0
+        self.is_broken = False
+        self._parts: deque[memoryview] = deque()
+        self._is_ending = False
+        os.set_blocking(descriptor, False)
+
+    def put(self, data: bytes) -> None:
+        if data and self.descriptor >= 0 and not self._is_ending:
+            self._parts.append(memoryview(data))
+            self.size += len(data)
+
+    def flush(self) -> None:
+        """Write what there is room for."""
+        try:
+            while self._parts and self.descriptor >= 0:
+                part = self._parts[0]
+                count = os.write(self.descriptor, part[:_PART])
+                self.size -= count
+                if count < len(part):
+                    self._parts[0] = part[count:]
+                else:
+                    self._parts.popleft()
+        except BlockingIOError:
+            return
+        except OSError:  # EPIPE, ECONNRESET: whoever reads is gone
+            self.is_broken = True
+            self.close()
+        if self._is_ending:
+            self.close()
+
+    def end(self) -> None:
+        """Close it when all is written."""
+        self._is_ending = True
+        self.flush()
+
+    def close(self) -> None:
+        self._parts.clear()
+        self.size = 0
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+def read(descriptor: int, most: int = _PART) -> bytes | None:
+    """b"" for the end, also by an error; None where nothing is there now."""
+    try:
+        return os.read(descriptor, most)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+def spawn(
+    words: Sequence[str], environment: Mapping[bytes, bytes], streams: tuple[int, int, int], kept: int = -1
+) -> int:
+    """Start a program with these standard streams, and `kept` open; returns its process id.
+
+    In a session of its own: what is typed at a terminal, Ctrl-C too, is for horovodrun alone. It is told
+    to end (SIGTERM) when this process does, however that ends.
+    """
+    parent, child = os.getpid(), os.fork()
+    if child:
+        return child
+    try:
+        end_with_parent(signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(_NOT_STARTED)
+        os.setsid()
+        for number in (*HANDLED, signal.SIGCHLD, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        for standard, descriptor in enumerate(streams):
+            os.dup2(descriptor, standard)
+        if kept >= 0:
+            os.set_inheritable(kept, True)
+        os.execvpe(words[0], list(words), environment)
+    except OSError as error:
+        with suppress(OSError):
+            os.write(2, f"horovodrun: {words[0]} cannot be started: {error.strerror}\n".encode())
+    finally:
+        os._exit(_NOT_STARTED)  # of a copy of this process
+
+
+class Wake:
+    """Signals of this process, as something to poll."""
+
+    def __init__(self) -> None:
+        self.descriptor, end = os.pipe()
+        os.set_blocking(self.descriptor, False)
+        os.set_blocking(end, False)
+        signal.set_wakeup_fd(end, warn_on_full_buffer=False)
+        for number in (*HANDLED, signal.SIGCHLD):
+            signal.signal(number, lambda *_: None)
+
+    def told(self) -> list[int]:
+        """The signals that have come, but for those about children."""
+        return [number for number in read(self.descriptor) or b"" if number in HANDLED]
+
+
+def ended_children() -> list[tuple[int, int]]:
+    """Process id and wait status of children that have ended, adopted ones too."""
+    found = []
+    with suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            found.append(ended)
+    return found
+
+
+def ready(wanted: Mapping[int, int], seconds: float) -> dict[int, int]:
+    """Which of the descriptors can do something of what is wanted of them, or have failed; waits so long."""
+    poll = select.poll()
+    for descriptor, events in wanted.items():
+        if descriptor >= 0 and events:
+            poll.register(descriptor, events)
+    return dict(poll.poll(max(0, round(seconds * 1e3))))

@@ -1,0 +1,566 @@
+"""`horovodrun --launcher tcp` without a process: frames, the store, places, and what a driver decides."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import pytest
+
+from horovod.common.agent_messages import MessageParser, Place, object_in, packed
+from horovod.runner import job_hosts, launchers, starting
+from horovod.runner.agents import frames, link
+from horovod.runner.agents.decisions import Action, EndJob, Notify, Publish, Say, Start, Stop
+from horovod.runner.agents.fixed_job import FixedJob
+from horovod.runner.agents.frames import Frame, FrameParser, Order
+from horovod.runner.agents.job import (
+    GIVING_UP,
+    SILENCE,
+    CloseAgent,
+    Finish,
+    Job,
+    Show,
+    StartAgent,
+    ToAgent,
+)
+from horovod.runner.agents.places import places_of, variables_of
+from horovod.runner.agents.plan import Plan, agent_words
+from horovod.runner.agents.store import KeyValueStore
+from horovod.runner.daemon_link import is_unanswered
+from horovod.runner.errors import LaunchError
+from horovod.runner.hosts import Host
+from horovod.runner.job_hosts import JobHosts
+from horovod.runner.output import Cell, Decoder
+from horovod.runner.shell import Shell, Srun, Ssh
+
+NONCE = "123456789abc"
+
+
+# frames
+
+
+FRAMES = [
+    frames.frame(frames.ENVIRONMENT, b"a" * 100_000),
+    Order(3, ["sh", "-c", "\udc80"], {"A": "b"}, has_input=True).frame(),
+    frames.record(frames.STOP, {"worker": 3, "signal": 15}),
+    frames.numbered(frames.INPUT, 3),
+    frames.numbered(frames.CREDIT, 1 << 20),
+]
+
+
+@pytest.mark.parametrize("step", [1, 2, 7, 4096, 1 << 20])
+def test_frames_are_found_however_a_stream_is_cut(step: int) -> None:
+    data = b"".join(FRAMES)
+    parser, found = FrameParser(from_agent=False), list[Frame]()
+    for at in range(0, len(data), step):
+        found += parser.feed(data[at : at + step])
+    assert [frames.frame(*one) for one in found] == FRAMES
+    assert Order.of(found[1]) == (3, ["sh", "-c", "\udc80"], {"A": "b"}, True)
+    assert found[2].record(worker=int, signal=int) == {"worker": 3, "signal": 15}
+    assert (found[3].numbered(), found[4].numbered()) == ((3, b""), (1 << 20, b""))
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+def test_what_a_login_script_says_before_an_agent_is_left_aside(step: int) -> None:
+    data = b"welcome\nhorovodrun agent\n" * 3 + frames.MAGIC + frames.frame(frames.BEAT)
+    parser, found = FrameParser(from_agent=True), list[Frame]()
+    for at in range(0, len(data), step):
+        found += parser.feed(data[at : at + step])
+    assert found == [Frame(frames.BEAT, b"")]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0\0\0\0?",
+        b"\0\0\0\0" + frames.HELLO,  # an agent's, not a driver's
+        (frames.MOST_BYTES + 1).to_bytes(4, "big") + frames.INPUT,
+        b"Last login: Mon",
+    ],
+)
+def test_what_is_no_frame_is_an_error(data: bytes) -> None:
+    with pytest.raises(ValueError, match="no frame begins with"):
+        FrameParser(from_agent=False).feed(data)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b"[" * 100_000,
+        b'{"worker": "1"}',
+        b'{"worker": true, "signal": 1}',
+        b'{"worker": 1}',
+    ],
+)
+def test_a_frame_that_is_no_record_is_an_error(body: bytes) -> None:
+    with pytest.raises(ValueError):
+        Frame(frames.STOP, body).record(worker=int, signal=int)
+
+
+def test_an_order_without_a_command_and_a_frame_without_a_number_are_errors() -> None:
+    for body in ({"command": []}, {"command": [1]}, {"command": ["a"], "variables": {"a": 1}}):
+        told = {"worker": 1, "variables": {}, "has_input": False, **body}
+        with pytest.raises(ValueError):
+            Order.of(Frame(frames.START, json.dumps(told).encode()))
+    with pytest.raises(ValueError, match="without a number"):
+        Frame(frames.INPUT, b"\0\0").numbered()
+    with pytest.raises(ValueError, match="too long"):
+        frames.frame(frames.OUTPUT, bytes(frames.MOST_BYTES + 1))
+
+
+def test_messages_are_found_however_a_stream_is_cut() -> None:
+    said = [{"id": 1, "do": "get", "key": "k"}, {}, {"x": "y" * 5000}]
+    data = b"".join(map(packed, said))
+    parser, found = MessageParser(), list[bytes]()
+    for byte in data:
+        found += parser.feed(bytes([byte]))
+    assert list(map(object_in, found)) == said
+    with pytest.raises(ValueError, match="is announced"):
+        parser.feed(b"\x7f\0\0\0")
+    with pytest.raises(ValueError, match="too long"):
+        packed({"x": "y" * (3 << 20)})
+    for text in (b"[]", b"", b"[" * 100_000):
+        with pytest.raises(ValueError):
+            object_in(text)
+
+
+# the store
+
+
+def test_who_waits_for_a_key_gets_it_when_it_is_set() -> None:
+    store: KeyValueStore[str] = KeyValueStore()
+    assert store.get("k", "one") is None and store.get("k", "two") is None and store.get("l", "one") is None
+    assert store.set("k", "v") == ["one", "two"]
+    assert store.get("k", "three") == "v" and store.set("k", "w") == []
+    assert store.check(["k"]) and not store.check(["k", "l"])
+    store.forget(lambda waiter: waiter == "one")
+    assert store.set("l", "x") == []
+    assert store.delete("k") and not store.delete("k") and not store.check(["k"])
+
+
+def test_a_store_is_bounded() -> None:
+    store: KeyValueStore[int] = KeyValueStore(most_bytes=10)
+    store.set("k", "12345678")
+    with pytest.raises(ValueError, match="no room for l"):
+        store.set("l", "12")
+    store.set("k", "1234")
+    store.set("l", "123")
+    store.delete("k")
+    store.set("l", "123456789")
+
+
+# places
+
+
+def test_places_of_unlike_hosts() -> None:
+    places = places_of([("a", 2), ("b", 1), ("c", 3)])
+    seen = [(p.rank, p.local_rank, p.local_size, p.cross_rank, p.cross_size) for p in places]
+    assert seen == [
+        (0, 0, 2, 0, 3), (1, 1, 2, 0, 2),
+        (2, 0, 1, 1, 3),
+        (3, 0, 3, 2, 3), (4, 1, 3, 1, 2), (5, 2, 3, 0, 1),
+    ]  # fmt: skip
+    assert all(p.size == 6 and p.hosts == ("a", "a", "b", "c", "c", "c") for p in places)
+    assert [p.local_rank for p in places_of([("a", 1), ("b", 1), ("a", 1)])] == [0, 0, 1], "named again"
+    assert variables_of(places[4], "c") == {
+        "HOROVOD_RANK": "4", "HOROVOD_SIZE": "6", "HOROVOD_LOCAL_RANK": "1", "HOROVOD_LOCAL_SIZE": "3",
+        "HOROVOD_CROSS_RANK": "1", "HOROVOD_CROSS_SIZE": "2", "HOROVOD_HOSTNAME": "c",
+    }  # fmt: skip
+
+
+def test_a_place_on_its_way() -> None:
+    place = places_of([("a", 2), ("b", 1)])[1]
+    assert Place.of(json.loads(json.dumps(place.record()))) == place
+    good = place.record()
+    for wrong in (
+        {"rank": 3},
+        {"rank": "1"},
+        {"rank": True},
+        {"hosts": ["a"]},
+        {"hosts": "abc"},
+        {"size": -3},
+    ):
+        with pytest.raises(ValueError):
+            Place.of({**good, **wrong})
+    for nothing in (None, [], {}):
+        with pytest.raises(ValueError):
+            Place.of(nothing)
+
+
+# a job
+
+
+class Driver:
+    """A job on made hosts, whose agents and workers a test plays."""
+
+    def __init__(self, decisions: Any, hosts: str = "") -> None:
+        self.job = Job(decisions, ["python", "train.py"], NONCE)
+        self.now = 100.0
+        self.done: list[Any] = []
+
+    def begin(self) -> list[Any]:
+        self.job.begin()
+        return self.effects()
+
+    def effects(self) -> list[Any]:
+        return self.job.taken()
+
+    def hear(self, agent: str, kind: bytes, **record: Any) -> list[Any]:
+        self.job.heard(agent, Frame(kind, json.dumps(record).encode()), self.now)
+        return self.effects()
+
+    def ask(self, host: str, worker: int, **message: Any) -> list[tuple[int, dict[str, Any]]]:
+        """Returns the answers, by worker."""
+        body = worker.to_bytes(4, "big") + json.dumps(message).encode()
+        self.job.heard(host, Frame(frames.MESSAGE, body), self.now)
+        return answers(self.effects())
+
+    def end(self, worker: int, host: str, status: int) -> list[Any]:
+        return self.hear(host, frames.ENDED, worker=worker, status=status)
+
+
+def answers(effects: list[Any]) -> list[tuple[int, dict[str, Any]]]:
+    found = []
+    for effect in effects:
+        (frame,) = FrameParser(from_agent=False).feed(effect.data)
+        number, text = frame.numbered()
+        (message,) = MessageParser().feed(text)
+        found.append((number, object_in(message)))
+    return found
+
+
+def orders(effects: list[Any], kind: bytes) -> list[tuple[str, dict[str, Any]]]:
+    """The frames of this kind, with their agents."""
+    told = [(effect.host, effect.data) for effect in effects if isinstance(effect, ToAgent)]
+    parsed = [(host, FrameParser(from_agent=False).feed(data)[0]) for host, data in told]
+    return [(host, json.loads(frame.body)) for host, frame in parsed if frame.kind == kind]
+
+
+def reports(effects: list[Any]) -> list[tuple[int, str]]:
+    data = b"".join(effect.data for effect in effects if isinstance(effect, Show))
+    return [(c.rank, c.payload.decode()) for c in Decoder(NONCE).feed(data) if isinstance(c, Cell)]
+
+
+def two_hosts() -> Driver:
+    driver = Driver(FixedJob([("a", 1), ("b", 2)]))
+    driver.begin()
+    for host in "ab":
+        driver.hear(host, frames.HELLO, host=f"node-{host}")
+    return driver
+
+
+def test_the_start_of_a_fixed_job() -> None:
+    effects = Driver(FixedJob([("a", 1), ("b", 2)])).begin()
+    assert [e.host for e in effects if isinstance(e, StartAgent)] == ["a", "b"]
+    started = orders(effects, frames.START)
+    assert [(host, told["worker"], told["has_input"]) for host, told in started] == [
+        ("a", 0, True), ("b", 1, False), ("b", 2, False),
+    ]  # fmt: skip
+    assert started[2][1]["command"] == ["python", "train.py"]
+    assert started[2][1]["variables"]["HOROVOD_LOCAL_RANK"] == "1"
+
+
+def test_a_worker_learns_its_place_at_once_and_again() -> None:
+    driver = two_hosts()
+    for after in (0, 1):
+        ((number, answer),) = driver.ask("b", 2, id=7, do="assign", after=after)
+        assert (number, answer["id"]) == (2, 7)
+        assert Place.of(answer["ok"]) == places_of([("a", 1), ("b", 2)])[2]
+
+
+def test_workers_meet_in_the_store() -> None:
+    driver = two_hosts()
+    assert driver.ask("b", 1, id=1, do="get", key="k") == []
+    assert driver.ask("a", 0, id=1, do="check", keys=["k"]) == [(0, {"id": 1, "ok": False})]
+    assert driver.ask("a", 0, id=2, do="set", key="k", value="dg==") == [
+        (0, {"id": 2, "ok": None}),
+        (1, {"id": 1, "ok": "dg=="}),
+    ]
+    assert driver.ask("b", 2, id=9, do="get", key="k") == [(2, {"id": 9, "ok": "dg=="})]
+    assert driver.ask("b", 2, id=10, do="delete", key="k") == [(2, {"id": 10, "ok": True})]
+    assert driver.ask("b", 2, id=11, do="delete", key="k") == [(2, {"id": 11, "ok": False})]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [{}, {"do": "dance"}, {"do": "set", "key": 1, "value": ""}, {"do": "get"}, {"do": "check", "keys": 3},
+     {"do": "assign", "after": None}, {"do": "lost"}],
+)  # fmt: skip
+def test_what_is_no_request_gets_an_error_and_the_job_goes_on(message: dict[str, Any]) -> None:
+    driver = two_hosts()
+    ((number, answer),) = driver.ask("a", 0, id=4, **message)
+    assert (number, answer["id"]) == (0, 4) and answer["error"]
+    assert driver.ask("a", 0, id=5, do="check", keys=[]) == [(0, {"id": 5, "ok": True})]
+
+
+def test_who_has_ended_waits_no_more() -> None:
+    driver = two_hosts()
+    driver.ask("b", 1, id=1, do="get", key="k")
+    driver.end(1, "b", 0)
+    assert driver.ask("a", 0, id=2, do="set", key="k", value="") == [(0, {"id": 2, "ok": None})]
+
+
+def test_a_job_ends_when_all_have_ended() -> None:
+    driver = two_hosts()
+    assert driver.end(0, "a", 0) == [] and driver.end(2, "b", 0) == []
+    assert driver.end(1, "b", 0) == [CloseAgent("a"), CloseAgent("b")]
+    driver.job.lose("a", "")
+    assert driver.effects() == []
+    driver.job.lose("b", "")
+    assert driver.effects() == [Finish(0)]
+
+
+def test_a_failure_is_left_to_horovodrun() -> None:
+    """Which has its report, and waits for others' before it ends the job."""
+    driver = two_hosts()
+    assert driver.end(1, "b", 3 << 8) == []
+    driver.job.signalled(signal.SIGTERM, driver.now)
+    told = orders(driver.effects(), frames.STOP)
+    assert told == [("a", {"worker": 0, "signal": 15}), ("b", {"worker": 2, "signal": 15})]
+    driver.job.signalled(signal.SIGTERM, driver.now)
+    assert driver.effects() == [], "once is enough"
+    driver.end(0, "a", 0)
+    assert driver.end(2, "b", 9) == [CloseAgent("a"), CloseAgent("b")], "told, so it is not reported"
+
+
+def test_a_wrapper_that_was_killed_is_reported_and_ends_the_job() -> None:
+    driver = two_hosts()
+    effects = driver.end(1, "b", signal.SIGKILL)
+    assert reports(effects) == [(1, "unreported 9")]
+    assert [told["worker"] for _, told in orders(effects, frames.STOP)] == [0, 2]
+    driver.end(0, "a", 143 << 8)
+    driver.end(2, "b", 143 << 8)
+    for host in "ab":
+        driver.job.lose(host, "")
+    assert driver.effects()[-1] == Finish(137)
+
+
+def test_a_host_that_is_lost_is_reported_and_ends_the_job() -> None:
+    driver = two_hosts()
+    driver.job.lose("b", "its agent is gone")
+    effects = driver.effects()
+    assert reports(effects) == [(1, "lost node-b")]
+    assert any(e.data == b"horovodrun: b: its agent is gone\n" for e in effects if isinstance(e, Show))
+    assert orders(effects, frames.STOP) == [("a", {"worker": 0, "signal": 15})]
+    assert driver.end(0, "a", 15 << 8) == [CloseAgent("a")]
+    driver.job.lose("a", "")
+    assert driver.effects() == [Finish(1)]
+
+
+def test_a_host_without_a_sign_of_life_is_lost_but_not_for_our_own_pause() -> None:
+    driver = two_hosts()
+    for now in range(100, 200):
+        driver.now = float(now)
+        driver.hear("a", frames.BEAT)
+        driver.job.tick(driver.now)
+        if effects := driver.effects():
+            break
+    assert CloseAgent("b", is_lost=True) in effects and reports(effects) == [(1, "lost node-b")]
+    assert driver.now == 100 + SILENCE + 1
+    paused = two_hosts()
+    for now in (100.0, 101.0, 150.0, 151.0):
+        paused.job.tick(now)
+    assert paused.effects() == []
+
+
+def test_whoever_does_not_end_is_given_up() -> None:
+    driver = two_hosts()
+    driver.job.signalled(signal.SIGINT, driver.now)
+    assert [told["signal"] for _, told in orders(driver.effects(), frames.STOP)] == [2, 2, 2]
+    driver.job.tick(driver.now + GIVING_UP - 0.1)
+    assert driver.effects() == []
+    driver.job.tick(driver.now + GIVING_UP + 0.1)
+    assert driver.effects() == [Finish(130)]
+
+
+def test_input_is_for_the_first_rank() -> None:
+    driver = two_hosts()
+    assert driver.job.take_input(b"abc") == "a"
+    ((frame),) = FrameParser(from_agent=False).feed(driver.effects()[0].data)
+    assert (frame.kind, frame.numbered()) == (frames.INPUT, (0, b"abc"))
+    driver.end(0, "a", 0)
+    assert driver.job.take_input(b"abc") is None and driver.effects() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (frames.ENDED, b'{"worker": 0, "status": 0}'),  # of another host's
+        (frames.ENDED, b'{"worker": 9, "status": 0}'),
+        (frames.ENDED, b'{"worker": 1}'),
+        (frames.MESSAGE, b"\0\0\0\0{}"),
+        (frames.MESSAGE, b"\0"),
+        (frames.OUTPUT, b""),
+        (frames.HELLO, b"{}"),
+        (frames.STARTED, b'{"worker": 0}'),
+    ],
+)
+def test_what_no_agent_says_is_an_error(kind: bytes, body: bytes) -> None:
+    driver = two_hosts()
+    with pytest.raises(ValueError):
+        driver.job.heard("b", Frame(kind, body), driver.now)
+
+
+class Elastic:
+    """Decisions as those of a job whose hosts come and go: whatever a test says."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[Any, ...]] = []
+        self.next: list[Action] = []
+
+    def _answer(self, *event: Any) -> list[Action]:
+        self.heard.append(event)
+        actions, self.next = self.next, []
+        return actions
+
+    def begin(self) -> list[Action]:
+        return self._answer("begin")
+
+    def worker_started(self, worker: int) -> list[Action]:
+        return self._answer("started", worker)
+
+    def worker_asks(self, worker: int, after: int) -> list[Action]:
+        return self._answer("asks", worker, after)
+
+    def worker_accused(self, by: int, generation: int, rank: int, reason: str) -> list[Action]:
+        return self._answer("accused", by, generation, rank, reason)
+
+    def worker_ended(self, worker: int, code: int) -> list[Action]:
+        return self._answer("ended", worker, code)
+
+    def host_lost(self, host: str, reason: str) -> list[Action]:
+        return self._answer("lost", host)
+
+    def tick(self) -> list[Action]:
+        return self._answer("tick") if self.next else []
+
+
+def test_workers_come_and_go_as_decided() -> None:
+    one, (first, second) = places_of([("a", 1)])[0], places_of([("a", 1), ("b", 1)], generation=2)
+    decides = Elastic()
+    driver = Driver(decides)
+    decides.next = [Start(10, "a", one)]
+    driver.begin()
+    driver.hear("a", frames.HELLO, host="a")
+    driver.hear("a", frames.STARTED, worker=10, pid=1)
+    assert decides.heard[-1] == ("started", 10)
+    assert driver.ask("a", 10, id=1, do="assign", after=0) == []
+    decides.next = [Publish(1, {10: one})]
+    driver.job.tick(driver.now)
+    assert answers(driver.effects()) == [(10, {"id": 1, "ok": one.record()})]
+    assert driver.ask("a", 10, id=2, do="assign", after=1) == [], "generation 1 is none after 1"
+    decides.next = [Start(11, "b", second), Notify([10], 5.5, 1), Publish(2, {10: first, 11: second})]
+    driver.job.tick(driver.now)
+    effects = driver.effects()
+    assert StartAgent("b") in effects and orders(effects, frames.START)[0][1]["worker"] == 11
+    told = [e for e in effects if isinstance(e, ToAgent) and e.data[4:5] == frames.MESSAGE]
+    assert answers(told) == [
+        (10, {"event": "hosts_updated", "timestamp": 5.5, "update": 1}),
+        (10, {"id": 2, "ok": first.record()}),
+    ]
+    assert driver.ask("b", 11, id=1, do="assign", after=0)[0][1]["ok"]["rank"] == 1, "published before"
+    driver.ask("a", 10, do="lost", generation=2, rank=1, reason="no\nanswer")
+    assert decides.heard[-1] == ("accused", 10, 2, 1, "no answer")
+    driver.ask("b", 11, id=2, do="assign", after=2)
+    decides.next = [Publish(3, {10: one}, out={11: "its host is going"}), Stop(11), Say("fewer")]
+    driver.job.tick(driver.now)
+    effects = driver.effects()
+    assert answers(effects[:1]) == [(11, {"id": 2, "ok": {"out": "its host is going"}})]
+    assert orders(effects, frames.STOP) == [("b", {"worker": 11, "signal": 15})]
+    assert Show(b"horovodrun: fewer\n") in effects
+    driver.end(11, "b", 15)
+    assert decides.heard[-1] == ("ended", 11, -15)
+    decides.next = [EndJob(4, "enough")]
+    driver.job.tick(driver.now)
+    assert orders(driver.effects(), frames.STOP) == [("a", {"worker": 10, "signal": 15})]
+    decides.next = [Start(12, "a", one)]
+    assert driver.end(10, "a", 0) == [CloseAgent("a"), CloseAgent("b")], "nobody starts any more"
+
+
+# plan, connection of ssh, and which way it goes
+
+
+@pytest.mark.parametrize("shell", [None, Ssh(2222, "/key"), Ssh(), Srun()])
+def test_a_plan_on_its_way(shell: Shell | None) -> None:
+    plan = Plan((("here", 1), ("b", 2)), ("here",), shell, NONCE)
+    words = plan.words(["python", "x y"])
+    assert words[-2:] == ["python", "x y"] and Plan.of(words[-3]) == plan
+    assert "ssh" not in agent_words(plan, "here") and agent_words(plan, "here") == agent_words(
+        plan, "localhost"
+    )
+    there = agent_words(plan, "b")
+    if isinstance(shell, Ssh):
+        assert there[0] == "ssh" and there[-2] == "b" and there[-1].endswith("agents/agent.py ssh")
+    elif shell is not None:
+        assert there[0] == "srun" and "--nodelist=b" in there and there[-1].endswith("agents/agent.py")
+
+
+TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100000A:0016 0200000A:C001 01 00000000:00000000 00:00000000 00000000     0        0 77 1 0 20 4 30
+   1: 0100000A:0016 0200000A:C002 01 00000010:00000000 01:00000000 00000006     0        0 78 1 0 20 4 30
+   2: 0100000A:0016 0300000A:C003 06 00000000:00000000 00:00000000 00000006     0        0 79 1 0 20 4 30
+"""
+
+
+def test_the_connection_of_ssh_is_found() -> None:
+    whole = link.row_of(TABLE, "10.0.0.2 49153 10.0.0.1 22")
+    assert whole[9] == "77" and not is_unanswered(whole)
+    cut = link.row_of(TABLE, "10.0.0.2 49154 10.0.0.1 22")
+    assert cut[9] == "78" and is_unanswered(cut)
+    closing = link.row_of(TABLE, "10.0.0.3 49155 10.0.0.1 22")
+    assert not is_unanswered(closing)
+    for none in ("10.0.0.9 49153 10.0.0.1 22", "10.0.0.2 49153 10.0.0.1", "", "x y z 1", "10.0.0.2 a b c"):
+        assert link.row_of(TABLE, none) == [] and not is_unanswered([])
+    mapped = TABLE.replace("0200000A", "0000000000000000FFFF00000200000A")
+    assert link.row_of(mapped, "10.0.0.2 49154 10.0.0.1 22")[9] == "78", "sshd listens by IPv6, too"
+    assert not link.is_cut({})
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [({}, "mpi"), ({"launcher": "tcp"}, "tcp"), ({"use_gloo": True}, "tcp"), ({"use_mpi": True}, "mpi")],
+)
+def test_which_launcher(values: dict[str, Any], found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launchers, "installed_mpirun", lambda: "/mpi/bin/mpirun")
+    monkeypatch.setattr(launchers, "installed_flavour", lambda mpirun: "Open MPI 5")
+    assert starting.way_of(values).launcher == found
+
+
+def test_without_an_mpi_agents_start_ranks_unless_an_mpi_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing() -> str:
+        raise LaunchError("no MPI here")
+
+    monkeypatch.setattr(launchers, "installed_mpirun", missing)
+    assert starting.way_of({}).launcher == "tcp"
+    with pytest.raises(LaunchError, match="no MPI here"):
+        starting.way_of({"launcher": "mpi"})
+    with pytest.raises(LaunchError, match="name different launchers"):
+        starting.way_of({"launcher": "mpi", "use_gloo": True})
+
+
+def test_what_ranks_of_agents_inherit_and_are_told() -> None:
+    mine = {
+        "OMPI_COMM_WORLD_RANK": "1",
+        "PMIX_RANK": "1",
+        "HOROVOD_JOINED_BY": "1 x",
+        "HOROVOD_RANK": "3",
+        "A": "b",
+    }
+    by_agents = starting.ByAgents()
+    assert by_agents.inherited(mine) == {"HOROVOD_RANK": "3", "A": "b"}
+    assert by_agents.inherited({**mine, "HOROVOD_AGENT": "5:6:7"}) == {"A": "b"}
+    hosts = JobHosts(2, (Host("192.0.2.1"), Host("192.0.2.2")), Ssh())
+    choice = job_hosts.Choice(("10.0.0.0/8", "eth1"))
+    values = {"start_timeout": 40}
+    told = by_agents.variables(values, hosts, choice, {})
+    assert told["HOROVOD_START_TIMEOUT"] == "40"
+    assert told["HOROVOD_TCP_INTERFACES"] == "10.0.0.0/8,eth1" and len(told["HOROVOD_SECRET"]) == 64
+    assert told["HOROVOD_SECRET"] != by_agents.variables(values, hosts, choice, {})["HOROVOD_SECRET"]
+    given = {"HOROVOD_SECRET": "s" * 16, "HOROVOD_TCP_INTERFACES": "wg0", "HOROVOD_START_TIMEOUT": "40"}
+    assert {**given, **by_agents.variables(values, hosts, choice, given)} == given
