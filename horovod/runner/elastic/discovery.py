@@ -1,7 +1,7 @@
 """Which hosts there are: from a script of the user's, or fixed. The names are Horovod's.
 
-    output := { line "\\n" }
-    line   := [ host [ ":" slots ] ] [ "#" comment ]
+output := { line "\\n" }
+line   := [ host [ ":" slots ] ] [ "#" comment ]
 """
 
 from __future__ import annotations
