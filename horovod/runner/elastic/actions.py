@@ -60,7 +60,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Publish:
-    """Answer these workers, all of which ask: each has its place. Those in `out` are told why they have none."""
+    """Answer these workers, all of which ask: each has its place. `out`: who has none, and why."""
 
     generation: int
     memberships: Mapping[int, Membership]

@@ -60,7 +60,7 @@ class Blacklist:
 
     def _cooldown(self, lowest: float, highest: float, failures: int) -> float:
         doublings = min(failures - 1, 12)  # 2**12 seconds are more than LONGEST
-        return min(highest, lowest * 2**doublings * (1 + _JITTER * self._chance()))
+        return min(highest, lowest * float(2**doublings) * (1 + _JITTER * self._chance()))
 
     def pop_returned(self) -> set[str]:
         """Hosts whose cool-down has passed; each is told once. They still count as having failed."""

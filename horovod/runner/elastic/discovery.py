@@ -87,7 +87,7 @@ class HostDiscoveryScript(HostDiscovery):
         self._timeout = timeout
 
     def find_available_hosts_and_slots(self) -> dict[str, int]:
-        """DiscoveryError: it could not be run, took too long, printed too much, failed, or a line is wrong."""
+        """DiscoveryError: it could not be run, took too long, printed too much or failed; a line is wrong."""
         where = f"the host discovery script {shortened(self._script)}"
         code, output, errors = _run(self._script, self._timeout, where)
         if code != 0:

@@ -32,6 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from horovod.runner.elastic import formation
 from horovod.runner.elastic.actions import (
     Action,
     EndJob,
@@ -51,8 +52,6 @@ from horovod.runner.elastic.workers import Worker, Workers
 from horovod.runner.outcome import End
 
 __all__ = ["MembershipMachine"]
-
-_MOST_ACCUSED = 3  # generations in a row: whoever asks each time, and is never heard, is out then
 
 
 class MembershipMachine:
@@ -218,9 +217,8 @@ class MembershipMachine:
         is_first, self._is_draining = not self._is_draining, True
         if not self._limits.is_elastic or not is_first:
             return []
-        return [
-            Say(f"{worker} has ended with code 0: nobody is started any more, and the others end their work")
-        ]
+        then = "nobody is started any more, and the others end their work"
+        return [Say(f"{worker} has ended with code 0: {then}")]
 
     def _failed(self, worker: Worker, text: str, code: int) -> list[Action]:
         """A worker that is not out has ended, or is stopped for it: it is out, and so is its host."""
@@ -279,8 +277,7 @@ class MembershipMachine:
 
     def _waited(self) -> float:
         """Seconds since the first of them asked; 0 without any."""
-        times = [worker.asks_since for worker in self._asking() if worker.asks_since is not None]
-        return self._clock() - min(times, default=self._clock())
+        return formation.waited(self._asking(), self._clock())
 
     def _stop_overdue(self, now: float) -> list[Action]:
         actions: list[Action] = []
@@ -370,40 +367,16 @@ class MembershipMachine:
         eligible = self._eligible()
         ready = [worker for worker in eligible if worker.asks()]
         is_late = self._waited() >= self._limits.elastic_timeout
-        if not self._is_complete(eligible, ready, now, is_late):
+        state = formation.Formation(self._generation, self._needed(), self._waited(), is_late)
+        if not state.is_complete(eligible, self._limits, now):
             return [self._end_job(1, self._timeout_text())] if is_late else []
-        unheard = self._never_heard(ready)
+        unheard = formation.never_heard(ready)
         if unheard is None:
             return [self._publish(ready, now)]
-        times = f"in {_MOST_ACCUSED} generations in a row"
+        times = f"in {formation.MOST_ACCUSED} generations in a row"
         text = f"{unheard} was not heard by others {times}, and is out ({unheard.accusation})"
         actions = self._put_out(unheard, text)
         return [*actions, *self._failed(unheard, text, 1), *self._form(now)]
-
-    def _is_complete(self, eligible: list[Worker], ready: list[Worker], now: float, is_late: bool) -> bool:
-        survivors = [worker for worker in eligible if worker.generation]
-        if len(ready) < self._needed() or (self._generation and not any(w.generation for w in ready)):
-            return False
-        window = self._limits.window if self._generation else self._limits.start_window
-        awaited = survivors if self._generation else eligible
-        if not is_late and self._waited() < window and not all(worker.asks() for worker in awaited):
-            return False
-        if not self._generation or len([w for w in ready if w.generation]) >= self._needed():
-            return True
-        return is_late or self._have_newcomers_come(eligible, now)
-
-    def _have_newcomers_come(self, eligible: list[Worker], now: float) -> bool:
-        """Whether all that were started ask, or the first has waited for the others long enough."""
-        newcomers = [worker for worker in eligible if not worker.generation]
-        times = [worker.asks_since for worker in newcomers if worker.asks_since is not None]
-        if not times:
-            return False
-        return len(times) == len(newcomers) or now - min(times) >= self._limits.newcomer_window
-
-    def _never_heard(self, ready: list[Worker]) -> Worker | None:
-        """Of those that ask each time and are accused each time: who is accused most, of the highest rank."""
-        accused = [w for w in ready if w.accusers and w.accused_in_a_row + 1 >= _MOST_ACCUSED]
-        return max(accused, key=lambda w: (len(w.accusers), w.rank), default=None)
 
     def _publish(self, ready: list[Worker], now: float) -> Publish:
         self._resets += self._generation > 0
@@ -458,7 +431,7 @@ class MembershipMachine:
         if not self._generation and self._asking():
             most = limits.np  # whoever else there is comes later: those that ask do not wait for it
         room = most - len(self._eligible())
-        started = []
+        started: list[Worker] = []
         for host, count in slots.items():
             while len(started) < room and (slot := self._workers.free_slot(host, count)) is not None:
                 started.append(self._workers.add(host, slot))
@@ -482,7 +455,7 @@ class MembershipMachine:
             return []
         eligible = self._eligible()
         members = [worker for worker in self._workers if worker.generation == self._generation]
-        update = int(self._have_newcomers_come(eligible, now))
+        update = int(formation.have_newcomers_come(eligible, self._limits, now))
         update |= 2 * any(worker not in eligible for worker in members)
         broken = self._losses.broken_since
         if broken is not None:  # the others find out by themselves, unless they exchange nothing

@@ -30,7 +30,7 @@ class Losses:
         self.is_certain = False
 
     def add(self, text: str, code: int, broke_at: float | None) -> None:
-        """`broke_at`: the time where the worker was a member; None for a newcomer, whose end breaks nothing."""
+        """`broke_at`: the time where it was a member; None for a newcomer, whose end breaks nothing."""
         self.all.append(text)
         self.since_last.append(text)
         if self.untaken is None:
