@@ -50,7 +50,7 @@ def waited(asking: Sequence[Worker], now: float) -> float:
 
 
 def have_newcomers_come(eligible: Sequence[Worker], limits: Limits, now: float) -> bool:
-    """Whether there are newcomers that ask: all that run, or one that has waited for the others long enough."""
+    """Whether there are newcomers that ask: all that run, or one has waited long enough for others."""
     newcomers = [worker for worker in eligible if not worker.generation]
     asking = [worker for worker in newcomers if worker.asks()]
     if not asking:

@@ -23,7 +23,7 @@ def memberships(generation: int, seats: Sequence[Seat]) -> Mapping[int, Membersh
     """Worker -> its place; ranks are positions in `seats`.
 
     Local ranks are positions among the host's workers in order of their slots: so a worker keeps its local
-    rank, and its GPU, unless one before it has gone. Hosts have their cross ranks in order of their first rank.
+    rank, and its GPU, unless one before it has gone. Cross ranks: hosts in order of their first rank.
     """
     by_host: dict[str, list[Seat]] = {}
     for seat in seats:
