@@ -41,10 +41,13 @@ class Model:
         self.frozen: set[int] = set()
         self.failed_at: dict[str, float] = {}  # hosts on the blacklist
         self.ever: set[int] = set()
-        self.succeeded = False
+        self.succeeded = False  # a member did
+        self.draining = False  # nobody is started any more, and slots are not given or taken
+        self.is_wrong = False
         self.end: EndJob | None = None
 
     def take(self, actions: list[Action]) -> None:
+        self.is_wrong = True  # until all has been looked at
         for action in actions:
             assert self.end is None, f"{action} after {self.end}"
             match action:
@@ -68,10 +71,12 @@ class Model:
                     self.end = action
                 case Say(text):
                     assert text
+                    self.draining |= "has ended with code 0" in text
+        self.is_wrong = False
 
     def check_start(self, action: Start) -> None:
         assert action.worker not in self.ever, "numbers are never used again"
-        assert not self.succeeded, "nobody is started after the first success"
+        assert not self.draining, "nobody is started after the first success"
         self.ever.add(action.worker)
         on_host = [worker for worker, host in self.host.items() if host == action.host]
         assert len(on_host) < self.slots[action.host]
@@ -107,7 +112,7 @@ class Model:
         hosts = tuple(self.host[worker] for worker in order)
         for host, count in Counter(hosts).items():
             assert not self.is_barred(host)
-            assert self.succeeded or count <= self.slots[host]
+            assert self.draining or count <= self.slots[host]
             local = [worker for worker in order if self.host[worker] == host]
             assert sorted(places[worker].local_rank for worker in local) == list(range(count))
             by_start = sorted(local, key=lambda worker: self.local_rank[worker])
@@ -126,9 +131,9 @@ class Model:
     # What the world does.
 
     def advance(self, seconds: float) -> None:
-        until = self.now + seconds
+        until, step = self.now + seconds, max(0.25, seconds / 50)
         while self.now < until and self.end is None:
-            self.now = min(until, self.now + 0.25)
+            self.now = min(until, self.now + step)
             self.take(self.machine.tick())
 
     def ask(self, worker: int) -> None:
@@ -140,8 +145,7 @@ class Model:
         host = self.host.pop(worker)
         self.asks.discard(worker)
         self.frozen.discard(worker)
-        is_one_of_us = worker not in self.out | self.stopped
-        if is_one_of_us and end.is_success():
+        if worker in set(self.members) - self.out - self.stopped and end.is_success():
             self.succeeded = True
         actions = self.machine.worker_ended(worker, end)
         self.note_failed_hosts(host, actions)
@@ -287,7 +291,7 @@ class RandomEvents(RuleBasedStateMachine):
         until = model.now + REST
         while model.now < until and model.end is None and not self.is_at_rest():
             self.behave()
-            model.advance(1 if model.now < until - REST + 60 else 5)
+            model.advance(1 if model.now < until - REST + 60 else 10)
         if model.end is not None:
             return
         kept = self.kept_members()
@@ -302,10 +306,10 @@ class RandomEvents(RuleBasedStateMachine):
 
     def is_at_rest(self) -> bool:
         """All that run are members, hear each other, and have nothing to do but to train."""
-        kept = self.kept_members()
-        return bool(kept) and set(kept) == set(self.model.members) == set(self.model.host) and not (
-            self.model.asks or self.model.notified or self.model.frozen
-        )
+        model, kept = self.model, self.kept_members()
+        hung = {worker for worker in model.frozen if worker not in model.place}  # before hvd.init()
+        is_whole = set(kept) == set(model.members) == set(model.host) - hung
+        return bool(kept) and is_whole and not (model.asks or model.notified or model.frozen - hung)
 
     def behave(self) -> None:
         """One second of a world in which newcomers ask, the broken world's members too, and who is out ends."""
@@ -331,7 +335,7 @@ class RandomEvents(RuleBasedStateMachine):
                     model.ask(worker)
 
     def teardown(self) -> None:
-        if hasattr(self, "model"):
+        if hasattr(self, "model") and not self.model.is_wrong:
             self.settle()
 
 

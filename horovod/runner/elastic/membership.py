@@ -150,9 +150,10 @@ class MembershipMachine:
         if self._is_over or worker is None:
             return []
         self._workers.remove(worker)
-        if worker.out:
+        is_told = worker.is_told or worker.is_stopped or worker.generation != self._generation
+        if worker.out and (is_told or not worker.generation or not end.is_success()):
             return self._settled([Say(f"{worker}, which was out ({worker.out}), {end}")])
-        if end.is_success():
+        if end.is_success():  # also of one that is out and does not know: it has done its work
             return self._settled(self._succeeded(worker))
         text = f"{worker} {end}"
         is_the_scripts = end.raised and bool(worker.generation or not self._generation)
