@@ -10,7 +10,17 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from horovod.runner.elastic.actions import Action, EndJob, Leave, Membership, Notify, Publish, Say, Start, Stop
+from horovod.runner.elastic.actions import (
+    Action,
+    EndJob,
+    Leave,
+    Membership,
+    Notify,
+    Publish,
+    Say,
+    Start,
+    Stop,
+)
 from horovod.runner.elastic.limits import Limits
 from horovod.runner.elastic.membership import MembershipMachine
 from horovod.runner.outcome import End
@@ -152,7 +162,10 @@ class Model:
         self.take(actions)
 
     def note_failed_hosts(self, host: str, actions: list[Action]) -> None:
-        if any(isinstance(action, Say) and f"host {host} is on the blacklist" in action.text for action in actions):
+        if any(
+            isinstance(action, Say) and f"host {host} is on the blacklist" in action.text
+            for action in actions
+        ):
             self.failed_at[host] = self.now
 
 
@@ -312,7 +325,7 @@ class RandomEvents(RuleBasedStateMachine):
         return bool(kept) and is_whole and not (model.asks or model.notified or model.frozen - hung)
 
     def behave(self) -> None:
-        """One second of a world in which newcomers ask, the broken world's members too, and who is out ends."""
+        """A second in which newcomers ask, members of a broken world too, and who is out ends."""
         model = self.model
         for worker in sorted(model.host):
             if model.end is not None:
@@ -330,7 +343,9 @@ class RandomEvents(RuleBasedStateMachine):
             elif worker in model.out:
                 model.finish(worker, End())
             elif worker not in model.asks:
-                is_broken = any(w not in model.host or w in model.frozen or w in model.asks for w in model.members)
+                is_broken = any(
+                    w not in model.host or w in model.frozen or w in model.asks for w in model.members
+                )
                 if worker not in model.place or is_broken or worker in model.notified:
                     model.ask(worker)
 
