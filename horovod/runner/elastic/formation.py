@@ -59,6 +59,10 @@ def have_newcomers_come(eligible: Sequence[Worker], limits: Limits, now: float) 
 
 
 def never_heard(ready: Sequence[Worker]) -> Worker | None:
-    """Of those that ask each time and are accused each time: who is accused most, of the highest rank."""
-    accused = [w for w in ready if w.accusers and w.accused_in_a_row + 1 >= MOST_ACCUSED]
-    return max(accused, key=lambda w: (len(w.accusers), w.rank), default=None)
+    """Of those that ask each time and are accused each time, by others of them: who is accused most, of the
+    highest rank.
+    """
+    numbers = {worker.number for worker in ready}
+    accusers = {worker.number: len(worker.accusers & numbers) for worker in ready}
+    accused = [w for w in ready if accusers[w.number] and w.accused_in_a_row + 1 >= MOST_ACCUSED]
+    return max(accused, key=lambda w: (accusers[w.number], w.rank), default=None)

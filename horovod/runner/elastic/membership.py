@@ -200,8 +200,8 @@ class MembershipMachine:
     # What follows from them. Each step looks at the whole state, so that no event is needed twice.
 
     def _settled(self, actions: list[Action]) -> list[Action]:
-        steps = (self._stop_overdue, self._conclude, self._form, self._conclude, self._start, self._notify)
-        for step in steps:
+        first = (self._stop_overdue, self._conclude, self._start)
+        for step in (*first, self._form, self._conclude, self._start, self._notify):
             if not self._is_over:
                 actions += step(self._clock())
         return actions
@@ -261,11 +261,14 @@ class MembershipMachine:
         return {host: found.get_slots(host) for host in found.host_assignment_order if host not in barred}
 
     def _eligible(self) -> list[Worker]:
+        """Who may be in the next membership, in order of its ranks."""
+        slots = self._slots()
         if self._is_draining or not self._limits.is_elastic:  # no slots are given or taken any more
-            kept = self._workers.members() if self._generation else self._workers.kept()
-            hosts = {**self._slots(), **{worker.host: 0 for worker in kept}}
-            return self._workers.eligible({host: len(kept) for host in hosts}, None)
-        return self._workers.eligible(self._slots(), self._limits.max_np)
+            kept = self._workers.kept()
+            if self._generation:
+                return self._workers.members()
+            slots = {host: len(kept) for host in {**slots, **{worker.host: 0 for worker in kept}}}
+        return self._workers.eligible(slots, self._limits.max_np)
 
     def _needed(self) -> int:
         """Workers below which there is no membership."""
