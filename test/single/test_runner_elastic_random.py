@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
+from collections.abc import Mapping
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -119,6 +120,14 @@ class Model:
         survivors = [worker for worker in self.members if worker in places]
         assert order[: len(survivors)] == survivors, "survivors first, in their order"
         assert survivors or self.generation == 0, "rank 0 holds the state"
+        self.check_places(places, order)
+        self.asks -= set(places) | set(action.out)
+        self.out |= set(action.out)
+        self.generation, self.members = action.generation, order
+        self.place.update(places)
+        self.notified.clear()
+
+    def check_places(self, places: Mapping[int, Membership], order: list[int]) -> None:
         hosts = tuple(self.host[worker] for worker in order)
         for host, count in Counter(hosts).items():
             assert not self.is_barred(host)
@@ -128,15 +137,16 @@ class Model:
             by_start = sorted(local, key=lambda worker: self.local_rank[worker])
             assert by_start == sorted(local, key=lambda worker: places[worker].local_rank)
         for place in places.values():
-            assert (place.generation, place.size, place.hosts) == (action.generation, len(order), hosts)
+            assert (place.generation, place.size, place.hosts) == (self.generation + 1, len(order), hosts)
             across = [p for p in places.values() if p.local_rank == place.local_rank]
             assert place.cross_size == len(across) and place.local_size == hosts.count(hosts[place.rank])
             assert sorted(p.cross_rank for p in across) == list(range(len(across)))
-        self.asks -= set(places) | set(action.out)
-        self.out |= set(action.out)
-        self.generation, self.members = action.generation, order
-        self.place.update(places)
-        self.notified.clear()
+
+    def sound_members(self) -> set[int]:
+        """Members that run, are not out, and whose host has not failed."""
+        running = {worker for worker in self.members if worker in self.host}
+        failed = {worker for worker in running if self.host[worker] in self.failed_at}
+        return running - self.out - self.stopped - failed
 
     # What the world does.
 
@@ -241,12 +251,11 @@ class RandomEvents(RuleBasedStateMachine):
     def raises(self, data: st.DataObject) -> None:
         worker = self.pick(data, set(self.model.host))
         if worker is not None and data.draw(st.integers(0, 9)) == 0:
-            is_newcomer = self.model.generation > 0 and worker not in self.model.place
-            was_out = worker in self.model.out | self.model.stopped
+            # Of a member that has not been told that it is out, and whose host has not failed.
+            is_member = worker in self.model.sound_members()
             self.model.finish(worker, End(3, raised=True))
-            if not (is_newcomer or was_out) or self.is_fixed:
-                is_known_out = self.model.end is None
-                assert self.model.end == EndJob(3, self.model.end.message) if not is_known_out else True
+            if is_member:
+                assert self.model.end is not None and self.model.end.code == 3
 
     @precondition(runs)
     @rule(data=st.data())
@@ -326,28 +335,32 @@ class RandomEvents(RuleBasedStateMachine):
 
     def behave(self) -> None:
         """A second in which newcomers ask, members of a broken world too, and who is out ends."""
+        for worker in sorted(self.model.host):
+            if self.model.end is None and worker in self.model.host:
+                self.behave_as(worker)
+
+    def behave_as(self, worker: int) -> None:
         model = self.model
-        for worker in sorted(model.host):
-            if model.end is not None:
-                return
-            if worker not in model.host:
-                continue
-            if worker in model.stopped:
-                model.finish(worker, End(signal_number=9))
-            elif worker in model.frozen:
-                by = next((w for w in model.members if w in model.host and w not in model.frozen), None)
-                if by is None:
-                    model.frozen.remove(worker)  # nobody is there who could miss it
-                elif worker in model.members:
-                    model.take(model.machine.worker_accused(by, worker, "silent"))
-            elif worker in model.out:
-                model.finish(worker, End())
-            elif worker not in model.asks:
-                is_broken = any(
-                    w not in model.host or w in model.frozen or w in model.asks for w in model.members
-                )
-                if worker not in model.place or is_broken or worker in model.notified:
-                    model.ask(worker)
+        if worker in model.stopped:
+            model.finish(worker, End(signal_number=9))
+        elif worker in model.frozen:
+            self.miss(worker)
+        elif worker in model.out:
+            model.finish(worker, End())
+        elif worker not in model.asks:
+            missing = set(model.members) - set(model.host) | model.frozen | model.asks
+            is_broken = not missing.isdisjoint(model.members)
+            if worker not in model.place or is_broken or worker in model.notified:
+                model.ask(worker)
+
+    def miss(self, worker: int) -> None:
+        """Somebody misses one that hangs; where nobody is there who could, it goes on."""
+        model = self.model
+        by = next((w for w in model.members if w in model.host and w not in model.frozen), None)
+        if by is None:
+            model.frozen.remove(worker)
+        elif worker in model.members:
+            model.take(model.machine.worker_accused(by, worker, "silent"))
 
     def teardown(self) -> None:
         if hasattr(self, "model") and not self.model.is_wrong:

@@ -32,8 +32,9 @@ class Formation:
         """
         ready = [worker for worker in eligible if worker.asks()]
         survivors = [worker for worker in eligible if worker.generation]
-        ready_survivors = [worker for worker in survivors if worker.asks()]
-        if len(ready) < self.needed or (self.generation and not ready_survivors):
+        ready_survivors = [worker for worker in ready if worker.generation]
+        holds_state = bool(ready_survivors) >= bool(self.generation)
+        if len(ready) < self.needed or not holds_state:
             return False
         if self.is_late:
             return True
