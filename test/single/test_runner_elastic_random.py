@@ -167,15 +167,18 @@ class Model:
         self.frozen.discard(worker)
         if worker in set(self.members) - self.out - self.stopped and end.is_success():
             self.succeeded = True
+        was_away = self.is_away(host)
         actions = self.machine.worker_ended(worker, end)
-        self.note_failed_hosts(host, actions)
+        self.note_failed_hosts(host, actions, was_away)
         self.take(actions)
 
-    def note_failed_hosts(self, host: str, actions: list[Action]) -> None:
-        if any(
-            isinstance(action, Say) and f"host {host} is on the blacklist" in action.text
-            for action in actions
-        ):
+    def is_away(self, host: str) -> bool:
+        return self.machine._hosts.is_blacklisted(host)
+
+    def note_failed_hosts(self, host: str, actions: list[Action], was_away: bool) -> None:
+        """A host that fails while it is away comes back at the time that was said first."""
+        text = f"host {host} is on the blacklist"
+        if not was_away and any(isinstance(action, Say) and text in action.text for action in actions):
             self.failed_at[host] = self.now
 
 
@@ -287,8 +290,9 @@ class RandomEvents(RuleBasedStateMachine):
             del model.host[worker]
             model.asks.discard(worker)
             model.frozen.discard(worker)
+        was_away = model.is_away(host)
         actions = model.machine.host_lost(host, "ssh ended")
-        model.note_failed_hosts(host, actions)
+        model.note_failed_hosts(host, actions, was_away)
         model.take(actions)
 
     @precondition(lambda self: not self.runs())
