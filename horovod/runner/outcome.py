@@ -32,6 +32,7 @@ _POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # how somebody, not th
 class End:
     """How a rank ended. `told`: it had been told to end before, so it is a victim and no culprit.
 
+    `raised`: by an exception of the user's code that nothing caught, and that did not come of other ranks.
     ValueError for a code or signal that no process ends with: a report may be damaged.
     """
 
@@ -39,6 +40,7 @@ class End:
     signal_number: int = 0
     told: bool = False
     reason: str = ""
+    raised: bool = False
 
     def __post_init__(self) -> None:
         if not (0 <= self.code <= 255 and 0 <= self.signal_number <= 127):
@@ -54,7 +56,8 @@ class End:
         if self.reason:
             return f"could not run: {self.reason}"
         if not self.signal_number:
-            return f"exited with code {self.code}"
+            by = " of an exception that nothing caught" if self.raised else ""
+            return f"exited with code {self.code}{by}"
         often = ", as happens when /dev/shm is full" if self.signal_number == signal.SIGBUS else ""
         return f"was killed by signal {self.signal_number} ({signal_name(self.signal_number)}{often})"
 

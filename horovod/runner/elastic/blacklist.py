@@ -1,0 +1,70 @@
+"""Hosts that have failed, and when each may be used again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+__all__ = ["LONGEST", "SHORTEST", "Blacklist", "checked_range"]
+
+SHORTEST, LONGEST = 1, 3600  # seconds of a cool-down
+_JITTER = 0.1  # of a cool-down at most, added: hosts that failed together do not come back together
+
+
+def checked_range(cooldown_range: tuple[float, float]) -> tuple[float, float]:
+    """(lowest, highest) cool-down in seconds. ValueError says what is wrong with it."""
+    if len(cooldown_range) != 2:
+        raise ValueError(f"a cool-down range is two numbers of seconds, not {cooldown_range!r}")
+    lowest, highest = cooldown_range
+    if not SHORTEST <= lowest <= highest <= LONGEST:  # NaN is refused too
+        raise ValueError(
+            f"a cool-down range is MIN MAX seconds with {SHORTEST} <= MIN <= MAX <= {LONGEST}, "
+            f"not {lowest} {highest}"
+        )
+    return lowest, highest
+
+
+class Blacklist:
+    """Failed hosts. Without a range they stay; with (lowest, highest) seconds they come back.
+
+    The n-th failure of a host keeps it away for lowest * 2**(n - 1) seconds and up to a tenth more, but never
+    longer than highest. `clock` gives seconds, `chance` a number in [0, 1). ValueError for a wrong range.
+    """
+
+    def __init__(
+        self,
+        cooldown_range: tuple[float, float] | None,
+        clock: Callable[[], float],
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.range = None if cooldown_range is None else checked_range(cooldown_range)
+        self._clock = clock
+        self._chance = chance
+        self._failures: dict[str, int] = {}
+        self._until: dict[str, float] = {}
+
+    def __contains__(self, host: str) -> bool:
+        return host in self._until and self._clock() < self._until[host]
+
+    def add(self, host: str) -> float:
+        """Seconds that the host is kept away from now on; infinity without a range.
+
+        A host that is on the list already stays as it is: workers of one host fail together.
+        """
+        if host in self:
+            return self._until[host] - self._clock()
+        self._failures[host] = self._failures.get(host, 0) + 1
+        seconds = float("inf") if self.range is None else self._cooldown(*self.range, self._failures[host])
+        self._until[host] = self._clock() + seconds
+        return seconds
+
+    def _cooldown(self, lowest: float, highest: float, failures: int) -> float:
+        doublings = min(failures - 1, 12)  # 2**12 seconds are more than LONGEST
+        return min(highest, lowest * float(2**doublings) * (1 + _JITTER * self._chance()))
+
+    def pop_returned(self) -> set[str]:
+        """Hosts whose cool-down has passed; each is told once. They still count as having failed."""
+        returned = {host for host in self._until if host not in self}
+        for host in returned:
+            del self._until[host]
+        return returned

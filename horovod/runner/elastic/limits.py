@@ -1,0 +1,60 @@
+"""How large an elastic job may be, and how long it waits for what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Limits"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one job; times in seconds. ValueError where they contradict each other.
+
+    `np`: slots that the start waits for. `max_np` None: as many workers as there are slots.
+    `is_elastic` False: the job ends with the first failure, and nobody is started later.
+    `hosts_may_come` False: hosts are those of the beginning, so nobody waits for others.
+    `elastic_timeout`: of the start's wait for slots, and of a recovery's wait for `min_np` workers.
+    `start_window`, `window`: of the first and of later memberships: whoever has not asked so long after the
+    first one did is left out. A survivor asks when it next uses Horovod, so that a long step takes its time.
+    `newcomer_window`: for how long newcomers that are ready wait for others that are starting.
+    `accusation_grace`: how long an accused worker may take to ask; it is `doubtful_grace` where another has
+    failed in this generation: whoever follows that one looks silent too.
+    `leave_grace`: from being told that it is out, or left behind, until a worker is stopped.
+    `notify_again`: between two notifications of the same change: one may be lost in a reset.
+    """
+
+    np: int
+    min_np: int
+    max_np: int | None
+    is_elastic: bool = True
+    hosts_may_come: bool = True
+    elastic_timeout: float = 600.0
+    reset_limit: int | None = None
+    cooldown_range: tuple[float, float] | None = None
+    start_window: float = 600.0
+    window: float = 30.0
+    newcomer_window: float = 10.0
+    accusation_grace: float = 2.0
+    doubtful_grace: float = 10.0
+    leave_grace: float = 10.0
+    notify_again: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_np <= self.np or (self.max_np is not None and self.max_np < self.np):
+            raise ValueError(
+                f"1 <= min_np <= np <= max_np does not hold: {self.min_np}, {self.np}, {self.max_np}"
+            )
+
+    @classmethod
+    def fixed(cls, np: int, start_timeout: float) -> Limits:
+        """Of a job with so many workers and no others; they wait `start_timeout` s for each other."""
+        return cls(
+            np=np,
+            min_np=np,
+            max_np=np,
+            is_elastic=False,
+            hosts_may_come=False,
+            elastic_timeout=start_timeout,
+            start_window=start_timeout,
+        )

@@ -1,0 +1,474 @@
+"""Who is in which generation of a job: a state machine without processes, clocks or connections of its own.
+
+Its host tells it what happens and carries out the actions that it answers with, in order. A *worker* is a
+process, by a number that is never used again; a *generation* is a membership that was published: 1, 2, ...
+
+Which workers are in a generation:
+    * Members of the one before that still run and may stay (survivors), in their old order, come first; then
+      newcomers, those on the oldest hosts first. So rank 0 is a survivor, whenever there is one.
+    * A new generation is made when a member asks for one: after an error, or after a notification that hosts
+      have changed. It is published when all survivors have asked, or the window is over; who has not asked by
+      then is out. Survivors do not wait for newcomers, unless they are too few without them (min_np).
+    * Newcomers start as soon as there are slots. Members are notified when these have started and ask.
+
+What the end of a worker means:
+    * Code 0 is success. Nobody is started from then on; the others end their work, in new generations if need
+      be, however few they are. The job succeeds when they have.
+    * An exception of the user's code that nothing caught (`End.raised`) ends the job, with its code: it
+      would be raised again. Errors that come of other ranks are none (the reporter of the end decides). Of a
+      newcomer to a job that runs it is a failure: what its new host lacks shall not end the others' work.
+    * Any other end (another code, a signal) is a failure: its host is put on the blacklist, and with it go
+      all workers there, as with Horovod. The others go on. The job fails where nobody is left who has been a
+      member, because nobody holds the state of training. Before the first membership others are started
+      instead, on hosts that have not failed, so that a start that always fails ends.
+    * A lost host, and an accused worker that does not ask, are failures too. A worker that is out may end as
+      it likes.
+
+A fixed job (`Limits.fixed`) is this machine with one size, which ends with the first failure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from horovod.runner.elastic import formation
+from horovod.runner.elastic.actions import (
+    Action,
+    EndJob,
+    Leave,
+    Membership,
+    Notify,
+    Publish,
+    Say,
+    Start,
+    Stop,
+)
+from horovod.runner.elastic.discovery import FixedHosts, HostManager
+from horovod.runner.elastic.limits import Limits
+from horovod.runner.elastic.placement import memberships
+from horovod.runner.elastic.reasons import FAILED, RESETS, Losses, reasons
+from horovod.runner.elastic.workers import Worker, Workers
+from horovod.runner.outcome import End
+
+__all__ = ["MembershipMachine"]
+
+
+class MembershipMachine:
+    """Events in, actions out. Not for several threads; call `tick` several times a second.
+
+    `hosts`: name -> slots, the first of which has rank 0; more may come by `hosts_found`. `clock`: seconds,
+    which never go back. After EndJob all events are answered with no actions.
+    """
+
+    def __init__(self, limits: Limits, hosts: Mapping[str, int], clock: Callable[[], float]) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._discovery = FixedHosts(hosts)
+        self._hosts = HostManager(self._discovery, limits.cooldown_range, clock=clock)
+        self._hosts.update_available_hosts()
+        self._workers = Workers()
+        self._ranks: tuple[int, ...] = ()  # workers of the generation, by rank
+        self._losses = Losses()
+        self._failed_hosts: set[str] = set()
+        self._generation = 0
+        self._resets = 0
+        self._has_begun = False  # np slots were there
+        self._short_since = clock()  # since when nothing can run
+        self._successes: list[str] = []  # members that ended with code 0
+        self._is_draining = False  # nobody is started any more
+        self._is_over = False
+        self._notified: tuple[float, int] | None = None  # when, and of what
+
+    @property
+    def generation(self) -> int:
+        """Of the last membership that was published; 0 before the first."""
+        return self._generation
+
+    @property
+    def resets(self) -> int:
+        """How often a membership took the place of another."""
+        return self._resets
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over
+
+    def worker(self, generation: int, rank: int) -> int | None:
+        """The worker that has this rank, if that generation is the present one."""
+        is_known = generation == self._generation and 0 <= rank < len(self._ranks)
+        return self._ranks[rank] if is_known else None
+
+    # Events.
+
+    def tick(self) -> list[Action]:
+        """Time has passed."""
+        if self._is_over:
+            return []
+        self._hosts.update_available_hosts()  # blacklisted ones may have come back
+        return self._settled([])
+
+    def hosts_found(self, hosts: Mapping[str, int]) -> list[Action]:
+        """All hosts that there are now: name -> slots, new ones in the order in which they get ranks."""
+        if self._is_over:
+            return []
+        self._discovery.set(hosts)
+        self._hosts.update_available_hosts()
+        return self._settled([])
+
+    def worker_started(self, number: int) -> list[Action]:
+        """The process of a Start runs."""
+        worker = self._workers.get(number)
+        if self._is_over or worker is None:
+            return []
+        worker.has_started = True
+        return self._settled([])
+
+    def worker_asks(self, number: int, after: int) -> list[Action]:
+        """It waits for a generation above `after`, the last one that it knows.
+
+        It is answered once, by Publish or Leave. A generation that it was in is not given again, whatever
+        `after` is: its world cannot be joined a second time.
+        """
+        worker = self._workers.get(number)
+        if self._is_over or worker is None:
+            return []
+        worker.has_started = True
+        if worker.asks():
+            return [Say(f"{worker} asks for a membership again while it waits for one; it waits on")]
+        if worker.out:
+            return self._settled(self._told(worker))
+        worker.asks_since = self._clock()
+        said: list[Action] = []
+        if after != worker.generation:
+            said = [Say(f"{worker} asks for what follows generation {after}, but had {worker.generation}")]
+        return self._settled(said)
+
+    def worker_ended(self, number: int, end: End) -> list[Action]:
+        """Its process is gone. Ends of workers that nobody knows, or that were lost before, say nothing."""
+        worker = self._workers.get(number)
+        if self._is_over or worker is None:
+            return []
+        self._workers.remove(worker)
+        is_told = worker.is_told or worker.is_stopped or worker.generation != self._generation
+        if worker.out and (is_told or not worker.generation or not end.is_success()):
+            return self._settled([Say(f"{worker}, which was out ({worker.out}), {end}")])
+        if end.is_success():  # also of one that is out and does not know: it has done its work
+            return self._settled(self._succeeded(worker))
+        text = f"{worker} {end}"
+        is_the_scripts = end.raised and bool(worker.generation or not self._generation)
+        if is_the_scripts or not self._limits.is_elastic:
+            return [self._end_job(end.exit_code(), f"{FAILED}: {text}")]
+        self._losses.is_certain |= bool(worker.generation)
+        return self._settled(self._failed(worker, text, end.exit_code()))
+
+    def worker_accused(self, by: int, number: int, reason: str) -> list[Action]:
+        """A member of the present generation does not hear another one any more.
+
+        What is said of other generations, or by others, is late and counts for nothing. In a fixed job it
+        is for the accuser to fail.
+        """
+        accuser, worker = self._workers.get(by), self._workers.get(number)
+        if self._is_over or not self._limits.is_elastic or accuser is None or worker is None or by == number:
+            return []
+        if not (accuser.generation == worker.generation == self._generation > 0) or worker.out:
+            return []
+        if worker.accused_since is None:
+            worker.accused_since = self._clock()
+            worker.accusation = f"{accuser} says: {reason}"
+        worker.accusers.add(by)
+        return self._settled([Say(f"{worker} is not heard any more: {accuser} says: {reason}")])
+
+    def host_lost(self, host: str, reason: str) -> list[Action]:
+        """The host is not reached any more: its workers are gone, or will end by themselves."""
+        if self._is_over:
+            return []
+        if not self._limits.is_elastic:
+            return [self._end_job(1, f"host {host} was lost: {reason}")]
+        actions: list[Action] = []
+        gone = self._workers.on_host(host)
+        for worker in gone:
+            self._workers.remove(worker)
+        kept = [worker for worker in gone if not worker.out]
+        for worker in kept:
+            self._losses.is_certain |= bool(worker.generation)
+            actions += self._failed(worker, f"{worker} was lost with its host: {reason}", 1)
+        if not kept:
+            actions.append(Say(f"host {host} was lost: {reason}; {self._blacklisted(host)}"))
+        return self._settled(actions)
+
+    # What follows from them. Each step looks at the whole state, so that no event is needed twice.
+
+    def _settled(self, actions: list[Action]) -> list[Action]:
+        first = (self._stop_overdue, self._conclude, self._start)
+        for step in (*first, self._form, self._conclude, self._start, self._notify):
+            if not self._is_over:
+                actions += step(self._clock())
+        return actions
+
+    def _end_job(self, code: int, message: str) -> EndJob:
+        self._is_over = True
+        return EndJob(code, message)
+
+    def _succeeded(self, worker: Worker) -> list[Action]:
+        self._losses.take_success()
+        if worker.generation:
+            self._losses.is_certain = True
+            self._successes.append(str(worker))
+        is_first, self._is_draining = not self._is_draining, True
+        if not self._limits.is_elastic or not is_first:
+            return []
+        then = "nobody is started any more, and the others end their work"
+        return [Say(f"{worker} has ended with code 0: {then}")]
+
+    def _failed(self, worker: Worker, text: str, code: int) -> list[Action]:
+        """A worker that is not out has ended, or is stopped for it: it is out, and so is its host."""
+        self._losses.add(text, code, self._clock() if worker.generation else None)
+        worker.out = text
+        actions: list[Action] = [Say(f"{text}; {self._blacklisted(worker.host)}")]
+        for other in self._workers.on_host(worker.host):
+            if not other.out:
+                actions += self._put_out(other, f"its host {other.host} is not used any more, because {text}")
+        return actions
+
+    def _blacklisted(self, host: str) -> str:
+        seconds = self._hosts.blacklist(host)
+        self._failed_hosts.add(host)
+        until = "" if math.isinf(seconds) else f" for {seconds:.0f} s"
+        return f"host {host} is on the blacklist{until}"
+
+    def _put_out(self, worker: Worker, reason: str) -> list[Action]:
+        """It is told at once if it asks, else when it does. A member has until it is left behind."""
+        worker.out = reason
+        if worker.asks():
+            worker.asks_since = None
+            return self._told(worker)
+        if not worker.generation:
+            worker.leave_by = self._clock() + self._limits.leave_grace
+        return []
+
+    def _told(self, worker: Worker) -> list[Action]:
+        """Answer a worker that is out. From the first answer on it has its grace."""
+        if not worker.is_told:
+            worker.leave_by = self._clock() + self._limits.leave_grace
+        worker.is_told = True
+        return [Leave(worker.number, worker.out)]
+
+    def _slots(self) -> dict[str, int]:
+        """Of each host that may be used, the oldest first."""
+        found = self._hosts.current_hosts
+        barred = () if self._generation else self._failed_hosts
+        return {host: found.get_slots(host) for host in found.host_assignment_order if host not in barred}
+
+    def _eligible(self) -> list[Worker]:
+        """Who may be in the next membership, in order of its ranks."""
+        slots = self._slots()
+        if self._is_draining or not self._limits.is_elastic:  # no slots are given or taken any more
+            kept = self._workers.kept()
+            if self._generation:
+                return self._workers.members()
+            slots = {host: len(kept) for host in {**slots, **{worker.host: 0 for worker in kept}}}
+        return self._workers.eligible(slots, self._limits.max_np)
+
+    def _needed(self) -> int:
+        """Workers below which there is no membership."""
+        return 1 if self._limits.is_elastic and self._successes else self._limits.min_np
+
+    def _asking(self) -> list[Worker]:
+        """Whose asking makes a new membership necessary."""
+        kept = self._workers.members() if self._generation else self._workers.kept()
+        return [worker for worker in kept if worker.asks()]
+
+    def _waited(self) -> float:
+        """Seconds since the first of them asked; 0 without any."""
+        return formation.waited(self._asking(), self._clock())
+
+    def _stop_overdue(self, now: float) -> list[Action]:
+        actions: list[Action] = []
+        for worker in [worker for worker in self._workers if self._is_silent(worker, now)]:
+            text = f"{worker} is believed to be lost, and is stopped ({worker.accusation})"
+            worker.is_stopped = True
+            actions.append(Stop(worker.number, text))
+            if not worker.out:  # by another one of its host
+                actions += self._failed(worker, text, 1)
+        for worker in self._workers:
+            if worker.leave_by is not None and now >= worker.leave_by and not worker.is_stopped:
+                worker.is_stopped = True
+                actions.append(Stop(worker.number, f"it is out ({worker.out}) and did not end by itself"))
+        return actions
+
+    def _is_silent(self, worker: Worker, now: float) -> bool:
+        if worker.accused_since is None or worker.out or worker.asks():
+            return False
+        limits = self._limits
+        grace = limits.doubtful_grace if self._losses.is_certain else limits.accusation_grace
+        return now - worker.accused_since >= grace
+
+    def _conclude(self, now: float) -> list[Action]:
+        """End the job where nothing can come of it any more."""
+        kept, asking = self._workers.kept(), self._asking()
+        if not (self._workers.members() if self._generation else kept):
+            return self._conclude_without_workers(now)
+        self._short_since = now
+        waited, grace = self._waited(), self._limits.leave_grace
+        too_few = len(self._eligible()) < self._needed()
+        if asking and too_few and self._is_draining and waited >= grace:
+            text = "a worker ended with code 0 before hvd.init(), or before it was called again"
+            return [self._end_job(1, f"{text}, and {self._asking_text()} without it")]
+        if asking and self._generation and self._is_out_of_resets():
+            limit = self._limits.reset_limit
+            return [self._end_job(1, f"{RESETS} (--reset-limit {limit}){self._losses.text()}")]
+        if asking and too_few and self._is_hopeless():
+            return [self._end_job(1, f"{self._asking_text()}, and no host is left{self._losses.text()}")]
+        return []
+
+    def _asking_text(self) -> str:
+        count = len(self._eligible())
+        workers = "1 worker" if count == 1 else f"{count} workers"
+        return f"{workers} cannot go on, as at least {self._needed()} are needed"
+
+    def _conclude_without_workers(self, now: float) -> list[Action]:
+        if self._is_draining and self._losses.untaken is None:
+            return [self._end_job(0, "")]
+        code = self._losses.untaken[0] if self._losses.untaken else 1
+        if self._generation or self._is_draining:
+            why = "nobody is left who holds the state of training"
+            return [self._end_job(code, f"{FAILED}, and {why}{self._losses.text()}")]
+        if self._is_hopeless():
+            return [self._end_job(code, f"{FAILED}, and no host is left{self._losses.text()}")]
+        if now - self._short_since >= self._limits.elastic_timeout:
+            return [self._end_job(1, self._timeout_text())]
+        return []
+
+    def _is_hopeless(self) -> bool:
+        """Whether there will never be enough slots for a membership."""
+        limits = self._limits
+        if not limits.is_elastic or (self._generation and self._hosts.can_return()):
+            return False
+        slots = self._slots()
+        needed = self._needed() if self._has_begun else limits.np
+        has_only_failed = bool(self._hosts.current_hosts.host_slots) and not slots
+        return has_only_failed or (not limits.hosts_may_come and sum(slots.values()) < needed)
+
+    def _timeout_text(self) -> str:
+        limits, slots = self._limits, sum(self._slots().values())
+        needed = self._needed() if self._has_begun else limits.np
+        option = "--elastic-timeout" if limits.is_elastic else "--start-timeout"
+        what = f"{len([w for w in self._eligible() if w.asks()])} workers asked, of {needed} that are needed"
+        late = [str(worker) for worker in self._workers.kept() if not worker.asks()]
+        missing = f"; these did not come: {', '.join(late[:8])}" if late else ""
+        text = f"waited {limits.elastic_timeout:g} s ({option}): there are {slots} slots, and {what}{missing}"
+        return f"{text}{self._losses.text()}"
+
+    def _is_out_of_resets(self) -> bool:
+        limit = self._limits.reset_limit
+        return limit is not None and self._resets >= limit and not self._is_draining
+
+    def _form(self, now: float) -> list[Action]:
+        """Publish a membership if it is due."""
+        if not self._asking():
+            return []
+        eligible = self._eligible()
+        ready = [worker for worker in eligible if worker.asks()]
+        is_late = self._waited() >= self._limits.elastic_timeout
+        state = formation.Formation(self._generation, self._needed(), self._waited(), is_late)
+        if not state.is_complete(eligible, self._limits, now):
+            return [self._end_job(1, self._timeout_text())] if is_late else []
+        unheard = formation.never_heard(ready)
+        if unheard is None:
+            return [self._publish(ready, now)]
+        times = f"in {formation.MOST_ACCUSED} generations in a row"
+        text = f"{unheard} was not heard by others {times}, and is out ({unheard.accusation})"
+        actions = self._put_out(unheard, text)
+        return [*actions, *self._failed(unheard, text, 1), *self._form(now)]
+
+    def _publish(self, ready: list[Worker], now: float) -> Publish:
+        self._resets += self._generation > 0
+        self._generation += 1
+        places = memberships(self._generation, [worker.seat() for worker in ready])
+        removed: list[tuple[Worker, str]] = []
+        out: dict[int, str] = {}
+        eligible = self._eligible()
+        for worker in self._workers:
+            if worker in ready:
+                continue
+            if not worker.out and (worker.generation or worker not in eligible):
+                reason = self._reason_to_leave(worker, worker in eligible)
+                removed.append((worker, reason))
+                if self._put_out(worker, reason):
+                    out[worker.number] = reason
+            if worker.out and worker.leave_by is None:
+                worker.leave_by = now + self._limits.leave_grace
+        why = reasons(self._losses.since_last, removed, ready, self._generation)
+        for worker in ready:
+            self._enter(worker, places[worker.number])
+        self._ranks = tuple(worker.number for worker in ready)
+        self._losses.take_publication()
+        self._notified = None
+        return Publish(self._generation, places, why, out)
+
+    def _reason_to_leave(self, worker: Worker, is_eligible: bool) -> str:
+        if is_eligible:
+            return f"it did not ask within {self._waited():.0f} s, as others of its generation did"
+        if self._is_draining:
+            return "the job ends"
+        if worker.host not in self._slots():
+            return f"its host {worker.host} is not there any more"
+        return "there is no slot for it any more"
+
+    def _enter(self, worker: Worker, place: Membership) -> None:
+        worker.accused_in_a_row = worker.accused_in_a_row + 1 if worker.accusers else 0
+        worker.accused_since, worker.accusation = None, ""
+        worker.accusers.clear()
+        worker.generation, worker.rank, worker.asks_since = place.generation, place.rank, None
+
+    def _start(self, now: float) -> list[Action]:
+        """Fill free slots, of the oldest hosts first."""
+        slots, limits = self._slots(), self._limits
+        if self._is_draining or (self._has_begun and not limits.is_elastic):
+            return self._dismissed_newcomers()
+        if not self._has_begun and sum(slots.values()) < limits.np:
+            return []
+        self._has_begun = True
+        actions = self._dismissed_newcomers()
+        most = math.inf if limits.max_np is None else limits.max_np
+        if not self._generation and self._asking():
+            most = limits.np  # whoever else there is comes later: those that ask do not wait for it
+        room = most - len(self._eligible())
+        started: list[Worker] = []
+        for host, count in slots.items():
+            while len(started) < room and (slot := self._workers.free_slot(host, count)) is not None:
+                started.append(self._workers.add(host, slot))
+        places = memberships(self._generation + 1, [worker.seat() for worker in self._eligible()])
+        for worker in started:
+            place = places[worker.number]
+            actions.append(Start(worker.number, worker.host, worker.slot, place.rank, place))
+        return actions
+
+    def _dismissed_newcomers(self) -> list[Action]:
+        """Those whose host or slot has gone: members leave with the next generation, they can at once."""
+        if not self._generation:
+            return []
+        eligible = self._eligible()
+        gone = [w for w in self._workers.kept() if not w.generation and w not in eligible]
+        return [a for w in gone for a in self._put_out(w, self._reason_to_leave(w, False))]
+
+    def _notify(self, now: float) -> list[Action]:
+        """Tell members that another membership would be better, until they ask for it."""
+        if not self._generation or self._is_draining or not self._limits.is_elastic or self._asking():
+            return []
+        eligible = self._eligible()
+        members = [worker for worker in self._workers if worker.generation == self._generation]
+        update = int(formation.have_newcomers_come(eligible, self._limits, now))
+        update |= 2 * any(worker not in eligible for worker in members)
+        broken = self._losses.broken_since
+        if broken is not None:  # the others find out by themselves, unless they exchange nothing
+            update = update | 2 if now - broken >= self._limits.notify_again else 0
+        if not update:
+            return []
+        if self._notified is not None:
+            at, of = self._notified
+            if update | of == of and now - at < self._limits.notify_again:
+                return []
+        self._notified = (now, update)
+        return [Notify(tuple(worker.number for worker in members), now, update)]

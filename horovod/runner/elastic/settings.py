@@ -1,0 +1,184 @@
+"""What the options of elastic jobs say together: which hosts, how many workers, how long to wait.
+
+Pure: `values` are those of the command line, the config file and the environment, as `settings.merged` gives
+them, by the names of the options: np, min_np, max_np, hosts, hostfile, host_discovery_script, slots_per_host,
+elastic_timeout, reset_limit, blacklist_cooldown_range, use_mpi. A value that is missing or None is not given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from horovod.runner import hosts as host_lists
+from horovod.runner.elastic.blacklist import checked_range
+from horovod.runner.elastic.discovery import FixedHosts, HostDiscovery, HostDiscoveryScript
+from horovod.runner.elastic.limits import Limits
+from horovod.runner.errors import LaunchError
+
+__all__ = ["ELASTIC_TIMEOUT", "ElasticSettings", "asks_for_elastic", "elastic_settings"]
+
+ELASTIC_TIMEOUT = 600  # seconds, as with Horovod
+_FLAGS = {
+    "np": "-np",
+    "min_np": "--min-np",
+    "max_np": "--max-np",
+    "slots_per_host": "--slots-per-host",
+    "elastic_timeout": "--elastic-timeout",
+    "reset_limit": "--reset-limit",
+    "blacklist_cooldown_range": "--blacklist-cooldown-range",
+    "host_discovery_script": "--host-discovery-script",
+}
+_FOR_ELASTIC = ("max_np", "slots_per_host", "reset_limit", "blacklist_cooldown_range")
+_LOWEST = {"np": 1, "min_np": 1, "max_np": 1, "slots_per_host": 1, "elastic_timeout": 1, "reset_limit": 0}
+
+
+@dataclass(frozen=True)
+class ElasticSettings:
+    """Of one elastic job, checked. `script` is "" where the hosts are `fixed_hosts`, in order.
+
+    `slots_per_host`: of a host for which the script says none. `elastic_timeout` and the cool-down range
+    are in seconds; `reset_limit` None: no limit; `cooldown_range` None: failed hosts never come back.
+    """
+
+    np: int
+    min_np: int
+    max_np: int | None
+    script: str
+    fixed_hosts: tuple[tuple[str, int], ...]
+    slots_per_host: int
+    elastic_timeout: int
+    reset_limit: int | None
+    cooldown_range: tuple[int, int] | None
+
+    def discovery(self) -> HostDiscovery:
+        if self.script:
+            return HostDiscoveryScript(self.script, self.slots_per_host)
+        return FixedHosts(dict(self.fixed_hosts))
+
+    def limits(self) -> Limits:
+        """For the membership machine."""
+        return Limits(
+            np=self.np,
+            min_np=self.min_np,
+            max_np=self.max_np,
+            hosts_may_come=bool(self.script),
+            elastic_timeout=float(self.elastic_timeout),
+            reset_limit=self.reset_limit,
+            cooldown_range=self.cooldown_range,
+            start_window=float(self.elastic_timeout),
+        )
+
+
+def asks_for_elastic(values: Mapping[str, Any]) -> bool:
+    """Whether the job is elastic: it has a script, or a lowest number of workers.
+
+    LaunchError for options that only elastic jobs have, where it is not. The time-out is none of these: it
+    may come from HOROVOD_ELASTIC_TIMEOUT, which a shell may set for all of its jobs.
+    """
+    if _is_given(values, "host_discovery_script") or _is_given(values, "min_np"):
+        return True
+    alone = [_FLAGS[name] for name in _FOR_ELASTIC if _is_given(values, name)]
+    if alone:
+        verb = "is" if len(alone) == 1 else "are"
+        raise LaunchError(
+            f"{' and '.join(alone)} {verb} for elastic jobs; give --host-discovery-script SCRIPT or "
+            "--min-np N too"
+        )
+    return False
+
+
+def elastic_settings(values: Mapping[str, Any]) -> ElasticSettings:
+    """Of a job for which `asks_for_elastic` holds. LaunchError says what is wrong, and what to do."""
+    numbers = {name: _number(values, name) for name in _LOWEST}
+    np = numbers["np"]
+    if np is None:
+        raise LaunchError("an elastic job needs -np N, the number of workers that its start waits for")
+    if values.get("use_mpi"):
+        raise LaunchError("--mpi: MPI's ranks cannot come and go; leave it out, or the elastic options")
+    min_np, max_np = numbers["min_np"] or np, numbers["max_np"]
+    if min_np > np:
+        raise LaunchError(f"--min-np {min_np} is above -np {np}; lower it, or raise -np")
+    if max_np is not None and max_np < np:
+        raise LaunchError(f"--max-np {max_np} is below -np {np}; raise it, or lower -np")
+    script = _script(values)
+    if numbers["slots_per_host"] is not None and not script:
+        raise LaunchError(
+            "--slots-per-host is for --host-discovery-script; with -H write the slots as host1:2,host2:2"
+        )
+    return ElasticSettings(
+        np=np,
+        min_np=min_np,
+        max_np=max_np,
+        script=script,
+        fixed_hosts=() if script else _fixed_hosts(values, np),
+        slots_per_host=numbers["slots_per_host"] or 1,
+        elastic_timeout=numbers["elastic_timeout"] or ELASTIC_TIMEOUT,
+        reset_limit=numbers["reset_limit"],
+        cooldown_range=_cooldown_range(values),
+    )
+
+
+def _is_given(values: Mapping[str, Any], name: str) -> bool:
+    return values.get(name) is not None
+
+
+def _number(values: Mapping[str, Any], name: str) -> int | None:
+    value = values.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < _LOWEST[name]:
+        raise LaunchError(f"{_FLAGS[name]} {value!r} is not a whole number >= {_LOWEST[name]}")
+    return value
+
+
+def _script(values: Mapping[str, Any]) -> str:
+    """The script, or "" without one."""
+    script = values.get("host_discovery_script")
+    if script is None:
+        return ""
+    if not isinstance(script, str) or not script.strip():
+        raise LaunchError(f"--host-discovery-script {script!r} is no command that prints hosts")
+    for name, flag in (("hosts", "--hosts"), ("hostfile", "--hostfile")):
+        if _is_given(values, name):
+            raise LaunchError(f"{flag} and --host-discovery-script exclude each other; give one of them")
+    return script
+
+
+def _fixed_hosts(values: Mapping[str, Any], np: int) -> tuple[tuple[str, int], ...]:
+    """At least two, as one failure takes a whole host; with slots for the start, as no others will come."""
+    text, file = values.get("hosts"), values.get("hostfile")
+    if text is not None and file is not None:
+        raise LaunchError("--hosts and --hostfile exclude each other; give one of them")
+    hosts: list[host_lists.Host] = []
+    if text is not None:
+        hosts = host_lists.from_text(text)
+    elif file is not None:
+        hosts = host_lists.from_file(file)
+    if len(hosts) < 2:
+        given = hosts[0].name if hosts else "this one"
+        raise LaunchError(
+            f"an elastic job needs two hosts or more, and has one ({given}): a worker that fails takes its "
+            "host along; name more with -H host1:2,host2:2, or give --host-discovery-script"
+        )
+    slots = sum(host.slots for host in hosts)
+    if slots < np:
+        raise LaunchError(
+            f"-np {np} asks for more workers than the hosts have slots ({slots}), and no other hosts will "
+            "come; raise the slots, lower -np, or give --host-discovery-script"
+        )
+    return tuple((host.name, host.slots) for host in hosts)
+
+
+def _cooldown_range(values: Mapping[str, Any]) -> tuple[int, int] | None:
+    given = values.get("blacklist_cooldown_range")
+    if given is None:
+        return None
+    try:
+        lowest, highest = (int(str(number)) for number in given)
+        checked_range((lowest, highest))
+    except (TypeError, ValueError) as error:
+        shown = " ".join(map(str, given)) if isinstance(given, list | tuple) else repr(given)
+        raise LaunchError(f"--blacklist-cooldown-range {shown}: {error}") from None
+    return lowest, highest

@@ -1,0 +1,735 @@
+"""The membership machine, one rule after the other, by direct calls and a made clock."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import pytest
+
+from horovod.runner.elastic.actions import (
+    Action,
+    EndJob,
+    Leave,
+    Membership,
+    Notify,
+    Publish,
+    Say,
+    Start,
+    Stop,
+)
+from horovod.runner.elastic.limits import Limits
+from horovod.runner.elastic.membership import MembershipMachine
+from horovod.runner.elastic.placement import Seat, memberships
+from horovod.runner.elastic.reasons import FAILED, RESETS
+from horovod.runner.outcome import End
+
+KILLED = End(signal_number=9)
+AnyAction = TypeVar("AnyAction", bound=Action)
+
+
+class Job:
+    """The machine with its clock, and all that it has said."""
+
+    def __init__(self, hosts: dict[str, int], np: int, least: int = 1, **more: Any) -> None:
+        self.now = 1000.0
+        limits = Limits(np=np, min_np=least, max_np=more.pop("most", None), **more)
+        self.begin(limits, hosts)
+
+    @classmethod
+    def fixed(cls, hosts: dict[str, int], np: int) -> Job:
+        job = cls.__new__(cls)
+        job.now = 1000.0
+        job.begin(Limits.fixed(np, 30), hosts)
+        return job
+
+    def begin(self, limits: Limits, hosts: dict[str, int]) -> None:
+        self.machine = MembershipMachine(limits, hosts, lambda: self.now)
+        self.actions: list[Action] = []
+        self.take(self.machine.tick())
+
+    def take(self, actions: list[Action]) -> list[Action]:
+        self.actions += actions
+        return actions
+
+    def all(self, kind: type[AnyAction]) -> list[AnyAction]:
+        return [action for action in self.actions if isinstance(action, kind)]
+
+    def last(self, kind: type[AnyAction]) -> AnyAction:
+        return self.all(kind)[-1]
+
+    def wait(self, seconds: float) -> list[Action]:
+        """Time passes, in ticks of 0.1 s."""
+        found: list[Action] = []
+        for _ in range(round(seconds * 10)):
+            self.now += 0.1
+            found += self.take(self.machine.tick())
+        return found
+
+    def ask(self, *workers: int) -> list[Action]:
+        return [
+            action
+            for worker in workers
+            for action in self.take(self.machine.worker_asks(worker, self.generations.get(worker, 0)))
+        ]
+
+    @property
+    def generations(self) -> dict[int, int]:
+        return {worker: p.generation for p in self.all(Publish) for worker in p.memberships}
+
+    def end(self, worker: int, end: End) -> list[Action]:
+        return self.take(self.machine.worker_ended(worker, end))
+
+    def find(self, hosts: dict[str, int]) -> list[Action]:
+        return self.take(self.machine.hosts_found(hosts))
+
+    def accuse(self, by: int, worker: int) -> list[Action]:
+        return self.take(self.machine.worker_accused(by, worker, "silent for 3 s"))
+
+    def started(self) -> list[tuple[int, str, int, int]]:
+        return [(s.worker, s.host, s.local_rank, s.rank) for s in self.all(Start)]
+
+    def order(self) -> list[int]:
+        """Workers of the last generation, by rank."""
+        places = self.last(Publish).memberships
+        return sorted(places, key=lambda worker: places[worker].rank)
+
+    def over(self) -> EndJob:
+        (end,) = self.all(EndJob)
+        return end
+
+
+def two_hosts(**more: Any) -> Job:
+    """Workers 0, 1 on a, 2, 3 on b; all in generation 1."""
+    job = Job({"a": 2, "b": 2}, np=4, **{"least": 2, **more})
+    job.ask(0, 1, 2, 3)
+    assert job.order() == [0, 1, 2, 3]
+    return job
+
+
+# Where workers are.
+
+
+def test_places_of_a_membership() -> None:
+    seats = [Seat(7, "a", 0), Seat(3, "b", 1), Seat(4, "a", 2), Seat(5, "b", 0), Seat(6, "a", 1)]
+    places = memberships(4, seats)
+    hosts = ("a", "b", "a", "b", "a")
+    assert places == {
+        7: Membership(4, 0, 5, 0, 3, 0, 2, hosts),
+        3: Membership(4, 1, 5, 1, 2, 1, 2, hosts),
+        4: Membership(4, 2, 5, 2, 3, 0, 1, hosts),
+        5: Membership(4, 3, 5, 0, 2, 1, 2, hosts),
+        6: Membership(4, 4, 5, 1, 3, 0, 2, hosts),
+    }
+
+
+# The start.
+
+
+def test_the_start_waits_for_np_slots() -> None:
+    job = Job({"a": 2}, np=3)
+    assert job.wait(5) == []
+    job.find({"a": 2, "b": 2})
+    assert job.started() == [(0, "a", 0, 0), (1, "a", 1, 1), (2, "b", 0, 2), (3, "b", 1, 3)]
+    assert job.last(Start).expected == Membership(1, 3, 4, 1, 2, 1, 2, ("a", "a", "b", "b"))
+
+
+def test_the_start_takes_no_more_than_max_np() -> None:
+    job = Job({"a": 2, "b": 2}, np=2, most=3)
+    assert [worker for worker, *_ in job.started()] == [0, 1, 2]
+
+
+def test_the_start_gives_up_after_the_elastic_timeout() -> None:
+    job = Job({"a": 2}, np=3, elastic_timeout=60)
+    job.wait(59)
+    assert not job.machine.is_over
+    job.wait(2)
+    assert job.over().code == 1
+    assert (
+        "waited 60 s (--elastic-timeout): there are 2 slots, and 0 workers asked, of 3" in job.over().message
+    )
+
+
+def test_the_first_membership_waits_for_all_that_were_started() -> None:
+    job = Job({"a": 2, "b": 1}, np=2, start_window=100)
+    job.ask(0, 1)
+    job.wait(50)
+    assert not job.all(Publish)
+    job.ask(2)
+    assert job.last(Publish).why == "the first: 3 workers on 2 hosts"
+    assert job.machine.generation == 1 and job.machine.resets == 0
+
+
+def test_who_is_late_for_the_first_membership_comes_with_the_second() -> None:
+    job = Job({"a": 2, "b": 1}, np=3, start_window=100)
+    job.ask(1, 2)
+    job.wait(101)
+    assert job.order() == [1, 2]
+    job.ask(0)
+    assert job.last(Notify) == Notify((1, 2), job.now, 1)
+    job.ask(2, 1)
+    assert job.order() == [1, 2, 0]
+
+
+def test_a_death_before_the_first_membership_is_named_and_replaced() -> None:
+    job = Job({"a": 1, "b": 1, "c": 1}, np=2, most=2)
+    job.ask(1)
+    job.end(0, KILLED)
+    assert "worker 0 on host a (not started yet) was killed by signal 9 (SIGKILL)" in job.last(Say).text
+    assert job.started()[-1] == (2, "c", 0, 1)
+    job.ask(2)
+    assert job.order() == [1, 2] and "worker 0 on host a" in job.last(Publish).why
+
+
+def test_a_death_before_the_first_membership_ends_the_job_where_there_is_no_other_slot() -> None:
+    job = Job({"a": 1, "b": 1}, np=2, least=2, hosts_may_come=False)
+    job.ask(1)
+    job.end(0, End(7))
+    assert job.over().message.startswith(
+        "1 worker cannot go on, as at least 2 are needed, and no host is left"
+    )
+    assert "exited with code 7" in job.over().message
+
+
+def test_a_start_that_always_fails_ends() -> None:
+    job = Job({"a": 1, "b": 1}, np=1, most=1, cooldown_range=(1, 1))
+    job.end(0, End(5))
+    job.wait(2)
+    assert job.started()[-1] == (1, "b", 0, 0)
+    job.end(1, End(6))
+    assert job.over().code == 5 and job.over().message.startswith(FAILED)
+
+
+def test_commands_without_horovod_succeed() -> None:
+    job = Job({"a": 2}, np=2)
+    job.end(0, End())
+    job.wait(100)
+    assert not job.machine.is_over
+    job.end(1, End())
+    assert job.over() == EndJob(0, "") and len(job.started()) == 2
+
+
+def test_one_that_ends_before_init_while_others_wait() -> None:
+    job = Job({"a": 2}, np=2, least=2)
+    job.ask(0)
+    job.end(1, End())
+    job.wait(20)
+    assert job.over().code == 1 and "a worker ended with code 0 before hvd.init()" in job.over().message
+
+
+# Deaths.
+
+
+def test_survivors_go_on_in_their_order_and_the_whole_host_is_out() -> None:
+    job = two_hosts()
+    job.end(0, KILLED)
+    assert "host a is on the blacklist" in job.last(Say).text
+    assert job.ask(3) == []
+    published = job.ask(2)
+    assert published == [job.last(Publish)] and job.order() == [2, 3]
+    assert job.last(Publish).memberships[2] == Membership(2, 0, 2, 0, 2, 0, 1, ("b", "b"))
+    assert job.last(Publish).why == "rank 0 on host a was killed by signal 9 (SIGKILL) (2 workers on 1 host)"
+    (answer,) = job.ask(1)
+    assert isinstance(answer, Leave) and "its host a is not used any more" in answer.reason
+    assert job.wait(9.8) == []
+    (stop,) = job.wait(1)
+    assert isinstance(stop, Stop) and stop.worker == 1
+    assert job.wait(700) == [], "it is stopped once, and host a never comes back"
+
+
+@pytest.mark.parametrize("end", [End(1), KILLED, End(127, reason="not found"), End(1, told=True)])
+def test_any_failing_end_is_a_failure(end: End) -> None:
+    job = two_hosts()
+    job.end(2, end)
+    job.ask(0, 1)
+    assert job.order() == [0, 1] and not job.machine.is_over
+
+
+def test_a_removed_worker_that_waits_is_told_at_once() -> None:
+    job = two_hosts()
+    job.ask(1)
+    answers = job.end(0, KILLED)
+    assert [a.worker for a in answers if isinstance(a, Leave)] == [1]
+
+
+def test_the_window_is_over_and_enough_have_asked() -> None:
+    job = two_hosts(least=1, window=20)
+    job.end(0, KILLED)
+    job.ask(2)
+    assert job.wait(19.5) == []
+    (published,) = job.wait(1)
+    assert isinstance(published, Publish) and published.memberships.keys() == {2}
+    assert "rank 3 on host b is out: it did not ask within 20 s" in published.why
+    (answer,) = job.ask(3)
+    assert isinstance(answer, Leave) and "it did not ask within 20 s" in answer.reason
+
+
+def test_one_that_is_left_behind_and_stays_silent_is_stopped() -> None:
+    job = two_hosts(least=1, window=20, leave_grace=10)
+    job.end(0, KILLED)
+    job.ask(2)
+    job.wait(29)
+    assert not job.all(Stop)
+    job.wait(2)
+    assert {stop.worker for stop in job.all(Stop)} == {1, 3}
+
+
+def test_a_death_during_a_recovery_changes_what_is_being_formed() -> None:
+    job = Job({"a": 1, "b": 1, "c": 1, "d": 1}, np=4, least=2)
+    job.ask(0, 1, 2, 3)
+    job.end(0, KILLED)
+    job.ask(1, 2)
+    job.end(1, KILLED)  # which has asked
+    job.ask(3)
+    assert len(job.all(Publish)) == 2 and job.order() == [2, 3]
+    assert "rank 0 on host a" in job.last(Publish).why and "rank 1 on host b" in job.last(Publish).why
+
+
+def test_too_few_survivors_wait_for_newcomers() -> None:
+    job = Job({"a": 1, "b": 1}, np=2, least=2)
+    job.ask(0, 1)
+    job.end(0, KILLED)
+    job.ask(1)
+    job.wait(100)
+    job.find({"a": 1, "b": 1, "c": 2})
+    assert job.started()[2:] == [(2, "c", 0, 1), (3, "c", 1, 2)]
+    job.ask(3)
+    job.wait(2)
+    assert len(job.all(Publish)) == 1, "the other newcomer is nearly there"
+    job.ask(2)
+    assert job.order() == [1, 2, 3], "newcomers in order of their hosts and local ranks"
+
+
+def test_too_few_survivors_give_up() -> None:
+    job = Job({"a": 1, "b": 1, "c": 1}, np=3, least=2, elastic_timeout=60, window=20)
+    job.ask(0, 1, 2)
+    job.find({"b": 1})
+    job.ask(0, 1, 2)
+    job.wait(59)
+    assert not job.machine.is_over
+    job.wait(2)
+    assert "waited 60 s (--elastic-timeout)" in job.over().message
+
+
+def test_too_few_survivors_end_at_once_where_no_hosts_will_come() -> None:
+    job = two_hosts(least=3, hosts_may_come=False)
+    job.end(0, KILLED)
+    job.ask(2)
+    assert job.over().message.startswith(
+        "2 workers cannot go on, as at least 3 are needed, and no host is left"
+    )
+
+
+def test_without_survivors_the_state_is_lost() -> None:
+    job = two_hosts()
+    job.find({"a": 2, "b": 2, "c": 2})
+    job.ask(4, 5)
+    job.end(1, End(1))
+    job.end(3, End(9))
+    assert job.over().code == 1
+    assert job.over().message == (
+        f"{FAILED}, and nobody is left who holds the state of training: rank 1 on host a exited with code 1; "
+        "rank 3 on host b exited with code 9"
+    )
+
+
+def test_a_lost_host_takes_its_workers() -> None:
+    job = two_hosts()
+    job.ask(2)
+    job.take(job.machine.host_lost("a", "ssh ended with code 255"))
+    job.ask(3)
+    assert job.order() == [2, 3]
+    assert "rank 0 on host a was lost with its host: ssh ended with code 255" in job.last(Publish).why
+    assert job.end(0, KILLED) == [], "that comes late"
+
+
+def test_a_host_comes_back_after_its_cooldown() -> None:
+    job = two_hosts(cooldown_range=(30, 60))
+    job.end(1, KILLED)
+    job.ask(2, 3)
+    job.end(0, End())  # it has left
+    assert "host a is on the blacklist for 3" in " ".join(say.text for say in job.all(Say))
+    assert len(job.started()) == 4
+    job.wait(34)
+    assert job.started()[4:] == [(4, "a", 0, 2), (5, "a", 1, 3)]
+    job.ask(4, 5)
+    assert job.last(Notify).workers == (2, 3)
+    job.ask(2, 3)
+    assert job.order() == [2, 3, 4, 5]
+
+
+def test_who_is_out_keeps_its_slot_until_it_has_ended() -> None:
+    job = two_hosts(cooldown_range=(1, 1))
+    job.end(1, KILLED)
+    job.ask(2, 3)
+    job.wait(5)
+    assert job.started()[4:] == [(4, "a", 1, 2)], "worker 0 still has its GPU"
+    job.ask(0)
+    job.end(0, End())
+    assert job.started()[5:] == [(5, "a", 0, 2)]
+
+
+# Exceptions.
+
+
+def test_an_exception_of_the_user_ends_the_job() -> None:
+    job = two_hosts()
+    job.end(2, End(1, raised=True))
+    assert job.over().code == 1
+    assert (
+        job.over().message
+        == f"{FAILED}: rank 2 on host b exited with code 1 of an exception that nothing caught"
+    )
+
+
+def test_an_exception_before_the_first_membership_ends_the_job() -> None:
+    job = Job({"a": 1, "b": 1, "c": 1}, np=2, most=2)
+    job.end(0, End(1, raised=True))
+    assert job.over().code == 1 and len(job.started()) == 2
+
+
+def test_an_exception_of_a_newcomer_does_not_end_others_work() -> None:
+    job = two_hosts()
+    job.find({"a": 2, "b": 2, "c": 1})
+    job.end(4, End(1, raised=True))
+    assert not job.machine.is_over and "host c is on the blacklist" in job.last(Say).text
+    assert job.wait(100) == []
+
+
+# Hosts that come and go.
+
+
+def test_newcomers_start_at_once_and_members_hear_of_them_when_they_are_ready() -> None:
+    job = two_hosts()
+    job.find({"a": 2, "b": 2, "c": 2})
+    assert job.started()[4:] == [(4, "c", 0, 4), (5, "c", 1, 5)]
+    assert job.last(Start).expected.size == 6
+    assert job.wait(3) == []
+    assert job.ask(5) == []
+    assert job.ask(4) == [Notify((0, 1, 2, 3), job.now, 1)]
+    job.ask(0, 1, 2)
+    assert len(job.all(Publish)) == 1
+    job.ask(3)
+    assert job.order() == [0, 1, 2, 3, 4, 5] and len(job.all(Notify)) == 1
+    assert job.last(Publish).why == "2 workers on host c came (6 workers on 3 hosts)"
+
+
+def test_a_newcomer_waits_for_others_for_a_while_only() -> None:
+    job = two_hosts(newcomer_window=8)
+    job.find({"a": 2, "b": 2, "c": 2})
+    job.ask(4)
+    assert job.wait(7.5) == []
+    assert [type(action) for action in job.wait(1)] == [Notify]
+    job.ask(0, 1, 2, 3)
+    assert job.order() == [0, 1, 2, 3, 4]
+
+
+def test_a_host_that_has_gone_is_notified_and_left_out() -> None:
+    job = two_hosts()
+    assert job.find({"b": 2}) == [Notify((0, 1, 2, 3), job.now, 2)]
+    job.ask(0, 1, 2)
+    assert len(job.all(Publish)) == 1
+    job.ask(3)
+    published = job.last(Publish)
+    assert job.order() == [2, 3] and published.out.keys() == {0, 1}
+    assert published.out[0] == "its host a is not there any more"
+    assert "rank 0 on host a is out" in published.why
+    job.end(0, End())
+    job.end(1, End(1))
+    assert not job.machine.is_over, "how they end says nothing"
+    assert job.wait(700) == []
+
+
+def test_a_host_that_comes_back_before_the_next_membership_stays() -> None:
+    job = two_hosts()
+    job.find({"b": 2})
+    job.find({"a": 2, "b": 2})
+    job.ask(3, 2, 1, 0)
+    assert job.order() == [0, 1, 2, 3] and not job.last(Publish).out
+    assert len(job.started()) == 4
+
+
+def test_without_any_host_members_wait_for_theirs() -> None:
+    job = two_hosts()
+    job.find({})
+    job.ask(0, 1, 2, 3)
+    job.wait(300)
+    job.find({"b": 2, "a": 2})
+    assert job.order() == [0, 1, 2, 3]
+
+
+def test_both_are_notified_as_a_bit_mask_and_again_when_it_is_lost() -> None:
+    job = two_hosts(notify_again=5)
+    job.find({"b": 2, "c": 1})
+    assert job.last(Notify).update == 2
+    (again,) = job.ask(4)
+    assert isinstance(again, Notify) and again.update == 3
+    assert job.wait(4.5) == []
+    assert [type(action) for action in job.wait(1)] == [Notify]
+    job.ask(2)
+    assert job.wait(20) == [], "they know"
+
+
+def test_fewer_slots_take_the_last_local_rank() -> None:
+    job = two_hosts()
+    job.find({"a": 1, "b": 2})
+    job.ask(0, 1, 2, 3)
+    assert job.order() == [0, 2, 3] and job.last(Publish).out == {1: "there is no slot for it any more"}
+
+
+def test_more_slots_of_an_old_host_come_after_the_survivors() -> None:
+    job = two_hosts()
+    job.find({"a": 3, "b": 2})
+    assert job.started()[4:] == [(4, "a", 2, 4)]
+    job.ask(4, 0, 1, 2, 3)
+    assert job.order() == [0, 1, 2, 3, 4]
+    assert job.last(Publish).memberships[4].local_rank == 2
+
+
+def test_max_np_holds_when_hosts_come() -> None:
+    job = two_hosts(most=5)
+    job.find({"a": 2, "b": 2, "c": 4})
+    assert [worker for worker, *_ in job.started()] == [0, 1, 2, 3, 4]
+
+
+def test_a_newcomer_whose_host_goes_leaves_at_once() -> None:
+    job = two_hosts()
+    job.find({"a": 2, "b": 2, "c": 1})
+    job.ask(4)
+    assert [a for a in job.find({"a": 2, "b": 2}) if isinstance(a, Leave)] == [
+        Leave(4, "its host c is not there any more")
+    ]
+
+
+def test_members_that_exchange_nothing_hear_of_a_death_after_a_while() -> None:
+    job = two_hosts(notify_again=5)
+    job.end(3, KILLED)
+    assert job.wait(4.5) == []
+    (notification,) = job.wait(1)
+    assert isinstance(notification, Notify) and notification.update == 2
+
+
+# The reset limit.
+
+
+def test_the_reset_limit() -> None:
+    job = two_hosts(reset_limit=1)
+    job.find({"b": 2})
+    job.ask(0, 1, 2, 3)
+    assert job.order() == [2, 3] and job.machine.resets == 1
+    job.find({"b": 1})
+    assert not job.machine.is_over
+    job.ask(2)
+    assert job.over() == EndJob(1, f"{RESETS} (--reset-limit 1)")
+
+
+# Success.
+
+
+def test_the_job_succeeds_when_all_have_ended() -> None:
+    job = two_hosts()
+    for worker in (2, 0, 3):
+        job.end(worker, End())
+        job.wait(50)
+        assert not job.machine.is_over
+    job.end(1, End())
+    assert job.over() == EndJob(0, "")
+
+
+def test_after_the_first_success_nobody_is_started_and_the_others_end_their_work() -> None:
+    job = two_hosts(least=4)
+    job.find({"a": 2, "b": 2, "c": 1})
+    job.end(0, End())
+    assert "nobody is started any more" in job.last(Say).text
+    assert [a.worker for a in job.ask(4) if isinstance(a, Leave)] == [4]
+    job.find({"a": 2, "b": 2, "c": 1, "d": 4})
+    assert len(job.started()) == 5
+    job.ask(1, 2, 3)
+    assert job.order() == [1, 2, 3], "min_np does not hold any more"
+    for worker in (1, 2, 3):
+        job.end(worker, End())
+    assert job.over() == EndJob(0, "")
+
+
+def test_work_that_others_took_up_is_no_failure() -> None:
+    job = two_hosts()
+    job.end(0, End())
+    job.end(1, KILLED)
+    job.ask(2, 3)
+    job.end(2, End())
+    job.end(3, End())
+    assert job.over() == EndJob(0, "")
+
+
+def test_work_that_nobody_took_up_is_a_failure() -> None:
+    job = Job({"a": 1, "b": 1}, np=2)
+    job.ask(0, 1)
+    job.end(0, End())
+    job.end(1, End(139))
+    assert job.over().code == 139 and "rank 1 on host b exited with code 139" in job.over().message
+
+
+def test_one_that_ends_its_work_on_a_host_that_has_failed_has_succeeded() -> None:
+    job = two_hosts()
+    job.end(0, End(139))  # at its exit, say
+    for worker in (1, 2, 3):
+        job.end(worker, End())
+    assert job.over() == EndJob(0, "")
+
+
+# Accusations.
+
+
+def test_an_accused_worker_that_does_not_ask_is_stopped() -> None:
+    job = two_hosts(accusation_grace=2)
+    job.accuse(2, 1)
+    job.ask(2, 3)
+    assert job.wait(1.8) == []
+    actions = job.wait(0.4)
+    assert [type(a) for a in actions] == [Stop, Say, Publish] or [type(a) for a in actions] == [Stop, Say]
+    assert job.all(Stop)[0].worker == 1
+    assert "rank 1 on host a is believed to be lost" in job.all(Stop)[0].why
+    assert "rank 2 on host b says: silent for 3 s" in job.all(Stop)[0].why
+    assert job.order() == [2, 3], "host a is out, its other worker too"
+
+
+def test_two_silent_workers_are_stopped_together() -> None:
+    job = Job({"a": 1, "b": 1, "c": 1}, np=3)
+    job.ask(0, 1, 2)
+    job.accuse(2, 0)
+    job.accuse(2, 1)
+    job.ask(2)
+    job.wait(2.2)
+    assert {stop.worker for stop in job.all(Stop)} == {0, 1} and job.order() == [2]
+
+
+def test_an_accused_worker_that_asks_is_in() -> None:
+    job = two_hosts()
+    job.accuse(2, 1)
+    job.ask(0, 1)
+    job.wait(5)
+    job.ask(2, 3)
+    assert job.order() == [0, 1, 2, 3] and not job.all(Stop)
+
+
+def test_an_accused_worker_has_more_time_where_another_has_died() -> None:
+    job = Job({"a": 1, "b": 1, "c": 1}, np=3, accusation_grace=2, doubtful_grace=10)
+    job.ask(0, 1, 2)
+    job.end(0, KILLED)
+    job.accuse(2, 1)
+    job.ask(2)
+    job.wait(9)
+    assert not job.all(Stop)
+    job.ask(1)
+    assert job.order() == [1, 2]
+
+
+def test_accusations_that_count_for_nothing() -> None:
+    job = two_hosts()
+    job.find({"a": 2, "b": 2, "c": 1})
+    assert (
+        job.accuse(1, 1)
+        == job.accuse(4, 1)
+        == job.accuse(1, 4)
+        == job.accuse(99, 1)
+        == job.accuse(1, 99)
+        == []
+    )
+    job.wait(20)
+    assert not job.all(Stop)
+
+
+def test_who_is_never_heard_is_out_after_three_generations() -> None:
+    job = Job({"a": 1, "b": 1, "c": 1}, np=3)
+    job.ask(0, 1, 2)
+    for generation in (2, 3):
+        job.accuse(0, 2)
+        job.accuse(1, 2)
+        job.accuse(2, 0)
+        job.ask(0, 1, 2)
+        assert job.order() == [0, 1, 2] and job.machine.generation == generation
+    job.accuse(0, 2)
+    job.accuse(1, 2)
+    job.accuse(2, 0)
+    job.ask(0, 1, 2)
+    assert job.order() == [0, 1] and "3 generations in a row" in job.last(Leave).reason
+
+
+def test_the_worker_of_a_rank() -> None:
+    job = two_hosts()
+    job.find({"b": 2})
+    job.ask(0, 1, 2, 3)
+    assert job.machine.worker(2, 1) == 3
+    assert (
+        job.machine.worker(1, 1) is None
+        and job.machine.worker(2, 2) is None
+        and job.machine.worker(2, -1) is None
+    )
+
+
+# Fixed jobs.
+
+
+def test_a_fixed_job() -> None:
+    job = Job.fixed({"a": 2, "b": 1}, 3)
+    assert [worker for worker, *_ in job.started()] == [0, 1, 2]
+    job.ask(2, 1, 0)
+    assert job.order() == [0, 1, 2]
+    job.ask(0, 1, 2)  # hvd.shutdown() and hvd.init()
+    assert job.machine.generation == 2 and job.order() == [0, 1, 2]
+    for worker in (0, 1, 2):
+        job.end(worker, End())
+    assert job.over() == EndJob(0, "")
+
+
+@pytest.mark.parametrize("end", [End(3), KILLED, End(3, raised=True)])
+def test_a_fixed_job_ends_with_the_first_failure(end: End) -> None:
+    job = Job.fixed({"a": 2}, 2)
+    job.ask(0, 1)
+    job.end(1, end)
+    assert job.over().code == end.exit_code()
+    assert job.over().message.startswith(f"{FAILED}: rank 1 on host a ")
+
+
+def test_a_fixed_job_ends_with_a_lost_host() -> None:
+    job = Job.fixed({"a": 1, "b": 1}, 2)
+    job.take(job.machine.host_lost("b", "no signs of life for 12 s"))
+    assert job.over() == EndJob(1, "host b was lost: no signs of life for 12 s")
+
+
+def test_ranks_of_a_fixed_job_wait_for_each_other_for_a_while() -> None:
+    job = Job.fixed({"a": 3}, 3)
+    job.ask(0, 2)
+    job.wait(31)
+    assert "waited 30 s (--start-timeout)" in job.over().message
+    assert "these did not come: worker 1 on host a (not started yet)" in job.over().message
+
+
+def test_a_fixed_job_takes_no_accusations_and_no_other_hosts() -> None:
+    job = Job.fixed({"a": 2}, 2)
+    job.ask(0, 1)
+    assert job.accuse(0, 1) == job.find({"a": 2, "b": 2}) == job.wait(100) == []
+
+
+# Events that come late, or twice.
+
+
+def test_one_that_asks_twice_is_answered_once() -> None:
+    job = Job({"a": 2}, np=2)
+    job.ask(0)
+    (said,) = job.ask(0)
+    assert isinstance(said, Say) and "asks for a membership again" in said.text
+    job.ask(1)
+    assert len(job.all(Publish)) == 1
+
+
+def test_events_of_nobody_say_nothing() -> None:
+    job = two_hosts()
+    machine = job.machine
+    assert machine.worker_asks(9, 0) == machine.worker_ended(9, KILLED) == machine.worker_started(9) == []
+
+
+def test_nothing_follows_the_end() -> None:
+    job = two_hosts()
+    job.end(0, End(1, raised=True))
+    assert job.wait(700) == job.ask(1, 2, 3) == job.find({"z": 9}) == job.end(1, KILLED) == []
+    assert job.accuse(1, 2) == job.take(job.machine.host_lost("b", "gone")) == []

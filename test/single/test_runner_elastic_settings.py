@@ -1,0 +1,112 @@
+"""What the options of elastic jobs say together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horovod.runner.elastic.discovery import FixedHosts, HostDiscoveryScript
+from horovod.runner.elastic.limits import Limits
+from horovod.runner.elastic.settings import asks_for_elastic, elastic_settings
+from horovod.runner.errors import LaunchError
+
+SCRIPT = {"np": 4, "host_discovery_script": "./hosts.sh"}
+HOSTS = {"np": 3, "min_np": 2, "hosts": "a:2,b:2"}
+
+
+def test_defaults_with_a_script() -> None:
+    settings = elastic_settings(SCRIPT)
+    assert (settings.np, settings.min_np, settings.max_np) == (4, 4, None)
+    assert (settings.elastic_timeout, settings.reset_limit, settings.cooldown_range) == (600, None, None)
+    assert isinstance(settings.discovery(), HostDiscoveryScript)
+    assert settings.limits().hosts_may_come and settings.limits().elastic_timeout == 600
+
+
+def test_all_that_can_be_said() -> None:
+    more: dict[str, Any] = {"min_np": 2, "max_np": 8, "slots_per_host": 2, "elastic_timeout": 60}
+    more |= {"reset_limit": 0, "blacklist_cooldown_range": ["10", "100"]}
+    settings = elastic_settings({**SCRIPT, "host_discovery_script": "echo a", **more})
+    assert settings.discovery().find_available_hosts_and_slots() == {"a": 2}
+    limits = settings.limits()
+    assert (limits.np, limits.min_np, limits.max_np, limits.reset_limit) == (4, 2, 8, 0)
+    assert (limits.elastic_timeout, limits.cooldown_range) == (60, (10, 100))
+
+
+def test_fixed_hosts(tmp_path: Path) -> None:
+    settings = elastic_settings(HOSTS)
+    discovery = settings.discovery()
+    assert isinstance(discovery, FixedHosts)
+    assert list(discovery.find_available_hosts_and_slots().items()) == [("a", 2), ("b", 2)]
+    assert not settings.limits().hosts_may_come
+    file = tmp_path / "hosts"
+    file.write_text("b slots=2\na slots=1\n")
+    same = elastic_settings({"np": 3, "min_np": 1, "hostfile": str(file)})
+    assert same.fixed_hosts == (("b", 2), ("a", 1))
+
+
+def test_which_jobs_are_elastic() -> None:
+    assert asks_for_elastic(SCRIPT) and asks_for_elastic({"np": 2, "min_np": 1})
+    assert not asks_for_elastic({"np": 2, "elastic_timeout": 600, "max_np": None})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"np": 2, "max_np": 4},
+            "--max-np is for elastic jobs; give --host-discovery-script SCRIPT or --min-np",
+        ),
+        (
+            {"np": 2, "reset_limit": 4, "slots_per_host": 1},
+            "--slots-per-host and --reset-limit are for elastic",
+        ),
+        ({"blacklist_cooldown_range": [1, 2]}, "--blacklist-cooldown-range is for elastic jobs"),
+    ],
+)
+def test_options_of_elastic_jobs_alone_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(LaunchError, match=message):
+        asks_for_elastic(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"min_np": 2}, "needs -np N"),
+        ({**SCRIPT, "min_np": 5}, "--min-np 5 is above -np 4"),
+        ({**SCRIPT, "max_np": 3}, "--max-np 3 is below -np 4"),
+        ({**SCRIPT, "min_np": 0}, "--min-np 0 is not a whole number >= 1"),
+        ({**SCRIPT, "np": True}, "-np True is not a whole number"),
+        ({**SCRIPT, "np": 2.5}, "-np 2.5 is not a whole number"),
+        ({**SCRIPT, "slots_per_host": 0}, "--slots-per-host 0 is not"),
+        ({**SCRIPT, "elastic_timeout": 0}, "--elastic-timeout 0 is not"),
+        ({**SCRIPT, "reset_limit": -1}, "--reset-limit -1 is not a whole number >= 0"),
+        ({**SCRIPT, "use_mpi": True}, "--mpi: MPI's ranks cannot come and go"),
+        ({**SCRIPT, "hosts": "a,b"}, "--hosts and --host-discovery-script exclude each other"),
+        ({**SCRIPT, "hostfile": "x"}, "--hostfile and --host-discovery-script exclude each other"),
+        ({**SCRIPT, "host_discovery_script": " "}, "is no command that prints hosts"),
+        (
+            {**SCRIPT, "blacklist_cooldown_range": [5, 4]},
+            "--blacklist-cooldown-range 5 4: a cool-down range is",
+        ),
+        ({**SCRIPT, "blacklist_cooldown_range": ["x", "4"]}, "--blacklist-cooldown-range x 4: "),
+        ({**SCRIPT, "blacklist_cooldown_range": [1, 2, 3]}, "--blacklist-cooldown-range 1 2 3: "),
+        ({**SCRIPT, "blacklist_cooldown_range": 7}, "--blacklist-cooldown-range 7: "),
+        ({**HOSTS, "hosts": "a:4"}, r"needs two hosts or more, and has one \(a\)"),
+        ({"np": 2, "min_np": 1}, r"needs two hosts or more, and has one \(this one\)"),
+        ({**HOSTS, "np": 5}, r"-np 5 asks for more workers than the hosts have slots \(4\)"),
+        ({**HOSTS, "hostfile": "x"}, "--hosts and --hostfile exclude each other"),
+        ({**HOSTS, "slots_per_host": 2}, "--slots-per-host is for --host-discovery-script"),
+        ({**HOSTS, "hosts": "a:x,b"}, "the slots of a must be a whole number"),
+    ],
+)
+def test_what_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(LaunchError, match=message):
+        elastic_settings(values)
+
+
+@pytest.mark.parametrize(("np", "least", "most"), [(2, 3, None), (2, 0, None), (2, 1, 1)])
+def test_limits_that_contradict_each_other(np: int, least: int, most: int | None) -> None:
+    with pytest.raises(ValueError, match="does not hold"):
+        Limits(np=np, min_np=least, max_np=most)
