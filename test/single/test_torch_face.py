@@ -136,16 +136,6 @@ def test_a_job_of_one(alone: None) -> None:
         hvd.broadcast(tensor, 1)
 
 
-@pytest.mark.parametrize("variable", ["HOROVOD_ELASTIC"])
-def test_variables_of_what_comes_later_are_refused(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(variable, "1")
-    with pytest.raises(ValueError, match=f"{variable}=1 is not served: .*; unset the variable"):
-        hvd.init()
-    monkeypatch.setenv(variable, "0")
-    hvd.init()
-    hvd.shutdown()
-
-
 def test_init_works_again_after_shutdown_and_reads_settings_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         hvd.init(comm=[0])
