@@ -456,6 +456,10 @@ class Engine:
     def has_failed(self) -> bool:
         """Whether the engine stopped because something failed, here or on another rank."""
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the engine accepts nothing any more: it failed, or a rank has left."""
+
     def step(self, elapsed_ms: float = 0.0) -> bool:
         """Tests: one round after `elapsed_ms` of a clock that only steps move; needs start_thread=False."""
 

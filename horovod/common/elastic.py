@@ -289,7 +289,7 @@ class _Patience:
     def is_over(self, error: HorovodInternalError, state: Any) -> bool:
         """Whether this is the third refusal of the same thing, and nothing was committed between."""
         member = jobs.current().member
-        if member is None or member.engine.has_failed or not isinstance(state, ObjectState):
+        if member is None or member.engine.has_ended or not isinstance(state, ObjectState):
             self._last = None
             return False
         now = (str(error), state._commits.newest)

@@ -288,6 +288,7 @@ void register_engine(nb::module_& m) {
       .def(nb::init<World&, const Settings&, bool, bool>(), "world"_a, "settings"_a, "start_thread"_a = true,
            "in_order"_a = false, nb::keep_alive<1, 2>())
       .def_prop_ro("has_failed", [](const BoundEngine& self) { return self.engine().has_failed(); })
+      .def_prop_ro("has_ended", [](const BoundEngine& self) { return self.engine().has_ended(); })
       .def(
           "step",
           [](BoundEngine& self, double elapsed_ms) {
