@@ -170,6 +170,7 @@ class ObjectState(State):
         self._commits = Commits()
         self._has_synced = False  # else it is a newcomer, whose commit is its own only
         self._is_kept = True  # it is where training has come to, and has not gone back to a commit
+        self._saves = 0  # by the function, so that it is seen whether it comes any further
         self._agreement: Agreement | None = None  # made, and sync() has not come to it so far
         for name, value in kwargs.items():
             setattr(self, name, value)
@@ -186,6 +187,7 @@ class ObjectState(State):
     def save(self) -> None:
         """Copy all attributes, as a commit with the next number. TypeError names one that cannot be copied."""
         self._commits.put(self._commits.newest + 1, self._content())
+        self._saves += 1
 
     def restore(self) -> None:
         """Go back to the last commit."""
@@ -292,7 +294,7 @@ class _Patience:
         if member is None or member.engine.has_ended or not isinstance(state, ObjectState):
             self._last = None
             return False
-        now = (str(error), state._commits.newest)
+        now = (str(error), state._saves)
         self._count = self._count + 1 if now == self._last else 1
         self._last = now
         return self._count >= MOST_REFUSALS

@@ -24,12 +24,13 @@ _log = logging.getLogger("horovod")
 
 
 def leave() -> None:
-    """Leave the job, whoever is still in it. What is pending fails. Harmless when repeated."""
-    job = jobs.current()
-    if job.member is not None and not job.process_sets_left:  # else they have not been made again so far
-        job.process_sets_left = job.member.added_process_sets()
-    basics.shutdown()
-    job.forget()  # the old transport goes with its engine, before the new one is opened
+    """Stop this rank's engine, whoever is still in the job: what is pending fails. Harmless when repeated.
+
+    Who and how many ranks are there is answered still, until ``rejoin``.
+    """
+    member = jobs.current().member
+    if member is not None:
+        member.engine.shutdown()
 
 
 def rejoin() -> None:
@@ -41,6 +42,10 @@ def rejoin() -> None:
     """
     leave()
     job = jobs.current()
+    if job.member is not None and not job.process_sets_left:  # else they have not been made again so far
+        job.process_sets_left = job.member.added_process_sets()
+    basics.shutdown()
+    job.forget()  # the old transport goes with its engine, before the new one is opened
     for attempt in range(1, MOST_ATTEMPTS + 1):
         begun = time.monotonic()
         try:
