@@ -33,24 +33,29 @@ def run(func: Callable[P, T]) -> Callable[P, T]:
     Any other exception ends the job, and so does a disagreement of ranks that comes a third time at the same
     commit. Before ``func``, run no collectives but ``hvd.init()``: new workers come to them alone.
     """
-    return run_fn(func, _reset, _leave)
+    passage = _Passage()
+    return run_fn(func, passage.join, passage.leave)
 
 
-def _leave() -> None:
-    """Leave the world; nobody works on gradients then, and optimizers forget the step that they were in."""
-    rejoining.leave()
-    for optimizer in listening_here():
-        optimizer._abandon_step()
+class _Passage:
+    """From one world to the next, with this rank's optimizers."""
 
+    def __init__(self) -> None:
+        self._dropped = False  # what error feedback owed
 
-def _reset() -> None:
-    """Join the world that comes next, with all optimizers."""
-    _leave()
-    rejoining.rejoin()
-    for optimizer in listening_here():
-        optimizer._join_new_world()
-    dropped = [optimizer._reducer.checkpoint.forget_residuals() for optimizer in listening_here()]
-    if any(dropped) and basics.rank() == 0:
-        _log.warning("horovod: error feedback begins anew: what it owed belonged to the world before.")
+    def leave(self) -> None:
+        """Nobody works on gradients any more, and optimizers forget the step that they were in."""
+        rejoining.leave()
+        for optimizer in listening_here():
+            optimizer._abandon_step()
+            self._dropped |= optimizer._reducer.checkpoint.forget_residuals()
 
-
+    def join(self) -> None:
+        """Join the world that comes next."""
+        self.leave()
+        rejoining.rejoin()
+        for optimizer in listening_here():
+            optimizer._join_new_world()
+        if self._dropped and basics.rank() == 0:
+            _log.warning("horovod: error feedback begins anew: what it owed belonged to the world before.")
+        self._dropped = False
