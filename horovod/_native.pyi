@@ -456,10 +456,6 @@ class Engine:
     def has_failed(self) -> bool:
         """Whether the engine stopped because something failed, here or on another rank."""
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether the engine accepts nothing any more: it failed, or a rank has left."""
-
     def step(self, elapsed_ms: float = 0.0) -> bool:
         """Tests: one round after `elapsed_ms` of a clock that only steps move; needs start_thread=False."""
 
@@ -485,6 +481,10 @@ class Engine:
     @property
     def idle_bytes(self) -> int:
         """What is kept of such memory for the next result."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the engine accepts nothing any more: it failed, or a rank has left."""
 
     def allreduce(
         self,

@@ -1,4 +1,4 @@
-"""Commits of elastic training: what a worker keeps of them, and on which one the workers of a new world agree.
+"""Commits of elastic training: what a worker keeps, and on which one the workers of a new world agree.
 
 A commit has a number, and is the same on all who hold it: ranks that train together commit together. None can
 begin the step after a commit before all have made it, so that two workers are at most one commit apart. Who
@@ -120,10 +120,7 @@ def agreed(standings: Sequence[Standing]) -> Agreement:
     held = [set(standings[rank].held) for rank in survivors]
     common = set.intersection(*held)
     is_kept = all(standings[rank].is_kept for rank in survivors)
-    if is_kept:
-        number = max(set.union(*held))
-    else:
-        number = max(common or held[0])
+    number = max(set.union(*held)) if is_kept else max(common or held[0])
     return Agreement(
         root,
         number,

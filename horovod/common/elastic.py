@@ -162,9 +162,7 @@ class ObjectState(State):
     Those given here are saved, restored and synchronised; ``state.epoch`` is the present value.
     """
 
-    def __init__(
-        self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **kwargs: Any
-    ) -> None:
+    def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
         super().__init__(bcast_object, get_rank)
         self._names = tuple(kwargs)
         self._commits = Commits()
@@ -185,7 +183,7 @@ class ObjectState(State):
     # ---- commits ----
 
     def save(self) -> None:
-        """Copy all attributes, as a commit with the next number. TypeError names one that cannot be copied."""
+        """Copy all attributes, as the next commit. TypeError names one that cannot be copied."""
         self._commits.put(self._commits.newest + 1, self._content())
         self._saves += 1
 
@@ -327,9 +325,7 @@ def run_fn(
     return elastic
 
 
-def _keep_on(
-    state: Any, func: Callable[[], T], reset: Callable[[], Any], leave: Callable[[], Any]
-) -> T:
+def _keep_on(state: Any, func: Callable[[], T], reset: Callable[[], Any], leave: Callable[[], Any]) -> T:
     patience = _Patience()
     is_first, skips_sync = True, False
     clock = _Clock()

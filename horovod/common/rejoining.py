@@ -88,6 +88,6 @@ def rebuild(process_sets: Sequence[Sequence[int]]) -> None:
                     *(list(ranks), size),
                 )
             continue
-        stand_for_it = [each for of, objects in job.process_sets_left if of == list(ranks) for each in objects]
-        member.rebuild_process_set(ranks, stand_for_it)
+        left = [objects for of, objects in job.process_sets_left if of == list(ranks)]
+        member.rebuild_process_set(ranks, [each for objects in left for each in objects])
     job.process_sets_left = []

@@ -8,8 +8,8 @@ At the end of the pass it is waited for what has been started, so that whoever l
 
 from __future__ import annotations
 
-import copy
 import contextlib
+import copy
 import functools
 import inspect
 import threading

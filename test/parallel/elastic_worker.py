@@ -1,8 +1,8 @@
 """A worker of an elastic job: `elastic_worker.py NAME PORT FOLDER`, with a store of torch at 127.0.0.1:PORT.
 
-The store stands for a launcher. World N is `world/N`, a list of names by rank; a worker that wants the next one
-says `asks/NAME`. ELASTIC_TEST_DEATHS says who dies where, as "w1 bulk 3, w2 step 5"; ELASTIC_TEST_START is a file
-to start from. Each call of the function writes where it starts, and the end is written too.
+The store stands for a launcher. World N is `world/N`, a list of names by rank; a worker that wants the next
+one says `asks/NAME`. ELASTIC_TEST_DEATHS says who dies where, as "w1 bulk 3, w2 step 5"; ELASTIC_TEST_START
+is a file to start from. Each call of the function writes where it starts, and the end is written too.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def train(state: Any) -> None:
     if hvd.rank() == 0:
         torch.save(contents(state), FOLDER / f"start.{world}")
     hvd.allreduce(torch.ones(1), name="first")
-    print(json.dumps({"event": "goes on", "world": world, "size": hvd.size(), "time": time.time()}), flush=True)
+    print(json.dumps({"event": "goes on", "world": world, "time": time.time()}), flush=True)
     while state.step < STEPS:
         if any(point == "idle" and step == str(state.step) for _, point, step in DEATHS):
             time.sleep(0.1)

@@ -1,7 +1,7 @@
-"""An elastic job in one process: workers are threads, and a launcher says which of them form the next world.
+"""An elastic job in one process: workers are threads, and a launcher says which form the next world.
 
-A worker that is lost leaves its job, which the others hear of as of a rank that ends. That a killed process is
-noticed is tested with processes: test/parallel/test_elastic_kills.py.
+A worker that is lost leaves its job, which the others hear of as of a rank that ends. That a killed process
+is noticed is tested with processes: test/parallel/test_elastic_kills.py.
 """
 
 from __future__ import annotations

@@ -95,5 +95,5 @@ def test_a_standing_travels() -> None:
     ],
 )  # fmt: skip
 def test_a_standing_of_another_form_is_refused(said: bytes) -> None:
-    with pytest.raises(ValueError, match="rank 3 sent .* to agree on a commit"):
+    with pytest.raises(ValueError, match=r"rank 3 sent .* to agree on a commit"):
         Standing.of(3, said)

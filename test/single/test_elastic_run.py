@@ -41,7 +41,8 @@ def test_a_lost_rank_brings_the_state_back() -> None:
         order.attach_mock(each, name)
     order.attach_mock(reset, "reset")
     order.attach_mock(leave, "leave")
-    func = mock.Mock(side_effect=[HorovodInternalError("lost"), HorovodInternalError("lost"), 3], __name__="f")
+    losses = [HorovodInternalError("lost"), HorovodInternalError("lost")]
+    func = mock.Mock(side_effect=[*losses, 3], __name__="f")
     assert run_fn(func, reset, leave)(state) == 3
     once = ["leave", "restore", "reset", "on_reset", "sync"]
     assert [call[0] for call in order.mock_calls] == ["sync", *once, *once]
@@ -221,7 +222,7 @@ def test_a_state_without_hvd_init() -> None:
 
 
 def test_what_cannot_be_copied_is_named() -> None:
-    with pytest.raises(TypeError, match="attribute 'lock' cannot be copied: .*make it again inside"):
+    with pytest.raises(TypeError, match=r"attribute 'lock' cannot be copied: .*make it again inside"):
         of_objects(lock=threading.Lock())
 
 

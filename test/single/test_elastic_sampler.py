@@ -78,7 +78,7 @@ class World:
 def test_no_sample_is_lost_or_done_twice(
     count: int, sizes: list[tuple[int, int, int]], last: int, loses: list[bool]
 ) -> None:
-    """Through worlds of random sizes, some of which end by a death, so that what they did counts for nothing."""
+    """Through worlds of random sizes; some end by a death, so that what they did counts for nothing."""
     with pytest.MonkeyPatch.context() as patch:
         place = Place()
         patch.setattr(sampler, "basics", place)
@@ -170,5 +170,5 @@ def test_with_a_data_loader(place: Place) -> None:
 
 def test_before_init() -> None:
     assert not hvd.is_initialized()
-    with pytest.raises(ValueError, match="hvd.init"):
+    with pytest.raises(ValueError, match=r"hvd\.init"):
         ElasticSampler(range(3))

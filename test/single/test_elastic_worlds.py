@@ -1,7 +1,7 @@
 """hvd.elastic with workers as threads: they are lost and come at chosen points, and the rest trains on.
 
-What survivors end with is compared, to the bit, with a job that nobody left, started from the commit that they
-went back to.
+What survivors end with is compared, to the bit, with a job that nobody left, started from the commit that
+they went back to.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def of_tensors(content: Any) -> list[torch.Tensor]:
         return [content]
     if isinstance(content, dict):
         content = list(content.values())
-    return [each for part in content for each in of_tensors(part)] if isinstance(content, list | tuple) else []
+    parts = content if isinstance(content, list | tuple) else []
+    return [each for part in parts for each in of_tensors(part)]
 
 
 def assert_identical(one: Any, other: Any) -> None:
@@ -179,7 +180,8 @@ def test_one_is_a_commit_ahead() -> None:
     def act(point: str, trainer: Trainer) -> None:
         here = (point, trainer.state.step, trainer.name)
         if here == ("commit", 5, "b") and hvd.size() == 3:
-            trainer.state._commits.forget_after(trainer.state._commits.newest - 1)  # it did not come to save()
+            commits = trainer.state._commits
+            commits.forget_after(commits.newest - 1)  # it did not come to save()
             waiting.wait()
         if here == ("commit", 5, "c"):
             waiting.wait()
@@ -290,9 +292,7 @@ def trained_with(compression: Any, caplog: pytest.LogCaptureFixture) -> tuple[An
 
     trainer_sees: list[Any] = []
     with caplog.at_level(logging.WARNING, "horovod"):
-        launcher.start(
-            ["a", "b", "c"], lambda name: Trainer(name, act, compression=compression).train()
-        )
+        launcher.start(["a", "b", "c"], lambda name: Trainer(name, act, compression=compression).train())
         results = launcher.wait()
     assert_identical(results["a"][1], results["c"][1])
     return trainer_sees, [record.getMessage() for record in caplog.records]
@@ -400,7 +400,7 @@ def test_process_sets_given_to_init_are_given_again(lost: list[str]) -> None:
 
 
 def test_a_sampler_accounts_for_every_sample() -> None:
-    """Through deaths and newcomers at random steps: what was committed is each sample once, but for padding."""
+    """Through deaths and newcomers at random steps: each sample is done once, but for padding."""
     count, batch = 97, 3
     for seed in range(3):
         rng = random.Random(seed)
@@ -410,13 +410,18 @@ def test_a_sampler_accounts_for_every_sample() -> None:
         started = threading.Event()
 
         def work(
-            name: str, victims: Any = victims, comes: int = comes, launcher: Any = launcher, started: Any = started
+            name: str,
+            victims: dict[str, int] = victims,
+            comes: int = comes,
+            launcher: Launcher = launcher,
+            started: threading.Event = started,
         ) -> Any:
             sampler = hvd.elastic.ElasticSampler(range(count), seed=1)
             state = hvd.elastic.TorchState(sampler=sampler, done=[], step=0)
 
             def train(state: Any) -> Any:
-                loader = torch.utils.data.DataLoader(torch.arange(count), batch_size=batch, sampler=state.sampler)
+                samples: Any = torch.arange(count)
+                loader = torch.utils.data.DataLoader(samples, batch_size=batch, sampler=state.sampler)
                 for number, values in enumerate(loader):
                     if victims.get(name) == state.step:
                         raise Lost
@@ -482,9 +487,8 @@ def test_saved_copies_have_memory_of_their_own() -> None:
             optimizer.step()
             assert not torch.equal(model.running_mean, before[0]["running_mean"])  # type: ignore[arg-type]
             state.restore()
-            for one, other in zip(
-                of_tensors([model.state_dict(), optimizer.state_dict()]), of_tensors(list(before)), strict=True
-            ):
+            after = of_tensors([model.state_dict(), optimizer.state_dict()])
+            for one, other in zip(after, of_tensors(list(before)), strict=True):
                 assert torch.equal(one, other)
         state.model = torch.nn.BatchNorm1d(3)
         state.model.weight.data.fill_(5.0)

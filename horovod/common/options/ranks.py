@@ -392,7 +392,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "elastic",
-        "the job's ranks may change while it runs: optimizers listen to gradients also where there is one rank, "
+        "ranks may change while the job runs: optimizers listen to gradients also where there is one rank, "
         "and state.commit() of hvd.elastic looks whether hosts have changed",
         variable="HOROVOD_ELASTIC",
         type="bool",

@@ -27,8 +27,8 @@ def run(func: Callable[P, T]) -> Callable[P, T]:
     It is called when all ranks have the state of rank 0. When a rank was lost, what waits for it raises
     HorovodInternalError: the state goes back to the last commit, this process joins the world of those who
     are left, and ``func`` is called again. When hosts have changed, ``state.commit()`` and
-    ``state.check_host_updates()`` raise HostsUpdatedInterrupt: the same, but the state stays. So let both pass
-    through, and have ``func`` go on from what ``state`` says.
+    ``state.check_host_updates()`` raise HostsUpdatedInterrupt: the same, but the state stays. So let both
+    pass through, and have ``func`` go on from what ``state`` says.
 
     Any other exception ends the job, and so does a disagreement of ranks that comes a third time at the same
     commit. Before ``func``, run no collectives but ``hvd.init()``: new workers come to them alone.

@@ -21,8 +21,8 @@ from horovod.torch.functions import (
 from horovod.torch.gradient_listener import GradientListener, listening_here
 
 __all__ = [
-    "ModelStateHandler", "OptimizerStateHandler", "SamplerStateHandler", "ScalerStateHandler", "StateDictHandler",
-    "StateHandler", "TorchState", "get_handler_registry", "set_handler_registry",
+    "ModelStateHandler", "OptimizerStateHandler", "SamplerStateHandler", "ScalerStateHandler",
+    "StateDictHandler", "StateHandler", "TorchState", "get_handler_registry", "set_handler_registry",
 ]  # fmt: skip
 
 _log = logging.getLogger("horovod")
@@ -72,7 +72,8 @@ class StateDictHandler(StateHandler):
 
     def sync(self) -> None:
         is_root = basics.rank() == self.root_rank
-        theirs = broadcast_object(in_host_memory(self.value.state_dict()) if is_root else None, self.root_rank)
+        own = in_host_memory(self.value.state_dict()) if is_root else None
+        theirs = broadcast_object(own, self.root_rank)
         if not is_root:
             self.value.load_state_dict(theirs)
 
@@ -110,7 +111,7 @@ class OptimizerStateHandler(StateDictHandler):
         for number, state in self._saved["state"].items():
             for key, saved in state.items() if isinstance(number, int) and isinstance(state, dict) else ():
                 now = self.value.state[parameters[number]].get(key)
-                if isinstance(now, torch.Tensor) and isinstance(saved, torch.Tensor) and now.dtype != saved.dtype:
+                if _differ_in_dtype(now, saved):
                     self.value.state[parameters[number]][key] = saved.to(now.device, copy=True)
 
     def sync(self) -> None:
@@ -185,8 +186,8 @@ class TorchState(ObjectState):
     """The state of a training with PyTorch: ``TorchState(model=..., optimizer=..., epoch=0, batch=0)``.
 
     Models, optimizers, samplers, and what else has ``state_dict()`` and ``load_state_dict()``, have handlers;
-    other values are copied, and travel by cloudpickle. To assign a new model (optimizer, ...) to its attribute
-    saves it.
+    other values are copied, and travel by cloudpickle. To assign a new model (optimizer, ...) to its
+    attribute saves it.
 
     Saved copies are in host memory: two of model and optimizer.
     """
@@ -252,6 +253,11 @@ def _memento(handler: StateHandler) -> dict[str, Any]:
     return {name: saved for name, saved in vars(handler).items() if name not in ("value", "root_rank")}
 
 
+def _differ_in_dtype(one: Any, other: Any) -> bool:
+    are_tensors = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
+    return are_tensors and one.dtype != other.dtype
+
+
 def _refuse_ddp(model: Any) -> None:
     """ValueError for a model that belongs to a process group, which does not survive a reset."""
     if isinstance(model, torch.nn.parallel.DistributedDataParallel):
@@ -266,7 +272,7 @@ def _without_residuals(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """An optimizer's state; of a DistributedOptimizer what its compressors remember too."""
     if not isinstance(optimizer, GradientListener):
         return optimizer.state_dict()
-    inner = next(cls for cls in type(optimizer).__mro__ if not issubclass(cls, GradientListener))
+    inner: Any = next(cls for cls in type(optimizer).__mro__ if not issubclass(cls, GradientListener))
     saved: dict[str, Any] = inner.state_dict(optimizer)
     compressors = optimizer._reducer.memory.state_dict()
     if not compressors:
@@ -283,7 +289,7 @@ def _check_parameters(optimizer: torch.optim.Optimizer, root: int) -> None:
     if own != theirs:
         different = sorted(set(own) ^ set(theirs)) or "none, but their order"
         raise ValueError(
-            f"the DistributedOptimizer on rank {basics.rank()} has other parameters than that of rank {root}: "
+            f"the DistributedOptimizer of rank {basics.rank()} has other parameters than rank {root}'s: "
             f"different are {different}. Make the same model on all workers, and freeze the same parameters."
         )
 
