@@ -482,6 +482,10 @@ class Engine:
     def idle_bytes(self) -> int:
         """What is kept of such memory for the next result."""
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the engine accepts nothing any more: it failed, or a rank has left."""
+
     def allreduce(
         self,
         name: str,

@@ -10,15 +10,13 @@ a test holds the two together.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 from horovod.common.names import did_you_mean
 
-__all__ = ["ABSENT", "ABSENT_VARIABLES", "attribute_error", "install", "refuse_variables"]
+__all__ = ["ABSENT", "attribute_error", "install"]
 
 _ELSEWHERE = "this package serves PyTorch only: use horovod.torch, or Horovod 0.28.1 for"
-_ELASTIC = "elastic training comes later: save checkpoints, and start the job again from the last one"
 
 # Full name -> why, and what to do instead. Modules below one of these are absent with it.
 ABSENT: dict[str, str] = {
@@ -28,25 +26,10 @@ ABSENT: dict[str, str] = {
     "horovod.spark": "Spark comes later: start the training with horovodrun or horovod.run()",
     "horovod.ray": "Ray comes later: start the training with horovodrun or horovod.run()",
     "horovod.data": "it comes later, with Spark: use torch.utils.data.DataLoader, which loads ahead too",
-    "horovod.torch.elastic": _ELASTIC,
-    "horovod.common.elastic": _ELASTIC,
 }
 
 
 NATIVE = "horovod._native"  # is there in what was built, and found before this finder is asked
-
-# Variables that switch on what this package does not have: hvd.init() refuses them.
-ABSENT_VARIABLES: dict[str, str] = {
-    "HOROVOD_ELASTIC": _ELASTIC,
-}
-
-
-def refuse_variables(environment: Mapping[str, str]) -> None:
-    """Raise ValueError if a variable switches on what is not there."""
-    for name, why in ABSENT_VARIABLES.items():
-        value = environment.get(name, "")
-        if value.lower() not in ("", "0", "false", "no", "off"):
-            raise ValueError(f"{name}={value} is not served: {why}; unset the variable.")
 
 
 def _sentence(name: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from horovod import _native as native
-from horovod.common import absent, forked, jobs, notes, util, variables
+from horovod.common import forked, jobs, notes, util, variables
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.exits import at_exit, ends_from_uncaught_exception
 from horovod.common.membership import Membership, as_launched
@@ -79,14 +79,14 @@ class HorovodBasics:
             if self.is_initialized():
                 return
             refuse_what_is_no_text(os.environ)
-            absent.refuse_variables(os.environ)
             job.forget()
             if not self._is_known:
                 self._is_known = True
                 os.register_at_fork(after_in_child=self._forget_in_child)
             notes.tell("joining")
             way = open_world or job.open_world or as_launched
-            job.member = Membership.begin(way, comm, process_sets or [])
+            job.has_met, job.process_sets_given = False, list(process_sets or [])
+            job.member = Membership.begin(_noting(way, job), comm, process_sets or [])
             notes.tell("joined")
             if job.member.world.rank == 0 and notes.VARIABLE not in os.environ:  # else horovodrun has said it
                 variables.warn_of_unknown(os.environ)
@@ -187,7 +187,7 @@ class HorovodBasics:
             gpu_copy_back_microseconds, gpu_decode_microseconds and gpu_whole_microseconds (first stage to
             last; they overlap): counted when the GPU has done them; and for all sets
             engine_cpu_microseconds (processor time of the core's thread) and blocked_microseconds (that
-            callers waited for operations).
+            callers waited for operations) and resets (that elastic training has gone on in another world).
 
         ValueError before init(), or for a set that is not registered.
         """
@@ -273,6 +273,17 @@ class HorovodBasics:
     def rocm_built(self) -> bool:
         """Always False: GPUs are served through CUDA only."""
         return False
+
+
+def _noting(open_world: jobs.OpenWorld, job: jobs.Job) -> jobs.OpenWorld:
+    """The same, and the job has met when its world is there."""
+
+    def open_and_note(settings: native.Settings, ranks: list[int]) -> native.World:
+        world = open_world(settings, ranks)
+        job.has_met = True
+        return world
+
+    return open_and_note
 
 
 basics = HorovodBasics()

@@ -19,6 +19,7 @@ from horovod.common.wording import OF_HVD, Wording
 if TYPE_CHECKING:
     from horovod import _native as native
     from horovod.common.membership import Membership
+    from horovod.common.process_sets import ProcessSet
 
 __all__ = ["Job", "OpenWorld", "current"]
 
@@ -39,6 +40,11 @@ class Job:
         member: the membership from init() to shutdown(), else None.
         inherited: in a forked child, the parent's: it answers questions, and serves no operation.
         lock: held by who begins or ends the membership.
+        has_met: the ranks of the last init() have met, whatever came of it.
+        process_sets_given: those of the last init() that was told any.
+        process_sets_left: those that scripts had added to the membership before, to be made again: ranks, and
+            the objects that stand for them.
+        resets: how often elastic training has joined another world.
     """
 
     def __init__(self, open_world: OpenWorld | None = None, wording: Wording = OF_HVD) -> None:
@@ -47,6 +53,10 @@ class Job:
         self.member: Membership | None = None
         self.inherited: Membership | None = None
         self.lock = threading.Lock()
+        self.has_met = False
+        self.process_sets_given: list[ProcessSet] = []
+        self.process_sets_left: list[tuple[list[int], list[ProcessSet]]] = []
+        self.resets = 0
         self._belongings: dict[type, Any] = {}
 
     def own(self, kind: type[T]) -> T:

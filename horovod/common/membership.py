@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from horovod import _native as native
-from horovod.common import communicators, launched, listeners, rendezvous, software, waiting
+from horovod.common import communicators, jobs, launched, listeners, rendezvous, software, waiting
 from horovod.common.build_info import build_info
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.jobs import OpenWorld
@@ -73,6 +73,8 @@ class Membership:
         self.tuning = {name: f"{BY_VARIABLE[name].read(os.environ):g}" for name in _TUNING}
         self._sets: dict[int, list[ProcessSet]] = {0: [global_process_set]}
         self._unnamed: dict[int, Iterator[int]] = {}
+        self._ranks_of: dict[int, list[int]] = {}  # by number, of the sets that init() was not given
+        self._rebuilt: set[int] = set()  # numbers of sets that stand for those of the membership before
         self.joins = 0  # that have ended
 
     @classmethod
@@ -174,14 +176,21 @@ class Membership:
                 "list of ranks."
             )
         try:
-            known = list(self.engine.process_sets().values())
-            ranks = checked_ranks(process_set.ranks, self.world.size, known)
+            sets = self.engine.process_sets()
+            same = [each for each in self._rebuilt if sets[each] == sorted(process_set.ranks)]
+            if same:  # a function of elastic training that begins again adds what is there already
+                self._register(process_set, same[0])
+                self._rebuilt.discard(same[0])
+                return process_set
+            ranks = checked_ranks(process_set.ranks, self.world.size, list(sets.values()))
         except ValueError:
             # Ranks that ask for something else must not wait for this one. Nobody asks for a set of none.
             with contextlib.suppress(HorovodInternalError):
                 self._completed(self.engine.add_process_set([]))
             raise
-        self._register(process_set, self._completed(self.engine.add_process_set(ranks))[0])
+        number = self._completed(self.engine.add_process_set(ranks))[0]
+        self._register(process_set, number)
+        self._ranks_of[number] = ranks
         return process_set
 
     def remove_process_set(self, process_set: ProcessSet) -> bool:
@@ -192,9 +201,24 @@ class Membership:
         self._require_dynamic("remove_process_set")
         self._completed(self.engine.remove_process_set(process_set_id))
         self._unnamed.pop(process_set_id, None)
+        self._ranks_of.pop(process_set_id, None)
+        self._rebuilt.discard(process_set_id)
         for registered in {process_set, *self._sets.pop(process_set_id, [])}:
             registered._forget()
         return True
+
+    def added_process_sets(self) -> list[tuple[list[int], list[ProcessSet]]]:
+        """What scripts have added, and init() was not given: ranks, and the objects that stand for them."""
+        return [(list(self._ranks_of[number]), list(self._sets[number])) for number in sorted(self._ranks_of)]
+
+    def rebuild_process_set(self, ranks: Sequence[int], stand_for_it: Sequence[ProcessSet]) -> None:
+        """Make a set of the membership before again; collective. Adding it once more will find it."""
+        number = self._completed(self.engine.add_process_set(list(ranks)))[0]
+        self._ranks_of[number] = list(ranks)
+        self._rebuilt.add(number)
+        self._sets.setdefault(number, [])
+        for process_set in stand_for_it:
+            self._register(process_set, number)
 
     def _require_dynamic(self, function: str) -> None:
         if not self.is_dynamic:
@@ -245,6 +269,7 @@ class Membership:
         of_all_sets = {
             "engine_cpu_microseconds": self.engine.cpu_microseconds(),
             "blocked_microseconds": waiting.blocked_microseconds(),
+            "resets": jobs.current().resets,
         }
         return self.engine.counters(self.id_of(process_set)) | of_all_sets
 

@@ -105,6 +105,17 @@ class Checkpoint:
                 stacklevel=2,
             )
 
+    def forget_residuals(self) -> bool:
+        """Begin error feedback anew, as other ranks share the work now. Whether there was any.
+
+        Residuals are what this rank has lost of gradients that ranks have summed who have gone, or of sums
+        that others encode now.
+        """
+        had_any = bool(self._residuals)
+        self._residuals.load_state_dict(None)
+        self._everybodys = None
+        return had_any
+
     def _check(self, saved: Any) -> None:
         try:
             if saved:

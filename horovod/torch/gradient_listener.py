@@ -8,10 +8,10 @@ At the end of the pass it is waited for what has been started, so that whoever l
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import inspect
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -21,6 +21,7 @@ import torch
 
 from horovod.common import jobs
 from horovod.common.basics import basics
+from horovod.common.elastic import is_elastic
 from horovod.common.process_sets import ProcessSet
 from horovod.torch import autotune, devices
 from horovod.torch.compiling import breaks_graphs
@@ -31,16 +32,22 @@ from horovod.torch.parameters import Groups, checked_passes, default_name, group
 from horovod.torch.reduce_ops import OP_NAMES, Average
 from horovod.torch.seen_gradient import SeenGradient
 
-__all__ = ["GradientListener"]
+__all__ = ["GradientListener", "listening", "listening_here"]
 
 
 _all_listening: weakref.WeakSet[GradientListener] = weakref.WeakSet()  # of any job: they outlive it
 _registering = threading.Lock()
 
 
-def _listening() -> list[GradientListener]:
+def listening() -> list[GradientListener]:
+    """Those of all jobs of this process that listen to gradients, or may in another world."""
     with _registering:
         return list(_all_listening)
+
+
+def listening_here() -> list[GradientListener]:
+    """Those of this job."""
+    return [listener for listener in listening() if listener._job is jobs.current()]
 
 
 class GradientListener(torch.optim.Optimizer):
@@ -76,6 +83,7 @@ class GradientListener(torch.optim.Optimizer):
     _streams: dict[torch.Tensor, int]
     _lost: list[str]
     _active: bool
+    _job: jobs.Job
     _origin: weakref.ref[torch.optim.Optimizer]
     _wrap_again: functools.partial[Any]
 
@@ -90,19 +98,52 @@ class GradientListener(torch.optim.Optimizer):
         self._group_of, self._requires_update, self._handles, self._hooks = {}, set(), {}, {}
         self._lost, self._streams, self._seen, self._end_of_pass = [], {}, {}, lambda: None
         self._allreduce_delay = dict.fromkeys(self._all_parameters(), self.backward_passes_per_step)
-        is_shared = basics.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"
-        self._active = is_shared and bool(self.process_set.included())
-        if not self._active:
+        self._job = jobs.current()
+        self._active = self._is_shared()
+        if not self._active and not is_elastic():
             return
         with _registering:
             _all_listening.add(self)
         weakref.finalize(self, _remove_hooks, self._hooks).atexit = False
+        if self._active:
+            self._listen()
+
+    def _is_shared(self) -> bool:
+        return (basics.size() > 1 or is_elastic()) and bool(self.process_set.included())
+
+    def _listen(self) -> None:
         self._listen_to_new_parameters()
         trainable = [p for p in self._all_parameters() if p in self._requires_update]
-        if isinstance(self._groups, int):
+        # New workers of an elastic job make their optimizer while others train, and would wait for them.
+        if isinstance(self._groups, int) and not is_elastic():
             trainable = self._in_order_of_first_rank(trainable)
+        self._group_of.clear()
         for members in group_members(self._groups, trainable):
             self._group_of.update(dict.fromkeys(members, members))
+
+    def _abandon_step(self) -> None:
+        """Let go of the step under way, as the job that it belongs to has ended."""
+        with contextlib.suppress(Exception):  # which has been told already; nobody uses these gradients
+            self._finish_all(may_yield=False)
+        self._end_of_pass = lambda: None
+        for of_step in (self._handles, self._streams, self._seen, self._reducer.in_flight):
+            of_step.clear()
+        self._count_anew()
+
+    def _join_new_world(self) -> None:
+        """Go on with other ranks: this one may have come into the process set, or have left it.
+
+        Where the set is not registered nothing changes: reducing over it says so.
+        """
+        if self.process_set.process_set_id is None:
+            return
+        was_active, self._active = self._active, self._is_shared()
+        if self._active and not was_active:
+            self._listen()
+        if was_active and not self._active:
+            _remove_hooks(self._hooks)
+            self._hooks.clear()
+            self._requires_update.clear()
 
     def _all_parameters(self) -> Iterator[torch.Tensor]:
         for entry in self.param_groups:
@@ -140,7 +181,7 @@ class GradientListener(torch.optim.Optimizer):
         Such are kept alive by a scheduler, for instance, and two reductions of one name would collide.
         """
         name = self._parameter_names[parameter]
-        for other in _listening():
+        for other in listening():
             if other is not self and parameter in other._hooks and other._parameter_names[parameter] == name:
                 other._hooks.pop(parameter).remove()
                 other._requires_update.discard(parameter)
@@ -269,7 +310,7 @@ class GradientListener(torch.optim.Optimizer):
         """Optimizers with the same parameters, under other names: what this one does is no change to them."""
         if len(_all_listening) == 1:
             return []
-        others = [other for other in _listening() if other is not self]
+        others = [other for other in listening() if other is not self]
         shared = [(other, member) for other in others for member in members if member in other._handles]
         return [(other, member) for other, member in shared if other._seen[member].is_untouched(member)]
 

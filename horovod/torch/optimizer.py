@@ -20,6 +20,7 @@ import torch
 
 from horovod.common import util
 from horovod.common.basics import basics
+from horovod.common.elastic import is_elastic
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
 from horovod.torch.compiling import breaks_graphs
@@ -140,6 +141,10 @@ class _DistributedOptimizer(GradientListener):
 
         return closure_and_synchronize
 
+    def _abandon_step(self) -> None:
+        self._synchronized, self._should_synchronize = False, True
+        super()._abandon_step()
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._synchronized, self._should_synchronize = False, True
         super().load_state_dict(state_dict)
@@ -238,7 +243,7 @@ def DistributedOptimizer(
 
 def _front_for(op: int) -> type[GradientListener]:
     """The class to put in front of the user's."""
-    if op != Adasum or basics.size() == 1:
+    if op != Adasum or (basics.size() == 1 and not is_elastic()):
         return _DistributedOptimizer
     if not util.num_rank_is_power_2(basics.size()):
         raise NotImplementedError(

@@ -61,8 +61,6 @@ COMMANDS = {  # what makes each line of the page appear
     "horovod.tensorflow ": "python -c 'import horovod.tensorflow'",
     "horovod.spark ": "python -c 'import horovod.spark'",
     "horovod.ray ": "python -c 'import horovod.ray'",
-    "horovod.torch.elastic ": "python -c 'import horovod.torch as hvd; hvd.elastic'",
-    "HOROVOD_ELASTIC=1 ": "HOROVOD_ELASTIC=1 python -c 'import horovod.torch as hvd; hvd.init()'",
     "--gloo ": "horovodrun -np 2 --gloo true",
 }
 

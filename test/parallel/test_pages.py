@@ -26,6 +26,7 @@ TESTS = {
     "docs/concepts.md": ["parallel/test_concepts_page.py"],
     "docs/containers.md": ["container/test_containers_page.py"],
     "docs/ddp.md": ["parallel/test_ddp_page.py"],
+    "docs/elastic.md": ["parallel/test_elastic_page.py"],
     "docs/examples.md": ["parallel/test_examples_docs.py"],
     "docs/gpu.md": ["parallel/test_gpu_page.py"],
     "docs/index.md": ["parallel/test_index_page.py"],

@@ -33,7 +33,7 @@ BEFORE_INIT = [
     ("hvd.allreduc(torch.ones(2))", "no attribute 'allreduc'; did you mean allreduce?"),
     ("hvd.Init()", "no attribute 'Init'; did you mean init?"),
     ("import horovod.tensorflow", "this package serves PyTorch only"),
-    ("from horovod.torch import elastic", "save checkpoints, and start the job again"),
+    ("hvd.elastic.TorchStat()", "no attribute 'TorchStat'"),
 ]
 OF_COLLECTIVES = [
     ("hvd.allreduce([1.0, 2.0])", "expected a torch.Tensor, not <class 'list'>"),

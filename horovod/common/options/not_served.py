@@ -46,7 +46,6 @@ NOT_SERVED: tuple[Option, ...] = (
     _row(_ELASTIC, "--reset-limit"),
     _row(_ELASTIC, "--blacklist-cooldown-range"),
     _row(_ELASTIC, "--host-discovery-script"),
-    _row(_ELASTIC, variable="HOROVOD_ELASTIC"),
     _row(_GLOO, variable="HOROVOD_GLOO_IFACE"),
     _row(
         _GLOO,

@@ -391,6 +391,16 @@ RANK_OPTIONS: tuple[Option, ...] = (
         scope=JOB,
     ),
     Option(
+        "elastic",
+        "ranks may change while the job runs: optimizers listen to gradients also where there is one rank, "
+        "and state.commit() of hvd.elastic looks whether hosts have changed",
+        variable="HOROVOD_ELASTIC",
+        type="bool",
+        default="0",
+        part=PYTHON,
+        scope=JOB,
+    ),
+    Option(
         "tcp_interfaces",
         "interfaces, or networks as 10.0.0.0/8 or fd00::/8, in which this rank listens for those on other "
         "hosts, over TCP; comma-separated. Default: the fastest network that all hosts share. Ranks of one "

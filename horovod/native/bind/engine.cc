@@ -131,6 +131,7 @@ void bind_collectives(nb::class_<BoundEngine>& engine) {
   using namespace nb::literals;
   engine.def("memory", memory_for_result, "nbytes"_a, nb::sig("def memory(self, nbytes: int) -> typing.Any"))
       .def_prop_ro("idle_bytes", [](const BoundEngine& self) { return self.engine().results().idle_bytes(); })
+      .def_prop_ro("has_ended", [](const BoundEngine& self) { return self.engine().has_ended(); })
       .def(
           "allreduce",
           [](BoundEngine& self, std::string name, std::vector<TensorRef> tensors, const Reduction& reduction, int set,

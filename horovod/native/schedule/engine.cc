@@ -145,6 +145,11 @@ void Engine::shutdown() {
   if (drive_ == Drive::kManual && !is_stopped_) end("");
 }
 
+bool Engine::has_ended() const {
+  MutexLock lock(mutex_);
+  return !stopped_because_.empty();
+}
+
 void Engine::stop_timeline() {
   const auto deadline = steady_clock::now() + std::chrono::seconds(10);
   while (drive_ == Drive::kThread && in_flight_.watched() != 0 && !is_stopped_ && steady_clock::now() < deadline) {

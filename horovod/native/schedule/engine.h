@@ -53,15 +53,15 @@ class Engine {
   void stop_timeline();              // when it has been told of what a GPU is still doing
   void shutdown() EXCLUDES(mutex_);  // waits until all ranks have stopped, and fails what is pending; may be repeated
   bool has_failed() const { return has_failed_; }  // stopped because something failed, on this rank or another
+  bool has_ended() const EXCLUDES(mutex_);         // for whatever reason: nothing is accepted any more
   bool step(std::chrono::microseconds elapsed);    // one round, later by that; true if anything happened
   std::chrono::microseconds cpu_time();            // of the engine's thread so far, collectives included; 0 without a thread
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
   void run();
-  bool round(), issue();
+  bool round(), issue(), carry_out_responses();
   void hurry(), sleep();
-  bool carry_out_responses();
   TimePoint now() const;
   void on_message(const Message& message);
   void on_announcement(int from, const Announcement& announcement);

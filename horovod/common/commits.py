@@ -1,0 +1,131 @@
+"""Commits of elastic training: what a worker keeps, and on which one the workers of a new world agree.
+
+A commit has a number, and is the same on all who hold it: ranks that train together commit together. None can
+begin the step after a commit before all have made it, so that two workers are at most one commit apart. Who
+keeps two has one that all have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+__all__ = ["Agreement", "Commits", "Standing", "agreed"]
+
+KEPT = 2  # commits, see above
+
+
+class Commits:
+    """A worker's last commits by number, in the memory of its process.
+
+    Whatever else shall keep commits, such as a host's memory for a process that is started again, gets them
+    in ``put``, and gives them back in ``get``.
+    """
+
+    def __init__(self) -> None:
+        self._contents: dict[int, Any] = {}  # by number, the oldest first
+
+    @property
+    def numbers(self) -> list[int]:
+        """Of the commits held, the oldest first."""
+        return list(self._contents)
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest; -1 while there is none."""
+        return max(self._contents, default=-1)
+
+    def put(self, number: int, content: Any) -> None:
+        """Keep a commit that is newer than all held, and of those the newest ones."""
+        self._contents[number] = content
+        for old in sorted(self._contents)[:-KEPT]:
+            del self._contents[old]
+
+    def get(self, number: int) -> Any:
+        """What was put under a number. KeyError if it is not held."""
+        return self._contents[number]
+
+    def forget_after(self, number: int) -> None:
+        """Forget commits that not all have: what comes next has their numbers, and other contents."""
+        self._contents = {each: content for each, content in self._contents.items() if each <= number}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a rank of a new world says of itself.
+
+    Attributes:
+        held: numbers of its commits; empty for a newcomer, which has never been synchronised.
+        is_kept: it goes on from where it is, as only the set of hosts has changed; else from a commit.
+        process_sets: ranks of the sets that scripts have added, in the order of their numbers.
+    """
+
+    held: list[int] = field(default_factory=list)
+    is_kept: bool = False
+    process_sets: list[list[int]] = field(default_factory=list)
+
+    def to_bytes(self) -> bytes:
+        """As it travels."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def of(cls, rank: int, data: bytes) -> Standing:
+        """What a rank has sent. ValueError for anything else."""
+        try:
+            read = cls(**json.loads(data))
+            is_right = _are_numbers(read.held) and type(read.is_kept) is bool
+            is_right &= isinstance(read.process_sets, list) and all(map(_are_numbers, read.process_sets))
+        except (ValueError, TypeError, RecursionError):
+            is_right = False
+        if not is_right:
+            raise ValueError(
+                f"rank {rank} sent {data[:80]!r} to agree on a commit: all ranks must run the same build."
+            )
+        return read
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What ranks of a new world conclude from all standings, each by itself and all the same.
+
+    Attributes:
+        root: the rank whose state all get: the first that has any; 0 where all are newcomers.
+        number: the commit to go on from; where ``is_kept``, the newest that there is; 0 for newcomers only.
+        is_kept: survivors go on from where they are.
+        has_newcomers: somebody has to be given the state.
+        is_common: all survivors hold that commit. If not, root's is as good as any.
+        process_sets: those of root.
+    """
+
+    root: int
+    number: int
+    is_kept: bool
+    has_newcomers: bool
+    is_common: bool
+    process_sets: list[list[int]]
+
+
+def agreed(standings: Sequence[Standing]) -> Agreement:
+    """The conclusion from what all ranks have said, by rank."""
+    survivors = [rank for rank, one in enumerate(standings) if one.held]
+    if not survivors:
+        return Agreement(0, 0, True, True, True, [])
+    root = survivors[0]
+    held = [set(standings[rank].held) for rank in survivors]
+    common = set.intersection(*held)
+    is_kept = all(standings[rank].is_kept for rank in survivors)
+    number = max(set.union(*held)) if is_kept else max(common or held[0])
+    return Agreement(
+        root,
+        number,
+        is_kept,
+        len(survivors) < len(standings),
+        is_kept or bool(common),
+        standings[root].process_sets,
+    )

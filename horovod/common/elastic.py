@@ -1,0 +1,383 @@
+"""Elastic training, for any framework: a function that goes on where others are lost or come, and its state.
+
+``run_fn`` calls the function; where it fails because a rank was lost, or is interrupted because hosts have
+changed, the state goes back to a commit or stays, the process joins the next world, and the function is
+called again. Survivors and newcomers agree first (commits.py) on whose state counts.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+import logging
+import os
+import queue
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from horovod.common import jobs, rejoining
+from horovod.common.basics import basics
+from horovod.common.commits import Agreement, Commits, Standing, agreed
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from horovod.common.options import BY_VARIABLE
+
+__all__ = ["ADDED", "REMOVED", "ObjectState", "State", "WorkerNotificationManager", "is_elastic",
+           "notification_manager", "run_fn"]  # fmt: skip
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+ADDED, REMOVED = 1, 2  # bits of what a notification says about hosts
+MOST_REFUSALS = 3  # of one and the same thing, without a commit between: then it is the script
+_log = logging.getLogger("horovod")
+
+
+def is_elastic() -> bool:
+    """Whether the job is elastic, as HOROVOD_ELASTIC says."""
+    return bool(BY_VARIABLE["HOROVOD_ELASTIC"].read(os.environ))
+
+
+class WorkerNotificationManager:
+    """Hands on to states what the launcher says of hosts. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[int, State] = {}
+        self._is_listening = False
+
+    def init(self) -> None:
+        """Listen to the launcher, if one is there that says something. Harmless when repeated."""
+        if self._is_listening or not os.environ.get(rejoining.AGENT):
+            return
+        channel = importlib.import_module("horovod.common.agent_channel").agent_channel(os.environ)
+        if channel is not None:
+            channel.listen(self.handle_hosts_updated)
+            self._is_listening = True
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether a launcher may say something."""
+        return self._is_listening
+
+    def register_listener(self, listener: State) -> None:
+        """Have a state told from now on."""
+        self._listeners[id(listener)] = listener
+
+    def remove_listener(self, listener: State) -> None:
+        """No more. Harmless when repeated."""
+        self._listeners.pop(id(listener), None)
+
+    def handle_hosts_updated(self, timestamp: float, update: int) -> None:
+        """Hosts were added (1), removed (2) or both (3), at that time."""
+        for listener in list(self._listeners.values()):
+            listener.on_hosts_updated(timestamp, update)
+
+
+notification_manager = WorkerNotificationManager()
+
+
+class State:
+    """What training goes on from in another world. Subclasses say what it is made of.
+
+    Args:
+        bcast_object: (object) -> that of rank 0, on all ranks.
+        get_rank: () -> this process' rank.
+    """
+
+    def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
+        self._bcast_object = bcast_object
+        self._rank = get_rank
+        self._host_messages: queue.Queue[tuple[float, int]] = queue.Queue()
+        self._last_updated_timestamp: float = 0
+        self._reset_callbacks: list[Callable[[], Any]] = []
+
+    def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
+        """Have functions without arguments called after each reset: to adapt to another size(), for example.
+
+        They must not run collectives: new workers do not call them.
+        """
+        self._reset_callbacks.extend(callbacks)
+
+    def on_reset(self) -> None:
+        """This process has joined another world. What was said about hosts before counts no more."""
+        self._host_messages = queue.Queue()
+        self.reset()
+        for callback in self._reset_callbacks:
+            callback()
+
+    def on_hosts_updated(self, timestamp: float, update: int) -> None:
+        """The launcher says that hosts were added (1), removed (2), or both (3). On any thread."""
+        self._host_messages.put((timestamp, update))
+
+    def commit(self) -> None:
+        """Save the state, and look whether hosts have changed. All ranks commit together.
+
+        A lost rank costs what was done since the last commit; a commit costs a copy of the state.
+        HostsUpdatedInterrupt as in ``check_host_updates``.
+        """
+        self.save()
+        self.check_host_updates()
+
+    def check_host_updates(self) -> None:
+        """Raise HostsUpdatedInterrupt, on all ranks alike, if rank 0 has heard that hosts have changed.
+
+        Collective; without HOROVOD_ELASTIC=1 it costs nothing.
+        """
+        if not (is_elastic() or notification_manager.is_listening) and self._host_messages.empty():
+            return
+        before, update = self._last_updated_timestamp, 0
+        while True:
+            try:
+                timestamp, what = self._host_messages.get_nowait()
+            except queue.Empty:
+                break
+            if timestamp > self._last_updated_timestamp:
+                self._last_updated_timestamp = timestamp
+                update |= what
+        news = (before, self._last_updated_timestamp, update)
+        before, self._last_updated_timestamp, update = self._bcast_object(news)
+        if self._last_updated_timestamp > before:
+            raise HostsUpdatedInterrupt(skip_sync=update == REMOVED)
+
+    def save(self) -> None:
+        """Copy the state, so that ``restore`` finds it."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how it is saved")
+
+    def restore(self) -> None:
+        """Go back to what ``save`` has copied last."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how it is restored")
+
+    def sync(self) -> None:
+        """Have all ranks go on from the same state. Collective."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how ranks agree on it")
+
+    def reset(self) -> None:
+        """Adapt to another world, before the callbacks are called. By default nothing."""
+
+
+class ObjectState(State):
+    """A state of attributes that can be copied and pickled: ``ObjectState(bcast, rank, epoch=0, batch=0)``.
+
+    Those given here are saved, restored and synchronised; ``state.epoch`` is the present value.
+    """
+
+    def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
+        super().__init__(bcast_object, get_rank)
+        self._names = tuple(kwargs)
+        self._commits = Commits()
+        self._has_synced = False  # else it is a newcomer, whose commit is its own only
+        self._is_kept = True  # it is where training has come to, and has not gone back to a commit
+        self._saves = 0  # by the function, so that it is seen whether it comes any further
+        self._agreement: Agreement | None = None  # made, and sync() has not come to it so far
+        for name, value in kwargs.items():
+            setattr(self, name, value)
+        self.save()
+
+    @property
+    def _saved_state(self) -> Mapping[str, Any]:
+        """Attributes as they were saved last."""
+        saved: Mapping[str, Any] = self._commits.get(self._commits.newest)["objects"]
+        return saved
+
+    # ---- commits ----
+
+    def save(self) -> None:
+        """Copy all attributes, as the next commit. TypeError names one that cannot be copied."""
+        self._commits.put(self._commits.newest + 1, self._content())
+        self._saves += 1
+
+    def restore(self) -> None:
+        """Go back to the last commit."""
+        self._is_kept = False
+        self._go_back(self._commits.newest)
+
+    def _go_back(self, number: int) -> None:
+        self._commits.forget_after(number)
+        self._take(self._commits.get(number))
+
+    def _content(self) -> dict[str, Any]:
+        """A copy of the state, which nobody changes."""
+        return {"objects": {name: copied(name, getattr(self, name)) for name in self._names}}
+
+    def _take(self, content: Mapping[str, Any]) -> None:
+        """Be as a copy of the state says."""
+        for name, value in content["objects"].items():
+            setattr(self, name, copied(name, value))
+
+    # ---- another world ----
+
+    def on_reset(self) -> None:
+        """This process has joined another world: agree with the others on the commit, then adapt to it.
+
+        Collective. What callbacks change, such as a learning rate, is done to the state that counts.
+        """
+        self._agreement = self._agree()
+        super().on_reset()
+
+    def sync(self) -> None:
+        """Have all ranks go on from the state of rank 0, or of who else has the newest commit. Collective."""
+        agreement = self._agreement or self._agree()
+        self._agreement = None
+        self._receive(agreement.root)
+        self._commits.put(agreement.number + 1, self._content())
+        self._has_synced = self._is_kept = True
+
+    def needs_sync(self) -> bool:
+        """Whether sync() has to follow a reset after which all could have gone on as they are.
+
+        So it is where somebody came or went meanwhile. The same on all ranks.
+        """
+        agreement = self._agreement
+        if agreement is None or agreement.has_newcomers or not agreement.is_kept:
+            return True
+        self._agreement = None
+        return False
+
+    def _receive(self, root: int) -> None:
+        """Take over the state of that rank."""
+        own = {name: getattr(self, name) for name in self._names}
+        theirs = self._bcast_object(own) if root == 0 else self._bcast_object(own, root_rank=root)
+        if self._rank() != root:
+            for name, value in theirs.items():
+                setattr(self, name, value)
+
+    def _agree(self) -> Agreement:
+        if not basics.is_initialized():
+            return Agreement(0, self._commits.newest, True, False, True, [])
+        member = jobs.current().running()
+        left = jobs.current().process_sets_left
+        held = self._commits.numbers if self._has_synced else []
+        own = Standing(held, self._is_kept, [ranks for ranks, _ in left])
+        texts = member.allgathered("elastic.agreement", own.to_bytes())
+        conclusion = agreed([Standing.of(rank, text) for rank, text in enumerate(texts)])
+        if held and not conclusion.is_kept:
+            self._go_back_with_others(conclusion)
+        if conclusion.process_sets:
+            rejoining.rebuild(conclusion.process_sets)
+        return conclusion
+
+    def _go_back_with_others(self, conclusion: Agreement) -> None:
+        if not conclusion.is_common:
+            _log.warning(
+                "horovod: rank %d has no commit %d, of which all shall go on: it gets that of rank %d.",
+                *(self._rank(), conclusion.number, conclusion.root),
+            )
+        elif self._is_kept or self._commits.newest != conclusion.number:
+            self._is_kept = False
+            self._go_back(conclusion.number)
+
+
+def copied(name: str, value: Any) -> Any:
+    """A copy that shares nothing with the value. TypeError names what cannot be copied."""
+    try:
+        return copy.deepcopy(value)
+    except Exception as error:  # whatever the class of the value raises
+        raise TypeError(
+            f"the elastic state's attribute {name!r} cannot be copied: {error}. Keep {type(value).__name__} "
+            "outside of the state, and make it again inside of the function."
+        ) from error
+
+
+class _Patience:
+    """Tells a script that ranks disagree about, again and again, from ranks that were lost."""
+
+    def __init__(self) -> None:
+        self._last: tuple[str, Any] | None = None
+        self._count = 0
+
+    def is_over(self, error: HorovodInternalError, state: Any) -> bool:
+        """Whether this is the third refusal of the same thing, and nothing was committed between."""
+        member = jobs.current().member
+        if member is None or member.engine.has_ended or not isinstance(state, ObjectState):
+            self._last = None
+            return False
+        now = (str(error), state._saves)
+        self._count = self._count + 1 if now == self._last else 1
+        self._last = now
+        return self._count >= MOST_REFUSALS
+
+
+def run_fn(
+    func: Callable[P, T], reset: Callable[[], Any], leave: Callable[[], Any] = lambda: None
+) -> Callable[P, T]:
+    """``func(state, ...)`` that goes on where ranks are lost and hosts change.
+
+    Args:
+        func: what trains; its first argument is a State. It is called again after each reset.
+        reset: leaves the world, and joins the next one.
+        leave: leaves it by force, before the state goes back to a commit. Harmless when repeated.
+
+    Exceptions other than HorovodInternalError and HostsUpdatedInterrupt end it, and so does a disagreement of
+    ranks that comes again and again.
+    """
+
+    @functools.wraps(func)
+    def elastic(*args: P.args, **kwargs: P.kwargs) -> T:
+        state: Any = args[0] if args else kwargs["state"]
+        notification_manager.init()
+        notification_manager.register_listener(state)
+        try:
+            return _keep_on(state, lambda: func(*args, **kwargs), reset, leave)
+        finally:
+            notification_manager.remove_listener(state)
+
+    return elastic
+
+
+def _keep_on(state: Any, func: Callable[[], T], reset: Callable[[], Any], leave: Callable[[], Any]) -> T:
+    patience = _Patience()
+    is_first, skips_sync = True, False
+    clock = _Clock()
+    while True:
+        is_lost = False
+        try:
+            if not is_first:
+                reset()
+                clock.note("met")
+                state.on_reset()
+                skips_sync = skips_sync and not (isinstance(state, ObjectState) and state.needs_sync())
+            if not skips_sync:
+                state.sync()
+            if not is_first:
+                clock.tell(state)
+            return func()
+        except HorovodInternalError as error:
+            clock.begin(f"goes back to its last commit, as this failed: {error}")
+            if patience.is_over(error, state):
+                raise
+            is_lost, skips_sync = True, False
+        except HostsUpdatedInterrupt as interrupt:
+            clock.begin("goes on in another world, as hosts have changed")
+            skips_sync = interrupt.skip_sync
+        # Outside of the handlers: what the exception's frames hold of the old engine has gone.
+        leave()
+        clock.note("left")
+        if is_lost:
+            state.restore()
+            clock.note("restored")
+        is_first = False
+
+
+class _Clock:
+    """One line when a world is left, and one when the next has begun, with what took how long."""
+
+    def __init__(self) -> None:
+        self._marks: list[tuple[str, float]] = []
+
+    def begin(self, why: str) -> None:
+        who = f"rank {basics.rank()} of {basics.size()}" if basics.is_initialized() else "this process"
+        _log.warning("horovod: %s %s", who, why)
+        self._marks = [("", time.monotonic())]
+
+    def note(self, what: str) -> None:
+        self._marks.append((what, time.monotonic()))
+
+    def tell(self, state: Any) -> None:
+        self.note("synchronised")
+        steps = zip(self._marks[1:], self._marks, strict=False)
+        took = ", ".join(f"{what} in {now - before:.2f} s" for (what, now), (_, before) in steps)
+        of = f", commit {state._commits.newest}" if isinstance(state, ObjectState) else ""
+        who = f"rank {basics.rank()} of {basics.size()}" if basics.is_initialized() else "this process"
+        whole = self._marks[-1][1] - self._marks[0][1]
+        _log.warning("horovod: goes on as %s%s, after %.2f s: %s.", who, of, whole, took)

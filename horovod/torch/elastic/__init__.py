@@ -1,0 +1,61 @@
+"""``hvd.elastic``: training that goes on in the same processes when ranks are lost or hosts come."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from horovod.common import rejoining
+from horovod.common.basics import basics
+from horovod.common.elastic import run_fn
+from horovod.torch.elastic import sampler, state
+from horovod.torch.elastic.sampler import ElasticSampler
+from horovod.torch.elastic.state import TorchState
+from horovod.torch.gradient_listener import listening_here
+
+__all__ = ["ElasticSampler", "TorchState", "run", "sampler", "state"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_log = logging.getLogger("horovod")
+
+
+def run(func: Callable[P, T]) -> Callable[P, T]:
+    """Decorate ``func(state, ...)`` so that it goes on where ranks are lost and hosts come and go.
+
+    It is called when all ranks have the state of rank 0. When a rank was lost, what waits for it raises
+    HorovodInternalError: the state goes back to the last commit, this process joins the world of those who
+    are left, and ``func`` is called again. When hosts have changed, ``state.commit()`` and
+    ``state.check_host_updates()`` raise HostsUpdatedInterrupt: the same, but the state stays. So let both
+    pass through, and have ``func`` go on from what ``state`` says.
+
+    Any other exception ends the job, and so does a disagreement of ranks that comes a third time at the same
+    commit. Before ``func``, run no collectives but ``hvd.init()``: new workers come to them alone.
+    """
+    passage = _Passage()
+    return run_fn(func, passage.join, passage.leave)
+
+
+class _Passage:
+    """From one world to the next, with this rank's optimizers."""
+
+    def __init__(self) -> None:
+        self._dropped = False  # what error feedback owed
+
+    def leave(self) -> None:
+        """Nobody works on gradients any more, and optimizers forget the step that they were in."""
+        rejoining.leave()
+        for optimizer in listening_here():
+            optimizer._abandon_step()
+            self._dropped |= optimizer._reducer.checkpoint.forget_residuals()
+
+    def join(self) -> None:
+        """Join the world that comes next."""
+        self.leave()
+        rejoining.rejoin()
+        for optimizer in listening_here():
+            optimizer._join_new_world()
+        if self._dropped and basics.rank() == 0:
+            _log.warning("horovod: error feedback begins anew: what it owed belonged to the world before.")
+        self._dropped = False

@@ -1,0 +1,108 @@
+"""A sampler that knows which samples of an epoch are done, so that other ranks can go on with the rest."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sized
+from typing import Any
+
+import torch.utils.data
+
+from horovod.common.basics import basics
+
+__all__ = ["ElasticSampler"]
+
+
+class ElasticSampler(torch.utils.data.Sampler[int]):
+    """Divides what is left of an epoch among the ranks: each gets every size()-th sample of it.
+
+    All ranks get equally many. Where they do not divide evenly, some ranks get samples again that were given
+    out before, at most size() - 1 of them.
+
+    Args:
+        dataset: whose samples 0 to len(dataset) - 1 are given out.
+        shuffle: in another order in each epoch; the same on all ranks.
+        seed: of these orders.
+
+    Attributes:
+        epoch: see ``set_epoch``.
+        num_replicas, rank: size() and rank() when what is left was divided.
+        indices: the epoch's samples in their order.
+        processed_num: how many of them are done, from the front.
+        processed_indices: those that are done.
+        remaining_indices: what was left when it was divided.
+        num_samples: how many of them each rank gets.
+        total_size: how many all ranks get together.
+    """
+
+    def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
+        self.dataset = dataset
+        self.shuffle = shuffle
+        self.seed = seed
+        self.epoch = 0
+        self.processed_num = 0
+        self.indices: list[int] = []
+        self.remaining_indices: list[int] = []
+        self.num_replicas, self.rank = 1, 0
+        self.num_samples = self.total_size = 0
+        self.reset()
+
+    @property
+    def processed_indices(self) -> list[int]:
+        return self.indices[: self.processed_num]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin an epoch, of which nothing is done. Call it when one is over, not before the first.
+
+        To call it at the begin of an epoch would forget what is done of it, when training goes on there after
+        a reset.
+        """
+        self.epoch = epoch
+        self.processed_num = 0
+        self.reset()
+
+    def record_batch(self, batch_idx: int, batch_size: int) -> None:
+        """A batch of so many samples of this rank is done, and so one of each other rank.
+
+        Call it for every batch, in order; ``batch_idx`` does not matter.
+        """
+        done = self.processed_num + batch_size * self.num_replicas
+        self.processed_num = min(done, len(self.indices))
+
+    def state_dict(self) -> dict[str, Any]:
+        """``epoch`` and ``processed_num``."""
+        return {"epoch": self.epoch, "processed_num": self.processed_num}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on in that epoch, where so many samples of it are done, and divide the rest anew.
+
+        ValueError where the dataset has fewer.
+        """
+        epoch, done = int(state_dict["epoch"]), int(state_dict["processed_num"])
+        if not 0 <= done <= len(self.dataset):
+            raise ValueError(
+                f"ElasticSampler: {done} samples of epoch {epoch} are said to be done, and the dataset has "
+                f"{len(self.dataset)}: is it another one than before?"
+            )
+        self.epoch, self.processed_num = epoch, done
+        self.reset()
+
+    def reset(self) -> None:
+        """Divide what is left among the ranks that there are now. ValueError before init()."""
+        self.num_replicas, self.rank = basics.size(), basics.rank()
+        self.indices = list(range(len(self.dataset)))
+        if self.shuffle:
+            random.Random(self.seed + self.epoch).shuffle(self.indices)
+        self.remaining_indices = self.indices[self.processed_num :]
+        self.num_samples = math.ceil(len(self.remaining_indices) / self.num_replicas)
+        self.total_size = self.num_samples * self.num_replicas
+
+    def __iter__(self) -> Iterator[int]:
+        given = self.remaining_indices
+        if given:  # as often as it takes: a few samples may be left for many ranks
+            given = (given * math.ceil(self.total_size / len(given)))[: self.total_size]
+        return iter(given[self.rank :: self.num_replicas])
+
+    def __len__(self) -> int:
+        return self.num_samples

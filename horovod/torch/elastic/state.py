@@ -1,0 +1,309 @@
+"""The state of a PyTorch training: handlers of what has a state_dict, and attributes that are copied."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from horovod.common.basics import basics
+from horovod.common.elastic import ObjectState, copied
+from horovod.torch.elastic.sampler import ElasticSampler
+from horovod.torch.functions import (
+    allgather_object,
+    broadcast_object,
+    broadcast_optimizer_state,
+    broadcast_parameters,
+)
+from horovod.torch.gradient_listener import GradientListener, listening_here
+
+__all__ = [
+    "ModelStateHandler", "OptimizerStateHandler", "SamplerStateHandler", "ScalerStateHandler",
+    "StateDictHandler", "StateHandler", "TorchState", "get_handler_registry", "set_handler_registry",
+]  # fmt: skip
+
+_log = logging.getLogger("horovod")
+
+
+class StateHandler:
+    """Saves, restores and synchronises one attribute of a TorchState, ``value``.
+
+    A subclass keeps what ``save`` has copied in attributes of its own. Each time these are new objects: a
+    state keeps the last two commits, by keeping what these attributes were.
+
+    ``root_rank``: whose value ``sync`` gives to all. It is 0, but where rank 0 has lost its state.
+    """
+
+    root_rank = 0
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.save()
+
+    def save(self) -> None:
+        """Copy the value."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how it is saved")
+
+    def restore(self) -> None:
+        """Bring the value back to what was copied last."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how it is restored")
+
+    def sync(self) -> None:
+        """Give all ranks the value of ``root_rank``. Collective."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how ranks agree on it")
+
+    def set_value(self, value: Any) -> None:
+        """Stand for another object from now on, and copy it."""
+        self.value = value
+        self.save()
+
+
+class StateDictHandler(StateHandler):
+    """Of whatever has ``state_dict()`` and ``load_state_dict()``: a scheduler, a GradScaler."""
+
+    def save(self) -> None:
+        self._saved = in_host_memory(self.value.state_dict())
+
+    def restore(self) -> None:
+        self.value.load_state_dict(in_host_memory(self._saved))  # or it might go on in what is saved
+
+    def sync(self) -> None:
+        is_root = basics.rank() == self.root_rank
+        own = in_host_memory(self.value.state_dict()) if is_root else None
+        theirs = broadcast_object(own, self.root_rank)
+        if not is_root:
+            self.value.load_state_dict(theirs)
+
+
+class ModelStateHandler(StateDictHandler):
+    """Of a module: parameters and buffers."""
+
+    def __init__(self, value: torch.nn.Module) -> None:
+        _refuse_ddp(value)
+        super().__init__(value)
+
+    def set_value(self, value: torch.nn.Module) -> None:
+        _refuse_ddp(value)
+        super().set_value(value)
+
+    def sync(self) -> None:
+        own = self.value.state_dict()
+        tensors = {name: each for name, each in own.items() if isinstance(each, torch.Tensor)}
+        broadcast_parameters(tensors, self.root_rank)
+        if len(tensors) < len(own):  # what modules add by get_extra_state()
+            others = {name: each for name, each in own.items() if name not in tensors}
+            self.value.load_state_dict({**tensors, **broadcast_object(others, self.root_rank)})
+
+
+class OptimizerStateHandler(StateDictHandler):
+    """Of an optimizer. Error feedback is not kept: it begins anew in every world."""
+
+    def save(self) -> None:
+        self._saved = in_host_memory(_without_residuals(self.value))
+
+    def restore(self) -> None:
+        super().restore()
+        # load_state_dict() has cast state to its parameters' dtype, which may hold less.
+        parameters = [each for group in self.value.param_groups for each in group["params"]]
+        for number, state in self._saved["state"].items():
+            for key, saved in state.items() if isinstance(number, int) and isinstance(state, dict) else ():
+                now = self.value.state[parameters[number]].get(key)
+                if _differ_in_dtype(now, saved):
+                    self.value.state[parameters[number]][key] = saved.to(now.device, copy=True)
+
+    def sync(self) -> None:
+        if isinstance(self.value, torch.optim.LBFGS):
+            super().sync()
+            return
+        _check_parameters(self.value, self.root_rank)
+        broadcast_optimizer_state(self.value, self.root_rank)
+
+
+class SamplerStateHandler(StateDictHandler):
+    """Of an ElasticSampler: how much of the epoch is done."""
+
+    def sync(self) -> None:
+        """All go on from what is done on root, which is what every rank has done.
+
+        Where ranks have recorded different numbers of samples, the smallest counts: some are given out again,
+        and none is lost.
+        """
+        states = allgather_object(self.value.state_dict())
+        own = states[self.root_rank]
+        done = [each["processed_num"] for each in states if each["epoch"] == own["epoch"]]
+        agreed = min((count for count in done if count > 0), default=0)  # newcomers have done nothing
+        if 0 < agreed < own["processed_num"] and basics.rank() == self.root_rank:
+            _log.warning(
+                "horovod: ranks have recorded different numbers of samples in epoch %d, %s: those after %d "
+                "are given out again. Have every rank record batches of the same size.",
+                *(own["epoch"], sorted(set(done)), agreed),
+            )
+        self.value.load_state_dict({**own, "processed_num": min(agreed, own["processed_num"])})
+
+
+class ScalerStateHandler(StateDictHandler):
+    """Of a GradScaler."""
+
+    def restore(self) -> None:
+        super().restore()
+        self.value._per_optimizer_states.clear()  # of a step that has failed between unscale_() and update()
+
+
+_Registry = list[tuple[type, type[StateHandler]]]
+_registry: _Registry = [
+    (torch.nn.Module, ModelStateHandler),
+    (torch.optim.Optimizer, OptimizerStateHandler),
+    (ElasticSampler, SamplerStateHandler),
+    (torch.amp.GradScaler, ScalerStateHandler),
+]
+
+
+def get_handler_registry() -> _Registry:
+    """(class, handler of its instances) pairs; the first that fits counts."""
+    return _registry
+
+
+def set_handler_registry(registry: _Registry) -> None:
+    """Have states that are made from now on use these handlers."""
+    global _registry
+    _registry = registry
+
+
+def handler_of(value: Any) -> StateHandler | None:
+    """A handler of the value, or None if it is copied as a whole."""
+    for kind, handler in _registry:
+        if isinstance(value, kind):
+            return handler(value)
+    methods = (getattr(value, name, None) for name in ("state_dict", "load_state_dict"))
+    is_class = isinstance(value, type)
+    return StateDictHandler(value) if not is_class and all(map(callable, methods)) else None
+
+
+class TorchState(ObjectState):
+    """The state of a training with PyTorch: ``TorchState(model=..., optimizer=..., epoch=0, batch=0)``.
+
+    Models, optimizers, samplers, and what else has ``state_dict()`` and ``load_state_dict()``, have handlers;
+    other values are copied, and travel by cloudpickle. To assign a new model (optimizer, ...) to its
+    attribute saves it.
+
+    Saved copies are in host memory: two of model and optimizer.
+    """
+
+    _handlers: dict[str, StateHandler]
+
+    def __init__(
+        self,
+        model: torch.nn.Module | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        **kwargs: Any,
+    ) -> None:
+        handlers: dict[str, StateHandler] = {}
+        objects: dict[str, Any] = {}
+        for name, value in {"model": model, "optimizer": optimizer, **kwargs}.items():
+            handler = handler_of(value)
+            if handler is None:
+                objects[name] = value
+            else:
+                handlers[name] = handler
+                self.__dict__[name] = value
+        self.__dict__["_handlers"] = handlers
+        super().__init__(bcast_object=broadcast_object, get_rank=basics.rank, **objects)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        handler = self.__dict__.get("_handlers", {}).get(name)
+        if handler is not None:
+            handler.set_value(value)
+            if self._commits.numbers:
+                self._commits.get(self._commits.newest)["handlers"][name] = _memento(handler)
+        super().__setattr__(name, value)
+
+    def _content(self) -> dict[str, Any]:
+        for handler in self._handlers.values():
+            handler.save()
+        mementos = {name: _memento(handler) for name, handler in self._handlers.items()}
+        return {**super()._content(), "handlers": mementos}
+
+    def _take(self, content: Mapping[str, Any]) -> None:
+        for name, memento in content["handlers"].items():
+            handler = self._handlers[name]
+            vars(handler).update(memento)
+            handler.restore()
+        super()._take(content)
+
+    def _receive(self, root: int) -> None:
+        for handler in self._handlers.values():
+            handler.root_rank = root
+            handler.sync()
+        super()._receive(root)
+
+    def reset(self) -> None:
+        """Samplers divide what is left among the ranks of the new world; process sets are those of it now."""
+        for optimizer in listening_here():
+            optimizer._join_new_world()
+        for handler in self._handlers.values():
+            if isinstance(handler.value, ElasticSampler):
+                handler.value.reset()
+
+
+def _memento(handler: StateHandler) -> dict[str, Any]:
+    """What a handler has saved: all it has but the value itself."""
+    return {name: saved for name, saved in vars(handler).items() if name not in ("value", "root_rank")}
+
+
+def _differ_in_dtype(one: Any, other: Any) -> bool:
+    are_tensors = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
+    return are_tensors and one.dtype != other.dtype
+
+
+def _refuse_ddp(model: Any) -> None:
+    """ValueError for a model that belongs to a process group, which does not survive a reset."""
+    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        raise ValueError(
+            "TorchState takes the module, not the DistributedDataParallel around it: a process group ends "
+            "with its ranks. Make the group and the DistributedDataParallel inside of the function that "
+            "hvd.elastic.run calls again, of state.model; or train with hvd.DistributedOptimizer."
+        )
+
+
+def _without_residuals(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """An optimizer's state; of a DistributedOptimizer what its compressors remember too."""
+    if not isinstance(optimizer, GradientListener):
+        return optimizer.state_dict()
+    inner: Any = next(cls for cls in type(optimizer).__mro__ if not issubclass(cls, GradientListener))
+    saved: dict[str, Any] = inner.state_dict(optimizer)
+    compressors = optimizer._reducer.memory.state_dict()
+    if not compressors:
+        return saved
+    return {**saved, "horovod": {"rank": 0, "size": 1, "residuals": {}, "compressors": compressors}}
+
+
+def _check_parameters(optimizer: torch.optim.Optimizer, root: int) -> None:
+    """ValueError unless a DistributedOptimizer's parameters are those of root, in the same order."""
+    if not isinstance(optimizer, GradientListener):
+        return
+    own = [optimizer._parameter_names.get(each, "") for each in optimizer._all_parameters()]
+    theirs = broadcast_object(own, root)
+    if own != theirs:
+        different = sorted(set(own) ^ set(theirs)) or "none, but their order"
+        raise ValueError(
+            f"the DistributedOptimizer of rank {basics.rank()} has other parameters than rank {root}'s: "
+            f"different are {different}. Make the same model on all workers, and freeze the same parameters."
+        )
+
+
+def in_host_memory(value: Any) -> Any:
+    """A copy of what state_dict() returns that shares no memory with it."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        copy: Any = {key: in_host_memory(each) for key, each in value.items()}
+        if hasattr(value, "_metadata"):  # of a module's: the versions of its layout
+            copy = OrderedDict(copy)
+            copy._metadata = copied("state_dict()", value._metadata)
+        return copy
+    if type(value) in (list, tuple):
+        return type(value)(map(in_host_memory, value))
+    return copied("state_dict()", value)
