@@ -170,8 +170,9 @@ def test_autotune_compares_what_was_found_with_the_defaults(tmp_path: Path) -> N
     done = run("autotune.py", "--cells", "defaults", *short, "--results", str(tmp_path))
     assert done.returncode == 0, done.stderr
     row, cost = [row for row in cells(done.stdout) if row[0] == "mnist, one host"]
-    assert re.fullmatch(r"[\d.]+x \([\d.]+ to [\d.]+\)", row[2]) and int(row[4]) <= 40 and row[5]
-    assert 0 < float(cost[2].removesuffix("%")) < 100 and re.fullmatch(r"[\d.]+x \([\d.]+ to [\d.]+\)", cost[3])
+    gain = r"[\d.]+x \([\d.]+ to [\d.]+\)"
+    assert re.fullmatch(gain, row[2]) and int(row[4]) <= 40 and row[5]
+    assert 0 < float(cost[2].removesuffix("%")) < 100 and re.fullmatch(gain, cost[3])
     result = document(tmp_path / "mnist, one host.json")
     assert set(result["times"]) == {"tuned", "default"} and len(result["times"]["tuned"]) == 3
     again = run("autotune.py", "--shown", str(tmp_path))
