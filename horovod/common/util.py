@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from horovod import _native as native
 from horovod.common.build_info import build_info
+from horovod.common.mpi_here import mpi_here
 from horovod.common.exceptions import HorovodVersionMismatchError
 from horovod.common.names import did_you_mean
 
@@ -90,8 +91,8 @@ def cuda_built(verbose: bool = False) -> bool:
 
 
 def mpi_built(verbose: bool = False) -> bool:
-    """Whether this build has an MPI transport."""
-    return build_info().mpi.built
+    """Whether this build has an MPI transport; of a wheel, whether there is an MPI here that it can use."""
+    return mpi_here(build_info().mpi).built
 
 
 def gloo_built(verbose: bool = False) -> bool:

@@ -31,7 +31,7 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
         *("horovod.common.build_info", "horovod.common.launched", "horovod.common.listeners"),
         *("horovod.common.options", "horovod.common.variables", "horovod.common.compressors"),
         *("horovod.common.interfaces", "horovod.common.networks", "horovod.common.nodelists"),
-        *("horovod.common.names", "horovod.common.notes", "horovod.common.readable"),
+        *("horovod.common.mpi_here", "horovod.common.names", "horovod.common.notes", "horovod.common.readable"),
         *("horovod.common.software", "horovod.common.unbuilt", "horovod.common.variable_names"),
         "horovod.tune.paired",
         *("yaml", "psutil", "cloudpickle", "shtab"),
