@@ -75,8 +75,8 @@ def _any(headers: Path) -> Mpi:
     by_family = {family: str(headers / family) for family in FAMILIES}
     if missing := [folder for folder in by_family.values() if not (Path(folder) / "mpi.h").exists()]:
         raise BuildError(
-            f"HOROVOD_MPI=any needs {' and '.join(missing)} with mpi.h: set HOROVOD_MPI_HEADERS to the folder "
-            "that `python scripts/make_wheels.py --headers FOLDER` has filled"
+            f"HOROVOD_MPI=any needs {' and '.join(missing)} with mpi.h: set HOROVOD_MPI_HEADERS to the "
+            "folder that `python scripts/make_wheels.py --headers FOLDER` has filled"
         )
     return Mpi("any", headers=by_family)
 

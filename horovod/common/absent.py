@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from horovod.common.names import did_you_mean
 
-__all__ = ["ABSENT", "ABSENT_VARIABLES", "attribute_error", "install", "refuse_variables"]
+__all__ = ["ABSENT", "ABSENT_VARIABLES", "attribute_error", "install", "refuse_leftovers", "refuse_variables"]
 
 _ELSEWHERE = "this package serves PyTorch only: use horovod.torch, or Horovod 0.28.1 for"
 _ELASTIC = "elastic training comes later: save checkpoints, and start the job again from the last one"
@@ -39,6 +40,23 @@ NATIVE = "horovod._native"  # is there in what was built, and found before this 
 ABSENT_VARIABLES: dict[str, str] = {
     "HOROVOD_ELASTIC": _ELASTIC,
 }
+
+
+# Packages of Horovod's own; here there never are any.
+_OF_HOROVOD = ("keras", "mxnet", "ray", "spark", "tensorflow")
+
+
+def refuse_leftovers(package: Path) -> None:
+    """Raise ImportError where files of the original Horovod lie among this package's, in one folder.
+
+    pip removes Horovod before it installs this package, which has the same name; other installers may not.
+    """
+    if left := [name for name in _OF_HOROVOD if (package / name / "__init__.py").exists()]:
+        raise ImportError(
+            f"{package} has files of two packages, this one and the original Horovod (its "
+            f"{', '.join(left)}), which cannot work together. Type `{sys.executable} -m pip uninstall -y horovod`, "
+            f"delete {package}, and install this package again"
+        )
 
 
 def refuse_variables(environment: Mapping[str, str]) -> None:

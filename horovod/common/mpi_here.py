@@ -56,7 +56,7 @@ def folders(environment: Mapping[str, str] = os.environ, system: Sequence[str] =
 
 def _folders(environment: Mapping[str, str], system: Sequence[str]) -> Iterator[Path]:
     yield Path(sys.prefix) / "lib"
-    if mpirun := shutil.which("mpirun", path=environment.get("PATH")):
+    if mpirun := shutil.which("mpirun", path=environment.get("PATH", "")):
         yield from _libraries_of(Path(mpirun).resolve().parents[1])
     for folder in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep):
         if folder:
@@ -80,4 +80,4 @@ def _mpirun_of(folder: Path, environment: Mapping[str, str]) -> str | None:
     if folder == Path(sys.prefix) / "lib":
         beside = Path(sys.prefix) / "bin" / "mpirun"
         return str(beside) if os.access(beside, os.X_OK) else None
-    return shutil.which("mpirun", path=environment.get("PATH"))
+    return shutil.which("mpirun", path=environment.get("PATH", ""))
