@@ -26,7 +26,7 @@ import tarfile
 import tempfile
 import urllib.request
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -170,15 +170,25 @@ def _time_of_commit() -> str:
 
 
 def interpreter(version: str) -> str:
-    """Of this name or path, of PATH, or of pyenv."""
+    """As find_interpreter, or the end."""
+    if found := find_interpreter(version):
+        return found
+    sys.exit(f"there is no Python {version} here; install it (pyenv install {version}), or change --python")
+
+
+def find_interpreter(version: str) -> str | None:
+    """Of this name or path, of PATH, or of pyenv; None without one that works."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates = [shutil.which(version), shutil.which(f"python{version}")]
     candidates += [str(path) for path in sorted(pyenv.glob(f"{version}.*/bin/python3"))]
-    for path in filter(None, candidates):
-        if subprocess.run([path, "-c", "import ssl, venv"], capture_output=True, check=False).returncode == 0:
-            return path
-    sys.exit(
-        f"there is no Python {version} here; install it (pyenv install {version}), or say other --python"
+    works = (path for path in candidates if path and _works(path))
+    return next(works, None)
+
+
+def _works(python: str) -> bool:
+    """pyenv's stand-in for a version that is not chosen does not."""
+    return (
+        subprocess.run([python, "-c", "import ssl, venv"], capture_output=True, check=False).returncode == 0
     )
 
 
@@ -310,15 +320,23 @@ def fetch(address: str) -> bytes:
         return bytes(answer.read())
 
 
-def run(command: list[str | Path], cwd: Path = ROOT, environment: Mapping[str, str] = os.environ) -> None:
-    done = subprocess.run(command, cwd=cwd, env=dict(environment), stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, check=False)  # fmt: skip
+def run(command: Iterable[object], cwd: Path = ROOT, environment: Mapping[str, str] = os.environ) -> None:
+    words = [str(word) for word in command]
+    done = subprocess.run(
+        words,
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
     if done.returncode != 0:
-        sys.exit(f"{done.stdout[-6000:]}\nfailed: {shlex.join(map(str, command))}")
+        sys.exit(f"{done.stdout[-6000:]}\nfailed: {shlex.join(words)}")
 
 
-def output(command: list[str | Path] | list[str]) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def output(command: Iterable[object]) -> str:
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True).stdout
 
 
 if __name__ == "__main__":

@@ -54,8 +54,8 @@ def refuse_leftovers(package: Path) -> None:
     if left := [name for name in _OF_HOROVOD if (package / name / "__init__.py").exists()]:
         raise ImportError(
             f"{package} has files of two packages, this one and the original Horovod (its "
-            f"{', '.join(left)}), which cannot work together. Type `{sys.executable} -m pip uninstall -y horovod`, "
-            f"delete {package}, and install this package again"
+            f"{', '.join(left)}), which cannot work together. Type `{sys.executable} -m pip uninstall -y "
+            f"horovod`, delete {package}, and install this package again"
         )
 
 
