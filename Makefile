@@ -41,7 +41,10 @@ LAB ?=
 # Further options of `make gpu-report`: make gpu-report GPU_REPORT="--minutes 9 --out results"
 GPU_REPORT ?=
 
-.PHONY: help mnist lab docs image clean bench gpu-wheels gpu-report check generated
+# Further options of `make wheels`: make wheels WHEELS="--python 3.11 --machine aarch64"
+WHEELS ?=
+
+.PHONY: help mnist lab docs image clean bench gpu-wheels gpu-report check generated wheels
 .PHONY: test test-all test-rest test-nightly test-fresh test-sanitize test-sanitize-slice test-faults test-mutants
 
 help: ## this list
@@ -124,6 +127,9 @@ test-mutants: $(VENV)/.tests ## 200 changes of one place, drawn at random, that 
 docs: $(VENV)/.docs ## the documentation site, in build/site; open build/site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open build/site/index.html"
+
+wheels: ## wheels for other machines, into dist/: Python 3.10, 3.11, and 3.12 and later; each built twice, to compare
+	@$(PYTHON) scripts/make_wheels.py --twice $(WHEELS)
 
 image: ## build the container image with docker, podman or buildah
 	@bash scripts/build_image.sh $(IMAGE)

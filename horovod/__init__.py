@@ -5,6 +5,7 @@ native core, so that `horovodrun` and the build can read the version in no time.
 calls a function on several ranks.
 """
 
+from pathlib import Path as _Path
 from typing import TYPE_CHECKING, Any
 
 from horovod.common import absent as _absent
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __version__ = "0.29.0"
 
 _absent.install()
+_absent.refuse_leftovers(_Path(__file__).parent)
 
 
 def __getattr__(name: str) -> Any:

@@ -345,11 +345,12 @@ class World:
     def mpi_threads_multiple(self) -> bool: ...
 
 def open_world(
-    settings: Settings, prefix: str, launched_size: int, evidence: str, ranks: Sequence[int] = []
+    settings: Settings, libmpi: str, launched_size: int, evidence: str, ranks: Sequence[int] = []
 ) -> World:
     """Joins the job this process was started in; ValueError when start-up fails.
 
-    libmpi is searched in prefix first. ``launched_size`` and ``evidence`` are those of
+    ``libmpi`` is the path of the MPI library to load, as horovod.common.mpi_here finds it; empty: the one
+    that the build recorded. ``launched_size`` and ``evidence`` are those of
     horovod.common.launched.Launch. ``ranks`` are those of the launched ones that form the job; none: all.
     """
 
@@ -381,7 +382,7 @@ def crc32c_by_table(data: bytes) -> int: ...
 
 class MpiMeeting:
     def __init__(
-        self, settings: Settings, prefix: str, launched_size: int, evidence: str, ranks: Sequence[int] = []
+        self, settings: Settings, libmpi: str, launched_size: int, evidence: str, ranks: Sequence[int] = []
     ) -> None: ...
     @property
     def rank(self) -> int: ...

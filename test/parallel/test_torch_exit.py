@@ -145,12 +145,15 @@ def test_a_rank_that_gives_up_in_the_middle_of_an_allreduce(transport: str) -> N
         """
         import gc, time
         from horovod import _native
+        from horovod.common.build_info import build_info
         from horovod.common.launched import detect
+        from horovod.common.mpi_here import mpi_here
         hvd.shutdown()
         options = _native.Settings()
         options.transport = os.environ["HOROVOD_TRANSPORT"]
         launch = detect(os.environ)
-        world = _native.open_world(options, sys.prefix, launch.size, launch.evidence)
+        libmpi = mpi_here(build_info().mpi).library_path()
+        world = _native.open_world(options, libmpi, launch.size, launch.evidence)
         engine = _native.Engine(world, options, rank != 1)
         x = torch.ones(10_000_000)
         view = _native.Tensor(x.data_ptr(), x.data_ptr(), list(x.shape), 6)

@@ -18,8 +18,9 @@ import os
 from horovod import _native
 from horovod.common.build_info import build_info
 from horovod.common.launched import detect
-prefix, launch = build_info().mpi.search_prefix(), detect(os.environ)
-world = _native.open_world(_native.Settings.from_environment(), prefix, launch.size, launch.evidence)
+from horovod.common.mpi_here import mpi_here
+libmpi, launch = mpi_here(build_info().mpi).library_path(), detect(os.environ)
+world = _native.open_world(_native.Settings.from_environment(), libmpi, launch.size, launch.evidence)
 print(f"rank {world.rank} of {world.size} by {world.transport} with {world.mpi_library}")
 _native.close_mpi()
 """

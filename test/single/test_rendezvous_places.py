@@ -343,7 +343,7 @@ def test_ranks_of_mpirun_that_shall_talk_over_tcp(core: None, monkeypatch: pytes
     store, asked = MemoryStore(), []
 
     class MpiMeeting:
-        def __init__(self, settings: Any, prefix: str, size: int, evidence: str, ranks: list[int]) -> None:
+        def __init__(self, settings: Any, libmpi: str, size: int, evidence: str, ranks: list[int]) -> None:
             asked.append((size, evidence, ranks))
             self.rank, self.size = settings.rank, size
             self.inner = StoreRendezvous(store, assignment_of(self.rank, size, []), "", seconds=10.0)

@@ -88,11 +88,11 @@ def test_many_hosts_are_asked_at_once_and_by_mpirun_itself(flavour: str, shell: 
 
 def test_open_mpi_4_has_other_names() -> None:
     assert line(LOCAL, "Open MPI 4") == (
-        f"mpirun --allow-run-as-root -np 4 -H localhost:4 {UNBOUND} --mca orte_local_tmpdir_base /tmp/s "
+        f"mpirun --allow-run-as-root -np 4 -H localhost:4 {UNBOUND} --mca orte_tmpdir_base /tmp/s "
         "--mca pml ob1 --mca btl self,vader,tcp rank.py python"
     )
     remote = line(replace(REMOTE, network_interfaces=("eth0",), daemon_interfaces=("n",)), "Open MPI 4")
-    assert "--mca oob_tcp_if_include n" in remote
+    assert "--mca oob_tcp_if_include n" in remote and "tmpdir_base" not in remote
     assert "prte" not in remote and "--mca oob_tcp_keepalive_time 2" in remote and "-x PATH" in remote
     assert "--mca plm_rsh_args -o BatchMode=yes" in remote and "--mca btl_tcp_if_include eth0" in remote
 

@@ -77,3 +77,34 @@ def test_actions_are_pinned_by_commit() -> None:
     for action in used:
         assert re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", action), action
     assert len(re.findall(r"uses: \S+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", TEXT, re.MULTILINE)) == len(used)
+
+
+WHEELS = (ROOT / ".github" / "workflows" / "wheels.yml").read_text()
+
+
+def test_a_tag_builds_wheels_with_scripts_that_exist() -> None:
+    """What make_wheels.py sets for a build, the workflow sets too; only the container differs."""
+    workflow: dict[Any, Any] = yaml.safe_load(WHEELS)
+    assert workflow[True] == {"push": {"tags": ["v*"]}}
+    assert workflow["permissions"] == {"contents": "read"} and "secrets." not in WHEELS
+    (job,) = workflow["jobs"].values()
+    assert 0 < job["timeout-minutes"] <= 60
+    for script in re.findall(r"python3 (\S+\.py)", WHEELS):
+        assert (ROOT / script).is_file(), script
+    assert (ROOT / "build_support" / "release.cfg").is_file() and "/build_support/release.cfg" in WHEELS
+    (build,) = [step for step in job["steps"] if "cibuildwheel" in step.get("run", "")]
+    said = build["env"]["CIBW_ENVIRONMENT"]
+    for name in (
+        "HOROVOD_MPI=any",
+        "HOROVOD_MPI_HEADERS=",
+        "HOROVOD_STABLE_ABI=",
+        "DIST_EXTRA_CONFIG=",
+        "SOURCE_DATE_EPOCH=",
+    ):
+        assert name in said, name
+
+
+def test_actions_that_build_wheels_are_pinned_too() -> None:
+    used = re.findall(r"uses: (\S+)", WHEELS)
+    assert used and all(re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", action) for action in used)
+    assert len(re.findall(r"uses: \S+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", WHEELS, re.MULTILINE)) == len(used)

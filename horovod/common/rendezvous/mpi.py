@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from horovod import _native as native
 from horovod.common.build_info import build_info
 from horovod.common.launched import Launch
+from horovod.common.mpi_here import mpi_here
 
 __all__ = ["MpiRendezvous"]
 
@@ -18,8 +19,8 @@ class MpiRendezvous:
     host = ""
 
     def __init__(self, settings: native.Settings, launch: Launch, ranks: Sequence[int]) -> None:
-        prefix = build_info().mpi.search_prefix()
-        self._meeting = native.MpiMeeting(settings, prefix, launch.size, launch.evidence, list(ranks))
+        libmpi = mpi_here(build_info().mpi).library_path()
+        self._meeting = native.MpiMeeting(settings, libmpi, launch.size, launch.evidence, list(ranks))
         self.rank = self._meeting.rank
         self.size = self._meeting.size
 

