@@ -119,7 +119,9 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def pip(home: Path, *words: str) -> str:
     command = [sys.executable, "-m", "pip", "--python", str(home / "venv"), *words]
-    run = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        command, cwd=home, env=clean_environment(), capture_output=True, text=True, check=False
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout
 

@@ -126,9 +126,7 @@ void check_agreement(Bootstrap& job, const Settings& settings) {
 
 }  // namespace
 
-bool mpi_library_is_installed() {
-  return fs::exists(plugin_path(kLinkedPlugin)) || fs::exists(plugin_path(kOpenMpiPlugin));
-}
+bool mpi_library_is_installed() { return fs::exists(plugin_path(kLinkedPlugin)) || fs::exists(plugin_path(kOpenMpiPlugin)); }
 
 MpiLibrary open_mpi_library(const std::string& libmpi, const std::string& launch_evidence, const MpiWish& wish) {
   void* plugin = open_plugin(libmpi, launch_evidence);
