@@ -83,6 +83,7 @@ def test_what_would_be_found(wheel: Path, tmp_path: Path) -> None:
     assert set(found) == {f"{plugin} is not what RECORD says", f"{plugin} needs libmpi.so.40"}
 
 
+@pytest.mark.slow  # compiles all once more, where no compiler's cache has it
 def test_the_same_bytes_when_built_elsewhere(wheel: Path, work: Path) -> None:
     again = make_wheels.untagged_wheel(Path(sys.executable), os.uname().machine, work / "two", "")
     assert again.read_bytes() == wheel.read_bytes()

