@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import logging
 import os
 import socket
@@ -15,7 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from horovod.common import notes
 from horovod.common.agent_messages import VARIABLE, MessageParser, Place, object_in, packed
+from horovod.common.exceptions import HorovodInternalError
+from horovod.common.exits import at_exit, uncaught_exception
 
 __all__ = ["VARIABLE", "AgentChannel", "Place", "Removed", "agent_channel"]
 
@@ -31,11 +35,12 @@ class Removed(ValueError):
 class AgentChannel:
     """A store as `rendezvous.store.Store`, and what the launcher says of the job. Thread-safe.
 
-    All methods but lost() and listen() wait for an answer. ValueError: the channel is broken, as when the
-    agent has ended, or what was asked for cannot be.
+    All methods but lost(), raised() and listen() wait for an answer. ValueError: the channel is broken, as
+    when the agent has ended, or what was asked for cannot be.
     """
 
     def __init__(self, connection: socket.socket) -> None:
+        self.generation = 0  # the last of the job that this process had a place in
         self._connection = connection
         self._changed = threading.Condition()
         self._sending = threading.Lock()
@@ -68,20 +73,26 @@ class AgentChannel:
         """Whether it was set."""
         return bool(self._ask("delete", key=key))
 
-    def assign(self, after: int) -> Place:
-        """This worker's place in a generation of the job that is later than `after` (0 for any).
+    def assign(self) -> Place:
+        """This worker's place in the next generation of the job.
 
         Waits until there is one; a job of fixed ranks has but the first, and answers with that at once.
         Removed: this worker is out.
         """
-        answer = self._ask("assign", after=after)
+        answer = self._ask("assign", after=self.generation)
         if isinstance(answer, dict) and "out" in answer:
             raise Removed(str(answer["out"]))
-        return Place.of(answer)
+        place = Place.of(answer)
+        self.generation = place.generation
+        return place
 
     def lost(self, generation: int, rank: int, reason: str) -> None:
         """Tell the launcher that a rank of a generation is not heard any more. Does not wait."""
         self._send({"do": "lost", "generation": generation, "rank": rank, "reason": reason})
+
+    def raised(self) -> None:
+        """Tell the launcher that this process ends by an exception of its script. Does not wait."""
+        self._send({"do": "raised"})
 
     def listen(self, callback: Callable[[float, int], None]) -> None:
         """Have callback(timestamp, update) called when hosts come (1) or go (2), or both (3).
@@ -158,8 +169,20 @@ def agent_channel(environment: Mapping[str, str] = os.environ) -> AgentChannel |
             connection = None if _opened else _inherited(environment.get(VARIABLE, ""))
             if connection is None:
                 return None
-            _opened[os.getpid()] = AgentChannel(connection)
+            _opened[os.getpid()] = channel = AgentChannel(connection)
+            at_exit(functools.partial(_tell_what_was_raised, channel, os.getpid()))
         return _opened[os.getpid()]
+
+
+def _tell_what_was_raised(channel: AgentChannel, owner: int) -> None:
+    """An exception of the script's own would be raised again by whoever took this worker's place. One that
+    comes of other ranks would not.
+    """
+    error = uncaught_exception()
+    is_own = isinstance(error, Exception) and not isinstance(error, HorovodInternalError)
+    if is_own and not notes.follows_others(str(error)) and os.getpid() == owner:
+        with contextlib.suppress(ValueError):  # the agent is gone, and ends us anyway
+            channel.raised()
 
 
 def _inherited(text: str) -> socket.socket | None:

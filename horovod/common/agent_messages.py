@@ -9,7 +9,8 @@ names its end, as `descriptor:device:inode`. A process that did not inherit it h
     {"id":2, "do":"get", "key":..}               answered when somebody has set it
     {"id":3, "do":"check", "keys":[..]}          {"id":4, "do":"delete", "key":..}
     {"id":5, "do":"assign", "after":G}           answered when there is a membership after generation G
-    {"do":"lost", "generation":G, "rank":R, "reason":..}
+    {"do":"lost", "generation":G, "rank":R, "reason":..}     a rank is not heard any more
+    {"do":"raised"}                              nobody has caught an exception of the script
 
 An answer is {"id":.., "ok":..} or {"id":.., "error":text}. Unasked comes {"event":"hosts_updated",
 "timestamp":seconds, "update":bits}. The agent passes all of it on: the driver decides (`runner/agents`).

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import importlib
 import logging
 import os
 import queue
@@ -18,9 +17,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from horovod.common import jobs, rejoining
+from horovod.common.agent_channel import agent_channel
 from horovod.common.basics import basics
 from horovod.common.commits import Agreement, Commits, Standing, agreed
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from horovod.common.notes import lost_ranks
 from horovod.common.options import BY_VARIABLE
 
 __all__ = ["ADDED", "REMOVED", "ObjectState", "State", "WorkerNotificationManager", "is_elastic",
@@ -50,7 +51,7 @@ class WorkerNotificationManager:
         """Listen to the launcher, if one is there that says something. Harmless when repeated."""
         if self._is_listening or not os.environ.get(rejoining.AGENT):
             return
-        channel = importlib.import_module("horovod.common.agent_channel").agent_channel(os.environ)
+        channel = agent_channel(os.environ)
         if channel is not None:
             channel.listen(self.handle_hosts_updated)
             self._is_listening = True
@@ -346,6 +347,7 @@ def _keep_on(state: Any, func: Callable[[], T], reset: Callable[[], Any], leave:
             clock.begin(f"goes back to its last commit, as this failed: {error}")
             if patience.is_over(error, state):
                 raise
+            accuse(str(error))
             is_lost, skips_sync = True, False
         except HostsUpdatedInterrupt as interrupt:
             clock.begin("goes on in another world, as hosts have changed")
@@ -357,6 +359,14 @@ def _keep_on(state: Any, func: Callable[[], T], reset: Callable[[], Any], leave:
             state.restore()
             clock.note("restored")
         is_first = False
+
+
+def accuse(why: str) -> None:
+    """Tell the launcher whom this rank does not hear any more, as an error says: it may only seem to live."""
+    channel = agent_channel(os.environ)
+    if channel is not None:
+        for rank in lost_ranks(why):
+            channel.lost(channel.generation, rank, why)
 
 
 class _Clock:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from multiprocessing import util
 from typing import TypeVar
 
-__all__ = ["at_exit", "ends_from_uncaught_exception"]
+__all__ = ["at_exit", "ends_from_uncaught_exception", "uncaught_exception"]
 
 F = TypeVar("F", bound=Callable[[], object])
 
@@ -48,14 +48,19 @@ util.register_after_fork(_call_all, _finalize)  # of multiprocessing's, which fo
 
 
 def ends_from_uncaught_exception() -> bool:
-    """Whether the interpreter is ending because nobody caught an exception. For what ``at_exit`` calls.
+    """Whether the interpreter is ending because nobody caught an exception. For what ``at_exit`` calls."""
+    return uncaught_exception() is not None
+
+
+def uncaught_exception() -> BaseException | None:
+    """The exception that nobody caught, and that ends the interpreter. For what ``at_exit`` calls.
 
     atexit knows it only by traces, and at an interactive prompt every typing error leaves the same, and means
     nothing. Under multiprocessing's finalizers the exception is still on its way.
     """
     on_its_way = sys.exc_info()[1]
     if on_its_way is not None and not isinstance(on_its_way, SystemExit):
-        return True
+        return on_its_way
     if hasattr(sys, "ps1"):
-        return False
-    return getattr(sys, "last_exc", None) is not None or getattr(sys, "last_value", None) is not None
+        return None
+    return getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)

@@ -101,6 +101,7 @@ def _add(group: argparse._ActionsContainer, option: Option) -> None:
         *option.flags,
         dest=option.name,
         type=_converter(option),
+        nargs=option.words if option.words > 1 else None,
         action="extend" if option.type == "list" else "store",
         choices=option.choices or None,  # for completion: the converter refuses with better words
         metavar=(",".join(option.choices) and "{" + ",".join(option.choices) + "}") or option.type.upper(),

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import psutil
-
 from horovod.runner.errors import LaunchError
 
 # Names become arguments of ssh: nothing that a shell or ssh would read as something else.
@@ -100,8 +98,18 @@ def is_local(name: str) -> bool:
         found = {str(entry[4][0]) for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError):
         return False  # who cannot be found is named later, with the others
-    own = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
-    return any(address in own or address.startswith("127.") for address in found)
+    return any(address.startswith("127.") or _is_own(address) for address in found)
+
+
+def _is_own(address: str) -> bool:
+    """Whether something here could listen at it. A driver asks too, which has the standard library only."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
 
 
 def chosen(ranks: int, text: str | None, file: str | None, found: Sequence[Host] = ()) -> list[Host]:
@@ -128,6 +136,8 @@ def chosen(ranks: int, text: str | None, file: str | None, found: Sequence[Host]
 
 def _this_machine(ranks: int) -> Host:
     """With a slot for every rank. LaunchError when so many cannot even begin: they would try for long."""
+    import psutil  # not where a driver imports this module
+
     memory = psutil.virtual_memory().total
     if ranks * WRAPPER_BYTES > memory:
         raise LaunchError(

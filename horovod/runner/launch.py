@@ -29,7 +29,6 @@ from horovod.runner.host_cache import HostCache, default_folder
 from horovod.runner.job_hosts import (
     JobHosts,
     Run,
-    job_hosts_of,
     listening_environment,
     nccl_environment,
 )
@@ -141,7 +140,7 @@ def start(
     """
     way = starting.way_of(values)
     values = {**values, "launcher": way.launcher}
-    job_hosts = job_hosts_of(values, environment)
+    job_hosts = way.hosts(values, environment)
     prepared = job_hosts.prepare(values)
     for text in prepared.warnings:
         say(f"warning: {text}")
@@ -174,7 +173,8 @@ def start(
             command=way.command(values, job_hosts, choice, command, environment, this_run),
             environment=environment,
             nonce=nonce,
-            ranks=job_hosts.ranks,
+            ranks=way.most_ranks or job_hosts.ranks,
+            is_elastic=way.most_ranks is not None,
             start_timeout=values["start_timeout"],
             verbose=values.get("verbose", False),
             spare=spare,

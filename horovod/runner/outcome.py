@@ -292,6 +292,36 @@ class Outcome:
         return [f"{_listed(sorted(ranks))} {what}" for what, ranks in said.items() if ranks]
 
 
+class ElasticOutcome(Outcome):
+    """Of a job whose workers come and go: its driver decides when it is over, and has said why.
+
+    A rank is that of a worker's start. Another worker may begin as the same rank later.
+    """
+
+    def take(self, rank: int, report: str) -> None:
+        if report.startswith("started "):
+            for of_another in (self.ends, self.notes, self.unreported):
+                of_another.pop(rank, None)
+        super().take(rank, report)
+
+    def have_all_started(self) -> bool:
+        return True
+
+    def has_failure(self) -> bool:
+        return False
+
+    def waits_in_vain(self) -> float:
+        return 0.0
+
+    def culprit(self) -> int | None:
+        return None
+
+    def conclusion(self, mpirun_code: int) -> tuple[int, str]:
+        code = mpirun_code if mpirun_code >= 0 else 128 - mpirun_code
+        killed = f"{self.starter} was killed by {signal_name(-mpirun_code)}; all ranks were ended"
+        return code, killed if mpirun_code < 0 else ""
+
+
 _LIKELY_CAUSES = (
     "Likely causes: a host or its network was lost; a rank left the job without MPI_Finalize; somebody ended"
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -93,14 +94,15 @@ class RankOutput:
         self._unfinished: dict[tuple[int, bytes], list[bytes]] = {}
         self._after_return: set[tuple[int, bytes]] = set()
         self._files: dict[tuple[int, bytes], Sink] = {}
-        if folder is not None:
-            self._open_files(Path(folder), ranks)
+        self._folder = None if folder is None else Path(folder)
+        self._width = len(str(ranks - 1))
+        if self._folder is not None:
+            self._open_files(self._folder, range(ranks))
 
-    def _open_files(self, folder: Path, ranks: int) -> None:
-        width = len(str(ranks - 1))
+    def _open_files(self, folder: Path, ranks: Sequence[int]) -> None:
         try:
-            for rank in range(ranks):
-                own = folder / f"rank.{rank:0{width}}"
+            for rank in ranks:
+                own = folder / f"rank.{rank:0{self._width}}"
                 own.mkdir(parents=True, exist_ok=True)
                 for kind, name in self._names.items():
                     self._files[rank, kind] = Sink(str(own / name), (own / name).open("wb"))
@@ -111,6 +113,8 @@ class RankOutput:
 
     def write(self, rank: int, kind: bytes, data: bytes) -> None:
         key = (rank, kind)
+        if self._folder is not None and key not in self._files:  # of an elastic job, which has grown
+            self._open_files(self._folder, [rank])
         if key in self._files:
             self._files[key].write(data)
             self._files[key].flush()  # what is not on the disk when it fails has not been said

@@ -17,14 +17,20 @@ from horovod.common.unbuilt import why_unbuilt
 from horovod.runner import forwarding, launchers
 from horovod.runner.agents.places import PLACE_VARIABLES
 from horovod.runner.agents.plan import Plan
+from horovod.runner.elastic.discovery import RepeatedDiscovery
+from horovod.runner.elastic.settings import ElasticSettings, asks_for_elastic, elastic_settings
 from horovod.runner.errors import LaunchError
-from horovod.runner.hosts import is_local
-from horovod.runner.job_hosts import JobHosts, Run, job_of
+from horovod.runner.hosts import Host, is_local
+from horovod.runner.job_hosts import JobHosts, Run, job_hosts_of, job_of
+from horovod.runner.shell import Shell, shell_for
+from horovod.runner.streams import say
 
 __all__ = ["MPI", "TCP", "ByAgents", "ByMpi", "Way", "launcher_of", "way_of"]
 
 MPI, TCP = "mpi", "tcp"
 _SECRET, _INTERFACES, _START_TIMEOUT = "HOROVOD_SECRET", "HOROVOD_TCP_INTERFACES", "HOROVOD_START_TIMEOUT"
+_ELASTIC = "HOROVOD_ELASTIC"
+_MANY = 1 << 20  # ranks, where nobody says how many there may be at most
 _OF_MPIRUN = ("mpi_args", "binding_args")
 _OF_MPI = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL")  # to its ranks
 
@@ -37,6 +43,11 @@ class ByMpi:
     flavour: str
     launcher: str = MPI
     starter: str = "mpirun"
+    most_ranks: int | None = None
+
+    def hosts(self, values: Mapping[str, Any], environment: Mapping[str, str]) -> JobHosts:
+        """Those that the options or the batch job name."""
+        return job_hosts_of(values, environment)
 
     def inherited(self, environment: Mapping[str, str]) -> dict[str, str]:
         """What ranks get of our own environment."""
@@ -80,8 +91,27 @@ class ByMpi:
 class ByAgents:
     """As ByMpi, with a driver of ours in the place of mpirun."""
 
+    elastic: ElasticSettings | None = None
     launcher: str = TCP
     starter: str = "the driver of the job"
+
+    @property
+    def most_ranks(self) -> int | None:
+        """That there may ever be; None: those of the beginning."""
+        return None if self.elastic is None else self.elastic.max_np or _MANY
+
+    def hosts(self, values: Mapping[str, Any], environment: Mapping[str, str]) -> JobHosts:
+        """Ranks and hosts of the beginning. LaunchError where a script finds none."""
+        if self.elastic is None:
+            return job_hosts_of(values, environment)
+        found = RepeatedDiscovery(self.elastic.discovery(), say).find() or {}
+        asked = not all(is_local(name) for name in found)
+        shell = self._shell(values, environment) if asked else None
+        return JobHosts(self.elastic.np, tuple(Host(name, slots) for name, slots in found.items()), shell)
+
+    @staticmethod
+    def _shell(values: Mapping[str, Any], environment: Mapping[str, str]) -> Shell:
+        return shell_for(environment, values.get("ssh_port"), values.get("ssh_identity_file"))
 
     def inherited(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Without what an MPI tells its ranks, too: it would count first."""
@@ -97,6 +127,8 @@ class ByAgents:
             _SECRET: environment.get(_SECRET) or secrets.token_hex(32),
             _START_TIMEOUT: f"{values['start_timeout']:g}",
         }
+        if self.elastic is not None:
+            told[_ELASTIC] = "1"
         if len(hosts.names()) > 1 and choice.networks and not environment.get(_INTERFACES):
             told[_INTERFACES] = ",".join(choice.networks)
         return told
@@ -125,6 +157,10 @@ class ByAgents:
                 raise LaunchError(
                     f"{flag} is for mpirun, and --launcher tcp starts ranks without: {_INSTEAD}"
                 )
+        if self.elastic is not None:
+            shell = self._shell(values, environment)
+            listed = tuple((host.name, host.slots) for host in hosts.hosts)
+            return Plan(listed, (), shell, run.nonce, self.elastic).words(run.rank_command(command))
         here = [host.name for host in hosts.hosts if is_local(host.name)]
         named = [(here[0] if host.name in here else host.name, host.slots) for host in hosts.hosts]
         plan = Plan(tuple(named), tuple(here[:1]), hosts.shell, run.nonce)
@@ -153,6 +189,12 @@ def way_of(values: Mapping[str, Any]) -> Way:
     named = launcher_of(values)
     if why := why_unbuilt():
         raise LaunchError(why)
+    if asks_for_elastic(values):
+        if named == MPI:
+            raise LaunchError(
+                "MPI's ranks cannot come and go: leave out --launcher mpi, or the options of elastic jobs"
+            )
+        return ByAgents(elastic_settings(values))
     if named == TCP:
         return ByAgents()
     try:

@@ -20,7 +20,7 @@ from typing import Any
 from horovod.common.listeners import narrow_process
 from horovod.runner import cells, processes
 from horovod.runner.job_input import JobInput
-from horovod.runner.outcome import Outcome, signal_name
+from horovod.runner.outcome import ElasticOutcome, Outcome, signal_name
 from horovod.runner.output import Cell, Decoder, RankOutput
 from horovod.runner.signs_of_life import SignsOfLife
 from horovod.runner.streams import OutputError, WriteLimit, say
@@ -67,6 +67,7 @@ class Launch:
     verbose: bool
     spare: frozenset[int] = frozenset()  # child processes of ours that are none of the job's
     networks: str = ""  # that mpirun may listen on, see `listeners`; all for none
+    is_elastic: bool = False  # `ranks` are at most so many, and the command alone decides when the job ends
     starter: str = "mpirun"  # what the command is called where it fails: see `starting`
 
 
@@ -86,7 +87,8 @@ class _Supervision:
     def __init__(self, launch: Launch, output: RankOutput) -> None:
         self._launch = launch
         self._output = output
-        self._outcome = Outcome(launch.ranks, launch.starter)
+        outcome = ElasticOutcome if launch.is_elastic else Outcome
+        self._outcome = outcome(launch.ranks, launch.starter)
         self._decoder = Decoder(launch.nonce)
         self._started = time.monotonic()
         self._start_by: float | None = self._started + launch.start_timeout

@@ -98,7 +98,7 @@ def test_a_store(launcher: Launcher) -> None:
 
 
 def test_a_place_of_this_worker(launcher: Launcher) -> None:
-    assert on_all(launcher, lambda channel: channel.assign(0)) == places_of([("a", RANKS)])
+    assert on_all(launcher, lambda channel: channel.assign()) == places_of([("a", RANKS)])
 
 
 def test_ranks_meet_by_it_and_meet_again(launcher: Launcher) -> None:
@@ -121,7 +121,7 @@ def test_ranks_meet_by_it_and_meet_again(launcher: Launcher) -> None:
 
 def test_some_of_them_meet(launcher: Launcher) -> None:
     def meet(channel: AgentChannel) -> list[bytes]:
-        mine = channel.assign(0).rank
+        mine = channel.assign().rank
         members = [2, 0] if mine != 1 else [1]
         return AgentRendezvous(channel, members).allgather("x", b"%d" % mine)
 
@@ -141,7 +141,7 @@ def test_who_is_out_is_told_why(ends: tuple[socket.socket, AgentChannel]) -> Non
     ours, channel = ends
     ours.sendall(packed({"id": 1, "ok": {"out": "its host is going"}}))
     with pytest.raises(Removed, match="its host is going"):
-        channel.assign(1)
+        channel.assign()
 
 
 @pytest.mark.parametrize("answer", [None, 3, {"rank": 0}])
@@ -149,7 +149,7 @@ def test_an_answer_that_is_none(ends: tuple[socket.socket, AgentChannel], answer
     ours, channel = ends
     ours.sendall(packed({"id": 1, "ok": answer}))
     with pytest.raises(ValueError):
-        channel.assign(1)
+        channel.assign()
 
 
 def test_what_is_refused(launcher: Launcher) -> None:

@@ -117,8 +117,7 @@ def test_states_are_told_while_they_train() -> None:
 
 def test_a_launchers_channel_is_listened_to(monkeypatch: pytest.MonkeyPatch) -> None:
     channel = mock.Mock()
-    module = mock.Mock(agent_channel=mock.Mock(return_value=channel))
-    monkeypatch.setitem(__import__("sys").modules, "horovod.common.agent_channel", module)
+    monkeypatch.setattr(elastic, "agent_channel", lambda environment: channel)
     monkeypatch.setenv(rejoining.AGENT, "7:1:2")
     manager = elastic.WorkerNotificationManager()
     state = of_objects()

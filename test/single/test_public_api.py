@@ -284,7 +284,19 @@ def test_process_sets_before_init() -> None:
 
 
 # Those that gather what comes in over time; all others are what they were made as, whoever has them.
-GATHERING = {"Canvas", "Operation", "Outcome", "Result", "SignsOfLife", "Worker", "_Noted", "_State"}
+GATHERING = {
+    *(
+        "Canvas",
+        "ElasticOutcome",
+        "Operation",
+        "Outcome",
+        "Result",
+        "SignsOfLife",
+        "Worker",
+        "_Noted",
+        "_State",
+    ),
+}
 
 
 def test_records_do_not_change() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ import pytest
 from horovod.common.agent_messages import MessageParser, Place, object_in, packed
 from horovod.runner import job_hosts, launchers, starting
 from horovod.runner.agents import frames, link
-from horovod.runner.agents.decisions import Action, EndJob, Notify, Publish, Say, Start, Stop
 from horovod.runner.agents.fixed_job import FixedJob
 from horovod.runner.agents.frames import Frame, FrameParser, Order
 from horovod.runner.agents.job import (
@@ -28,9 +28,11 @@ from horovod.runner.agents.places import places_of, variables_of
 from horovod.runner.agents.plan import Plan, agent_words
 from horovod.runner.agents.store import KeyValueStore
 from horovod.runner.daemon_link import is_unanswered
+from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
 from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import Host
 from horovod.runner.job_hosts import JobHosts
+from horovod.runner.outcome import End
 from horovod.runner.output import Cell, Decoder
 from horovod.runner.shell import Shell, Srun, Ssh
 
@@ -429,8 +431,11 @@ class Elastic:
     def worker_accused(self, by: int, generation: int, rank: int, reason: str) -> list[Action]:
         return self._answer("accused", by, generation, rank, reason)
 
-    def worker_ended(self, worker: int, code: int) -> list[Action]:
-        return self._answer("ended", worker, code)
+    def worker_ended(self, worker: int, end: End) -> list[Action]:
+        return self._answer("ended", worker, end)
+
+    def hosts_found(self, hosts: Mapping[str, int]) -> list[Action]:
+        return self._answer("hosts", hosts)
 
     def host_lost(self, host: str, reason: str) -> list[Action]:
         return self._answer("lost", host)
@@ -473,12 +478,76 @@ def test_workers_come_and_go_as_decided() -> None:
     assert orders(effects, frames.STOP) == [("b", {"worker": 11, "signal": 15})]
     assert Show(b"horovodrun: fewer\n") in effects
     driver.end(11, "b", 15)
-    assert decides.heard[-1] == ("ended", 11, -15)
+    assert decides.heard[-1] == ("ended", 11, End(signal_number=15))
     decides.next = [EndJob(4, "enough")]
     driver.job.tick(driver.now)
     assert orders(driver.effects(), frames.STOP) == [("a", {"worker": 10, "signal": 15})]
     decides.next = [Start(12, "a", one)]
     assert driver.end(10, "a", 0) == [CloseAgent("a"), CloseAgent("b")], "nobody starts any more"
+
+
+def met(decides: Elastic, hosts: Sequence[tuple[str, int]] = (("a", 1), ("b", 1))) -> Driver:
+    """Workers 1, 2, ... of generation 1, one on each host, that have asked and have their places."""
+    driver, places = Driver(decides), places_of(hosts)
+    decides.next = [Start(number, place.hosts[place.rank], place) for number, place in enumerate(places, 1)]
+    driver.begin()
+    for number, place in enumerate(places, 1):
+        driver.hear(place.hosts[place.rank], frames.HELLO, host=place.hosts[place.rank])
+        driver.ask(place.hosts[place.rank], number, id=1, do="assign", after=0)
+    decides.next = [Publish(1, dict(enumerate(places, 1)))]
+    driver.job.tick(driver.now)
+    driver.effects()
+    return driver
+
+
+def test_who_meets_the_others_of_a_worker_that_is_gone_is_told_so() -> None:
+    decides = Elastic()
+    driver = met(decides, [("a", 1), ("b", 1), ("c", 1)])
+    assert driver.ask("a", 1, id=2, do="get", key="hello/2") == []
+    told = answers([effect for effect in driver.end(3, "c", 9) if isinstance(effect, ToAgent)])
+    assert told == [(1, {"id": 2, "error": "a worker of this generation has ended; ask for the next one"})]
+    assert decides.heard[-1] == ("ended", 3, End(signal_number=9))
+    (_, refused) = driver.ask("b", 2, id=2, do="set", key="hello/1", value="")[0]
+    assert "has ended; ask for the next one" in refused["error"], "also who comes later"
+    assert driver.ask("b", 2, id=3, do="assign", after=1) == []
+    second = places_of([("a", 1), ("b", 1)], generation=2)
+    decides.next = [Publish(2, {1: second[0], 2: second[1]})]
+    driver.job.tick(driver.now)
+    driver.effects()
+    assert driver.ask("b", 2, id=4, do="set", key="hello/1", value="YQ==") == [(2, {"id": 4, "ok": None})]
+    assert driver.ask("b", 2, id=5, do="check", keys=["hello/1"]) == [(2, {"id": 5, "ok": True})]
+
+
+def test_what_an_earlier_generation_said_is_forgotten() -> None:
+    decides = Elastic()
+    driver = met(decides)
+    driver.ask("a", 1, id=2, do="set", key="card", value="YQ==")
+    second = places_of([("a", 1), ("b", 1)], generation=2)
+    decides.next = [Publish(2, {1: second[0], 2: second[1]})]
+    driver.job.tick(driver.now)
+    driver.effects()
+    assert driver.ask("a", 1, id=3, do="check", keys=["card"]) == [(1, {"id": 3, "ok": False})]
+
+
+def test_an_exception_of_the_script_is_known_when_it_ends() -> None:
+    decides = Elastic()
+    driver = met(decides)
+    driver.ask("a", 1, do="raised")
+    driver.end(1, "a", 1 << 8)
+    assert decides.heard[-1] == ("ended", 1, End(code=1, raised=True))
+
+
+def test_hosts_that_are_found_and_workers_that_are_out() -> None:
+    decides = Elastic()
+    driver = met(decides)
+    driver.ask("b", 2, id=2, do="assign", after=1)
+    decides.next = [Leave(2, "its host is gone")]
+    driver.job.hosts_found({"a": 1})
+    assert decides.heard[-1] == ("hosts", {"a": 1})
+    assert answers(driver.effects()) == [(2, {"id": 2, "ok": {"out": "its host is gone"}})]
+    decides.next = [Leave(1, "it does not ask")]
+    driver.job.tick(driver.now)
+    assert driver.effects() == [], "it is told when it asks"
 
 
 # plan, connection of ssh, and which way it goes

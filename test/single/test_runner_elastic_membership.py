@@ -10,8 +10,8 @@ from horovod.runner.elastic.actions import (
     Action,
     EndJob,
     Leave,
-    Membership,
     Notify,
+    Place,
     Publish,
     Say,
     Start,
@@ -74,7 +74,7 @@ class Job:
 
     @property
     def generations(self) -> dict[int, int]:
-        return {worker: p.generation for p in self.all(Publish) for worker in p.memberships}
+        return {worker: p.generation for p in self.all(Publish) for worker in p.places}
 
     def end(self, worker: int, end: End) -> list[Action]:
         return self.take(self.machine.worker_ended(worker, end))
@@ -86,11 +86,11 @@ class Job:
         return self.take(self.machine.worker_accused(by, worker, "silent for 3 s"))
 
     def started(self) -> list[tuple[int, str, int, int]]:
-        return [(s.worker, s.host, s.local_rank, s.rank) for s in self.all(Start)]
+        return [(s.worker, s.host, s.slot, s.place.rank) for s in self.all(Start)]
 
     def order(self) -> list[int]:
         """Workers of the last generation, by rank."""
-        places = self.last(Publish).memberships
+        places = self.last(Publish).places
         return sorted(places, key=lambda worker: places[worker].rank)
 
     def over(self) -> EndJob:
@@ -114,11 +114,11 @@ def test_places_of_a_membership() -> None:
     places = memberships(4, seats)
     hosts = ("a", "b", "a", "b", "a")
     assert places == {
-        7: Membership(4, 0, 5, 0, 3, 0, 2, hosts),
-        3: Membership(4, 1, 5, 1, 2, 1, 2, hosts),
-        4: Membership(4, 2, 5, 2, 3, 0, 1, hosts),
-        5: Membership(4, 3, 5, 0, 2, 1, 2, hosts),
-        6: Membership(4, 4, 5, 1, 3, 0, 2, hosts),
+        7: Place(4, 0, 5, 0, 3, 0, 2, hosts),
+        3: Place(4, 1, 5, 1, 2, 1, 2, hosts),
+        4: Place(4, 2, 5, 2, 3, 0, 1, hosts),
+        5: Place(4, 3, 5, 0, 2, 1, 2, hosts),
+        6: Place(4, 4, 5, 1, 3, 0, 2, hosts),
     }
 
 
@@ -130,7 +130,7 @@ def test_the_start_waits_for_np_slots() -> None:
     assert job.wait(5) == []
     job.find({"a": 2, "b": 2})
     assert job.started() == [(0, "a", 0, 0), (1, "a", 1, 1), (2, "b", 0, 2), (3, "b", 1, 3)]
-    assert job.last(Start).expected == Membership(1, 3, 4, 1, 2, 1, 2, ("a", "a", "b", "b"))
+    assert job.last(Start).place == Place(1, 3, 4, 1, 2, 1, 2, ("a", "a", "b", "b"))
 
 
 def test_the_start_takes_no_more_than_max_np() -> None:
@@ -226,7 +226,7 @@ def test_survivors_go_on_in_their_order_and_the_whole_host_is_out() -> None:
     assert job.ask(3) == []
     published = job.ask(2)
     assert published == [job.last(Publish)] and job.order() == [2, 3]
-    assert job.last(Publish).memberships[2] == Membership(2, 0, 2, 0, 2, 0, 1, ("b", "b"))
+    assert job.last(Publish).places[2] == Place(2, 0, 2, 0, 2, 0, 1, ("b", "b"))
     assert job.last(Publish).why == "rank 0 on host a was killed by signal 9 (SIGKILL) (2 workers on 1 host)"
     (answer,) = job.ask(1)
     assert isinstance(answer, Leave) and "its host a is not used any more" in answer.reason
@@ -257,7 +257,7 @@ def test_the_window_is_over_and_enough_have_asked() -> None:
     job.ask(2)
     assert job.wait(19.5) == []
     (published,) = job.wait(1)
-    assert isinstance(published, Publish) and published.memberships.keys() == {2}
+    assert isinstance(published, Publish) and published.places.keys() == {2}
     assert "rank 3 on host b is out: it did not ask within 20 s" in published.why
     (answer,) = job.ask(3)
     assert isinstance(answer, Leave) and "it did not ask within 20 s" in answer.reason
@@ -402,7 +402,7 @@ def test_newcomers_start_at_once_and_members_hear_of_them_when_they_are_ready() 
     job = two_hosts()
     job.find({"a": 2, "b": 2, "c": 2})
     assert job.started()[4:] == [(4, "c", 0, 4), (5, "c", 1, 5)]
-    assert job.last(Start).expected.size == 6
+    assert job.last(Start).place.size == 6
     assert job.wait(3) == []
     assert job.ask(5) == []
     assert job.ask(4) == [Notify((0, 1, 2, 3), job.now, 1)]
@@ -482,7 +482,7 @@ def test_more_slots_of_an_old_host_come_after_the_survivors() -> None:
     assert job.started()[4:] == [(4, "a", 2, 4)]
     job.ask(4, 0, 1, 2, 3)
     assert job.order() == [0, 1, 2, 3, 4]
-    assert job.last(Publish).memberships[4].local_rank == 2
+    assert job.last(Publish).places[4].local_rank == 2
 
 
 def test_max_np_holds_when_hosts_come() -> None:

@@ -15,8 +15,8 @@ from horovod.runner.elastic.actions import (
     Action,
     EndJob,
     Leave,
-    Membership,
     Notify,
+    Place,
     Publish,
     Say,
     Start,
@@ -43,7 +43,7 @@ class Model:
         self.host: dict[int, str] = {}  # running processes
         self.local_rank: dict[int, int] = {}
         self.asks: set[int] = set()
-        self.place: dict[int, Membership] = {}
+        self.place: dict[int, Place] = {}
         self.members: list[int] = []  # of the last generation, by rank
         self.generation = 0
         self.out: set[int] = set()
@@ -92,14 +92,14 @@ class Model:
         on_host = [worker for worker, host in self.host.items() if host == action.host]
         assert len(on_host) < self.slots[action.host]
         assert not self.is_barred(action.host)
-        assert action.local_rank not in {self.local_rank[worker] for worker in on_host}
-        assert 0 <= action.local_rank < self.slots[action.host]
-        expected = action.expected
-        assert expected.rank == action.rank < expected.size
-        assert expected.hosts[action.rank] == action.host
+        assert action.slot not in {self.local_rank[worker] for worker in on_host}
+        assert 0 <= action.slot < self.slots[action.host]
+        expected = action.place
+        assert expected.rank == action.place.rank < expected.size
+        assert expected.hosts[action.place.rank] == action.host
         assert expected.generation == self.generation + 1
         self.host[action.worker] = action.host
-        self.local_rank[action.worker] = action.local_rank
+        self.local_rank[action.worker] = action.slot
 
     def is_barred(self, host: str) -> bool:
         if host not in self.failed_at:
@@ -109,7 +109,7 @@ class Model:
 
     def check_publication(self, action: Publish) -> None:
         assert action.generation == self.generation + 1 and action.why
-        places = action.memberships
+        places = action.places
         assert set(places) <= self.asks and not set(places) & (self.out | self.stopped), "who asks, and is in"
         assert set(action.out) <= self.asks - set(places) and all(action.out.values())
         order = sorted(places, key=lambda worker: places[worker].rank)
@@ -127,7 +127,7 @@ class Model:
         self.place.update(places)
         self.notified.clear()
 
-    def check_places(self, places: Mapping[int, Membership], order: list[int]) -> None:
+    def check_places(self, places: Mapping[int, Place], order: list[int]) -> None:
         hosts = tuple(self.host[worker] for worker in order)
         for host, count in Counter(hosts).items():
             assert not self.is_barred(host)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from horovod.common.networks import Choice
@@ -222,7 +223,7 @@ def test_more_ranks_than_a_machine_can_begin_are_refused() -> None:
 def test_a_machine_is_refused_the_first_rank_that_is_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     mebibytes, each = 100, hosts.WRAPPER_BYTES // 1024**2
     memory = SimpleNamespace(total=mebibytes * 1024**2)
-    monkeypatch.setattr(hosts.psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
     most = mebibytes // each
     assert hosts.chosen(most, None, None) == [Host("localhost", most)]
     said = f"it has {mebibytes} MiB of memory, and each rank takes {each} before"

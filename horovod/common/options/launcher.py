@@ -101,6 +101,55 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         choices=("mpi", "tcp"),
         is_new=True,
     ),
+    # Jobs whose hosts and workers come and go.
+    Option(
+        "min_np",
+        "elastic job: workers below which it waits for others, -np without; implies --launcher tcp",
+        ("--min-np", "--min-num-proc"),
+        type="int",
+        minimum=1,
+    ),
+    Option(
+        "max_np",
+        "elastic job: workers at most. Default: as many as there are slots",
+        ("--max-np", "--max-num-proc"),
+        type="int",
+        minimum=1,
+    ),
+    Option(
+        "host_discovery_script",
+        "elastic job: a command that prints `host` or `host:slots` lines, run every second",
+        ("--host-discovery-script",),
+    ),
+    Option(
+        "slots_per_host",
+        "elastic job: slots of a host for which the script says none. Default: 1",
+        ("--slots-per-host",),
+        type="int",
+        minimum=1,
+    ),
+    Option(
+        "elastic_timeout",
+        "elastic job: seconds that it waits for enough workers, at the start and after a loss",
+        ("--elastic-timeout",),
+        variable="HOROVOD_ELASTIC_TIMEOUT",
+        type="int",
+        default="600",
+        minimum=1,
+    ),
+    Option(
+        "reset_limit",
+        "elastic job: how often its membership may change before it is given up. Default: no limit",
+        ("--reset-limit",),
+        type="int",
+    ),
+    Option(
+        "blacklist_cooldown_range",
+        "elastic job: seconds, lowest and highest, after which a failed host is used again. Default: never",
+        ("--blacklist-cooldown-range",),
+        type="int",
+        words=2,
+    ),
     Option("use_mpi", "as --launcher mpi", ("--mpi",), type="bool"),
     Option(
         "use_gloo", "as --launcher tcp: there is no Gloo, but ranks need no MPI", ("--gloo",), type="bool"

@@ -25,7 +25,6 @@ def _row(reason: str, *flags: str, off: str = "", variable: str = "", key: str =
 
 
 _ROUTES = "allgathers go from every rank to every rank; leave the option out"
-_ELASTIC = "not yet: jobs have a fixed number of ranks; use -np, and save checkpoints to restart from"
 _GLOO = "there is no Gloo here; --launcher tcp starts ranks without MPI: leave the option out"
 _NCCL = "a process set has one NCCL communicator, on a stream of its own; leave the option out"
 _ASYNC = "operations on a GPU complete as events anyway, and no thread waits for them; leave the variable out"
@@ -39,13 +38,6 @@ NOT_SERVED: tuple[Option, ...] = (
         variable="HOROVOD_HIERARCHICAL_ALLGATHER",
         key="params.hierarchical_allgather",
     ),
-    _row(_ELASTIC, "--min-np", "--min-num-proc"),
-    _row(_ELASTIC, "--max-np", "--max-num-proc"),
-    _row(_ELASTIC, "--slots-per-host"),
-    _row(_ELASTIC, "--elastic-timeout", variable="HOROVOD_ELASTIC_TIMEOUT"),
-    _row(_ELASTIC, "--reset-limit"),
-    _row(_ELASTIC, "--blacklist-cooldown-range"),
-    _row(_ELASTIC, "--host-discovery-script"),
     _row(_GLOO, variable="HOROVOD_GLOO_IFACE"),
     _row(
         _GLOO,

@@ -37,6 +37,7 @@ class Option:
     choices: tuple[str, ...] = ()
     scale: int = 1
     inverted: bool = False  # the flag says the opposite of the variable
+    words: int = 1  # that the flag takes
     minimum: int = 0
     maximum: int | None = None  # None: what the type holds
     form: tuple[str, str] | None = None  # of a text: regular expression, and how to say it

@@ -6,67 +6,13 @@ start of a process: a number that is never used again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Protocol
 
-from horovod.common.agent_messages import Place
+from horovod.runner.elastic.actions import Action
+from horovod.runner.outcome import End
 
-__all__ = ["Action", "Decisions", "EndJob", "Notify", "Publish", "Say", "Start", "Stop"]
-
-
-@dataclass(frozen=True)
-class Start:
-    """Start a worker on a host, with its agent if there is none yet, and tell it this place."""
-
-    worker: int
-    host: str
-    place: Place
-
-
-@dataclass(frozen=True)
-class Stop:
-    """End a worker: it is told, and killed some seconds later."""
-
-    worker: int
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class Publish:
-    """Tell workers their places in a generation; and others that they are out, and why."""
-
-    generation: int
-    places: Mapping[int, Place]
-    why: str = ""
-    out: Mapping[int, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Notify:
-    """Tell workers that hosts have come (1) or gone (2), or both (3); `timestamp` in seconds."""
-
-    workers: Sequence[int]
-    timestamp: float
-    update: int
-
-
-@dataclass(frozen=True)
-class EndJob:
-    """End what still runs, and the job with this code."""
-
-    code: int
-    message: str = ""
-
-
-@dataclass(frozen=True)
-class Say:
-    """A line for the user."""
-
-    text: str
-
-
-Action = Start | Stop | Publish | Notify | EndJob | Say
+__all__ = ["Decisions"]
 
 
 class Decisions(Protocol):
@@ -83,11 +29,14 @@ class Decisions(Protocol):
     def worker_accused(self, by: int, generation: int, rank: int, reason: str) -> list[Action]:
         """A worker does not hear another rank any more."""
 
-    def worker_ended(self, worker: int, code: int) -> list[Action]:
-        """`code`: the exit code, or less than 0 for the signal that ended it."""
+    def worker_ended(self, worker: int, end: End) -> list[Action]:
+        """Its process is gone. A signal is one that ended its wrapper: its own is told as a shell does."""
 
     def host_lost(self, host: str, reason: str) -> list[Action]:
         """Its agent is gone, and all workers there."""
+
+    def hosts_found(self, hosts: Mapping[str, int]) -> list[Action]:
+        """All hosts that there are now, and their slots."""
 
     def tick(self) -> list[Action]:
         """Some tenths of a second have passed."""

@@ -7,6 +7,7 @@ standard library only.
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -14,18 +15,21 @@ import sys
 import time
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[".."] * 3)))
 
 from horovod.runner.agents import frames
 from horovod.runner.agents.decisions import Decisions
+from horovod.runner.agents.elastic_job import ElasticJob
 from horovod.runner.agents.fixed_job import FixedJob
 from horovod.runner.agents.frames import FrameParser
 from horovod.runner.agents.job import CloseAgent, Finish, Job, Show, StartAgent, ToAgent
 from horovod.runner.agents.plan import Plan, agent_words
 from horovod.runner.agents.streams import Outbox, Wake, ended_children, read, ready, spawn
 from horovod.runner.daemon_agent import packed
+from horovod.runner.elastic import discover
 from horovod.runner.forwarding import forwarded_variables
 from horovod.runner.processes import adopt_orphans, end_descendants, send
 
@@ -73,6 +77,30 @@ class _Connection:
         return str(explained(host, code, self.said.decode(errors="replace")))
 
 
+class _Discovery:
+    """The process that looks for hosts, and what it writes: `elastic.discover`."""
+
+    def __init__(self, script: str, slots: int) -> None:
+        self.descriptor, end = os.pipe()
+        words = [sys.executable, "-I", "-S", discover.__file__, str(slots), script]
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        spawn(words, os.environb, (nothing, end, 2))
+        os.close(nothing)
+        os.close(end)
+        os.set_blocking(self.descriptor, False)
+        self._rest = b""
+
+    def news(self) -> list[dict[str, Any]]:
+        """What it has written since. When it is gone, hosts stay as they are."""
+        data = read(self.descriptor)
+        if data == b"":
+            os.close(self.descriptor)
+            self.descriptor = -1
+            return [{"say": "what looks for hosts has ended; hosts stay as they are"}]
+        *lines, self._rest = (self._rest + (data or b"")).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+
 class Driver:
     """Between a job and its agents. `decisions`: what becomes of the job."""
 
@@ -87,6 +115,8 @@ class Driver:
         self._is_told = False
         self._is_heard = True  # by horovodrun
         self._code: int | None = None
+        script = plan.elastic.script if plan.elastic is not None else ""
+        self._discovery = _Discovery(script, plan.elastic.slots_per_host) if script and plan.elastic else None
 
     def run(self) -> int:
         """To the job's end; returns its exit code."""
@@ -113,6 +143,8 @@ class Driver:
             wanted[connection.words] = select.POLLIN
             if connection.outbox.size:
                 wanted[connection.outbox.descriptor] = select.POLLOUT
+        if self._discovery is not None:
+            wanted[self._discovery.descriptor] = select.POLLIN
         if self._shown:
             wanted[2] = select.POLLOUT
         host = self._connections.get(self._input_host or "")
@@ -130,6 +162,9 @@ class Driver:
             self._show(now)
         elif descriptor == 0:
             self._read_input()
+        elif self._discovery is not None and descriptor == self._discovery.descriptor:
+            for news in self._discovery.news():
+                self._job.say(news["say"]) if "say" in news else self._job.hosts_found(news["hosts"])
         for host, connection in list(self._connections.items()):
             if descriptor == connection.frames:
                 self._read_frames(host, connection, now)
@@ -213,7 +248,7 @@ class Driver:
 
     def _start_agent(self, host: str) -> None:
         connection = _Connection(agent_words(self._plan, host))
-        names = () if host in self._plan.here else forwarded_variables(os.environ)  # here it inherits them
+        names = () if self._plan.is_here(host) else forwarded_variables(os.environ)  # here it inherits them
         variables = packed((os.fsencode(name), os.environb[os.fsencode(name)]) for name in names)
         connection.outbox.put(frames.frame(frames.ENVIRONMENT, variables))
         self._connections[host] = connection
@@ -263,7 +298,10 @@ class Driver:
 def main(text: str, command: list[str]) -> int:
     plan = Plan.of(text)
     adopt_orphans()
-    code = Driver(plan, FixedJob(plan.hosts), command).run()
+    decisions: Decisions = FixedJob(plan.hosts)
+    if plan.elastic is not None:
+        decisions = ElasticJob(plan.elastic.limits(), dict(plan.hosts), time.monotonic)
+    code = Driver(plan, decisions, command).run()
     end_descendants(0.3)
     return code
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from horovod.runner.agents.decisions import Action, EndJob, Publish, Say, Start, Stop
 from horovod.runner.agents.places import places_of
+from horovod.runner.elastic.actions import Action, EndJob, Publish, Say, Start, Stop
+from horovod.runner.outcome import End
 
 __all__ = ["FixedJob"]
 
@@ -37,16 +38,20 @@ class FixedJob:
         """Who is to blame is found when they have ended."""
         return []
 
-    def worker_ended(self, worker: int, code: int) -> list[Action]:
+    def worker_ended(self, worker: int, end: End) -> list[Action]:
         if self._running.pop(worker, None) is None:
             return []
-        return self._after(128 - code if code < 0 else code, is_reported=code >= 0)
+        return self._after(end.exit_code(), is_reported=end.signal_number == 0)
 
     def host_lost(self, host: str, reason: str) -> list[Action]:
         here = [rank for rank, place in self._running.items() if place.hosts[rank] == host]
         for rank in here:
             del self._running[rank]
         return [Say(f"{host}: {reason}"), *self._after(1, is_reported=False)] if here else []
+
+    def hosts_found(self, hosts: Mapping[str, int]) -> list[Action]:
+        """They are what they were."""
+        return []
 
     def tick(self) -> list[Action]:
         return []

@@ -13,19 +13,13 @@ from typing import Any
 
 from horovod.common.agent_messages import Place, object_in, packed
 from horovod.runner.agents import frames
-from horovod.runner.agents.decisions import (
-    Action,
-    Decisions,
-    Notify,
-    Publish,
-    Say,
-    Start,
-    Stop,
-)
+from horovod.runner.agents.decisions import Decisions
 from horovod.runner.agents.frames import Frame, Order
 from horovod.runner.agents.places import variables_of
 from horovod.runner.agents.store import KeyValueStore
 from horovod.runner.cells import REPORT, cells
+from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
+from horovod.runner.outcome import End
 
 __all__ = ["CloseAgent", "Effect", "Finish", "Job", "Show", "StartAgent", "ToAgent"]
 
@@ -33,6 +27,7 @@ SILENCE = 10.0  # seconds without a sign of life after which a host is given up
 LONGEST_ROUND = 2.0  # seconds after which it was us who did not listen, and who forgive
 GIVING_UP = 4.7  # seconds after being told to end; horovodrun kills the driver after 5
 _HIGHEST_STATUS = 0xFFFF
+_BROKEN = "a worker of this generation has ended; ask for the next one"
 AGENTS_END = 2.0  # seconds that agents have for their own end, when all workers have ended
 
 
@@ -89,6 +84,7 @@ class _Worker:
         self.published: Place | None = None
         self.asked: tuple[Any, int] | None = None  # the request, and after which generation
         self.is_told = False
+        self.has_raised = False  # its script, an exception that nobody caught
 
 
 class Job:
@@ -107,6 +103,8 @@ class Job:
         self._give_up_at: float | None = None
         self._ticked: float | None = None
         self._is_finished = False
+        self._generation = 0  # the last that was published
+        self._broken = 0  # the last that has lost a worker
 
     def taken(self) -> list[Effect]:
         """What is to be done."""
@@ -169,7 +167,13 @@ class Job:
         for worker in list(lost.values())[:1] if not agent.is_closed else ():
             self._report(worker.place.rank, f"lost {agent.name}")
         self._store.forget(lambda waiter: waiter[0] in lost)
+        for worker in lost.values():
+            self._break(worker)
         self._run(self.decisions.host_lost(host, reason) if not agent.is_closed else [])
+
+    def hosts_found(self, hosts: Mapping[str, int]) -> None:
+        """All that discovery names."""
+        self._run(self.decisions.hosts_found(hosts) if self._code is None else [])
 
     def tick(self, now: float) -> None:
         """To be called every few tenths of a second."""
@@ -195,13 +199,15 @@ class Job:
                 self._stop(action.worker, signal.SIGTERM)
             elif isinstance(action, Publish):
                 self._publish(action)
+            elif isinstance(action, Leave):
+                self._refuse(action.worker, action.reason)
             elif isinstance(action, Notify):
                 self._notify(action)
             elif isinstance(action, Say):
-                self._say(action.text)
-            else:
+                self.say(action.text)
+            elif isinstance(action, EndJob):
                 if action.message:
-                    self._say(action.message)
+                    self.say(action.message)
                 self._end(action.code, signal.SIGTERM)
         if self._code is not None and not self._workers:
             self._close_all()
@@ -251,7 +257,22 @@ class Job:
         self._store.forget(lambda waiter: waiter[0] == number)
         if code < 0 and not worker.is_told:
             self._report(worker.place.rank, f"unreported {-code}")
-        self._run(self.decisions.worker_ended(number, code))
+        self._break(worker)
+        end = End(max(code, 0), max(-code, 0), raised=worker.has_raised)
+        self._run(self.decisions.worker_ended(number, end))
+
+    def _break(self, gone: _Worker) -> None:
+        """Who meets the others of a worker that is gone would wait for it: they are told, and ask anew."""
+        generation = gone.published.generation if gone.published is not None else 0
+        if generation <= self._broken:
+            return
+        self._broken = generation
+        for number, request in self._store.forget(lambda waiter: self._is_broken(self._workers[waiter[0]])):
+            self._answer(number, {"id": request, "error": _BROKEN})
+
+    def _is_broken(self, worker: _Worker) -> bool:
+        """Whether one has gone of those that it may meet."""
+        return worker.published is not None and worker.published.generation <= self._broken
 
     def _take_message(self, number: int, worker: _Worker, text: bytes) -> None:
         """What is no request gets an error for its answer: a worker's mistake is no end of the job."""
@@ -265,6 +286,8 @@ class Job:
 
     def _serve(self, number: int, worker: _Worker, message: Mapping[str, Any]) -> None:
         request, does = message.get("id"), message["do"]
+        if does in ("set", "get", "check") and self._is_broken(worker):
+            raise ValueError(_BROKEN)
         if does == "set":
             waiters = self._store.set(_text(message, "key"), _text(message, "value"))
             self._answer(number, {"id": request, "ok": None})
@@ -285,6 +308,8 @@ class Job:
             self._run(self.decisions.worker_asks(number, worker.asked[1]))
             if worker.published is not None:
                 self._assign(number, worker, worker.published)
+        elif does == "raised":
+            worker.has_raised = True
         elif does == "lost":
             reason = " ".join(_text(message, "reason").split())[:300]
             accused = (int(message["generation"]), int(message["rank"]), reason)
@@ -293,15 +318,22 @@ class Job:
             raise ValueError(f"a worker cannot ask to {does!r:.40}")
 
     def _publish(self, action: Publish) -> None:
+        if action.generation > self._generation:
+            self._generation = action.generation
+            self._store.clear()  # of what was said in earlier ones
         for number, place in action.places.items():
             if (worker := self._workers.get(number)) is not None:
                 worker.published = place
                 self._assign(number, worker, place, is_new=True)
         for number, reason in action.out.items():
-            worker = self._workers.get(number)
-            if worker is not None and worker.asked is not None:
-                (request, _), worker.asked = worker.asked, None
-                self._answer(number, {"id": request, "ok": {"out": reason}})
+            self._refuse(number, reason)
+
+    def _refuse(self, number: int, reason: str) -> None:
+        """Tell a worker that asks that it is out."""
+        worker = self._workers.get(number)
+        if worker is not None and worker.asked is not None:
+            (request, _), worker.asked = worker.asked, None
+            self._answer(number, {"id": request, "ok": {"out": reason}})
 
     def _assign(self, number: int, worker: _Worker, place: Place, is_new: bool = False) -> None:
         """Answer who has asked. What was published before counts only if it is newer than what it knows."""
@@ -328,7 +360,7 @@ class Job:
     def _tell(self, host: str, data: bytes) -> None:
         self.effects.append(ToAgent(host, data))
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
         self.effects.append(Show(f"horovodrun: {text}\n".encode(errors="replace")))
 
     def _report(self, rank: int, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -9,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from horovod.runner.elastic.settings import ElasticSettings
+from horovod.runner.hosts import is_local
 from horovod.runner.shell import Shell, Srun, Ssh
 
 __all__ = ["Plan", "agent_words"]
@@ -22,13 +25,19 @@ _KINDS: dict[str, type[Shell]] = {"ssh": Ssh, "srun": Srun}
 class Plan:
     """`hosts`: names and slots, in the order in which ranks fill them; `here`: those that are this machine.
 
-    `shell` reaches the others. `nonce`: of the cells (see `cells`).
+    `shell` reaches the others. `nonce`: of the cells (see `cells`). `elastic`: of a job whose hosts come and
+    go; `hosts` are those of its beginning, and each name is a host of its own.
     """
 
     hosts: tuple[tuple[str, int], ...]
     here: tuple[str, ...]
     shell: Shell | None
     nonce: str
+    elastic: ElasticSettings | None = None
+
+    def is_here(self, host: str) -> bool:
+        """Whether a host is this machine."""
+        return host in self.here or (self.elastic is not None and is_local(host))
 
     def words(self, command: Sequence[str]) -> list[str]:
         """The command line of the driver of a job whose ranks run `command`."""
@@ -36,6 +45,8 @@ class Plan:
         if self.shell is not None:
             kind = next(name for name, kind in _KINDS.items() if isinstance(self.shell, kind))
             told["shell"] = [kind, self.shell.port, self.shell.identity_file]
+        if self.elastic is not None:
+            told["elastic"] = dataclasses.asdict(self.elastic)
         return [sys.executable, "-I", "-S", _DRIVER, json.dumps(told), *command]
 
     @classmethod
@@ -44,13 +55,14 @@ class Plan:
         kind, *arguments = told["shell"] or ("",)
         shell = _KINDS[kind](*arguments) if kind else None
         hosts = tuple((name, slots) for name, slots in told["hosts"])
-        return cls(hosts, tuple(told["here"]), shell, told["nonce"])
+        elastic = ElasticSettings.of(told["elastic"]) if "elastic" in told else None
+        return cls(hosts, tuple(told["here"]), shell, told["nonce"], elastic)
 
 
 def agent_words(plan: Plan, host: str) -> list[str]:
     """How an agent is started on a host, in a process whose standard streams are the agent's."""
     words = [sys.executable, "-I", "-S", _AGENT]
     here = os.uname().nodename
-    if plan.shell is None or host in (*plan.here, "localhost", here, here.partition(".")[0]):
+    if plan.shell is None or plan.is_here(host) or host in ("localhost", here, here.partition(".")[0]):
         return words
     return plan.shell.command(host, [*words, "ssh"] if isinstance(plan.shell, Ssh) else words)

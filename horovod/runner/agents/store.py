@@ -43,10 +43,16 @@ class KeyValueStore(Generic[Waiter]):
         self._bytes -= self._size(key)
         return self._values.pop(key, None) is not None
 
-    def forget(self, is_gone: Callable[[Waiter], bool]) -> None:
-        """Those of whom it is true wait no more."""
+    def clear(self) -> None:
+        """Without values and waiters."""
+        self._values, self._waiting, self._bytes = {}, {}, 0
+
+    def forget(self, is_gone: Callable[[Waiter], bool]) -> list[Waiter]:
+        """Those of whom it is true wait no more, and are returned."""
+        found = [one for them in self._waiting.values() for one in them if is_gone(one)]
         left = {key: [one for one in them if not is_gone(one)] for key, them in self._waiting.items()}
         self._waiting = {key: them for key, them in left.items() if them}
+        return found
 
     def _size(self, key: str) -> int:
         return len(key) + len(self._values[key]) if key in self._values else 0

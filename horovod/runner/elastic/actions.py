@@ -1,17 +1,19 @@
-"""What the membership machine tells its host to do, and what a worker is told of its membership."""
+"""What is done about a job: decided by a machine without I/O, and carried out by the driver (`agents`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from horovod.common.agent_messages import Place
 
 __all__ = [
     "Action",
     "EndJob",
     "Leave",
-    "Membership",
     "Notify",
+    "Place",
     "Publish",
     "Say",
     "Start",
@@ -20,34 +22,17 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Membership:
-    """A worker's place in one generation. `hosts`: the name of each rank's host, in order of ranks.
-
-    Its cross ranks are the workers of its local rank, one of each host that has as many.
-    """
-
-    generation: int
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-    cross_rank: int
-    cross_size: int
-    hosts: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Start:
-    """Start a worker. `expected`: its place if all come; what its environment says at its start.
+    """Start a worker on a host (and its agent, if there is none yet).
 
-    `local_rank` is that of its start, lower than the host's slots and no other live worker's there.
+    `place`: the one that it has if all come, which its environment tells it. `slot`: lower than the host's
+    slots, and no other live worker's there.
     """
 
     worker: int
     host: str
-    local_rank: int
-    rank: int
-    expected: Membership
+    place: Place
+    slot: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,7 +40,7 @@ class Stop:
     """End a worker: SIGTERM, a grace, SIGKILL. That it has ended is to be told (`worker_ended`)."""
 
     worker: int
-    why: str
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,8 +48,8 @@ class Publish:
     """Answer these workers, all of which ask: each has its place. `out`: who has none, and why."""
 
     generation: int
-    memberships: Mapping[int, Membership]
-    why: str
+    places: Mapping[int, Place]
+    why: str = ""
     out: Mapping[int, str] = field(default_factory=dict)
 
 
@@ -80,7 +65,7 @@ class Leave:
 class Notify:
     """Tell these workers that hosts have changed. `update`: 1 added, 2 removed, 3 both."""
 
-    workers: tuple[int, ...]
+    workers: Sequence[int]
     timestamp: float
     update: int
 
@@ -90,7 +75,7 @@ class EndJob:
     """End all that runs; the last action. `code`: horovodrun's. `message`: why, "" for success."""
 
     code: int
-    message: str
+    message: str = ""
 
 
 @dataclass(frozen=True)

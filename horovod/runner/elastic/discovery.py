@@ -185,7 +185,7 @@ class RepeatedDiscovery:
     def __init__(self, discovery: HostDiscovery, say: Callable[[str], None]) -> None:
         self._discovery = discovery
         self._say = say
-        self._has_worked = False
+        self.has_worked = False
         self._failure = ""
 
     def find(self) -> dict[str, int] | None:
@@ -193,7 +193,7 @@ class RepeatedDiscovery:
         try:
             hosts = self._discovery.find_available_hosts_and_slots()
         except Exception as error:  # a HostDiscovery of the user's may raise anything: it is said, or raised
-            if not self._has_worked:
+            if not self.has_worked:
                 raise LaunchError(f"no hosts were found: {error}") from error
             if str(error) != self._failure:
                 self._failure = str(error)
@@ -202,7 +202,7 @@ class RepeatedDiscovery:
         if self._failure:
             self._failure = ""
             self._say("host discovery works again")
-        self._has_worked = True
+        self.has_worked = True
         return hosts
 
 

@@ -37,8 +37,8 @@ from horovod.runner.elastic.actions import (
     Action,
     EndJob,
     Leave,
-    Membership,
     Notify,
+    Place,
     Publish,
     Say,
     Start,
@@ -416,7 +416,7 @@ class MembershipMachine:
             return f"its host {worker.host} is not there any more"
         return "there is no slot for it any more"
 
-    def _enter(self, worker: Worker, place: Membership) -> None:
+    def _enter(self, worker: Worker, place: Place) -> None:
         worker.accused_in_a_row = worker.accused_in_a_row + 1 if worker.accusers else 0
         worker.accused_since, worker.accusation = None, ""
         worker.accusers.clear()
@@ -442,7 +442,7 @@ class MembershipMachine:
         places = memberships(self._generation + 1, [worker.seat() for worker in self._eligible()])
         for worker in started:
             place = places[worker.number]
-            actions.append(Start(worker.number, worker.host, worker.slot, place.rank, place))
+            actions.append(Start(worker.number, worker.host, place, worker.slot))
         return actions
 
     def _dismissed_newcomers(self) -> list[Action]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from horovod.runner.elastic.actions import Membership
+from horovod.runner.elastic.actions import Place
 
 __all__ = ["Seat", "memberships"]
 
@@ -19,7 +19,7 @@ class Seat:
     slot: int
 
 
-def memberships(generation: int, seats: Sequence[Seat]) -> Mapping[int, Membership]:
+def memberships(generation: int, seats: Sequence[Seat]) -> Mapping[int, Place]:
     """Worker -> its place; ranks are positions in `seats`.
 
     Local ranks are positions among the host's workers in order of their slots: so a worker keeps its local
@@ -38,7 +38,7 @@ def memberships(generation: int, seats: Sequence[Seat]) -> Mapping[int, Membersh
     for rank, seat in enumerate(seats):
         local_rank = local_ranks[seat.worker]
         across = [host for host, on_host in by_host.items() if len(on_host) > local_rank]
-        places[seat.worker] = Membership(
+        places[seat.worker] = Place(
             generation=generation,
             rank=rank,
             size=len(seats),

@@ -52,6 +52,13 @@ class ElasticSettings:
     reset_limit: int | None
     cooldown_range: tuple[int, int] | None
 
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> ElasticSettings:
+        """What was made of one by way of JSON."""
+        hosts = tuple((name, slots) for name, slots in record["fixed_hosts"])
+        cooldown = tuple(record["cooldown_range"]) if record["cooldown_range"] else None
+        return cls(**{**record, "fixed_hosts": hosts, "cooldown_range": cooldown})
+
     def discovery(self) -> HostDiscovery:
         if self.script:
             return HostDiscoveryScript(self.script, self.slots_per_host)

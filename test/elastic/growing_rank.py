@@ -1,0 +1,40 @@
+"""A worker that trains until a file says stop, and writes its rank and size at every step."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+import horovod.torch as hvd
+
+FOLDER = Path(sys.argv[1])
+hvd.init()
+model = torch.nn.Linear(8, 8)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01), model.named_parameters())
+state = hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0)
+name = f"{os.environ['HOROVOD_HOSTNAME']}-{os.environ['HOROVOD_RANK']}-{os.getpid()}"
+
+
+@hvd.elastic.run
+def train(state) -> None:  # type: ignore[no-untyped-def]
+    while True:
+        optimizer.zero_grad()
+        model(torch.ones(2, 8)).sum().backward()
+        optimizer.step()
+        state.step += 1
+        stop = hvd.allreduce(torch.tensor(float((FOLDER / "stop").exists())), name="stop", op=hvd.Max)
+        (FOLDER / f"{name}.txt").write_text(f"{hvd.rank()} {hvd.size()} {state.step}")
+        if stop:
+            return
+        if (FOLDER / f"raise-{hvd.rank()}").exists():
+            raise RuntimeError("the data of this rank is damaged")
+        state.commit()
+        time.sleep(0.02)
+
+
+train(state)
+print(f"<{name} ends as {hvd.rank()} of {hvd.size()}>", flush=True)

@@ -1,0 +1,179 @@
+"""Elastic jobs that horovodrun starts: hosts come and go, workers are killed and stopped, scripts fail."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from launching import fresh_mark, processes_of, start
+
+PROGRAM = Path(__file__).with_name("growing_rank.py")
+QUICK = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "3"}
+
+
+class ElasticJob:
+    """A job whose hosts are names of this machine, in a file that its discovery script prints."""
+
+    def __init__(self, folder: Path, *words: str, hosts: str = "", **environment: str) -> None:
+        self.folder = folder
+        self.hosts(hosts or "127.0.0.1:1\n127.0.0.2:1\n")
+        self.mark = fresh_mark()
+        script = f"cat {folder}/hosts"
+        self.process = start(
+            ["--host-discovery-script", script, *words, sys.executable, str(PROGRAM), str(folder)],
+            self.mark,
+            **environment,
+        )
+        self.out = self.err = ""
+
+    def hosts(self, lines: str) -> None:
+        """Hosts from now on. The script never reads half of them."""
+        new = self.folder / "hosts.new"
+        new.write_text(lines)
+        new.rename(self.folder / "hosts")
+
+    def workers(self) -> dict[str, tuple[int, int, int]]:
+        """By "host-start rank-process": rank, size, steps. Those that have ended stay as they were."""
+        found = {}
+        for path in self.folder.glob("*-*.txt"):
+            if len(words := path.read_text().split()) == 3:
+                found[path.stem] = (int(words[0]), int(words[1]), int(words[2]))
+        return found
+
+    def wait(self, is_so: Callable[[dict[str, tuple[int, int, int]]], bool], seconds: float = 40) -> float:
+        """Until it is so; how long that took."""
+        began = time.monotonic()
+        while not is_so(self.workers()):
+            assert self.process.poll() is None, self.end()
+            assert time.monotonic() - began < seconds, self.workers()
+            time.sleep(0.02)
+        return time.monotonic() - began
+
+    def wait_for_size(self, size: int) -> float:
+        """Until so many train together."""
+        return self.wait(lambda all_: len([one for one in all_.values() if one[1] == size]) >= size)
+
+    def process_of(self, host: str) -> int:
+        (name,) = [name for name in self.workers() if name.startswith(f"{host}-")]
+        return int(name.rpartition("-")[2])
+
+    def end(self, limit: float = 30) -> int:
+        self.out, self.err = self.process.communicate(timeout=limit)
+        return self.process.returncode
+
+    def stop(self) -> None:
+        (self.folder / "stop").touch()
+
+
+@contextmanager
+def job(folder: Path, *words: str, hosts: str = "", **environment: str) -> Iterator[ElasticJob]:
+    one = ElasticJob(folder, *words, hosts=hosts, **environment)
+    try:
+        yield one
+    finally:
+        if one.process.poll() is None:
+            one.process.terminate()
+            one.end()
+        assert not processes_of(one.mark), one.err
+
+
+@pytest.mark.timeout(120)
+def test_a_host_comes_and_one_goes(tmp_path: Path) -> None:
+    with job(tmp_path, "-np", "2", "--min-np", "1", "--max-np", "3") as one:
+        one.wait_for_size(2)
+        first = one.process_of("127.0.0.1"), one.process_of("127.0.0.2")
+        one.hosts("127.0.0.1:1\n127.0.0.2:1\n127.0.0.3:1\n")
+        one.wait_for_size(3)
+        assert (one.process_of("127.0.0.1"), one.process_of("127.0.0.2")) == first
+        steps = min(steps for _, size, steps in one.workers().values() if size == 3)
+        one.hosts("127.0.0.2:1\n127.0.0.3:1\n")
+        one.wait(
+            lambda all_: all(
+                size == 2 and step > steps for name, (_, size, step) in all_.items() if ".1-" not in name
+            )
+        )
+        one.stop()
+        assert one.end() == 0, one.err
+    assert "127.0.0.2-1-" in one.out and "ends as 0 of 2" in one.out, "the oldest is rank 0 now"
+    assert "this process is no part of the job any more" in one.err
+
+
+@pytest.mark.timeout(120)
+def test_a_killed_worker_is_replaced_on_another_host(tmp_path: Path) -> None:
+    with job(tmp_path, "-np", "2", "--max-np", "2", hosts="127.0.0.1:1\n127.0.0.2:1\n127.0.0.3:1\n") as one:
+        one.wait_for_size(2)
+        os.kill(one.process_of("127.0.0.1"), signal.SIGKILL)
+        one.wait(lambda all_: any(name.startswith("127.0.0.3-") for name in all_))
+        one.stop()
+        assert one.end() == 0, one.err
+    assert one.out.count("of 2>") == 2 and "host 127.0.0.1 is on the blacklist" in one.err
+
+
+@pytest.mark.timeout(120)
+def test_a_stopped_worker_is_left_behind(tmp_path: Path) -> None:
+    with job(
+        tmp_path, "-np", "3", "--min-np", "2", hosts="127.0.0.1\n127.0.0.2\n127.0.0.3\n", **QUICK
+    ) as one:
+        one.wait_for_size(3)
+        os.kill(one.process_of("127.0.0.1"), signal.SIGSTOP)
+        one.wait(lambda all_: len([one for one in all_.values() if one[1] == 2]) == 2)
+        one.stop()
+        assert one.end() == 0, one.err
+    assert one.out.count("of 2>") == 2
+
+
+@pytest.mark.timeout(120)
+def test_an_exception_of_the_script_ends_the_job(tmp_path: Path) -> None:
+    with job(tmp_path, "-np", "2", "--min-np", "1") as one:
+        one.wait_for_size(2)
+        (tmp_path / "raise-1").touch()
+        assert one.end() == 1
+    assert one.err.count("RuntimeError: the data of this rank is damaged") == 1, one.err
+    assert "nothing caught" in one.err or "exception" in one.err.splitlines()[-1]
+
+
+@pytest.mark.timeout(120)
+def test_too_few_and_no_others_will_come(tmp_path: Path) -> None:
+    with job(tmp_path, "-np", "2", "--elastic-timeout", "4") as one:
+        one.wait_for_size(2)
+        os.kill(one.process_of("127.0.0.2"), signal.SIGKILL)
+        assert one.end() != 0
+    assert "as at least 2 are needed" in one.err or "waited 4 s (--elastic-timeout)" in one.err, one.err
+
+
+@pytest.mark.timeout(120)
+def test_a_limit_of_resets(tmp_path: Path) -> None:
+    with job(tmp_path, "-np", "2", "--min-np", "1", "--reset-limit", "0") as one:
+        one.wait_for_size(2)
+        os.kill(one.process_of("127.0.0.2"), signal.SIGKILL)
+        assert one.end() != 0
+    assert "Horovod was shutdown because number of resets during elastic job exceeded limit" in one.err
+
+
+@pytest.mark.timeout(120)
+def test_the_launcher_takes_everything_along(tmp_path: Path) -> None:
+    with job(tmp_path, "-np", "2", "--min-np", "1") as one:
+        one.wait_for_size(2)
+        one.process.kill()
+        one.end()
+        until = time.monotonic() + 10
+        while processes_of(one.mark) and time.monotonic() < until:
+            time.sleep(0.1)
+
+
+@pytest.mark.timeout(60)
+def test_a_script_that_fails_at_first(tmp_path: Path) -> None:
+    with job(tmp_path, "-np", "2", "--launcher", "mpi") as one:
+        assert one.end() == 2 and "--launcher mpi" in one.err
+    (tmp_path / "hosts").unlink()
+    mark = fresh_mark()
+    words = ["--host-discovery-script", f"cat {tmp_path}/hosts", "-np", "1", "true"]
+    process = start(words, mark)
+    _, err = process.communicate(timeout=40)
+    assert process.returncode == 2 and "no hosts were found" in err
