@@ -6,15 +6,19 @@ has the engine, and sees to what a process has only one of: its exit, its childr
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from horovod import _native as native
 from horovod.common import forked, jobs, notes, util, variables
+from horovod.common.agent_messages import VARIABLE as AGENT
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.exits import at_exit, ends_from_uncaught_exception
 from horovod.common.membership import Membership, as_launched
+from horovod.common.options import BY_VARIABLE
 from horovod.common.process_sets import (
     ProcessSet,
     add_process_set,
@@ -25,6 +29,9 @@ from horovod.common.readable import refuse_what_is_no_text
 from horovod.common.rendezvous import given
 
 __all__ = ["HorovodBasics", "basics"]
+
+MOST_ATTEMPTS = 5  # to form one world; each time the launcher may have published another
+_log = logging.getLogger("horovod")
 
 
 class HorovodBasics:
@@ -85,8 +92,8 @@ class HorovodBasics:
                 os.register_at_fork(after_in_child=self._forget_in_child)
             notes.tell("joining")
             way = open_world or job.open_world or as_launched
-            job.has_met, job.process_sets_given = False, list(process_sets or [])
-            job.member = Membership.begin(_noting(way, job), comm, process_sets or [])
+            job.process_sets_given = list(process_sets or [])
+            job.member = _member_of_what_is_formed(job, way, comm)
             notes.tell("joined")
             if job.member.world.rank == 0 and notes.VARIABLE not in os.environ:  # else horovodrun has said it
                 variables.warn_of_unknown(os.environ)
@@ -273,6 +280,38 @@ class HorovodBasics:
     def rocm_built(self) -> bool:
         """Always False: GPUs are served through CUDA only."""
         return False
+
+
+def _member_of_what_is_formed(
+    job: jobs.Job, way: jobs.OpenWorld, comm: Sequence[int] | Any | None
+) -> Membership:
+    """In an elastic job a rank may die while ranks meet. Then the launcher forms another world, of the
+    others, and this process asks for that one.
+    """
+    for attempt in range(1, MOST_ATTEMPTS + 1):
+        begun = time.monotonic()
+        job.has_met = False
+        try:
+            return Membership.begin(_noting(way, job), comm, job.process_sets_given)
+        except (ValueError, HorovodInternalError) as error:
+            if attempt == MOST_ATTEMPTS or not _may_be_another_next_time(job, error):
+                raise
+            _log.warning(
+                "horovod: the world was not formed (attempt %d of %d, %.1f s): %s. This process asks for the "
+                "next one.",
+                *(attempt, MOST_ATTEMPTS, time.monotonic() - begun, error),
+            )
+        job.forget()
+    raise AssertionError("the last attempt has returned or raised")
+
+
+def _may_be_another_next_time(job: jobs.Job, error: Exception) -> bool:
+    """Whether it failed because somebody has died meanwhile, and a launcher will say who is left."""
+    by_agent = bool(os.environ.get(AGENT))
+    is_told = job.is_rejoining and (by_agent or job.open_world is not None)
+    is_told |= by_agent and bool(BY_VARIABLE["HOROVOD_ELASTIC"].read(os.environ))
+    was_lost = isinstance(error, HorovodInternalError) or isinstance(error.__cause__, HorovodInternalError)
+    return is_told and (was_lost or not job.has_met)
 
 
 def _noting(open_world: jobs.OpenWorld, job: jobs.Job) -> jobs.OpenWorld:

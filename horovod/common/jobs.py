@@ -40,6 +40,7 @@ class Job:
         member: the membership from init() to shutdown(), else None.
         inherited: in a forked child, the parent's: it answers questions, and serves no operation.
         lock: held by who begins or ends the membership.
+        is_rejoining: init() is to join what comes after a world that was left (rejoining.py).
         has_met: the ranks of the last init() have met, whatever came of it.
         process_sets_given: those of the last init() that was told any.
         process_sets_left: those that scripts had added to the membership before, to be made again: ranks, and
@@ -54,6 +55,7 @@ class Job:
         self.inherited: Membership | None = None
         self.lock = threading.Lock()
         self.has_met = False
+        self.is_rejoining = False
         self.process_sets_given: list[ProcessSet] = []
         self.process_sets_left: list[tuple[list[int], list[ProcessSet]]] = []
         self.resets = 0

@@ -8,18 +8,14 @@ noted before, and made again in the new world by ``rebuild``, where the same ran
 from __future__ import annotations
 
 import logging
-import os
-import time
 from collections.abc import Sequence
 
 from horovod.common import jobs
+from horovod.common.agent_messages import VARIABLE as AGENT
 from horovod.common.basics import basics
-from horovod.common.exceptions import HorovodInternalError
 
-__all__ = ["AGENT", "MOST_ATTEMPTS", "leave", "rebuild", "rejoin"]
+__all__ = ["AGENT", "leave", "rebuild", "rejoin"]
 
-AGENT = "HOROVOD_AGENT"  # set where a launcher tells each process what world comes next
-MOST_ATTEMPTS = 5  # to form one world; each time the launcher may have published another
 _log = logging.getLogger("horovod")
 
 
@@ -46,28 +42,12 @@ def rejoin() -> None:
         job.process_sets_left = job.member.added_process_sets()
     basics.shutdown()
     job.forget()  # the old transport goes with its engine, before the new one is opened
-    for attempt in range(1, MOST_ATTEMPTS + 1):
-        begun = time.monotonic()
-        try:
-            basics.init(process_sets=job.process_sets_given)
-            break
-        except (ValueError, HorovodInternalError) as error:
-            if attempt == MOST_ATTEMPTS or not _may_be_another_next_time(error):
-                raise
-            _log.warning(
-                "horovod: the new world was not formed (%s after %.1f s): %s. This process asks for the "
-                "next one.",
-                *(f"attempt {attempt} of {MOST_ATTEMPTS}", time.monotonic() - begun, error),
-            )
+    job.is_rejoining = True
+    try:
+        basics.init(process_sets=job.process_sets_given)
+    finally:
+        job.is_rejoining = False
     job.resets += 1
-
-
-def _may_be_another_next_time(error: Exception) -> bool:
-    """Whether init() failed because somebody has died meanwhile, and a launcher will say who is left."""
-    job = jobs.current()
-    is_told = job.open_world is not None or bool(os.environ.get(AGENT))
-    was_lost = isinstance(error, HorovodInternalError) or isinstance(error.__cause__, HorovodInternalError)
-    return is_told and (was_lost or not job.has_met)
 
 
 def rebuild(process_sets: Sequence[Sequence[int]]) -> None:

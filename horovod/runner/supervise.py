@@ -91,8 +91,10 @@ class _Supervision:
         self._outcome = outcome(launch.ranks, launch.starter)
         self._decoder = Decoder(launch.nonce)
         self._started = time.monotonic()
-        self._start_by: float | None = self._started + launch.start_timeout
-        self._news_at: float | None = self._started + BEFORE_NEWS if launch.ranks >= MANY_RANKS else None
+        # A driver of an elastic job waits as long as that may, and says what for.
+        self._start_by: float | None = None if launch.is_elastic else self._started + launch.start_timeout
+        tells_news = launch.ranks >= MANY_RANKS and not launch.is_elastic
+        self._news_at: float | None = self._started + BEFORE_NEWS if tells_news else None
         self._vain_since: float | None = None
         self._life = SignsOfLife()
         self._input: JobInput | None = None

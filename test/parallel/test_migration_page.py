@@ -61,7 +61,7 @@ COMMANDS = {  # what makes each line of the page appear
     "horovod.tensorflow ": "python -c 'import horovod.tensorflow'",
     "horovod.spark ": "python -c 'import horovod.spark'",
     "horovod.ray ": "python -c 'import horovod.ray'",
-    "--gloo ": "horovodrun -np 2 --gloo true",
+    "--jsrun ": "horovodrun -np 2 --jsrun true",
 }
 
 

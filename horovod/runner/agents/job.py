@@ -169,7 +169,8 @@ class Job:
         self._store.forget(lambda waiter: waiter[0] in lost)
         for worker in lost.values():
             self._break(worker)
-        self._run(self.decisions.host_lost(host, reason) if not agent.is_closed else [])
+        is_news = self._code is None and not agent.is_closed
+        self._run(self.decisions.host_lost(host, reason) if is_news else [])
 
     def hosts_found(self, hosts: Mapping[str, int]) -> None:
         """All that discovery names."""
@@ -259,7 +260,7 @@ class Job:
             self._report(worker.place.rank, f"unreported {-code}")
         self._break(worker)
         end = End(max(code, 0), max(-code, 0), raised=worker.has_raised)
-        self._run(self.decisions.worker_ended(number, end))
+        self._run(self.decisions.worker_ended(number, end) if self._code is None else [])
 
     def _break(self, gone: _Worker) -> None:
         """Who meets the others of a worker that is gone would wait for it: they are told, and ask anew."""

@@ -29,7 +29,7 @@ def main(slots: int, script: str) -> None:
     known: dict[str, int] | None = None
     while True:
         found = discovery.find()
-        if found is not None and list(found.items()) != list((known or {}).items()):
+        if found is not None and (known is None or list(found.items()) != list(known.items())):
             known = found
             _write({"hosts": found})
         time.sleep(EVERY)

@@ -34,6 +34,7 @@ __all__ = [
     "hosts_from_output",
 ]
 
+SAY_AGAIN = 60.0  # seconds
 SCRIPT_TIMEOUT = 30.0  # seconds; it is run every second, so that one that takes longer hangs
 _MOST_OUTPUT = 1 << 20  # bytes: some 50,000 hosts
 _POLL = 0.05  # seconds between two looks at whether the script has ended
@@ -178,15 +179,21 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 class RepeatedDiscovery:
     """Asks a HostDiscovery again and again: a failure of the first time ends the job, later ones pass.
 
-    `say` gets a sentence when discovery begins to fail, when it fails otherwise than before, and when it
-    works again; not each second.
+    `say` gets a sentence when discovery begins to fail, when it fails otherwise than before, once a minute at
+    most, and when it works again.
     """
 
-    def __init__(self, discovery: HostDiscovery, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        discovery: HostDiscovery,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._discovery = discovery
         self._say = say
         self.has_worked = False
-        self._failure = ""
+        self._clock = clock
+        self._failure, self._said_at = "", 0.0
 
     def find(self) -> dict[str, int] | None:
         """Host name -> slots; None where it failed and the hosts known before hold. LaunchError at first."""
@@ -195,8 +202,9 @@ class RepeatedDiscovery:
         except Exception as error:  # a HostDiscovery of the user's may raise anything: it is said, or raised
             if not self.has_worked:
                 raise LaunchError(f"no hosts were found: {error}") from error
-            if str(error) != self._failure:
-                self._failure = str(error)
+            now = self._clock()
+            if not self._failure or (str(error) != self._failure and now - self._said_at >= SAY_AGAIN):
+                self._failure, self._said_at = str(error), now
                 self._say(f"hosts stay as they are, and are looked for again: {error}")
             return None
         if self._failure:
