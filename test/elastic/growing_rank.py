@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -10,8 +11,20 @@ from pathlib import Path
 import torch
 
 import horovod.torch as hvd
+from horovod.common.agent_channel import AgentChannel, Place
 
 FOLDER = Path(sys.argv[1])
+if (FOLDER / f"meets-{os.environ['HOROVOD_HOSTNAME']}").exists():
+    # Dies while it meets the others: the launcher has told it its place, and nobody has seen it since.
+    original = AgentChannel.assign
+
+    def assign_and_die(channel: AgentChannel) -> Place:
+        original(channel)
+        (FOLDER / "died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("it is dead")
+
+    AgentChannel.assign = assign_and_die  # type: ignore[method-assign]
 hvd.init()
 model = torch.nn.Linear(8, 8)
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01), model.named_parameters())
@@ -27,7 +40,8 @@ def train(state) -> None:  # type: ignore[no-untyped-def]
         optimizer.step()
         state.step += 1
         stop = hvd.allreduce(torch.tensor(float((FOLDER / "stop").exists())), name="stop", op=hvd.Max)
-        (FOLDER / f"{name}.txt").write_text(f"{hvd.rank()} {hvd.size()} {state.step}")
+        (FOLDER / f"{name}.new").write_text(f"{hvd.rank()} {hvd.size()} {state.step}")
+        (FOLDER / f"{name}.new").rename(FOLDER / f"{name}.txt")
         if stop:
             return
         if (FOLDER / f"raise-{hvd.rank()}").exists():

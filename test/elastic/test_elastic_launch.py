@@ -116,6 +116,24 @@ def test_a_killed_worker_is_replaced_on_another_host(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.3"])  # rank 0 of the first world; a newcomer
+def test_a_death_while_ranks_meet(host: str, tmp_path: Path) -> None:
+    (tmp_path / f"meets-{host}").touch()
+    begins_with = "127.0.0.1:1\n127.0.0.2:1\n"
+    with job(tmp_path, "-np", "2", "--min-np", "1", hosts=begins_with) as one:
+        if host == "127.0.0.3":
+            one.wait_for_size(2)
+            one.hosts(f"{begins_with}127.0.0.3:1\n")
+        one.wait(lambda all_: (tmp_path / "died").exists())
+        steps = max((steps for _, _, steps in one.workers().values()), default=0)
+        one.wait(lambda all_: bool(all_) and min(step for _, _, step in all_.values()) > steps + 5)
+        one.stop()
+        assert one.end() == 0, one.err
+    assert f"host {host} exited with code 137; host {host} is on the blacklist" in one.err
+    assert "Traceback" not in one.err
+
+
+@pytest.mark.timeout(120)
 def test_a_stopped_worker_is_left_behind(tmp_path: Path) -> None:
     with job(
         tmp_path, "-np", "3", "--min-np", "2", hosts="127.0.0.1\n127.0.0.2\n127.0.0.3\n", **QUICK
@@ -154,6 +172,31 @@ def test_a_limit_of_resets(tmp_path: Path) -> None:
         os.kill(one.process_of("127.0.0.2"), signal.SIGKILL)
         assert one.end() != 0
     assert "Horovod was shutdown because number of resets during elastic job exceeded limit" in one.err
+
+
+@pytest.mark.timeout(120)
+def test_an_interrupt_is_no_failure_of_hosts(tmp_path: Path) -> None:
+    with job(tmp_path, "-np", "2", "--min-np", "1") as one:
+        one.wait_for_size(2)
+        one.process.send_signal(signal.SIGINT)
+        assert one.end() == 130
+    assert "blacklist" not in one.err and "non-zero status" not in one.err, one.err
+
+
+@pytest.mark.timeout(120)
+def test_it_waits_for_hosts_as_long_as_it_may(tmp_path: Path) -> None:
+    with job(tmp_path, "-np", "2", "--start-timeout", "2", hosts="127.0.0.1:1\n") as one:
+        time.sleep(4)
+        one.hosts("127.0.0.1:1\n127.0.0.2:1\n")
+        one.wait_for_size(2)
+        one.stop()
+        assert one.end() == 0, one.err
+
+
+@pytest.mark.timeout(60)
+def test_what_elastic_jobs_have_not(tmp_path: Path) -> None:
+    with job(tmp_path, "-np", "2", "--ddp") as one:
+        assert one.end() == 2 and "--ddp" in one.err, one.err
 
 
 @pytest.mark.timeout(120)

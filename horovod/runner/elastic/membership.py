@@ -257,8 +257,7 @@ class MembershipMachine:
     def _slots(self) -> dict[str, int]:
         """Of each host that may be used, the oldest first."""
         found = self._hosts.current_hosts
-        # Without a cool-down a start that always fails ends; with one the time-out ends it.
-        barred = () if self._generation or self._hosts.can_return() else self._failed_hosts
+        barred = () if self._generation else self._failed_hosts
         return {host: found.get_slots(host) for host in found.host_assignment_order if host not in barred}
 
     def _eligible(self) -> list[Worker]:
@@ -344,7 +343,7 @@ class MembershipMachine:
     def _is_hopeless(self) -> bool:
         """Whether there will never be enough slots for a membership."""
         limits = self._limits
-        if not limits.is_elastic or self._hosts.can_return():
+        if not limits.is_elastic or (self._generation and self._hosts.can_return()):
             return False
         slots = self._slots()
         needed = self._needed() if self._has_begun else limits.np
