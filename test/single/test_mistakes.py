@@ -62,7 +62,7 @@ REFUSED = [
     ("horovodrun -np 2 --log-level warn python train.py", "'warn' is not one of"),
     ("horovodrun -np 2 --log-level warn python train.py", "did you mean warning?"),
     ("horovodrun -np 2 --fusion-threshold-mb 64MB python train.py", "'64MB' is not a whole number >= 0"),
-    ("horovodrun -np 2 --min-np 1 python train.py", "--min-np is not served: not yet"),
+    ("horovodrun -np 2 --min-np 1 python train.py", "an elastic job needs two hosts or more, and has one"),
     ("horovodrun -np 2 --gloo --mpi python train.py", "--launcher, --mpi and --gloo name different"),
     ("horovodrun -np 2 --launcher ssh python train.py", "'ssh' is not one of mpi, tcp"),
     ("horovodrun -np 2 --master-port 2000 python train.py", "give --ddp too, or leave it out"),
