@@ -119,7 +119,7 @@ def _check(given: Mapping[str, Any]) -> None:
     for name in _ELASTIC:
         if given[name] is not None:
             raise NotImplementedError(
-                f"{name} is not served yet: jobs have a fixed number of ranks, num_proc"
+                f"{name} is not served yet: a function has num_proc ranks; horovodrun starts elastic jobs"
             )
 
 
