@@ -24,7 +24,19 @@ from horovod.tune.knobs import Configuration, Knob, Space
 from horovod.tune.search import Limits, look
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "test" / "single"))
-from tune_landscapes import CONNECTIONS, CYCLE, FUSION, WRONG, best_of, ordinary, slow_link
+from tune_landscapes import (
+    ALGORITHM,
+    CONNECTIONS,
+    CYCLE,
+    FUSION,
+    MESSAGE,
+    STEPS,
+    WRONG,
+    best_of,
+    far_away,
+    ordinary,
+    slow_link,
+)
 
 Measure = Callable[[Configuration], float]
 Job = tuple[list[Knob], dict[str, str], Callable[[Configuration], float]]
@@ -32,6 +44,7 @@ JOBS: dict[str, Job] = {
     "right defaults": ([FUSION, CYCLE], {}, ordinary),
     "both wrong": ([FUSION, CYCLE], WRONG, ordinary),
     "one connection on a slow link": ([FUSION, CYCLE, CONNECTIONS], {}, slow_link),
+    "hosts 20 ms apart": ([FUSION, CYCLE, ALGORITHM, CONNECTIONS, MESSAGE, STEPS], {}, far_away),
 }
 
 

@@ -14,9 +14,10 @@ A job with HOROVOD_AUTOTUNE=1 tries settings while it trains, and keeps what is 
 
 1. The first steps do not count: memory is fresh, and names are negotiated.
 2. A model of the job's network ranks all configurations, which takes no step. The best are candidates.
-3. Candidates run in blocks of a few steps, between blocks of what the job runs with. Half go on, and again.
+3. They, and one step in each setting, run in blocks of a few steps, between blocks of what the job runs with.
+   The best third goes on, and again.
 4. Who is left has to win on fresh blocks, with a bound on its gain. Then neighbours in one setting after the
-   other have to.
+   other have to, first in settings that have moved.
 5. What won is kept in this folder, with the figures that decided. The next job like it takes it at once.
 
 docs/tuning.md says when to switch it on."""

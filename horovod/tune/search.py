@@ -7,13 +7,14 @@ long they took.
         configuration = search.send(seconds)
         seconds = ...                # of a step, with that configuration
 
-1. A model ranks all configurations, which takes no step. Its best, and the defaults, are the candidates.
-2. Successive halving: each candidate's blocks stand between blocks of the incumbent, and half of the
-   candidates go on.
+1. A model ranks all configurations, which takes no step. Its best, the defaults, and one step in each knob,
+   of which a model may know nothing, are the candidates.
+2. Successive halving, by thirds: each candidate's blocks stand between blocks of the incumbent, and the
+   best third goes on.
 3. The survivor duels the incumbent on fresh blocks, as those that chose it flatter it. It takes over only if
    a bound on its gain says so: a noisy machine crowns nobody.
 4. Coordinate descent: neighbours in one knob after the other duel the incumbent, in longer strides while
-   these win.
+   these win. What has moved already is first, onward.
 
 The seconds of a lost pair are never used again, and the incumbent is what the job runs with whenever it
 stops.
@@ -32,6 +33,7 @@ __all__ = ["NO_NEIGHBOUR", "Duel", "Limits", "Result", "Search", "look"]
 
 Search = Generator[dict[str, str], float, "Result"]
 NO_NEIGHBOUR = "no neighbour is faster"  # why a search ends by itself
+_KEPT = 3  # one of so many candidates goes on
 _HOPELESS = 1.25  # times as slow as the incumbent in its first pair: a candidate is dropped
 
 
@@ -42,7 +44,7 @@ class Limits:
     blocks: int = 80
     candidates: int = 8
     fewest_pairs: int = 3  # of a duel, before anybody wins
-    most_pairs: int = 6
+    most_pairs: int = 8
     worth: float = 0.01  # gain below which nothing is changed
 
 
@@ -112,15 +114,27 @@ def look(
 def _candidates(
     space: Space, predicted: Callable[[Configuration], float], limits: Limits
 ) -> list[dict[str, str]]:
+    """The defaults, what the model likes best, and a step in each knob, of which it may know nothing."""
     # What the model thinks alike differs by as little as possible: then a gain has few causes.
     ranked = sorted(space.all(), key=lambda each: (_rounded(predicted(each)), space.changes(each)))
-    chosen = [space.defaults()] if space.defaults() != space.start else []
-    for each in ranked:
-        if len(chosen) >= limits.candidates:
-            break
-        if each != space.start and each not in chosen:
-            chosen.append(each)
-    return chosen
+    better = [each for each in ranked if _rounded(predicted(each)) < _rounded(predicted(space.start))]
+    steps = sorted(_steps(space), key=lambda each: _rounded(predicted(each)))
+    chosen = [space.defaults()]
+    for some, most in (
+        (better, limits.candidates // 2),
+        (steps, limits.candidates),
+        (ranked, limits.candidates),
+    ):
+        for each in some:
+            if each not in chosen and each != space.start and len(chosen) < most:
+                chosen.append(each)
+    return [each for each in chosen if each != space.start]
+
+
+def _steps(space: Space) -> list[dict[str, str]]:
+    """Up in each knob, then down in each: what is up costs more, and is seldom the default."""
+    steps = [space.neighbours(space.start, knob.name) for knob in space.knobs]
+    return [each[-1] for each in steps if each] + [each[0] for each in steps if len(each) > 1]
 
 
 def _rounded(seconds: float) -> float:
@@ -140,20 +154,19 @@ def _halve(
 ) -> Generator[dict[str, str], float, dict[str, str] | None]:
     """Who is left of the candidates; None if none of them looks faster than the incumbent."""
     spent: dict[int, list[tuple[float, float]]] = {number: [] for number in range(len(candidates))}
-    alive, rounds = list(spent), 1
+    alive = list(spent)
     while alive:
-        for _ in range(rounds):
-            for number in list(alive):
-                before = yield from _block(state, state.result.best)
-                pair = (before, (yield from _block(state, candidates[number])))
-                spent[number].append(pair)
-                if pair[1] > _HOPELESS * pair[0]:
-                    alive.remove(number)
+        for number in list(alive):
+            before = yield from _block(state, state.result.best)
+            pair = (before, (yield from _block(state, candidates[number])))
+            spent[number].append(pair)
+            if pair[1] > _HOPELESS * pair[0]:
+                alive.remove(number)
         alive = [number for number in alive if gain_of(spent[number]).ratio > 1]
         alive.sort(key=lambda number: gain_of(spent[number]).ratio, reverse=True)
         if len(alive) <= 1:
             break
-        alive, rounds = alive[: math.ceil(len(alive) / 2)], rounds * 2
+        alive = alive[: math.ceil(len(alive) / _KEPT)]
         if len(alive) == 1:
             break
     return candidates[alive[0]] if alive else None
@@ -169,7 +182,7 @@ def _duel(state: _State, challenger: dict[str, str]) -> Generator[dict[str, str]
             pair = yield from _pair(state, incumbent, challenger, len(pairs) % 2 == 1)
             pairs.append(pair)
             gain = gain_of(pairs, 0.995)
-            if len(pairs) == 1 and gain.ratio < 1 / _HOPELESS:
+            if _is_hopeless(pairs):
                 break
             if len(pairs) >= limits.fewest_pairs:
                 is_won = gain.low > 1 and gain.ratio > 1 + limits.worth
@@ -185,6 +198,12 @@ def _duel(state: _State, challenger: dict[str, str]) -> Generator[dict[str, str]
     return is_won
 
 
+def _is_hopeless(pairs: list[tuple[float, float]]) -> bool:
+    """Far behind in the first pair, or behind in the first two: who is worth much seldom is."""
+    ratios = [before / after for before, after in pairs]
+    return ratios[0] < 1 / _HOPELESS if len(ratios) == 1 else len(ratios) == 2 and max(ratios) < 1
+
+
 def _pair(
     state: _State, incumbent: dict[str, str], challenger: dict[str, str], challenger_first: bool
 ) -> Generator[dict[str, str], float, tuple[float, float]]:
@@ -197,11 +216,11 @@ def _pair(
 
 
 def _descend(state: _State) -> Generator[dict[str, str], float, None]:
-    """Until no neighbour in any knob is faster."""
-    is_better = True
+    """Until no neighbour in any knob is faster. First come knobs that have moved: they may go further."""
+    start, is_better = state.space.start, True
     while is_better:
-        is_better = False
-        for knob in state.space.knobs:
+        is_better, best = False, state.result.best
+        for knob in sorted(state.space.knobs, key=lambda each: best[each.name] == start[each.name]):
             is_better |= yield from _along(state, knob.name)
 
 
@@ -209,11 +228,18 @@ def _along(state: _State, name: str) -> Generator[dict[str, str], float, bool]:
     """Whether a step in one knob has won; then it goes on in strides twice as long, and back to one."""
     has_won, stride = False, 1
     while stride:
-        tried = [n for n in state.space.neighbours(state.result.best, name, stride) if n not in state.refused]
         won = False
-        for challenger in tried:
+        for challenger in _onward(state, name, stride):
             if won := (yield from _duel(state, challenger)):
                 break
         has_won |= won
         stride = stride * 2 if won else stride // 2 if has_won else 0
     return has_won
+
+
+def _onward(state: _State, name: str, stride: int) -> list[dict[str, str]]:
+    """Neighbours that have not lost: first those that lead away from the start, where the knob has moved."""
+    places = {text: place for place, text in enumerate(state.space.choices(name))}
+    start, here = places[state.space.start[name]], places[state.result.best[name]]
+    tried = [n for n in state.space.neighbours(state.result.best, name, stride) if n not in state.refused]
+    return sorted(tried, key=lambda each: -abs(places[each[name]] - start)) if here != start else tried

@@ -16,6 +16,9 @@ FUSION = Knob(
 )
 CYCLE = Knob("HOROVOD_CYCLE_TIME", ("0.1", "0.25", "0.5", "1", "2", "5", "10", "20"), "1")
 CONNECTIONS = Knob("HOROVOD_TCP_CONNECTIONS", ("1", "2", "4", "8"), "1")
+ALGORITHM = Knob("HOROVOD_ALLREDUCE_ALGORITHM", ("auto", "gather", "scatter"), "auto")
+MESSAGE = Knob("HOROVOD_MESSAGE_KB", ("16", "32", "48", "64", "128"), "48")
+STEPS = Knob("HOROVOD_STEPS_UNDER_WAY", ("2", "4", "8", "16"), "8")
 ORDINARY = Limits()
 WRONG = {FUSION.name: "1024", CYCLE.name: "50"}  # neither is a choice
 
@@ -30,6 +33,13 @@ def ordinary(configuration: Configuration) -> float:
 def slow_link(configuration: Configuration) -> float:
     """A link on which one connection gets a third of the speed: the default is wrong."""
     return ordinary(configuration) + 0.3 / min(4, int(configuration[CONNECTIONS.name]))
+
+
+def far_away(configuration: Configuration) -> float:
+    """Hosts 20 ms apart, of six settings: more connections are worth much, some others a little."""
+    step = 0.121 + 0.06 / min(4, int(configuration[CONNECTIONS.name]))
+    step -= 0.004 * (math.log2(float(configuration[MESSAGE.name])) - 5) / 2
+    return step + (0.02 if configuration[ALGORITHM.name] == "scatter" else 0.0)
 
 
 def best_of(space: Space, seconds: Callable[[Configuration], float]) -> float:
