@@ -14,7 +14,8 @@ long they took.
 3. The survivor duels the incumbent on fresh blocks, as those that chose it flatter it. It takes over only if
    a bound on its gain says so: a noisy machine crowns nobody.
 4. Coordinate descent: neighbours in one knob after the other duel the incumbent, in longer strides while
-   these win. What has moved already is first, onward.
+   these win. What has moved already is first, onward. Who looked faster without a proof gets a longer duel
+   before the search ends.
 
 The seconds of a lost pair are never used again, and the incumbent is what the job runs with whenever it
 stops.
@@ -78,9 +79,10 @@ class _State:
     limits: Limits
     result: Result
     refused: list[dict[str, str]] = field(default_factory=list)  # that have lost to the incumbent
+    unproven: list[tuple[float, dict[str, str]]] = field(default_factory=list)  # of these, who looked faster
 
     def take_over(self, challenger: dict[str, str]) -> None:
-        self.result.best, self.refused = challenger, []
+        self.result.best, self.refused, self.unproven = challenger, [], []
 
 
 def look(
@@ -132,9 +134,14 @@ def _candidates(
 
 
 def _steps(space: Space) -> list[dict[str, str]]:
-    """Up in each knob, then down in each: what is up costs more, and is seldom the default."""
-    steps = [space.neighbours(space.start, knob.name) for knob in space.knobs]
-    return [each[-1] for each in steps if each] + [each[0] for each in steps if len(each) > 1]
+    """Half-way up in each knob, then half-way down: what matters shows more there than beside the start."""
+    ups, downs = [], []
+    for knob in space.knobs:
+        choices = space.choices(knob.name)
+        at = choices.index(space.start[knob.name])
+        ups += [{**space.start, knob.name: choices[-(-(at + len(choices) - 1) // 2)]}]
+        downs += [{**space.start, knob.name: choices[at // 2]}]
+    return [each for each in ups + downs if each != space.start]
 
 
 def _rounded(seconds: float) -> float:
@@ -154,31 +161,34 @@ def _halve(
 ) -> Generator[dict[str, str], float, dict[str, str] | None]:
     """Who is left of the candidates; None if none of them looks faster than the incumbent."""
     spent: dict[int, list[tuple[float, float]]] = {number: [] for number in range(len(candidates))}
-    alive = list(spent)
+    alive, rounds = list(spent), 1
     while alive:
-        for number in list(alive):
-            before = yield from _block(state, state.result.best)
-            pair = (before, (yield from _block(state, candidates[number])))
-            spent[number].append(pair)
-            if pair[1] > _HOPELESS * pair[0]:
-                alive.remove(number)
+        for _ in range(rounds):
+            for number in list(alive):
+                before = yield from _block(state, state.result.best)
+                pair = (before, (yield from _block(state, candidates[number])))
+                spent[number].append(pair)
+                if pair[1] > _HOPELESS * pair[0]:
+                    alive.remove(number)
         alive = [number for number in alive if gain_of(spent[number]).ratio > 1]
         alive.sort(key=lambda number: gain_of(spent[number]).ratio, reverse=True)
         if len(alive) <= 1:
             break
-        alive = alive[: math.ceil(len(alive) / _KEPT)]
+        alive, rounds = alive[: math.ceil(len(alive) / _KEPT)], rounds * 2
         if len(alive) == 1:
             break
     return candidates[alive[0]] if alive else None
 
 
-def _duel(state: _State, challenger: dict[str, str]) -> Generator[dict[str, str], float, bool]:
-    """Whether the challenger is faster, which then is the incumbent."""
+def _duel(
+    state: _State, challenger: dict[str, str], once_more: bool = False
+) -> Generator[dict[str, str], float, bool]:
+    """Whether the challenger is faster, which then is the incumbent. ``once_more``: it looked so before."""
     pairs: list[tuple[float, float]] = []
     limits, incumbent = state.limits, state.result.best
     is_won = False
     try:
-        while len(pairs) < limits.most_pairs:
+        while len(pairs) < (2 if once_more else 1) * limits.most_pairs:
             pair = yield from _pair(state, incumbent, challenger, len(pairs) % 2 == 1)
             pairs.append(pair)
             gain = gain_of(pairs, 0.995)
@@ -193,9 +203,11 @@ def _duel(state: _State, challenger: dict[str, str]) -> Generator[dict[str, str]
             state.result.duels.append(Duel(incumbent, challenger, gain_of(pairs), is_won))
     if is_won:
         state.take_over(challenger)
-    else:
-        state.refused.append(challenger)
-    return is_won
+        return True
+    state.refused.append(challenger)
+    if gain.ratio > 1 + limits.worth and not once_more:
+        state.unproven.append((gain.ratio, challenger))
+    return False
 
 
 def _is_hopeless(pairs: list[tuple[float, float]]) -> bool:
@@ -222,6 +234,9 @@ def _descend(state: _State) -> Generator[dict[str, str], float, None]:
         is_better, best = False, state.result.best
         for knob in sorted(state.space.knobs, key=lambda each: best[each.name] == start[each.name]):
             is_better |= yield from _along(state, knob.name)
+        while state.unproven and not is_better:
+            state.unproven.sort(key=lambda each: each[0])
+            is_better = yield from _duel(state, state.unproven.pop()[1], once_more=True)
 
 
 def _along(state: _State, name: str) -> Generator[dict[str, str], float, bool]:
