@@ -33,16 +33,6 @@ class Job:
     def __init__(self, hosts: dict[str, int], np: int, least: int = 1, **more: Any) -> None:
         self.now = 1000.0
         limits = Limits(np=np, min_np=least, max_np=more.pop("most", None), **more)
-        self.begin(limits, hosts)
-
-    @classmethod
-    def fixed(cls, hosts: dict[str, int], np: int) -> Job:
-        job = cls.__new__(cls)
-        job.now = 1000.0
-        job.begin(Limits.fixed(np, 30), hosts)
-        return job
-
-    def begin(self, limits: Limits, hosts: dict[str, int]) -> None:
         self.machine = MembershipMachine(limits, hosts, lambda: self.now)
         self.actions: list[Action] = []
         self.take(self.machine.tick())
@@ -664,50 +654,6 @@ def test_the_worker_of_a_rank() -> None:
         and job.machine.worker(2, 2) is None
         and job.machine.worker(2, -1) is None
     )
-
-
-# Fixed jobs.
-
-
-def test_a_fixed_job() -> None:
-    job = Job.fixed({"a": 2, "b": 1}, 3)
-    assert [worker for worker, *_ in job.started()] == [0, 1, 2]
-    job.ask(2, 1, 0)
-    assert job.order() == [0, 1, 2]
-    job.ask(0, 1, 2)  # hvd.shutdown() and hvd.init()
-    assert job.machine.generation == 2 and job.order() == [0, 1, 2]
-    for worker in (0, 1, 2):
-        job.end(worker, End())
-    assert job.over() == EndJob(0, "")
-
-
-@pytest.mark.parametrize("end", [End(3), KILLED, End(3, raised=True)])
-def test_a_fixed_job_ends_with_the_first_failure(end: End) -> None:
-    job = Job.fixed({"a": 2}, 2)
-    job.ask(0, 1)
-    job.end(1, end)
-    assert job.over().code == end.exit_code()
-    assert job.over().message.startswith(f"{FAILED}: rank 1 on host a ")
-
-
-def test_a_fixed_job_ends_with_a_lost_host() -> None:
-    job = Job.fixed({"a": 1, "b": 1}, 2)
-    job.take(job.machine.host_lost("b", "no signs of life for 12 s"))
-    assert job.over() == EndJob(1, "host b was lost: no signs of life for 12 s")
-
-
-def test_ranks_of_a_fixed_job_wait_for_each_other_for_a_while() -> None:
-    job = Job.fixed({"a": 3}, 3)
-    job.ask(0, 2)
-    job.wait(31)
-    assert "waited 30 s (--start-timeout)" in job.over().message
-    assert "these did not come: worker 1 on host a (not started yet)" in job.over().message
-
-
-def test_a_fixed_job_takes_no_accusations_and_no_other_hosts() -> None:
-    job = Job.fixed({"a": 2}, 2)
-    job.ask(0, 1)
-    assert job.accuse(0, 1) == job.find({"a": 2, "b": 2}) == job.wait(100) == []
 
 
 # Events that come late, or twice.

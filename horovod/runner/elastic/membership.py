@@ -24,7 +24,7 @@ What the end of a worker means:
     * A lost host, and an accused worker that does not ask, are failures too. A worker that is out may end as
       it likes.
 
-A fixed job (`Limits.fixed`) is this machine with one size, which ends with the first failure.
+Jobs whose ranks are fixed are decided by `agents.fixed_job`.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class MembershipMachine:
             return self._settled(self._succeeded(worker))
         text = f"{worker} {end}"
         is_the_scripts = end.raised and bool(worker.generation or not self._generation)
-        if is_the_scripts or not self._limits.is_elastic:
+        if is_the_scripts:
             return [self._end_job(end.exit_code(), f"{FAILED}: {text}")]
         self._losses.is_certain |= bool(worker.generation)
         return self._settled(self._failed(worker, text, end.exit_code()))
@@ -165,11 +165,10 @@ class MembershipMachine:
     def worker_accused(self, by: int, number: int, reason: str) -> list[Action]:
         """A member of the present generation does not hear another one any more.
 
-        What is said of other generations, or by others, is late and counts for nothing. In a fixed job it
-        is for the accuser to fail.
+        What is said of other generations, or by others, is late and counts for nothing.
         """
         accuser, worker = self._workers.get(by), self._workers.get(number)
-        if self._is_over or not self._limits.is_elastic or accuser is None or worker is None or by == number:
+        if self._is_over or accuser is None or worker is None or by == number:
             return []
         if not (accuser.generation == worker.generation == self._generation > 0) or worker.out:
             return []
@@ -183,8 +182,6 @@ class MembershipMachine:
         """The host is not reached any more: its workers are gone, or will end by themselves."""
         if self._is_over:
             return []
-        if not self._limits.is_elastic:
-            return [self._end_job(1, f"host {host} was lost: {reason}")]
         actions: list[Action] = []
         gone = self._workers.on_host(host)
         for worker in gone:
@@ -216,7 +213,7 @@ class MembershipMachine:
             self._losses.is_certain = True
             self._successes.append(str(worker))
         is_first, self._is_draining = not self._is_draining, True
-        if not self._limits.is_elastic or not is_first or not self._workers.kept():
+        if not is_first or not self._workers.kept():
             return []
         then = "nobody is started any more, and the others end their work"
         return [Say(f"{worker} has ended with code 0: {then}")]
@@ -263,7 +260,7 @@ class MembershipMachine:
     def _eligible(self) -> list[Worker]:
         """Who may be in the next membership, in order of its ranks."""
         slots = self._slots()
-        if self._is_draining or not self._limits.is_elastic:  # no slots are given or taken any more
+        if self._is_draining:  # no slots are given or taken any more
             kept = self._workers.kept()
             if self._generation:
                 return self._workers.members()
@@ -272,7 +269,7 @@ class MembershipMachine:
 
     def _needed(self) -> int:
         """Workers below which there is no membership."""
-        return 1 if self._limits.is_elastic and self._successes else self._limits.min_np
+        return 1 if self._successes else self._limits.min_np
 
     def _asking(self) -> list[Worker]:
         """Whose asking makes a new membership necessary."""
@@ -343,7 +340,7 @@ class MembershipMachine:
     def _is_hopeless(self) -> bool:
         """Whether there will never be enough slots for a membership."""
         limits = self._limits
-        if not limits.is_elastic or (self._generation and self._hosts.can_return()):
+        if self._generation and self._hosts.can_return():
             return False
         slots = self._slots()
         needed = self._needed() if self._has_begun else limits.np
@@ -353,12 +350,11 @@ class MembershipMachine:
     def _timeout_text(self) -> str:
         limits, slots = self._limits, sum(self._slots().values())
         needed = self._needed() if self._has_begun else limits.np
-        option = "--elastic-timeout" if limits.is_elastic else "--start-timeout"
         what = f"{len([w for w in self._eligible() if w.asks()])} workers asked, of {needed} that are needed"
         late = [str(worker) for worker in self._workers.kept() if not worker.asks()]
         missing = f"; these did not come: {', '.join(late[:8])}" if late else ""
-        text = f"waited {limits.elastic_timeout:g} s ({option}): there are {slots} slots, and {what}{missing}"
-        return f"{text}{self._losses.text()}"
+        waited = f"waited {limits.elastic_timeout:g} s (--elastic-timeout)"
+        return f"{waited}: there are {slots} slots, and {what}{missing}{self._losses.text()}"
 
     def _is_out_of_resets(self) -> bool:
         limit = self._limits.reset_limit
@@ -425,7 +421,7 @@ class MembershipMachine:
     def _start(self, now: float) -> list[Action]:
         """Fill free slots, of the oldest hosts first."""
         slots, limits = self._slots(), self._limits
-        if self._is_draining or (self._has_begun and not limits.is_elastic):
+        if self._is_draining:
             return self._dismissed_newcomers()
         if not self._has_begun and sum(slots.values()) < limits.np:
             return []
@@ -455,7 +451,7 @@ class MembershipMachine:
 
     def _notify(self, now: float) -> list[Action]:
         """Tell members that another membership would be better, until they ask for it."""
-        if not self._generation or self._is_draining or not self._limits.is_elastic or self._asking():
+        if not self._generation or self._is_draining or self._asking():
             return []
         eligible = self._eligible()
         members = [worker for worker in self._workers if worker.generation == self._generation]
