@@ -20,13 +20,17 @@ QUICK = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_S
 class ElasticJob:
     """A job whose hosts are names of this machine, in a file that its discovery script prints."""
 
-    def __init__(self, folder: Path, *words: str, hosts: str = "", **environment: str) -> None:
+    def __init__(
+        self, folder: Path, *words: str, hosts: str = "", script: bool = True, **environment: str
+    ) -> None:
         self.folder = folder
         self.hosts(hosts or "127.0.0.1:1\n127.0.0.2:1\n")
         self.mark = fresh_mark()
-        script = f"cat {folder}/hosts"
+        there = (
+            ["--host-discovery-script", f"cat {folder}/hosts"] if script else ["-H", "127.0.0.1,127.0.0.2"]
+        )
         self.process = start(
-            ["--host-discovery-script", script, *words, sys.executable, str(PROGRAM), str(folder)],
+            [*there, *words, sys.executable, str(PROGRAM), str(folder)],
             self.mark,
             **environment,
         )
@@ -72,8 +76,11 @@ class ElasticJob:
 
 
 @contextmanager
-def job(folder: Path, *words: str, hosts: str = "", **environment: str) -> Iterator[ElasticJob]:
-    one = ElasticJob(folder, *words, hosts=hosts, **environment)
+def job(
+    folder: Path, *words: str, hosts: str = "", script: bool = True, **environment: str
+) -> Iterator[ElasticJob]:
+    """`script` False: the hosts of the beginning are known, and no others come."""
+    one = ElasticJob(folder, *words, hosts=hosts, script=script, **environment)
     try:
         yield one
     finally:
@@ -162,7 +169,22 @@ def test_too_few_and_no_others_will_come(tmp_path: Path) -> None:
         one.wait_for_size(2)
         os.kill(one.process_of("127.0.0.2"), signal.SIGKILL)
         assert one.end() != 0
-    assert "as at least 2 are needed" in one.err or "waited 4 s (--elastic-timeout)" in one.err, one.err
+    waits = "horovodrun: waits for 1 more worker, as at least 2 are needed, up to 4 s (--elastic-timeout)\n"
+    assert one.err.count(waits) == 1, one.err
+    assert "waited 4 s (--elastic-timeout): 1 of 2 workers ready, and hosts that can be used have 1 slot" in (
+        one.err
+    )
+
+
+@pytest.mark.timeout(120)
+def test_too_few_of_hosts_that_are_known(tmp_path: Path) -> None:
+    with job(tmp_path, "-np", "2", "--min-np", "2", script=False) as one:
+        one.wait_for_size(2)
+        os.kill(one.process_of("127.0.0.2"), signal.SIGKILL)
+        assert one.end() != 0
+    assert "horovodrun: at least 2 workers are needed, and 1 is left; there is no host for another: " in (
+        one.err
+    )
 
 
 @pytest.mark.timeout(120)

@@ -47,7 +47,7 @@ from horovod.runner.elastic.actions import (
 from horovod.runner.elastic.discovery import FixedHosts, HostManager
 from horovod.runner.elastic.limits import Limits
 from horovod.runner.elastic.placement import memberships
-from horovod.runner.elastic.reasons import FAILED, RESETS, Losses, reasons
+from horovod.runner.elastic.reasons import FAILED, RESETS, Losses, Wait, reasons, too_few
 from horovod.runner.elastic.workers import Worker, Workers
 from horovod.runner.outcome import End
 
@@ -75,6 +75,7 @@ class MembershipMachine:
         self._resets = 0
         self._has_begun = False  # np slots were there
         self._short_since = clock()  # since when nothing can run
+        self._told_missing = 0  # workers that are waited for, as was said
         self._successes: list[str] = []  # members that ended with code 0
         self._is_draining = False  # nobody is started any more
         self._is_over = False
@@ -198,7 +199,7 @@ class MembershipMachine:
 
     def _settled(self, actions: list[Action]) -> list[Action]:
         first = (self._stop_overdue, self._conclude, self._start)
-        for step in (*first, self._form, self._conclude, self._start, self._notify):
+        for step in (*first, self._form, self._conclude, self._start, self._notify, self._tell_wait):
             if not self._is_over:
                 actions += step(self._clock())
         return actions
@@ -308,21 +309,18 @@ class MembershipMachine:
             return self._conclude_without_workers(now)
         self._short_since = now
         waited, grace = self._waited(), self._limits.leave_grace
-        too_few = len(self._eligible()) < self._needed()
-        if asking and too_few and self._is_draining and waited >= grace:
-            text = "a worker ended with code 0 before hvd.init(), or before it was called again"
-            return [self._end_job(1, f"{text}, and {self._asking_text()} without it")]
+        is_short = len(self._eligible()) < self._needed()
+        left = len(self._eligible())
+        if asking and is_short and self._is_draining and waited >= grace:
+            why = "another ended with code 0 before hvd.init(), or before calling it again"
+            return [self._end_job(1, f"{too_few(self._needed(), left)}: {why}")]
         if asking and self._generation and self._is_out_of_resets():
             limit = self._limits.reset_limit
             return [self._end_job(1, f"{RESETS} (--reset-limit {limit}){self._losses.text()}")]
-        if asking and too_few and self._is_hopeless():
-            return [self._end_job(1, f"{self._asking_text()}, and no host is left{self._losses.text()}")]
+        if asking and is_short and self._is_hopeless():
+            why = "there is no host for another"
+            return [self._end_job(1, f"{too_few(self._needed(), left)}; {why}{self._losses.text()}")]
         return []
-
-    def _asking_text(self) -> str:
-        count = len(self._eligible())
-        workers = "1 worker" if count == 1 else f"{count} workers"
-        return f"{workers} cannot go on, as at least {self._needed()} are needed"
 
     def _conclude_without_workers(self, now: float) -> list[Action]:
         if self._is_draining and self._losses.untaken is None:
@@ -334,7 +332,7 @@ class MembershipMachine:
         if self._is_hopeless():
             return [self._end_job(code, f"{FAILED}, and no host is left{self._losses.text()}")]
         if now - self._short_since >= self._limits.elastic_timeout:
-            return [self._end_job(1, self._timeout_text())]
+            return [self._end_job(1, f"{self._wait().end()}{self._losses.text()}")]
         return []
 
     def _is_hopeless(self) -> bool:
@@ -347,14 +345,30 @@ class MembershipMachine:
         has_only_failed = bool(self._hosts.current_hosts.host_slots) and not slots
         return has_only_failed or (not limits.hosts_may_come and sum(slots.values()) < needed)
 
-    def _timeout_text(self) -> str:
-        limits, slots = self._limits, sum(self._slots().values())
-        needed = self._needed() if self._has_begun else limits.np
-        what = f"{len([w for w in self._eligible() if w.asks()])} workers asked, of {needed} that are needed"
-        late = [str(worker) for worker in self._workers.kept() if not worker.asks()]
-        missing = f"; these did not come: {', '.join(late[:8])}" if late else ""
-        waited = f"waited {limits.elastic_timeout:g} s (--elastic-timeout)"
-        return f"{waited}: there are {slots} slots, and {what}{missing}{self._losses.text()}"
+    def _wait(self) -> Wait:
+        """What there is of what a membership needs; the start needs slots first."""
+        slots, eligible = sum(self._slots().values()), self._eligible()
+        if not self._has_begun:
+            return Wait(self._limits.elastic_timeout, self._limits.np, slots, slots)
+        kept = self._workers.kept()
+        here = [worker for worker in eligible if worker.asks()]
+        late = [worker for worker in eligible if not worker.asks()]
+        without = [worker for worker in kept if worker not in eligible]
+        return Wait(self._limits.elastic_timeout, self._needed(), len(here), slots, True, late, without)
+
+    def _tell_wait(self, now: float) -> list[Action]:
+        """Say once that the job cannot go on before others come, and again when it needs more of them.
+
+        Survivors that have not asked yet are there; of the first membership, everybody who was started.
+        """
+        wait = self._wait()
+        coming = [w for w in wait.late if w.generation or not self._generation]
+        missing = wait.needed - wait.here - len(coming)
+        if self._is_draining or missing <= 0 or (self._has_begun and not self._asking()):
+            self._told_missing = 0
+            return []
+        before, self._told_missing = self._told_missing, missing
+        return [Say(wait.beginning(missing))] if missing > before else []
 
     def _is_out_of_resets(self) -> bool:
         limit = self._limits.reset_limit
@@ -369,7 +383,7 @@ class MembershipMachine:
         is_late = self._waited() >= self._limits.elastic_timeout
         state = formation.Formation(self._generation, self._needed(), self._waited(), is_late)
         if not state.is_complete(eligible, self._limits, now):
-            return [self._end_job(1, self._timeout_text())] if is_late else []
+            return [self._end_job(1, f"{self._wait().end()}{self._losses.text()}")] if is_late else []
         unheard = formation.never_heard(ready)
         if unheard is None:
             return [self._publish(ready, now)]
