@@ -243,8 +243,12 @@ class _Supervision:
         try:
             if cell.rank >= self._launch.ranks:
                 raise ValueError(f"rank {cell.rank} reported {report!r}")
-            if report.startswith("took ") and self._input is not None:
+            if report.startswith("took ") and self._input is not None and cell.rank == 0:
                 self._input.take(int(report[5:]))
+            elif report.startswith("named "):
+                self._output.name(cell.rank, report[6:])
+            elif report == "gone":
+                self._guarded(self._output.end, cell.rank)
             elif report == "alive":
                 self._life.note(outcome.hosts[cell.rank], time.monotonic())
             else:

@@ -32,7 +32,7 @@ from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publis
 from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import Host
 from horovod.runner.job_hosts import JobHosts
-from horovod.runner.outcome import End
+from horovod.runner.outcome import ElasticOutcome, End
 from horovod.runner.output import Cell, Decoder
 from horovod.runner.shell import Shell, Srun, Ssh
 
@@ -199,8 +199,8 @@ def test_a_place_on_its_way() -> None:
 class Driver:
     """A job on made hosts, whose agents and workers a test plays."""
 
-    def __init__(self, decisions: Any, hosts: str = "") -> None:
-        self.job = Job(decisions, ["python", "train.py"], NONCE)
+    def __init__(self, decisions: Any, is_elastic: bool = False) -> None:
+        self.job = Job(decisions, ["python", "train.py"], NONCE, is_elastic)
         self.now = 100.0
         self.done: list[Any] = []
 
@@ -481,9 +481,66 @@ def test_workers_come_and_go_as_decided() -> None:
     assert decides.heard[-1] == ("ended", 11, End(signal_number=15))
     decides.next = [EndJob(4, "enough")]
     driver.job.tick(driver.now)
-    assert orders(driver.effects(), frames.STOP) == [("a", {"worker": 10, "signal": 15})]
+    effects = driver.effects()
+    assert orders(effects, frames.STOP) == [("a", {"worker": 10, "signal": 15})]
+    assert reports(effects) == [(0, "over enough")], "for horovodrun to say it last"
     decides.next = [Start(12, "a", one)]
     assert driver.end(10, "a", 0) == [CloseAgent("a"), CloseAgent("b")], "nobody starts any more"
+
+
+def test_output_of_each_worker_has_a_label_of_its_own() -> None:
+    """Also where two live workers have begun as the same rank; and it is said when it is all there."""
+    places = places_of([("a", 1), ("b", 1)])
+    decides = Elastic()
+    driver = Driver(decides, is_elastic=True)
+    decides.next = [Start(0, "a", places[0]), Start(1, "b", places[1])]
+    begun = driver.begin()
+    assert reports(begun) == [(0, "named 0"), (1, "named 1")]
+    assert [told["variables"]["HOROVOD_WORKER"] for _, told in orders(begun, frames.START)] == ["0", "1"]
+    driver.hear("a", frames.HELLO, host="a")
+    decides.next = [Start(2, "b", places[1])]
+    effects = driver.end(0, "a", 9)
+    assert reports(effects) == [(0, "unreported 9"), (0, "gone"), (2, "named 1.2")]
+    decides.next = [Start(3, "a", places[1])]
+    driver.hear("b", frames.HELLO, host="b")
+    driver.job.lose("b", "cut")
+    assert reports(driver.effects()) == [(1, "lost b"), (1, "gone"), (2, "gone"), (3, "named 1.3")]
+
+
+def test_why_a_job_ends_is_reported_however_long_it_is() -> None:
+    decides = Elastic()
+    driver = Driver(decides, is_elastic=True)
+    why = "\N{SNOWMAN} because " * 40
+    decides.next = [EndJob(1, why)]
+    parts = [text for _, text in reports(driver.begin())]
+    outcome = ElasticOutcome(9, "the driver")
+    for part in parts:
+        outcome.take(0, part)
+    assert len(parts) == 4 and outcome.conclusion(1) == (1, why)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "is_said"),
+    [([], 9, False), ([b"x"], 9, True), ([b"x"], 0, False), ([b"x"], 3 << 8, True), ([b"x", b""], 9, False)],
+)
+def test_input_that_was_lost_with_the_first_rank_0_is_said(
+    sent: list[bytes], status: int, is_said: bool
+) -> None:
+    """Nobody else gets the rest: what that worker has read of it is not known."""
+    places = places_of([("a", 1), ("b", 1)])
+    decides = Elastic()
+    driver = Driver(decides, is_elastic=True)
+    decides.next = [Start(0, "a", places[0]), Start(1, "b", places[1])]
+    driver.begin()
+    driver.hear("a", frames.HELLO, host="a")
+    for data in sent:
+        assert driver.job.take_input(data) == "a"
+    decides.next = [Start(2, "b", places_of([("b", 1)])[0])]
+    effects = driver.end(0, "a", status)
+    text = b"horovodrun: nobody reads the rest of standard input: the first rank 0 had it, which is lost\n"
+    assert (Show(text) in effects) == is_said
+    assert not orders(effects, frames.START)[0][1]["has_input"]
+    assert driver.job.take_input(b"more") is None
 
 
 def met(decides: Elastic, hosts: Sequence[tuple[str, int]] = (("a", 1), ("b", 1))) -> Driver:

@@ -106,7 +106,7 @@ class Driver:
 
     def __init__(self, plan: Plan, decisions: Decisions, command: list[str]) -> None:
         self._plan = plan
-        self._job = Job(decisions, command, plan.nonce)
+        self._job = Job(decisions, command, plan.nonce, is_elastic=plan.elastic is not None)
         self._wake = Wake()
         self._connections: dict[str, _Connection] = {}
         self._shown: deque[tuple[memoryview, str | None]] = deque()
