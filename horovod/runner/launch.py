@@ -166,7 +166,8 @@ def start(
         spare: frozenset[int] = frozenset()
         if payload is not None:
             environment[PAYLOAD_VARIABLE] = name = fresh_name()
-            there = payload_transfer.transferred(name, payload, job_hosts.others(), job_hosts.shell)
+            others = [] if way.most_ranks is not None else job_hosts.others()  # else a driver sends it
+            there = payload_transfer.transferred(name, payload, others, job_hosts.shell)
             spare = stack.enter_context(there)
         this_run = Run("", stack.enter_context(way.session()), os.getcwd(), nonce)
         launch = Launch(

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import signal
+import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from horovod.common.agent_messages import MessageParser, Place, object_in, packed
 from horovod.runner import job_hosts, launchers, starting
-from horovod.runner.agents import frames, link
+from horovod.runner.agents import agent, frames, link
 from horovod.runner.agents.fixed_job import FixedJob
 from horovod.runner.agents.frames import Frame, FrameParser, Order
 from horovod.runner.agents.job import (
@@ -27,6 +33,7 @@ from horovod.runner.agents.job import (
 from horovod.runner.agents.places import places_of, variables_of
 from horovod.runner.agents.plan import Plan, agent_words
 from horovod.runner.agents.store import KeyValueStore
+from horovod.runner.daemon_agent import packed as daemon_packed
 from horovod.runner.daemon_link import is_unanswered
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
 from horovod.runner.errors import LaunchError
@@ -34,6 +41,7 @@ from horovod.runner.hosts import Host
 from horovod.runner.job_hosts import JobHosts
 from horovod.runner.outcome import ElasticOutcome, End
 from horovod.runner.output import Cell, Decoder
+from horovod.runner.payload import fresh_name
 from horovod.runner.shell import Shell, Srun, Ssh
 
 NONCE = "123456789abc"
@@ -405,6 +413,32 @@ def test_what_no_agent_says_is_an_error(kind: bytes, body: bytes) -> None:
     driver = two_hosts()
     with pytest.raises(ValueError):
         driver.job.heard("b", Frame(kind, body), driver.now)
+
+
+def test_an_agent_keeps_the_function_that_workers_call(tmp_path: Path) -> None:
+    """Of a host that the launcher has not reached by ssh before: it may have come later."""
+    name, data = fresh_name(), os.urandom(3 << 20)
+    environment = {b"HOROVOD_RUN_PAYLOAD": name.encode(), b"TMPDIR": bytes(tmp_path)}
+    folder = Path(tempfile.gettempdir()) / name
+    told = [
+        frames.frame(frames.ENVIRONMENT, daemon_packed(environment.items())),
+        frames.in_parts(frames.PAYLOAD, data),
+        Order(0, ["sh", "-c", f"sha256sum {folder}/payload >&2"], {}).frame(),
+    ]
+    words = [sys.executable, "-I", "-S", agent.__file__]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(b"".join(told))
+        process.stdin.flush()
+        parser, found = FrameParser(from_agent=True), list[Frame]()
+        while frames.ENDED not in {one.kind for one in found}:
+            found += parser.feed(os.read(process.stdout.fileno(), 1 << 16))
+        assert (folder / "payload").read_bytes() == data
+        process.stdin.close()
+        assert process.wait(20) == 0
+    output = b"".join(one.numbered()[1] for one in found if one.kind == frames.OUTPUT)
+    assert output.split()[0].decode() == hashlib.sha256(data).hexdigest()
+    assert not folder.exists(), "it goes with the agent"
 
 
 class Elastic:
