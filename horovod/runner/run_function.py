@@ -18,7 +18,7 @@ from typing import IO, Any, TextIO
 
 from horovod.common.options import OPTIONS, Option
 from horovod.runner import function_job, function_rank, payload
-from horovod.runner.elastic.settings import asks_for_elastic, elastic_settings
+from horovod.runner.elastic.settings import asks_for_elastic, elastic_settings, refuse_alone
 from horovod.runner.errors import LaunchError
 
 _START_JOB = (
@@ -126,6 +126,7 @@ def run_with_options(
 def _is_elastic(options: Mapping[str, Any]) -> bool:
     """ValueError for options that contradict each other."""
     try:
+        refuse_alone(options, options)
         if asks_for_elastic(options):
             elastic_settings(options)
             return True

@@ -690,6 +690,17 @@ def test_which_launcher(values: dict[str, Any], found: str, monkeypatch: pytest.
     assert starting.way_of(values).launcher == found
 
 
+@pytest.mark.parametrize("wanted", [["nosuch0"], ["nosuch0", "203.0.113.0/24"], ["10.0.0.0/99"]])
+def test_interfaces_that_are_not_there_are_named(wanted: list[str]) -> None:
+    """Also where all ranks are here, and would never ask for them."""
+    here = JobHosts(2, (Host("localhost", 2),))
+    with pytest.raises(LaunchError, match=f"--network-interfaces {', '.join(wanted)}: ") as error:
+        here.prepare({"launcher": "tcp", "network_interfaces": wanted})
+    assert "lo (127.0.0.1)" in str(error.value) or "99" in wanted[0]
+    for there in (["lo"], ["nosuch0", "lo"], ["127.0.0.0/8"]):
+        assert here.prepare({"launcher": "tcp", "network_interfaces": there}).choice.networks == tuple(there)
+
+
 def test_without_an_mpi_agents_start_ranks_unless_an_mpi_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

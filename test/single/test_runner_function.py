@@ -77,6 +77,7 @@ def test_no_module_of_the_launcher_hides_one_of_python() -> None:
         ({"min_num_proc": 1}, ValueError, "an elastic job needs two hosts or more"),
         ({"num_proc": 2, "min_num_proc": 3}, ValueError, "--min-np 3 is above -np 2"),
         ({"max_num_proc": 4}, ValueError, "--max-np is for elastic jobs"),
+        ({"elastic_timeout": 9}, ValueError, "--elastic-timeout is for elastic jobs"),
         ({"slots": 2}, ValueError, "--slots-per-host is for elastic jobs"),
         ({"cooldown_range": (1, 2)}, ValueError, "--blacklist-cooldown-range is for elastic jobs"),
         (
