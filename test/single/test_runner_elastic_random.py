@@ -330,7 +330,8 @@ class RandomEvents(RuleBasedStateMachine):
     def is_at_rest(self) -> bool:
         """All that run are members, hear each other, and have nothing to do but to train."""
         model, kept = self.model, self.kept_members()
-        hung = {worker for worker in model.frozen if worker not in model.place}  # before hvd.init()
+        # Before hvd.init(); one that was stopped is no longer to be, which takes a moment.
+        hung = {worker for worker in model.frozen if worker not in model.place} - model.stopped
         is_whole = set(kept) == set(model.members) == set(model.host) - hung
         return bool(kept) and is_whole and not (model.asks or model.notified or model.frozen - hung)
 
