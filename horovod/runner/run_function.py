@@ -161,8 +161,8 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
 def _by_option_names(given: Mapping[str, Any]) -> dict[str, Any]:
     both = {_OPTION_NAMES.get(name, name): value for name, value in given.items() if name not in _OLDER}
     for older, name in _OLDER.items():
-        is_unsaid = name == "num_proc" or given.get(name) is None
-        if given.get(older) is not None and is_unsaid:
+        is_unset = name == "num_proc" or given.get(name) is None
+        if given.get(older) is not None and is_unset:
             both[_OPTION_NAMES.get(name, name)] = given[older]
     if both.get("np") == 1 and both.get("min_np"):
         both["np"] = both["min_np"]  # 1 is what nobody said
