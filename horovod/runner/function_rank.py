@@ -21,9 +21,10 @@ def main() -> int:
     sys.path[0] = str(Path(__file__).resolve().parents[2])
     from horovod.runner import payload
     from horovod.runner import rank as wrapper
+    from horovod.runner.agents.places import WORKER
 
     rank, _ = wrapper.rank_and_local_size()
-    number = int(os.environ.pop(wrapper.WORKER_VARIABLE, -1))  # of an elastic job only
+    number = int(os.environ.pop(WORKER, -1))  # of an elastic job only
     descriptor = int(os.environ.pop(wrapper.VALUE_VARIABLE))
     os.set_inheritable(descriptor, False)
     key, header, function = payload.unpacked(payload.found(os.environ.pop(wrapper.PAYLOAD_VARIABLE)))

@@ -11,13 +11,14 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from horovod.common.agent_messages import MessageParser, Place, object_in, packed
 from horovod.runner import job_hosts, launchers, starting
-from horovod.runner.agents import agent, frames, link
+from horovod.runner.agents import agent, driver, frames, link
 from horovod.runner.agents.fixed_job import FixedJob
 from horovod.runner.agents.frames import Frame, FrameParser, Order
 from horovod.runner.agents.job import (
@@ -41,7 +42,7 @@ from horovod.runner.hosts import Host
 from horovod.runner.job_hosts import JobHosts
 from horovod.runner.outcome import ElasticOutcome, End
 from horovod.runner.output import Cell, Decoder
-from horovod.runner.payload import fresh_name
+from horovod.runner.payload import fresh_name, stored
 from horovod.runner.shell import Shell, Srun, Ssh
 
 NONCE = "123456789abc"
@@ -439,6 +440,31 @@ def test_an_agent_keeps_the_function_that_workers_call(tmp_path: Path) -> None:
     output = b"".join(one.numbered()[1] for one in found if one.kind == frames.OUTPUT)
     assert output.split()[0].decode() == hashlib.sha256(data).hexdigest()
     assert not folder.exists(), "it goes with the agent"
+
+
+def test_a_driver_sends_the_function_to_hosts_that_may_have_come_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, data, said = fresh_name(), os.urandom(2 * frames.MOST_BYTES + 1), list[str]()
+    outbox = Collector()
+    monkeypatch.setenv("HOROVOD_RUN_PAYLOAD", name)
+    connection: Any = SimpleNamespace(outbox=outbox)
+    one: Any = SimpleNamespace(_job=SimpleNamespace(say=said.append))
+    with stored(name, data):
+        driver.Driver._send_function(one, "b", connection)
+    found = FrameParser(from_agent=False).feed(outbox.data)
+    assert {frame.kind for frame in found} == {frames.PAYLOAD} and len(found) == 4
+    assert found[-1].body == b"" and b"".join(frame.body for frame in found) == data
+    driver.Driver._send_function(one, "b", connection)
+    assert len(said) == 1 and said[0].startswith("the function cannot be sent to b: ")
+
+
+class Collector:
+    def __init__(self) -> None:
+        self.data = b""
+
+    def put(self, data: bytes) -> None:
+        self.data += data
 
 
 class Elastic:

@@ -185,17 +185,22 @@ class Agent:
                 self._pass_on(worker, frame.kind, data)
 
     def _take_payload(self, part: bytes) -> None:
-        """Of the function that workers call. It stays until this agent ends."""
+        """Of the function that workers call. It stays until this agent ends; where another one keeps it, as
+        hosts may share the folder, as long as that does.
+        """
         self._payload.append(part)
         if part:
             return
-        from horovod.runner.payload import stored
+        from horovod.runner.payload import found, stored
         from horovod.runner.rank import PAYLOAD_VARIABLE
 
         assert self._environment is not None
         name = os.fsdecode(self._environment.get(PAYLOAD_VARIABLE.encode(), b""))
         try:
-            self._held.enter_context(stored(name, b"".join(self._payload)))
+            try:
+                found(name)
+            except FileNotFoundError:
+                self._held.enter_context(stored(name, b"".join(self._payload)))
         except OSError as error:  # its workers will not find it, and say so
             print(f"horovodrun: the function cannot be stored on {_here()}: {error}", file=sys.stderr)
         self._payload = []
