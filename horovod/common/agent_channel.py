@@ -41,6 +41,7 @@ class AgentChannel:
 
     def __init__(self, connection: socket.socket) -> None:
         self.generation = 0  # the last of the job that this process had a place in
+        self.place: Place | None = None  # there
         self._connection = connection
         self._changed = threading.Condition()
         self._sending = threading.Lock()
@@ -83,7 +84,7 @@ class AgentChannel:
         if isinstance(answer, dict) and "out" in answer:
             raise Removed(str(answer["out"]))
         place = Place.of(answer)
-        self.generation = place.generation
+        self.generation, self.place = place.generation, place
         return place
 
     def lost(self, generation: int, rank: int, reason: str) -> None:
@@ -93,6 +94,16 @@ class AgentChannel:
     def raised(self) -> None:
         """Tell the launcher that this process ends by an exception of its script. Does not wait."""
         self._send({"do": "raised"})
+
+    def tell_exception(self, error: BaseException | None) -> None:
+        """As raised(), if an exception by which this process ends is the script's own. Does not wait.
+
+        It would be raised again by whoever took this worker's place. One that comes of other ranks would not.
+        """
+        is_own = isinstance(error, Exception) and not isinstance(error, HorovodInternalError)
+        if is_own and not notes.follows_others(str(error)):
+            with contextlib.suppress(ValueError):  # the agent is gone, and ends us anyway
+                self.raised()
 
     def listen(self, callback: Callable[[float, int], None]) -> None:
         """Have callback(timestamp, update) called when hosts come (1) or go (2), or both (3).
@@ -175,14 +186,8 @@ def agent_channel(environment: Mapping[str, str] = os.environ) -> AgentChannel |
 
 
 def _tell_what_was_raised(channel: AgentChannel, owner: int) -> None:
-    """An exception of the script's own would be raised again by whoever took this worker's place. One that
-    comes of other ranks would not.
-    """
-    error = uncaught_exception()
-    is_own = isinstance(error, Exception) and not isinstance(error, HorovodInternalError)
-    if is_own and not notes.follows_others(str(error)) and os.getpid() == owner:
-        with contextlib.suppress(ValueError):  # the agent is gone, and ends us anyway
-            channel.raised()
+    if os.getpid() == owner:
+        channel.tell_exception(uncaught_exception())
 
 
 def _inherited(text: str) -> socket.socket | None:

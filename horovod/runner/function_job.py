@@ -7,7 +7,8 @@ the caller's process, a notebook perhaps, that would be rude. It unpickles nothi
     descriptor N    := length:8  ending (JSON)   values of the ranks, one behind the other
 
 N is the argument. request: {"options": .., "command": [..]}, ending: {"error": ..} when nothing was started,
-else {"code": .., "message": .., "culprit": .., "starter": .., "values": [[rank, length], ..]}.
+else {"code": .., "message": .., "culprit": .., "starter": .., "values": [[rank, length], ..],
+"ends": [[rank, code], ..]}. In an elastic job a worker's number stands for a rank.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def _run(request: dict[str, Any], payload: bytes, answer: IO[bytes]) -> None:
     ending = launch.start(values, request["command"], os.environ, payload)
     lengths = [(rank, len(value)) for rank, value in ending.values.items()]
     told = {"code": ending.code, "message": ending.message, "culprit": ending.culprit, "values": lengths}
-    told["starter"] = ending.starter
+    told |= {"starter": ending.starter, "ends": list(ending.ends.items())}
     write_record(answer, told)
     for value in ending.values.values():
         answer.write(value)

@@ -11,6 +11,7 @@ import os
 import pickle
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -20,23 +21,49 @@ def main() -> int:
     sys.path[0] = str(Path(__file__).resolve().parents[2])
     from horovod.runner import payload
     from horovod.runner import rank as wrapper
+    from horovod.runner.agents.places import WORKER
 
     rank, _ = wrapper.rank_and_local_size()
+    number = int(os.environ.pop(WORKER, -1))  # of an elastic job only
     descriptor = int(os.environ.pop(wrapper.VALUE_VARIABLE))
     os.set_inheritable(descriptor, False)
     key, header, function = payload.unpacked(payload.found(os.environ.pop(wrapper.PAYLOAD_VARIABLE)))
     # As where horovod.run was called: functions of modules travel by the name of their module.
     sys.path[:] = [*header["path"], *(path for path in sys.path if path not in header["path"])]
-    kind, body = _called(function)
+    kind, body = _called(function) if number < 0 else _called_in_elastic_job(function, rank)
     with open(descriptor, "wb") as value:
-        value.write(payload.signature(key, rank, kind, body))
+        value.write(payload.signature(key, rank if number < 0 else number, kind, body))
         value.write(kind)
         value.write(body)
-    return 0 if kind == payload.RETURNED else 1
+    return 1 if kind == payload.RAISED else 0
 
 
-def _called(function: memoryview) -> tuple[bytes, bytes]:
-    """(kind, body) of the result. SystemExit and the like end the rank without one."""
+def _called_in_elastic_job(function: memoryview, rank: int) -> tuple[bytes, bytes]:
+    """As `_called`, with the place in the job's last membership; `rank`: of the worker's start.
+
+    The launcher is told of an exception, which would be raised again by whoever took this worker's place.
+    """
+    from horovod.common.agent_channel import Removed, agent_channel
+    from horovod.runner import payload
+
+    def tell(error: Exception) -> None:
+        if (channel := agent_channel(os.environ)) is not None:
+            channel.tell_exception(error)
+
+    try:
+        kind, body = _called(function, tell)
+    except SystemExit as end:
+        if not isinstance(end.__context__, Removed):
+            raise
+        kind, body = payload.OUT, b""
+    channel = agent_channel(os.environ)
+    place = None if channel is None else channel.place
+    at = (0, rank) if place is None else (place.generation, place.rank)
+    return kind, payload.packed_place(*at) + body
+
+
+def _called(function: memoryview, hear: Callable[[Exception], None] = lambda _: None) -> tuple[bytes, bytes]:
+    """(kind, body) of the result; `hear` is given what it raises. SystemExit and the like leave none."""
     import cloudpickle  # type: ignore[import-untyped]
 
     from horovod.runner import payload
@@ -51,6 +78,7 @@ def _called(function: memoryview) -> tuple[bytes, bytes]:
         trace = error.__traceback__ and error.__traceback__.tb_next  # without this file
         text = "".join(traceback.format_exception(type(error), error, trace))
         print(text, end="", file=sys.stderr, flush=True)
+        hear(error)
         told = {"what": what, "type": _name(type(error)), "message": str(error), "traceback": text}
         return payload.RAISED, json.dumps(told).encode()
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from horovod.common import listeners
-from horovod.common.networks import Choice
+from horovod.common import interfaces, listeners
+from horovod.common.networks import Choice, Description
 from horovod.runner import daemon_agent, forwarding, hosts, slurm
 from horovod.runner import rank as wrapper
 from horovod.runner.errors import LaunchError
@@ -48,6 +48,8 @@ class JobHosts:
         wanted = tuple(values.get("network_interfaces", ()))
         if self.shell is None:
             names = tuple(word for word in wanted if "/" not in word)
+            if values.get("launcher") == "tcp" and wanted and not self.others():
+                _refuse_absent(wanted)  # ranks of several hosts do, and those of one never listen there
             return Prepared(Choice(wanted, wanted[:1], interfaces=names))
         cache = None if values.get("disable_cache") else HostCache(default_folder())
         return Preparation(self.shell, cache).prepare(self.names(), wanted)
@@ -75,6 +77,21 @@ class JobHosts:
                 "without them"
             )
         return words
+
+
+def _refuse_absent(wanted: Sequence[str]) -> None:
+    """LaunchError where this host has none of the interfaces and networks that were named."""
+    here = Description(tuple((name, address) for name, address, _ in interfaces.addresses()))
+    named = ", ".join(wanted)
+    try:
+        if here.along(wanted):
+            return
+    except ValueError as error:
+        raise LaunchError(f"--network-interfaces {named}: {error}") from None
+    has = ", ".join(f"{name} ({address.ip})" for name, address in here.addresses) or "none"
+    raise LaunchError(
+        f"--network-interfaces {named}: this host has no such address; its interfaces are {has}"
+    )
 
 
 def job_hosts_of(values: Mapping[str, Any], environment: Mapping[str, str]) -> JobHosts:

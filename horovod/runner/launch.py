@@ -24,6 +24,7 @@ from horovod.runner import (
     starting,
     tune_launch,
 )
+from horovod.runner.elastic.settings import refuse_alone
 from horovod.runner.errors import LaunchError
 from horovod.runner.host_cache import HostCache, default_folder
 from horovod.runner.job_hosts import (
@@ -121,6 +122,7 @@ def _launch(given: Mapping[str, Any], command: list[str]) -> Ending:
     if "topology_file" in given:
         raise LaunchError("--topology-file says where --topology draws; give --topology too, or leave it out")
     rendezvous.refuse_without_ddp(given, values)
+    refuse_alone(given, values)
     knows_ranks = bool(values.get("np") or slurm.allocation(os.environ))
     mistakes.check_command(command, command_line.FLAGS, knows_ranks)
     for warning in mistakes.compression_warnings(values, os.environ, command):
@@ -166,7 +168,8 @@ def start(
         spare: frozenset[int] = frozenset()
         if payload is not None:
             environment[PAYLOAD_VARIABLE] = name = fresh_name()
-            there = payload_transfer.transferred(name, payload, job_hosts.others(), job_hosts.shell)
+            others = [] if way.most_ranks is not None else job_hosts.others()  # else a driver sends it
+            there = payload_transfer.transferred(name, payload, others, job_hosts.shell)
             spare = stack.enter_context(there)
         this_run = Run("", stack.enter_context(way.session()), os.getcwd(), nonce)
         launch = Launch(

@@ -292,17 +292,23 @@ class Outcome:
         return [f"{_listed(sorted(ranks))} {what}" for what, ranks in said.items() if ranks]
 
 
+@dataclass
 class ElasticOutcome(Outcome):
-    """Of a job whose workers come and go: its driver decides when it is over, and has said why.
+    """Of a job whose workers come and go: its driver decides when it is over, and says why.
 
-    A rank is that of a worker's start. Another worker may begin as the same rank later.
+    A rank is a worker's number here, which no other worker gets.
     """
 
+    _why: str = ""
+
     def take(self, rank: int, report: str) -> None:
-        if report.startswith("started "):
-            for of_another in (self.ends, self.notes, self.unreported):
-                of_another.pop(rank, None)
-        super().take(rank, report)
+        if report.startswith("over "):
+            self._why += report.removeprefix("over ")
+        else:
+            super().take(rank, report)
+
+    def named(self, rank: int) -> str:
+        return f"worker {rank} on host {self.hosts.get(rank, 'unknown')}"
 
     def have_all_started(self) -> bool:
         return True
@@ -319,7 +325,7 @@ class ElasticOutcome(Outcome):
     def conclusion(self, mpirun_code: int) -> tuple[int, str]:
         code = mpirun_code if mpirun_code >= 0 else 128 - mpirun_code
         killed = f"{self.starter} was killed by {signal_name(-mpirun_code)}; all ranks were ended"
-        return code, killed if mpirun_code < 0 else ""
+        return code, killed if mpirun_code < 0 else self._why
 
 
 _LIKELY_CAUSES = (

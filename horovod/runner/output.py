@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from horovod.runner import cells
 from horovod.runner.errors import LaunchError
-from horovod.runner.streams import Sink
+from horovod.runner.streams import OutputError, Sink
 
+_LABEL = re.compile(r"\d{1,7}(\.\d{1,7})?")
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)")
 
 
@@ -75,6 +76,8 @@ class RankOutput:
 
     Bytes are passed on unchanged, whatever their encoding. A carriage return ends a line too, so that
     progress bars move. OutputError, once for each stream or file, when it cannot be written any more.
+
+    Of an elastic job the numbers are those of workers; what stands for a rank is the label given by `name`.
     """
 
     def __init__(
@@ -91,33 +94,56 @@ class RankOutput:
         }
         self._names = {cells.OUTPUT: "stdout", cells.ERROR: "stderr"}
         self._timestamps = timestamps
+        self._labels: dict[int, str] = {}  # of those that have another than their number
         self._unfinished: dict[tuple[int, bytes], list[bytes]] = {}
         self._after_return: set[tuple[int, bytes]] = set()
-        self._files: dict[tuple[int, bytes], Sink] = {}
+        self._files: dict[tuple[str, bytes], Sink] = {}
         self._folder = None if folder is None else Path(folder)
         self._width = len(str(ranks - 1))
-        if self._folder is not None:
-            self._open_files(self._folder, range(ranks))
+        for rank in range(ranks if folder is not None else 0):
+            try:
+                self._open_files(str(rank))
+            except OSError as error:
+                for file in self._files.values():
+                    file.close()
+                raise LaunchError(f"--output-filename {folder}: {error}") from None
 
-    def _open_files(self, folder: Path, ranks: Sequence[int]) -> None:
-        try:
-            for rank in ranks:
-                own = folder / f"rank.{rank:0{self._width}}"
-                own.mkdir(parents=True, exist_ok=True)
-                for kind, name in self._names.items():
-                    self._files[rank, kind] = Sink(str(own / name), (own / name).open("wb"))
-        except OSError as error:
-            for file in self._files.values():
-                file.close()
-            raise LaunchError(f"--output-filename {folder}: {error}") from None
+    def name(self, number: int, label: str) -> None:
+        """Give a worker a label before its first output: a rank, or as 3.2 the second that began as rank 3.
+
+        ValueError for what is no such label.
+        """
+        if not _LABEL.fullmatch(label):
+            raise ValueError(f"{label!r:.40} is no label of a worker")
+        if label != str(number):
+            self._labels[number] = label
+
+    def _label(self, number: int) -> str:
+        return self._labels.get(number, str(number))
+
+    def _open_files(self, label: str) -> None:
+        if self._folder is None:
+            return
+        rank, dot, times = label.partition(".")
+        own = self._folder / f"rank.{int(rank):0{self._width}}{dot}{times}"
+        own.mkdir(parents=True, exist_ok=True)
+        for kind, name in self._names.items():
+            self._files[label, kind] = Sink(str(own / name), (own / name).open("wb"))
+
+    def _file(self, label: str, kind: bytes) -> Sink | None:
+        """None without a folder. OutputError where one of a worker that came later cannot be made."""
+        if self._folder is not None and (label, kind) not in self._files:
+            try:
+                self._open_files(label)
+            except OSError as error:
+                raise OutputError(f"--output-filename {self._folder}", error) from None
+        return self._files.get((label, kind))
 
     def write(self, rank: int, kind: bytes, data: bytes) -> None:
         key = (rank, kind)
-        if self._folder is not None and key not in self._files:  # of an elastic job, which has grown
-            self._open_files(self._folder, [rank])
-        if key in self._files:
-            self._files[key].write(data)
-            self._files[key].flush()  # what is not on the disk when it fails has not been said
+        if (file := self._file(self._label(rank), kind)) is not None:
+            file.write(data)
+            file.flush()  # what is not on the disk when it fails has not been said
         if key in self._after_return and data:
             self._after_return.discard(key)
             if data.startswith(b"\n"):  # the second half of a \r\n that was torn apart
@@ -136,7 +162,7 @@ class RankOutput:
         if line == b"\r":  # progress bars begin with it
             return line
         when = time.asctime() if self._timestamps else ""
-        return f"{when}[{rank}]<{self._names[kind]}>:".encode() + line
+        return f"{when}[{self._label(rank)}]<{self._names[kind]}>:".encode() + line
 
     def _show(self, kind: bytes, data: bytes) -> None:
         if data:
@@ -151,11 +177,22 @@ class RankOutput:
         for stream in self._streams.values():
             stream.flush()
 
+    def end(self, number: int) -> None:
+        """A worker has ended, and all that it wrote is there: show its last lines, and close its files."""
+        self._show_unfinished(key for key in list(self._unfinished) if key[0] == number)
+        self.flush()
+        for kind in self._names:
+            if (file := self._files.pop((self._label(number), kind), None)) is not None:
+                file.close()
+
     def finish(self) -> None:
         """Show last lines that no newline ended (with one, lest they run together), and close the files."""
-        for (rank, kind), parts in sorted(self._unfinished.items()):
-            self._show(kind, self._prefixed(rank, kind, b"".join(parts)) + b"\n")
-        self._unfinished.clear()
+        self._show_unfinished(sorted(self._unfinished))
         self.flush()
         for file in self._files.values():
             file.close()
+
+    def _show_unfinished(self, keys: Iterable[tuple[int, bytes]]) -> None:
+        for rank, kind in keys:
+            line = b"".join(self._unfinished.pop((rank, kind)))
+            self._show(kind, self._prefixed(rank, kind, line) + b"\n")

@@ -8,6 +8,10 @@ HMAC-SHA256 and verified before anything of it is unpickled.
     payload := key:32 bytes  length of header:8  header (JSON)  function (pickle)
     result := signature:32 bytes  kind:1  body          signature: of rank:8, kind and body
     kind   := "R" (body: pickled return value) | "E" (body: JSON of type, message and traceback)
+
+In an elastic job the rank is a worker's number, and a body begins with its place, generation:8 rank:8, in the
+last membership that it was in (generation 0 and the rank of its start without one). There is a kind more, "O"
+(nothing follows the place): the worker was told that it is no part of the job any more, and had to end.
 """
 
 from __future__ import annotations
@@ -25,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 KEY_SIZE = SIGNATURE_SIZE = 32
-RETURNED, RAISED = b"R", b"E"
+RETURNED, RAISED, OUT = b"R", b"E", b"O"
+PLACE_SIZE = 16
 _FILE = "payload"
 
 
@@ -59,10 +64,19 @@ def verified(key: bytes, rank: int, result: bytes | memoryview) -> tuple[bytes, 
     """(kind, body) of a result that this rank signed; None for anything else."""
     view = memoryview(result)
     kind, body = bytes(view[SIGNATURE_SIZE : SIGNATURE_SIZE + 1]), view[SIGNATURE_SIZE + 1 :]
-    if kind not in (RETURNED, RAISED):
+    if kind not in (RETURNED, RAISED, OUT):
         return None
     genuine = hmac.compare_digest(view[:SIGNATURE_SIZE], signature(key, rank, kind, body))
     return (kind, body) if genuine else None
+
+
+def packed_place(generation: int, rank: int) -> bytes:
+    return generation.to_bytes(8, "big") + rank.to_bytes(8, "big")
+
+
+def unpacked_place(body: bytes | memoryview) -> tuple[int, int]:
+    """(generation, rank) at the beginning of a body that is PLACE_SIZE bytes or more."""
+    return int.from_bytes(body[:8], "big"), int.from_bytes(body[8:PLACE_SIZE], "big")
 
 
 def fresh_name() -> str:

@@ -25,6 +25,7 @@ if __name__ == "__main__":  # by its path, and isolated: nothing leads to this p
 
 from horovod.common.agent_messages import VARIABLE as AGENT_VARIABLE
 from horovod.common.notes import VARIABLE as NOTES_VARIABLE
+from horovod.runner.agents.places import WORKER as WORKER_VARIABLE
 from horovod.runner.cells import BLOCK_SIZE, CELL_SIZE, ERROR, OUTPUT, REPORT, VALUE, cells, header_size
 from horovod.runner.daemon_link import DaemonLink
 from horovod.runner.mpi_memory import remove_abandoned
@@ -64,6 +65,14 @@ def rank_and_local_size() -> tuple[int, int]:
     return int(rank), int(next((os.environ[n] for n in LOCAL_SIZE_VARIABLES if n in os.environ), 0))
 
 
+def number_in_cells(rank: int) -> int:
+    """The worker's in an elastic job. Its command does not hear of it, unless it has a result to sign."""
+    number = int(os.environ.get(WORKER_VARIABLE, rank))
+    if PAYLOAD_VARIABLE not in os.environ:
+        os.environ.pop(WORKER_VARIABLE, None)
+    return number
+
+
 def local_rank() -> int:
     """Of this rank on its host; -1 when the launcher does not say."""
     return int(next((os.environ[name] for name in LOCAL_RANK_VARIABLES if name in os.environ), -1))
@@ -79,7 +88,10 @@ def speaks_for_its_host() -> bool:
 
 
 class Rank:
-    """One rank: its child, the pipes between them, and whether it has been told to end."""
+    """One rank: its child, the pipes between them, and whether it has been told to end.
+
+    `rank`: the number that its cells have, and 0 for who gets the job's standard input.
+    """
 
     def __init__(self, nonce: str, rank: int, has_beat: bool = False) -> None:
         self.nonce = nonce
@@ -289,7 +301,7 @@ def run(nonce: str, directory: str, command: list[str]) -> int:
         from horovod.runner.binding import bind
 
         bind(local_rank(), local_size)
-    this = Rank(nonce, rank, speaks_for_its_host())
+    this = Rank(nonce, number_in_cells(rank), speaks_for_its_host())
     this.listen_to_signals()
     end_with_parent(signal.SIGTERM)
     adopt_orphans()

@@ -16,8 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any, TextIO
 
-from horovod.common.options import OPTIONS
+from horovod.common.options import OPTIONS, Option
 from horovod.runner import function_job, function_rank, payload
+from horovod.runner.elastic.settings import asks_for_elastic, elastic_settings, refuse_alone
+from horovod.runner.errors import LaunchError
 
 _START_JOB = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -25,16 +27,20 @@ _START_JOB = (
 )
 _END_SECONDS = 15.0  # for the job to end its ranks after an interrupt
 _CONSEQUENCE = "HorovodInternalError"
-_ELASTIC = (
-    "min_num_proc",
-    "max_num_proc",
-    "slots",
-    "reset_limit",
-    "cooldown_range",
-    "host_discovery_script",
-    "min_np",
-    "max_np",
-)
+# Parameters that have another name than the option of horovodrun, and than Horovod's older ones.
+_OPTION_NAMES = {
+    "num_proc": "np",
+    "min_num_proc": "min_np",
+    "max_num_proc": "max_np",
+    "slots": "slots_per_host",
+    "cooldown_range": "blacklist_cooldown_range",
+}
+_OLDER = {
+    "np": "num_proc",
+    "min_np": "min_num_proc",
+    "max_np": "max_num_proc",
+    "network_interface": "network_interfaces",
+}
 
 
 def run(
@@ -69,29 +75,32 @@ def run(
     compression: str | None = None,
     compression_force: bool | None = None,
     launcher: str | None = None,
+    elastic_timeout: int | None = None,
 ) -> list[Any]:
     """Call `func(*args, **kwargs)` on `num_proc` ranks; returns what they returned, by rank.
 
     Function, arguments and results travel by cloudpickle, so lambdas and closures work. What ranks print is
     shown as by horovodrun, whose flags of the same names the other parameters are. `executable`: the Python
-    that ranks run, by default this one. `np` and `network_interface` are older names; the elastic parameters
-    (min, max, slots, reset_limit, cooldown_range, host_discovery_script) are not served yet. `ddp`: as the
-    flag --ddp, for a function that calls torch.distributed.init_process_group("gloo") or "nccl".
+    that ranks run, by default this one. `np`, `min_np`, `max_np` and `network_interface` are older names.
+    `ddp`: as the flag --ddp, for a function that calls torch.distributed.init_process_group("gloo"), or with
+    "nccl".
     `compression`: as a text, for instance "bit8" or "int4:error_feedback=1". `launcher`: "mpi" or "tcp", as
     the flag --launcher; `use_mpi` and `use_gloo` say the same.
+
+    With `min_num_proc` or `host_discovery_script` the job is elastic: `slots` are those of a host for which
+    the script says none, `cooldown_range` seconds after which a failed host is used again, `elastic_timeout`
+    seconds that are waited for workers. Where `num_proc` is 1, it is `min_num_proc`. Returned is what those
+    of the last membership have returned, by their last rank; behind that what others had returned before.
 
     RuntimeError when a rank fails, with its rank, and the traceback if the function raised; ValueError for
     parameters that contradict each other.
     """
     given = dict(locals())
     _check(given)
-    if np is not None:
-        warnings.warn("np is an older name; use num_proc", DeprecationWarning, stacklevel=2)
-    if network_interface is not None:
-        warnings.warn(
-            "network_interface is an older name; use network_interfaces", DeprecationWarning, stacklevel=2
-        )
-    options = _options({**given, "np": num_proc if np is None else np})
+    for older, name in _OLDER.items():
+        if given[older] is not None:
+            warnings.warn(f"{older} is an older name; use {name}", DeprecationWarning, stacklevel=2)
+    options = _options(given)
     return run_with_options(options, func, args, kwargs, executable)
 
 
@@ -103,12 +112,27 @@ def run_with_options(
     executable: str | None = None,
 ) -> list[Any]:
     """As run(), with options of horovodrun by name, as `command_line.parse` gives them; `np` among them."""
+    is_elastic = _is_elastic(options)
     call = _pickled(func, tuple(args), dict(kwargs or {}))
     key = secrets.token_bytes(payload.KEY_SIZE)
     command = [executable or sys.executable, function_rank.__file__]
     request = {"options": dict(options), "command": command}
     ending, values = _job(request, payload.packed(key, {"path": sys.path}, call))
+    if is_elastic:
+        return _elastic_results(key, ending, values)
     return _results(key, options["np"], ending, values)
+
+
+def _is_elastic(options: Mapping[str, Any]) -> bool:
+    """ValueError for options that contradict each other."""
+    try:
+        refuse_alone(options, options)
+        if asks_for_elastic(options):
+            elastic_settings(options)
+            return True
+    except LaunchError as error:
+        raise ValueError(str(error)) from None
+    return False
 
 
 def _check(given: Mapping[str, Any]) -> None:
@@ -116,27 +140,39 @@ def _check(given: Mapping[str, Any]) -> None:
         raise ValueError("use_gloo and use_mpi exclude each other; leave both out")
     if given["hosts"] is not None and given["hostfile"] is not None:
         raise ValueError("hosts and hostfile exclude each other; give one of them")
-    for name in _ELASTIC:
-        if given[name] is not None:
-            raise NotImplementedError(
-                f"{name} is not served yet: a function has num_proc ranks; horovodrun starts elastic jobs"
-            )
 
 
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of horovodrun among the parameters, converted. ValueError names the parameter."""
-    both = {**given, "network_interfaces": given["network_interfaces"] or given["network_interface"]}
+    both = _by_option_names(given)
+    parameters = {option: parameter for parameter, option in _OPTION_NAMES.items()}
     options = {}
     for option in OPTIONS:
         value = both.get(option.name)
         if value is None:
             continue
         try:
-            value = list(value) if isinstance(value, tuple) else value
-            options[option.name] = option.convert(bool(value) if option.type == "bool" else value)
+            options[option.name] = _converted(option, list(value) if isinstance(value, tuple) else value)
         except ValueError as error:
-            raise ValueError(f"{'num_proc' if option.name == 'np' else option.name}: {error}") from None
+            raise ValueError(f"{parameters.get(option.name, option.name)}: {error}") from None
     return options
+
+
+def _by_option_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    both = {_OPTION_NAMES.get(name, name): value for name, value in given.items() if name not in _OLDER}
+    for older, name in _OLDER.items():
+        is_unset = name == "num_proc" or given.get(name) is None
+        if given.get(older) is not None and is_unset:
+            both[_OPTION_NAMES.get(name, name)] = given[older]
+    if both.get("np") == 1 and both.get("min_np"):
+        both["np"] = both["min_np"]  # 1 is what nobody said
+    return both
+
+
+def _converted(option: Option, value: Any) -> Any:
+    if option.words > 1 and isinstance(value, list):
+        return [option.convert(one) for one in value]
+    return option.convert(bool(value) if option.type == "bool" else value)
 
 
 def _pickled(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
@@ -213,6 +249,43 @@ def _results(key: bytes, ranks: int, ending: Mapping[str, Any], values: Mapping[
             raise RuntimeError(f"rank {rank} {why}; no result of this job is used")
         results.append(pickle.loads(result[1]))
     return results
+
+
+def _elastic_results(key: bytes, ending: Mapping[str, Any], values: Mapping[int, bytes]) -> list[Any]:
+    """As `_results`, by last ranks. A worker that was lost has none, and others have done its work."""
+    if "error" in ending:
+        raise RuntimeError(ending["error"])
+    signed = {number: payload.verified(key, number, value) for number, value in values.items()}
+    if ending["code"] != 0:
+        raise RuntimeError(_explained_elastic(ending, signed))
+    for number, code in ending["ends"]:
+        if code == 0 and signed.get(number) is None:
+            why = "sent a result that it did not sign" if number in values else "ended without returning"
+            raise RuntimeError(f"worker {number} {why}; no result of this job is used")
+    returned = [
+        result[1] for result in signed.values() if result is not None and result[0] == payload.RETURNED
+    ]
+    places = [payload.unpacked_place(body) for body in returned]
+    order = sorted(range(len(returned)), key=lambda at: (-places[at][0], places[at][1]))
+    return [pickle.loads(returned[at][payload.PLACE_SIZE :]) for at in order]
+
+
+def _explained_elastic(
+    ending: Mapping[str, Any], signed: Mapping[int, tuple[bytes, memoryview] | None]
+) -> str:
+    """The driver's sentence, with the last traceback; one that comes of another rank counts last."""
+    raised = []
+    for result in signed.values():
+        if result is not None and result[0] == payload.RAISED:
+            told = json.loads(bytes(result[1][payload.PLACE_SIZE :]))
+            raised.append((payload.unpacked_place(result[1])[1], told))
+    text = f"{ending['starter']} failed with exit code {ending['code']}: {ending['message']}"
+    if not raised:
+        return text
+    causes = [one for one in raised if not one[1]["type"].endswith(_CONSEQUENCE)]
+    rank, told = (causes or raised)[-1]
+    what = f"rank {rank}: {told['what']} raised {told['type']}: {told['message']}"
+    return f"{text}\n{what}\n\n{told['traceback']}"
 
 
 def _explained(ending: Mapping[str, Any], signed: Mapping[int, tuple[bytes, memoryview] | None]) -> str:

@@ -15,7 +15,7 @@ from horovod.common.launched import MARK
 from horovod.common.networks import Choice
 from horovod.common.unbuilt import why_unbuilt
 from horovod.runner import forwarding, launchers
-from horovod.runner.agents.places import PLACE_VARIABLES
+from horovod.runner.agents.places import PLACE_VARIABLES, WORKER
 from horovod.runner.agents.plan import Plan
 from horovod.runner.elastic.discovery import RepeatedDiscovery
 from horovod.runner.elastic.settings import ElasticSettings, asks_for_elastic, elastic_settings
@@ -30,7 +30,7 @@ __all__ = ["MPI", "TCP", "ByAgents", "ByMpi", "Way", "launcher_of", "way_of"]
 MPI, TCP = "mpi", "tcp"
 _SECRET, _INTERFACES, _START_TIMEOUT = "HOROVOD_SECRET", "HOROVOD_TCP_INTERFACES", "HOROVOD_START_TIMEOUT"
 _ELASTIC = "HOROVOD_ELASTIC"
-_MANY = 1 << 20  # ranks, where nobody says how many there may be at most
+_MANY = 1 << 20  # workers, each of them one start of a process, that an elastic job may have in all
 _OF_MPIRUN = ("mpi_args", "binding_args")
 _OF_MPI = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL")  # to its ranks
 
@@ -97,8 +97,8 @@ class ByAgents:
 
     @property
     def most_ranks(self) -> int | None:
-        """That there may ever be; None: those of the beginning."""
-        return None if self.elastic is None else self.elastic.max_np or _MANY
+        """Numbers of workers end there; None: at the ranks of the beginning."""
+        return None if self.elastic is None else _MANY
 
     def hosts(self, values: Mapping[str, Any], environment: Mapping[str, str]) -> JobHosts:
         """Ranks and hosts of the beginning. LaunchError where a script finds none."""
@@ -208,7 +208,7 @@ def way_of(values: Mapping[str, Any]) -> Way:
 
 def _without_agents(environment: Mapping[str, str]) -> dict[str, str]:
     """Without what agents have told this process, if it is a rank: the new ones would take it for theirs."""
-    names = {MARK, *((AGENT_VARIABLE, *PLACE_VARIABLES) if AGENT_VARIABLE in environment else ())}
+    names = {MARK, WORKER, *((AGENT_VARIABLE, *PLACE_VARIABLES) if AGENT_VARIABLE in environment else ())}
     return {name: text for name, text in environment.items() if name not in names}
 
 

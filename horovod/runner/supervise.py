@@ -13,7 +13,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Thread
 from typing import Any
 
@@ -46,7 +46,8 @@ class Ending:
     """How a job ended: exit code, and the sentence about it, "" for success.
 
     `culprit` is the rank that the sentence is about, if any. `values`: what each rank sent as its value, in
-    the order in which they began to arrive. `starter`: see Launch.
+    the order in which they began to arrive. `starter`: see Launch. `ends`: exit codes of those that ended. In
+    elastic jobs a worker's number stands for a rank.
     """
 
     code: int
@@ -55,6 +56,7 @@ class Ending:
     all_started: bool
     values: Mapping[int, bytes | bytearray]
     starter: str = "mpirun"
+    ends: Mapping[int, int] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -243,8 +245,10 @@ class _Supervision:
         try:
             if cell.rank >= self._launch.ranks:
                 raise ValueError(f"rank {cell.rank} reported {report!r}")
-            if report.startswith("took ") and self._input is not None:
+            if report.startswith("took ") and self._input is not None and cell.rank == 0:
                 self._input.take(int(report[5:]))
+            elif report.partition(" ")[0] in ("named", "gone"):
+                self._take_label(cell.rank, report[6:])
             elif report == "alive":
                 self._life.note(outcome.hosts[cell.rank], time.monotonic())
             else:
@@ -259,6 +263,13 @@ class _Supervision:
             self._start_by = self._news_at = None
         if outcome.has_failure():
             self._heed_failure()
+
+    def _take_label(self, number: int, label: str) -> None:
+        """Of a worker of an elastic job, which begins; "": it is gone."""
+        if label:
+            self._output.name(number, label)
+        else:
+            self._guarded(self._output.end, number)
 
     def _heed_failure(self) -> None:
         if self._outcome.is_ended_by_mpirun() and not self._interrupt:
@@ -314,4 +325,5 @@ class _Supervision:
         code, message = self._trouble or self._outcome.conclusion(mpirun_code)
         culprit = None if self._trouble else self._outcome.culprit()
         all_started = self._outcome.have_all_started()
-        return Ending(code, message, culprit, all_started, self._values, self._launch.starter)
+        ends = {rank: end.exit_code() for rank, end in self._outcome.ends.items()}
+        return Ending(code, message, culprit, all_started, self._values, self._launch.starter, ends)

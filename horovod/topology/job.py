@@ -20,6 +20,13 @@ _WITHOUT_MEANING = {
     "prefix_timestamp": "--prefix-output-with-timestamp",
     "timeline_filename": "--timeline-filename",
     "compression": "--compression",
+    "min_np": "--min-np",
+    "max_np": "--max-np",
+    "host_discovery_script": "--host-discovery-script",
+    "slots_per_host": "--slots-per-host",
+    "elastic_timeout": "--elastic-timeout",
+    "reset_limit": "--reset-limit",
+    "blacklist_cooldown_range": "--blacklist-cooldown-range",
 }
 
 

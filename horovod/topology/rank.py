@@ -10,7 +10,7 @@ from typing import Any
 
 from horovod import _native as native
 from horovod.common.basics import basics
-from horovod.runner import launchers
+from horovod.runner import starting
 from horovod.runner.errors import LaunchError
 from horovod.topology import job
 from horovod.topology.facts import Host, Links, Ranks
@@ -51,12 +51,12 @@ def tell() -> Told:
 
 
 def topology_of(options: Mapping[str, Any]) -> tuple[tuple[Host, ...], Ranks, str]:
-    """Hosts, ranks, and a remark. Without MPI it is this host alone, and links are not measured.
+    """Hosts, ranks, and a remark. Where nothing can start ranks it is this host alone, without measurement.
 
     RuntimeError when a rank or the job fails; LaunchError when the options name what cannot be.
     """
     try:
-        launchers.installed_mpirun()
+        starting.way_of(options)
     except LaunchError as error:
         if options.get("hosts") is not None or options.get("hostfile") is not None:
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -30,6 +31,16 @@ model = torch.nn.Linear(8, 8)
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01), model.named_parameters())
 state = hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0)
 name = f"{os.environ['HOROVOD_HOSTNAME']}-{os.environ['HOROVOD_RANK']}-{os.getpid()}"
+
+
+def copy_a_line() -> None:
+    """Of standard input, which the first rank 0 has, and others find at its end."""
+    line = sys.stdin.readline()
+    (FOLDER / f"read-{os.getpid()}.new").write_text(line)
+    (FOLDER / f"read-{os.getpid()}.new").rename(FOLDER / f"read-{os.getpid()}")
+
+
+threading.Thread(target=copy_a_line, daemon=True).start()
 
 
 @hvd.elastic.run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,14 +21,25 @@ QUICK = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_S
 class ElasticJob:
     """A job whose hosts are names of this machine, in a file that its discovery script prints."""
 
-    def __init__(self, folder: Path, *words: str, hosts: str = "", **environment: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *words: str,
+        hosts: str = "",
+        script: bool = True,
+        stdin: int = subprocess.DEVNULL,
+        **environment: str,
+    ) -> None:
         self.folder = folder
         self.hosts(hosts or "127.0.0.1:1\n127.0.0.2:1\n")
         self.mark = fresh_mark()
-        script = f"cat {folder}/hosts"
+        there = (
+            ["--host-discovery-script", f"cat {folder}/hosts"] if script else ["-H", "127.0.0.1,127.0.0.2"]
+        )
         self.process = start(
-            ["--host-discovery-script", script, *words, sys.executable, str(PROGRAM), str(folder)],
+            [*there, *words, sys.executable, str(PROGRAM), str(folder)],
             self.mark,
+            stdin,
             **environment,
         )
         self.out = self.err = ""
@@ -72,8 +84,16 @@ class ElasticJob:
 
 
 @contextmanager
-def job(folder: Path, *words: str, hosts: str = "", **environment: str) -> Iterator[ElasticJob]:
-    one = ElasticJob(folder, *words, hosts=hosts, **environment)
+def job(
+    folder: Path,
+    *words: str,
+    hosts: str = "",
+    script: bool = True,
+    stdin: int = subprocess.DEVNULL,
+    **environment: str,
+) -> Iterator[ElasticJob]:
+    """`script` False: the hosts of the beginning are known, and no others come."""
+    one = ElasticJob(folder, *words, hosts=hosts, script=script, stdin=stdin, **environment)
     try:
         yield one
     finally:
@@ -113,6 +133,39 @@ def test_a_killed_worker_is_replaced_on_another_host(tmp_path: Path) -> None:
         one.stop()
         assert one.end() == 0, one.err
     assert one.out.count("of 2>") == 2 and "host 127.0.0.1 is on the blacklist" in one.err
+
+
+@pytest.mark.timeout(120)
+def test_each_worker_has_output_and_a_file_of_its_own(tmp_path: Path) -> None:
+    """A newcomer begins as rank 1 while the worker lives that began so, and that has become rank 0. Standard
+    input goes with the first rank 0, and nobody else reads what is left.
+    """
+    out = tmp_path / "out"
+    words = ["-np", "2", "--max-np", "2", "--output-filename", str(out)]
+    hosts = "127.0.0.1:1\n127.0.0.2:1\n127.0.0.3:1\n"
+    with job(tmp_path, *words, hosts=hosts, stdin=subprocess.PIPE) as one:
+        one.wait_for_size(2)
+        assert one.process.stdin is not None
+        one.process.stdin.write("a line\n")
+        one.process.stdin.flush()
+        first = one.process_of("127.0.0.1")
+        one.wait(lambda _: (tmp_path / f"read-{first}").exists())
+        os.kill(first, signal.SIGKILL)
+        one.wait(lambda all_: any(name.startswith("127.0.0.3-") for name in all_))
+        one.wait_for_size(2)
+        one.stop()
+        assert one.end() == 0, one.err
+    assert "horovodrun: nobody reads the rest of standard input: the first rank 0 had it, which is lost" in (
+        one.err
+    )
+    assert (tmp_path / f"read-{first}").read_text() == "a line\n"
+    ends = {line.partition("<stdout>")[0]: line for line in one.out.splitlines() if "ends as" in line}
+    assert ends.keys() == {"[1]", "[1.2]"}
+    assert "127.0.0.2-1-" in ends["[1]"] and "ends as 0 of 2" in ends["[1]"]
+    assert "127.0.0.3-1-" in ends["[1.2]"] and "ends as 1 of 2" in ends["[1.2]"]
+    assert sorted(path.name for path in out.iterdir()) == ["rank.0", "rank.1", "rank.1.2"]
+    assert (out / "rank.1.2" / "stdout").read_text().count("ends as 1 of 2") == 1
+    assert (out / "rank.1" / "stdout").read_text().count("ends as 0 of 2") == 1
 
 
 @pytest.mark.timeout(120)
@@ -162,7 +215,22 @@ def test_too_few_and_no_others_will_come(tmp_path: Path) -> None:
         one.wait_for_size(2)
         os.kill(one.process_of("127.0.0.2"), signal.SIGKILL)
         assert one.end() != 0
-    assert "as at least 2 are needed" in one.err or "waited 4 s (--elastic-timeout)" in one.err, one.err
+    waits = "horovodrun: waits for 1 more worker, as at least 2 are needed, up to 4 s (--elastic-timeout)\n"
+    assert one.err.count(waits) == 1, one.err
+    assert "waited 4 s (--elastic-timeout): 1 of 2 workers ready, and hosts that can be used have 1 slot" in (
+        one.err
+    )
+
+
+@pytest.mark.timeout(120)
+def test_too_few_of_hosts_that_are_known(tmp_path: Path) -> None:
+    with job(tmp_path, "-np", "2", "--min-np", "2", script=False) as one:
+        one.wait_for_size(2)
+        os.kill(one.process_of("127.0.0.2"), signal.SIGKILL)
+        assert one.end() != 0
+    assert "horovodrun: at least 2 workers are needed, and 1 is left; there is no host for another: " in (
+        one.err
+    )
 
 
 @pytest.mark.timeout(120)

@@ -26,10 +26,12 @@ def fresh_mark() -> str:
     return f"{os.getpid()}.{time.monotonic_ns()}"
 
 
-def start(arguments: Sequence[str], mark: str, **more: str) -> subprocess.Popen[str]:
+def start(
+    arguments: Sequence[str], mark: str, stdin: int = subprocess.DEVNULL, **more: str
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "horovod.runner", *arguments],
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -28,7 +28,7 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
         *("psutil", "pynvml"),
     ),
     "runner": (
-        *("horovod.common.agent_messages", "horovod.common.build_info"),
+        *("horovod.common.agent_channel", "horovod.common.agent_messages", "horovod.common.build_info"),
         *("horovod.common.launched", "horovod.common.listeners"),
         *("horovod.common.options", "horovod.common.variables", "horovod.common.compressors"),
         *("horovod.common.interfaces", "horovod.common.networks", "horovod.common.nodelists"),

@@ -64,6 +64,19 @@ def test_many_ranks_and_another_order() -> None:
     assert {world.secret for world in worlds} == {worlds[0].secret}
 
 
+def test_the_end_of_a_meeting_leaves_the_next_one_alone() -> None:
+    """A quick rank is in the next meeting when rank 0 comes to the end of this one: its hello stays."""
+    store = MemoryStore()
+    first = [StoreRendezvous(store, assignment_of(rank, 2, []), "", seconds=20.0) for rank in (0, 1)]
+    in_threads(2, lambda rank: first[rank].allgather("card", b"x"))
+    first[1].done()
+    assert not any("/hello/" in key for key in store.values), "it takes away its own"
+    key = f"{first[1].prefix}/hello/1"
+    store.set(key, b"of the next meeting")
+    first[0].done()
+    assert store.values == {key: b"of the next meeting"}
+
+
 class Forgetless(MemoryStore):
     """A store that keeps what is in it, as that of torchrun's agent after a crash."""
 

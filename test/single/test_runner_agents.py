@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import signal
+import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from horovod.common.agent_messages import MessageParser, Place, object_in, packed
 from horovod.runner import job_hosts, launchers, starting
-from horovod.runner.agents import frames, link
+from horovod.runner.agents import agent, driver, frames, link
 from horovod.runner.agents.fixed_job import FixedJob
 from horovod.runner.agents.frames import Frame, FrameParser, Order
 from horovod.runner.agents.job import (
@@ -27,13 +34,15 @@ from horovod.runner.agents.job import (
 from horovod.runner.agents.places import places_of, variables_of
 from horovod.runner.agents.plan import Plan, agent_words
 from horovod.runner.agents.store import KeyValueStore
+from horovod.runner.daemon_agent import packed as daemon_packed
 from horovod.runner.daemon_link import is_unanswered
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
 from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import Host
 from horovod.runner.job_hosts import JobHosts
-from horovod.runner.outcome import End
+from horovod.runner.outcome import ElasticOutcome, End
 from horovod.runner.output import Cell, Decoder
+from horovod.runner.payload import fresh_name, stored
 from horovod.runner.shell import Shell, Srun, Ssh
 
 NONCE = "123456789abc"
@@ -199,8 +208,8 @@ def test_a_place_on_its_way() -> None:
 class Driver:
     """A job on made hosts, whose agents and workers a test plays."""
 
-    def __init__(self, decisions: Any, hosts: str = "") -> None:
-        self.job = Job(decisions, ["python", "train.py"], NONCE)
+    def __init__(self, decisions: Any, is_elastic: bool = False) -> None:
+        self.job = Job(decisions, ["python", "train.py"], NONCE, is_elastic)
         self.now = 100.0
         self.done: list[Any] = []
 
@@ -407,6 +416,57 @@ def test_what_no_agent_says_is_an_error(kind: bytes, body: bytes) -> None:
         driver.job.heard("b", Frame(kind, body), driver.now)
 
 
+def test_an_agent_keeps_the_function_that_workers_call(tmp_path: Path) -> None:
+    """Of a host that the launcher has not reached by ssh before: it may have come later."""
+    name, data = fresh_name(), os.urandom(3 << 20)
+    environment = {b"HOROVOD_RUN_PAYLOAD": name.encode(), b"TMPDIR": bytes(tmp_path)}
+    folder = Path(tempfile.gettempdir()) / name
+    told = [
+        frames.frame(frames.ENVIRONMENT, daemon_packed(environment.items())),
+        frames.in_parts(frames.PAYLOAD, data),
+        Order(0, ["sh", "-c", f"sha256sum {folder}/payload >&2"], {}).frame(),
+    ]
+    words = [sys.executable, "-I", "-S", agent.__file__]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(b"".join(told))
+        process.stdin.flush()
+        parser, found = FrameParser(from_agent=True), list[Frame]()
+        while frames.ENDED not in {one.kind for one in found}:
+            found += parser.feed(os.read(process.stdout.fileno(), 1 << 16))
+        assert (folder / "payload").read_bytes() == data
+        process.stdin.close()
+        assert process.wait(20) == 0
+    output = b"".join(one.numbered()[1] for one in found if one.kind == frames.OUTPUT)
+    assert output.split()[0].decode() == hashlib.sha256(data).hexdigest()
+    assert not folder.exists(), "it goes with the agent"
+
+
+def test_a_driver_sends_the_function_to_hosts_that_may_have_come_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, data, said = fresh_name(), os.urandom(2 * frames.MOST_BYTES + 1), list[str]()
+    outbox = Collector()
+    monkeypatch.setenv("HOROVOD_RUN_PAYLOAD", name)
+    connection: Any = SimpleNamespace(outbox=outbox)
+    one: Any = SimpleNamespace(_job=SimpleNamespace(say=said.append))
+    with stored(name, data):
+        driver.Driver._send_function(one, "b", connection)
+    found = FrameParser(from_agent=False).feed(outbox.data)
+    assert {frame.kind for frame in found} == {frames.PAYLOAD} and len(found) == 4
+    assert found[-1].body == b"" and b"".join(frame.body for frame in found) == data
+    driver.Driver._send_function(one, "b", connection)
+    assert len(said) == 1 and said[0].startswith("the function cannot be sent to b: ")
+
+
+class Collector:
+    def __init__(self) -> None:
+        self.data = b""
+
+    def put(self, data: bytes) -> None:
+        self.data += data
+
+
 class Elastic:
     """Decisions as those of a job whose hosts come and go: whatever a test says."""
 
@@ -481,9 +541,66 @@ def test_workers_come_and_go_as_decided() -> None:
     assert decides.heard[-1] == ("ended", 11, End(signal_number=15))
     decides.next = [EndJob(4, "enough")]
     driver.job.tick(driver.now)
-    assert orders(driver.effects(), frames.STOP) == [("a", {"worker": 10, "signal": 15})]
+    effects = driver.effects()
+    assert orders(effects, frames.STOP) == [("a", {"worker": 10, "signal": 15})]
+    assert reports(effects) == [(0, "over enough")], "for horovodrun to say it last"
     decides.next = [Start(12, "a", one)]
     assert driver.end(10, "a", 0) == [CloseAgent("a"), CloseAgent("b")], "nobody starts any more"
+
+
+def test_output_of_each_worker_has_a_label_of_its_own() -> None:
+    """Also where two live workers have begun as the same rank; and it is said when it is all there."""
+    places = places_of([("a", 1), ("b", 1)])
+    decides = Elastic()
+    driver = Driver(decides, is_elastic=True)
+    decides.next = [Start(0, "a", places[0]), Start(1, "b", places[1])]
+    begun = driver.begin()
+    assert reports(begun) == [(0, "named 0"), (1, "named 1")]
+    assert [told["variables"]["HOROVOD_WORKER"] for _, told in orders(begun, frames.START)] == ["0", "1"]
+    driver.hear("a", frames.HELLO, host="a")
+    decides.next = [Start(2, "b", places[1])]
+    effects = driver.end(0, "a", 9)
+    assert reports(effects) == [(0, "unreported 9"), (0, "gone"), (2, "named 1.2")]
+    decides.next = [Start(3, "a", places[1])]
+    driver.hear("b", frames.HELLO, host="b")
+    driver.job.lose("b", "cut")
+    assert reports(driver.effects()) == [(1, "lost b"), (1, "gone"), (2, "gone"), (3, "named 1.3")]
+
+
+def test_why_a_job_ends_is_reported_however_long_it_is() -> None:
+    decides = Elastic()
+    driver = Driver(decides, is_elastic=True)
+    why = "\N{SNOWMAN} because " * 40
+    decides.next = [EndJob(1, why)]
+    parts = [text for _, text in reports(driver.begin())]
+    outcome = ElasticOutcome(9, "the driver")
+    for part in parts:
+        outcome.take(0, part)
+    assert len(parts) == 4 and outcome.conclusion(1) == (1, why)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "is_said"),
+    [([], 9, False), ([b"x"], 9, True), ([b"x"], 0, False), ([b"x"], 3 << 8, True), ([b"x", b""], 9, False)],
+)
+def test_input_that_was_lost_with_the_first_rank_0_is_said(
+    sent: list[bytes], status: int, is_said: bool
+) -> None:
+    """Nobody else gets the rest: what that worker has read of it is not known."""
+    places = places_of([("a", 1), ("b", 1)])
+    decides = Elastic()
+    driver = Driver(decides, is_elastic=True)
+    decides.next = [Start(0, "a", places[0]), Start(1, "b", places[1])]
+    driver.begin()
+    driver.hear("a", frames.HELLO, host="a")
+    for data in sent:
+        assert driver.job.take_input(data) == "a"
+    decides.next = [Start(2, "b", places_of([("b", 1)])[0])]
+    effects = driver.end(0, "a", status)
+    text = b"horovodrun: nobody reads the rest of standard input: the first rank 0 had it, which is lost\n"
+    assert (Show(text) in effects) == is_said
+    assert not orders(effects, frames.START)[0][1]["has_input"]
+    assert driver.job.take_input(b"more") is None
 
 
 def met(decides: Elastic, hosts: Sequence[tuple[str, int]] = (("a", 1), ("b", 1))) -> Driver:
@@ -597,6 +714,17 @@ def test_which_launcher(values: dict[str, Any], found: str, monkeypatch: pytest.
     monkeypatch.setattr(launchers, "installed_mpirun", lambda: "/mpi/bin/mpirun")
     monkeypatch.setattr(launchers, "installed_flavour", lambda mpirun: "Open MPI 5")
     assert starting.way_of(values).launcher == found
+
+
+@pytest.mark.parametrize("wanted", [["nosuch0"], ["nosuch0", "203.0.113.0/24"], ["10.0.0.0/99"]])
+def test_interfaces_that_are_not_there_are_named(wanted: list[str]) -> None:
+    """Also where all ranks are here, and would never ask for them."""
+    here = JobHosts(2, (Host("localhost", 2),))
+    with pytest.raises(LaunchError, match=f"--network-interfaces {', '.join(wanted)}: ") as error:
+        here.prepare({"launcher": "tcp", "network_interfaces": wanted})
+    assert "lo (127.0.0.1)" in str(error.value) or "99" in wanted[0]
+    for there in (["lo"], ["nosuch0", "lo"], ["127.0.0.0/8"]):
+        assert here.prepare({"launcher": "tcp", "network_interfaces": there}).choice.networks == tuple(there)
 
 
 def test_without_an_mpi_agents_start_ranks_unless_an_mpi_is_asked_for(

@@ -33,16 +33,6 @@ class Job:
     def __init__(self, hosts: dict[str, int], np: int, least: int = 1, **more: Any) -> None:
         self.now = 1000.0
         limits = Limits(np=np, min_np=least, max_np=more.pop("most", None), **more)
-        self.begin(limits, hosts)
-
-    @classmethod
-    def fixed(cls, hosts: dict[str, int], np: int) -> Job:
-        job = cls.__new__(cls)
-        job.now = 1000.0
-        job.begin(Limits.fixed(np, 30), hosts)
-        return job
-
-    def begin(self, limits: Limits, hosts: dict[str, int]) -> None:
         self.machine = MembershipMachine(limits, hosts, lambda: self.now)
         self.actions: list[Action] = []
         self.take(self.machine.tick())
@@ -127,6 +117,7 @@ def test_places_of_a_membership() -> None:
 
 def test_the_start_waits_for_np_slots() -> None:
     job = Job({"a": 2}, np=3)
+    assert job.last(Say).text == "waits for 1 more slot, of 3 for the start, up to 600 s (--elastic-timeout)"
     assert job.wait(5) == []
     job.find({"a": 2, "b": 2})
     assert job.started() == [(0, "a", 0, 0), (1, "a", 1, 1), (2, "b", 0, 2), (3, "b", 1, 3)]
@@ -144,9 +135,8 @@ def test_the_start_gives_up_after_the_elastic_timeout() -> None:
     assert not job.machine.is_over
     job.wait(2)
     assert job.over().code == 1
-    assert (
-        "waited 60 s (--elastic-timeout): there are 2 slots, and 0 workers asked, of 3" in job.over().message
-    )
+    waited = "waited 60 s (--elastic-timeout) for 3 slots, which the start needs"
+    assert job.over().message == f"{waited}: hosts that can be used have 2 slots"
 
 
 def test_the_first_membership_waits_for_all_that_were_started() -> None:
@@ -185,7 +175,7 @@ def test_a_death_before_the_first_membership_ends_the_job_where_there_is_no_othe
     job.ask(1)
     job.end(0, End(7))
     assert job.over().message.startswith(
-        "1 worker cannot go on, as at least 2 are needed, and no host is left"
+        "at least 2 workers are needed, and 1 is left; there is no host for another: "
     )
     assert "exited with code 7" in job.over().message
 
@@ -213,7 +203,11 @@ def test_one_that_ends_before_init_while_others_wait() -> None:
     job.ask(0)
     job.end(1, End())
     job.wait(20)
-    assert job.over().code == 1 and "a worker ended with code 0 before hvd.init()" in job.over().message
+    assert job.over() == EndJob(
+        1,
+        "at least 2 workers are needed, and 1 is left: another ended with code 0 before hvd.init(), or "
+        "before calling it again",
+    )
 
 
 # Deaths.
@@ -304,10 +298,43 @@ def test_too_few_survivors_give_up() -> None:
     job.ask(0, 1, 2)
     job.find({"b": 1})
     job.ask(0, 1, 2)
+    outside = "rank 0 on host a, rank 2 on host c have no slot any more"
+    waits = [say.text for say in job.all(Say) if say.text.startswith("waits")]
+    needed = "as at least 2 are needed, up to 60 s (--elastic-timeout)"
+    assert waits == [f"waits for 1 more worker, {needed}; {outside}"]
     job.wait(59)
     assert not job.machine.is_over
     job.wait(2)
-    assert "waited 60 s (--elastic-timeout)" in job.over().message
+    waited = "waited 60 s (--elastic-timeout): 1 of 2 workers ready, and hosts that can be used have 1 slot"
+    assert job.over().message == f"{waited}; {outside}"
+    assert len([say for say in job.all(Say) if say.text.startswith("waits")]) == 1, "it is said once"
+
+
+def test_a_wait_for_workers_that_start_is_said_too() -> None:
+    job = Job({"a": 1, "b": 1, "c": 1}, np=3, least=3, elastic_timeout=60)
+    job.ask(0, 1)
+    assert not [say for say in job.all(Say) if say.text.startswith("waits")], "the start is no such wait"
+    job.ask(2)
+    job.find({"a": 1, "b": 1, "c": 1, "d": 1})
+    job.end(0, KILLED)
+    job.ask(1)
+    needed = "as at least 3 are needed, up to 60 s (--elastic-timeout)"
+    assert job.last(Say).text == f"waits for 1 more worker, {needed}; 1 worker is starting"
+    job.ask(2)
+    job.end(3, KILLED)
+    job.wait(30)
+    waits = [say.text for say in job.all(Say) if say.text.startswith("waits")]
+    assert len(waits) == 1, "as many as before are missing"
+    job.find({"d": 1, "e": 1})
+    assert job.last(Say).text.startswith("waits for 3 more workers, ")
+    job.wait(31)
+    assert "0 of 3 workers ready, and hosts that can be used have 1 slot; these did not come: " in (
+        job.over().message
+    )
+    assert (
+        "worker 4 on host e (not started yet); rank 1 on host b, rank 2 on host c have no slot any more"
+        in (job.over().message)
+    )
 
 
 def test_too_few_survivors_end_at_once_where_no_hosts_will_come() -> None:
@@ -315,7 +342,7 @@ def test_too_few_survivors_end_at_once_where_no_hosts_will_come() -> None:
     job.end(0, KILLED)
     job.ask(2)
     assert job.over().message.startswith(
-        "2 workers cannot go on, as at least 3 are needed, and no host is left"
+        "at least 3 workers are needed, and 2 are left; there is no host for another: "
     )
 
 
@@ -664,50 +691,6 @@ def test_the_worker_of_a_rank() -> None:
         and job.machine.worker(2, 2) is None
         and job.machine.worker(2, -1) is None
     )
-
-
-# Fixed jobs.
-
-
-def test_a_fixed_job() -> None:
-    job = Job.fixed({"a": 2, "b": 1}, 3)
-    assert [worker for worker, *_ in job.started()] == [0, 1, 2]
-    job.ask(2, 1, 0)
-    assert job.order() == [0, 1, 2]
-    job.ask(0, 1, 2)  # hvd.shutdown() and hvd.init()
-    assert job.machine.generation == 2 and job.order() == [0, 1, 2]
-    for worker in (0, 1, 2):
-        job.end(worker, End())
-    assert job.over() == EndJob(0, "")
-
-
-@pytest.mark.parametrize("end", [End(3), KILLED, End(3, raised=True)])
-def test_a_fixed_job_ends_with_the_first_failure(end: End) -> None:
-    job = Job.fixed({"a": 2}, 2)
-    job.ask(0, 1)
-    job.end(1, end)
-    assert job.over().code == end.exit_code()
-    assert job.over().message.startswith(f"{FAILED}: rank 1 on host a ")
-
-
-def test_a_fixed_job_ends_with_a_lost_host() -> None:
-    job = Job.fixed({"a": 1, "b": 1}, 2)
-    job.take(job.machine.host_lost("b", "no signs of life for 12 s"))
-    assert job.over() == EndJob(1, "host b was lost: no signs of life for 12 s")
-
-
-def test_ranks_of_a_fixed_job_wait_for_each_other_for_a_while() -> None:
-    job = Job.fixed({"a": 3}, 3)
-    job.ask(0, 2)
-    job.wait(31)
-    assert "waited 30 s (--start-timeout)" in job.over().message
-    assert "these did not come: worker 1 on host a (not started yet)" in job.over().message
-
-
-def test_a_fixed_job_takes_no_accusations_and_no_other_hosts() -> None:
-    job = Job.fixed({"a": 2}, 2)
-    job.ask(0, 1)
-    assert job.accuse(0, 1) == job.find({"a": 2, "b": 2}) == job.wait(100) == []
 
 
 # Events that come late, or twice.

@@ -9,7 +9,7 @@ import pytest
 
 from horovod.runner.elastic.discovery import FixedHosts, HostDiscoveryScript
 from horovod.runner.elastic.limits import Limits
-from horovod.runner.elastic.settings import asks_for_elastic, elastic_settings
+from horovod.runner.elastic.settings import asks_for_elastic, elastic_settings, refuse_alone
 from horovod.runner.errors import LaunchError
 
 SCRIPT = {"np": 4, "host_discovery_script": "./hosts.sh"}
@@ -68,6 +68,17 @@ def test_which_jobs_are_elastic() -> None:
 def test_options_of_elastic_jobs_alone_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(LaunchError, match=message):
         asks_for_elastic(values)
+
+
+def test_flags_of_elastic_jobs_without_one_are_refused() -> None:
+    given = {"elastic_timeout": 9, "reset_limit": 1}
+    with pytest.raises(
+        LaunchError, match=r"--reset-limit and --elastic-timeout are for elastic jobs; give --h"
+    ):
+        refuse_alone(given, {**given, "np": 2})
+    refuse_alone({}, {"np": 2, "elastic_timeout": 600})  # the default, or of HOROVOD_ELASTIC_TIMEOUT
+    refuse_alone(given, {**given, "np": 2, "min_np": 1})
+    refuse_alone(given, {**given, **SCRIPT})
 
 
 @pytest.mark.parametrize(

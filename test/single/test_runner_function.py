@@ -19,6 +19,8 @@ import pytest
 
 import horovod
 import horovod.runner
+from horovod.common import agent_channel
+from horovod.common.agent_channel import Place, Removed
 from horovod.common.exceptions import HorovodInternalError
 from horovod.runner import (
     function_job,
@@ -71,10 +73,19 @@ def test_no_module_of_the_launcher_hides_one_of_python() -> None:
         ({"start_timeout": -1}, ValueError, "start_timeout: -1 is not"),
         ({"ssh_port": "x"}, ValueError, "ssh_port: 'x' is not"),
         ({"compression": "bit8,int4"}, ValueError, "compression: 'bit8,int4' is not a name"),
-        ({"min_num_proc": 1}, NotImplementedError, "min_num_proc is not served yet"),
-        ({"max_np": 4}, NotImplementedError, "max_np is not served yet"),
-        ({"host_discovery_script": "x"}, NotImplementedError, "not served yet"),
-        ({"cooldown_range": (1, 2)}, NotImplementedError, "not served yet"),
+        ({"min_num_proc": 0}, ValueError, "min_num_proc: 0 is not a whole number >= 1"),
+        ({"min_num_proc": 1}, ValueError, "an elastic job needs two hosts or more"),
+        ({"num_proc": 2, "min_num_proc": 3}, ValueError, "--min-np 3 is above -np 2"),
+        ({"max_num_proc": 4}, ValueError, "--max-np is for elastic jobs"),
+        ({"elastic_timeout": 9}, ValueError, "--elastic-timeout is for elastic jobs"),
+        ({"slots": 2}, ValueError, "--slots-per-host is for elastic jobs"),
+        ({"cooldown_range": (1, 2)}, ValueError, "--blacklist-cooldown-range is for elastic jobs"),
+        (
+            {"host_discovery_script": "x", "cooldown_range": (2, 1)},
+            ValueError,
+            "a cool-down range is MIN MAX",
+        ),
+        ({"host_discovery_script": "x", "ddp": True}, ValueError, "--ddp"),
     ],
 )
 def test_wrong_parameters_are_refused(parameters: dict[str, Any], kind: type[Exception], part: str) -> None:
@@ -372,12 +383,14 @@ def test_the_jobs_own_process_starts_what_it_is_asked_for(
 
     def start(*what: Any) -> Ending:
         started.append(what)
-        return Ending(3, "words", 1, True, {1: b"one", 0: bytearray(b"zero")})
+        values = {1: b"one", 0: bytearray(b"zero")}
+        return Ending(3, "words", 1, True, values, ends={1: 3, 0: 137})
 
     monkeypatch.setenv("HOROVOD_COMPRESION", "bit8")
     job = Job(monkeypatch, start)
     request = {"options": {"np": 2, "start_timeout": 5}, "command": ["python", "rank.py"]}
     told = {"code": 3, "message": "words", "culprit": 1, "values": [[1, 3], [0, 4]], "starter": "mpirun"}
+    told["ends"] = [[1, 3], [0, 137]]
     assert job.answer(request, b"contents") == (told, b"onezero")
     ((values, command, environment, contents),) = started
     assert (values["np"], values["start_timeout"]) == (2, 5)
@@ -457,6 +470,110 @@ def test_a_rank_finds_its_payload_and_signs_its_result(monkeypatch: pytest.Monke
         result = payload.verified(KEY, 5, file.read())
     assert result is not None and result[0] == (payload.RAISED if code else payload.RETURNED)
     assert code or pickle.loads(result[1]) == ("a", "b")
+
+
+class Channel:
+    """In the place of a worker's to its agent."""
+
+    def __init__(self, place: Place | None) -> None:
+        self.place = place
+        self.heard: list[BaseException | None] = []
+
+    def tell_exception(self, error: BaseException | None) -> None:
+        self.heard.append(error)
+
+
+def told_to_leave() -> None:
+    try:
+        raise Removed("there is no slot")
+    except Removed:
+        raise SystemExit(0) from None
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "place", "kind", "at"),
+    [
+        (tuple, ("ab",), Place(3, 1, 2, 0, 1, 1, 2, ("a", "b")), payload.RETURNED, (3, 1)),
+        (tuple, ("ab",), None, payload.RETURNED, (0, 5)),
+        (fails, ("x",), Place(3, 1, 2, 0, 1, 1, 2, ("a", "b")), payload.RAISED, (3, 1)),
+        (told_to_leave, (), Place(3, 1, 2, 0, 1, 1, 2, ("a", "b")), payload.OUT, (3, 1)),
+    ],
+)
+def test_a_worker_of_an_elastic_job_says_where_it_was_last(
+    call: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    place: Place | None,
+    kind: bytes,
+    at: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    channel = Channel(place)
+    monkeypatch.setattr(agent_channel, "agent_channel", lambda _: channel)
+    function = memoryview(pickle.dumps((call, arguments, {})))
+    found, body = function_rank._called_in_elastic_job(function, 5)
+    assert (found, payload.unpacked_place(body)) == (kind, at)
+    assert [type(error) for error in channel.heard] == ([LookupError] if kind == payload.RAISED else [])
+    assert (body[payload.PLACE_SIZE :] == b"") == (kind == payload.OUT)
+
+
+def test_a_worker_that_leaves_by_itself_has_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_channel, "agent_channel", lambda _: None)
+    with pytest.raises(SystemExit):
+        function_rank._called_in_elastic_job(memoryview(pickle.dumps((sys.exit, (0,), {}))), 5)
+
+
+def placed(number: int, generation: int, rank: int, value: Any) -> bytes:
+    return signed(number, payload.RETURNED, payload.packed_place(generation, rank) + pickle.dumps(value))
+
+
+def test_results_of_an_elastic_job_are_in_the_order_of_last_ranks() -> None:
+    values = {
+        0: placed(0, 4, 1, "b"),
+        1: placed(1, 2, 0, "returned before"),
+        2: placed(2, 4, 0, "a")[:-3],  # was killed when it sent this
+        3: signed(3, payload.OUT, payload.packed_place(3, 1)),
+        4: signed(4, payload.RAISED, payload.packed_place(0, 7) + b"{}"),
+        12: placed(12, 4, 0, "a"),
+    }
+    ends = [(0, 0), (1, 0), (2, 137), (3, 0), (4, 1), (12, 0)]
+    ending = {**DONE, "starter": "the driver", "ends": ends}
+    assert run_function._elastic_results(KEY, ending, values) == ["a", "b", "returned before"]
+    for number, why in ((0, "sent a result that it did not sign"), (13, "ended without returning")):
+        spoiled = {**values, 0: values[0] if number else b"x"}
+        with pytest.raises(RuntimeError, match=f"worker {number} {why}"):
+            run_function._elastic_results(KEY, {**ending, "ends": [*ends, (number, 0)]}, spoiled)
+
+
+def test_why_an_elastic_job_failed() -> None:
+    ending = {"code": 1, "message": "nobody is left", "starter": "the driver", "ends": [(0, 1)]}
+    values: dict[int, bytes] = {}
+    with pytest.raises(RuntimeError, match=r"^the driver failed with exit code 1: nobody is left$"):
+        run_function._elastic_results(KEY, ending, values)
+    for number, kind in ((3, "LookupError"), (4, "horovod.common.exceptions.HorovodInternalError")):
+        told = {"what": "its function", "type": kind, "message": "it", "traceback": f"Traceback of {number}"}
+        body = payload.packed_place(2, number - 1) + json.dumps(told).encode()
+        values[number] = signed(number, payload.RAISED, body)
+    with pytest.raises(RuntimeError) as error:
+        run_function._elastic_results(KEY, ending, values)
+    assert str(error.value).endswith(
+        "nobody is left\nrank 2: its function raised LookupError: it\n\nTraceback of 3"
+    )
+    with pytest.raises(RuntimeError, match="no hosts"):
+        run_function._elastic_results(KEY, {"error": "no hosts"}, {})
+
+
+def test_the_parameters_of_elastic_jobs() -> None:
+    given = dict(num_proc=1, min_num_proc=2, max_num_proc=4, slots=2, cooldown_range=(1, 2), reset_limit=3,
+                 host_discovery_script="x", elastic_timeout=9)  # fmt: skip
+    same = {"np": 2, "min_np": 2, "max_np": 4, "slots_per_host": 2, "blacklist_cooldown_range": [1, 2]}
+    same |= {"reset_limit": 3, "host_discovery_script": "x", "elastic_timeout": 9}
+    assert run_function._options(given) == same
+    assert run_function._is_elastic(same)
+    with (
+        pytest.warns(DeprecationWarning, match="min_np is an older name; use min_num_proc"),
+        pytest.raises(ValueError, match="needs two hosts"),
+    ):
+        horovod.run(nothing, min_np=2)
 
 
 @pytest.mark.parametrize("damage", ["short", "no json", "no path", "no texts", "no object"])

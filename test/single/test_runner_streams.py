@@ -170,6 +170,42 @@ def test_files_have_what_was_written_as_it_is(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "few").iterdir())[::9] == ["rank.0", "rank.9"]
 
 
+def test_output_of_workers_that_have_begun_as_the_same_rank(tmp_path: Path) -> None:
+    """Of an elastic job: none writes to another's file, nor are halves of their lines joined."""
+    streams = io.BytesIO(), io.BytesIO()
+    output = RankOutput(2, *streams, folder=str(tmp_path))
+    for number, label in ((0, "0"), (1, "1"), (2, "1.2"), (3, "0.2"), (4, "12")):
+        output.name(number, label)
+        output.write(number, OUT, f"{label} beg".encode())
+    output.write(1, OUT, b"ins\n")
+    output.end(2)
+    output.write(0, OUT, b"ins\n")
+    output.finish()
+    assert streams[0].getvalue().splitlines() == [
+        b"[1]<stdout>:1 begins", b"[1.2]<stdout>:1.2 beg", b"[0]<stdout>:0 begins",
+        b"[0.2]<stdout>:0.2 beg", b"[12]<stdout>:12 beg",
+    ]  # fmt: skip
+    assert {path.name: (path / "stdout").read_text() for path in tmp_path.iterdir()} == {
+        "rank.0": "0 begins\n", "rank.1": "1 begins\n", "rank.1.2": "1.2 beg", "rank.0.2": "0.2 beg",
+        "rank.12": "12 beg",
+    }  # fmt: skip
+
+
+def test_a_folder_of_output_that_is_lost_meanwhile(tmp_path: Path) -> None:
+    output = RankOutput(1, io.BytesIO(), io.BytesIO(), folder=str(tmp_path / "out"))
+    (tmp_path / "out").rename(tmp_path / "gone")
+    (tmp_path / "out").touch()
+    output.name(1, "0.2")
+    with pytest.raises(OutputError, match=r"--output-filename .* cannot be written"):
+        output.write(1, OUT, b"x")
+
+
+@pytest.mark.parametrize("label", ["", "x", "1.", "1.2.3", "../1", "12345678", "-1"])
+def test_what_is_no_label(label: str) -> None:
+    with pytest.raises(ValueError, match="is no label of a worker"):
+        RankOutput(1, io.BytesIO(), io.BytesIO()).name(1, label)
+
+
 def test_files_that_cannot_be_made_are_a_mistake_in_the_command(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(LaunchError, match=f"--output-filename {tmp_path}/file: .*Not a directory"):

@@ -108,23 +108,31 @@ def test_what_ranks_told_is_joined() -> None:
         rank._joined([told("a", True), told("a", True)])
 
 
-def test_without_mpi(
+def test_where_nothing_can_start_ranks(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    def none() -> str:
-        raise LaunchError("this installation has no MPI")
+    def none(options: object) -> None:
+        raise LaunchError("this installation is not built")
 
-    monkeypatch.setattr(rank.launchers, "installed_mpirun", none)
+    monkeypatch.setattr(rank.starting, "way_of", none)
     file = tmp_path / "topology.svg"
     assert command.main(["-np", "4", "--topology-file", str(file)]) == 0
     shown = capsys.readouterr().out
-    assert "Nothing is measured: this installation has no MPI" in shown
+    assert "Nothing is measured: this installation is not built" in shown
     assert "Links between 4 ranks (assumed, as nothing was measured)" in shown and "ranks 0-3" in shown
     assert file.read_text().startswith("<svg ")
     assert command.main(["-np", "4", "--topology-file", str(tmp_path / "no" / "folder.svg")]) == 1
     assert "the drawing cannot be written: " in capsys.readouterr().err
     assert command.main(["-np", "2", "-H", "a:1,b:1"]) == 2
-    assert "this installation has no MPI" in capsys.readouterr().err
+    assert "this installation is not built" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["--min-np", "1"], ["--host-discovery-script", "x"], ["--elastic-timeout", "9"]]
+)
+def test_an_elastic_job_has_no_topology(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["-np", "2", *words]) == 2
+    assert f"{words[0]} has no meaning with --topology" in capsys.readouterr().err
 
 
 def test_a_job_that_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,7 +140,7 @@ def test_a_job_that_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         raise RuntimeError("rank 1 was lost")
 
     monkeypatch.setattr(job, "ask", fail)
-    monkeypatch.setattr(rank.launchers, "installed_mpirun", lambda: "mpirun")
+    monkeypatch.setattr(rank.starting, "way_of", lambda options: None)
     assert command.main(["-np", "2"]) == 1
     assert capsys.readouterr().err == "horovodrun: rank 1 was lost\n"
 

@@ -82,7 +82,8 @@ def start_timeout() -> float:
 class StoreRendezvous:
     """A meeting in a store, for one job. `job`: what tells it from other jobs that use the store.
 
-    Not thread-safe. Rank 0 takes away what is left when it is done, if the store can forget.
+    Not thread-safe. When it is done ranks take away what is left, if the store can forget: each its hello, as
+    only it knows when it says the next one, and rank 0 all else.
     """
 
     def __init__(
@@ -128,11 +129,17 @@ class StoreRendezvous:
         return values
 
     def done(self) -> None:
-        """Rank 0 has the store forget what it has seen; where that fails, it stays."""
+        """Have the store forget what is this rank's to take away; where that fails, it stays."""
         forget: Callable[[str], Any] | None = getattr(self._store, "delete_key", None)
-        if self.rank == 0 and forget is not None:
+        hello = f"{self.prefix}/hello/"
+        own = (
+            [key for key in self._seen if not key.startswith(hello)]
+            if self.rank == 0
+            else [f"{hello}{self.rank}"]
+        )
+        if forget is not None:
             with contextlib.suppress(Exception):  # the job has begun, and needs the store no more
-                for key in self._seen:
+                for key in own:
                     forget(key)
 
     def _call_roll(self) -> str:
@@ -162,7 +169,7 @@ class StoreRendezvous:
         number = secrets.token_hex(_NUMBER).encode()
         deadline, pause = time.monotonic() + self._seconds, _SHORTEST_PAUSE
         while True:
-            self._set(f"hello/{self.rank}", number)  # again: rank 0 may be taking an earlier one away
+            self._set(f"hello/{self.rank}", number)  # again: somebody may have emptied the store
             welcome = self._find(f"welcome/{self.rank}", min(_SLICE, deadline - time.monotonic()))
             if welcome is not None and welcome.startswith(number) and _WELCOME.fullmatch(welcome):
                 break

@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 
 if __name__ == "__main__":
     sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[".."] * 3)))
@@ -88,10 +89,16 @@ class Agent:
         self._is_ending = False
         self._beat_at = 0.0
         self._has_orphans = False
-        self._target.put(frames.MAGIC + frames.record(frames.HELLO, {"host": os.uname().nodename}))
+        self._payload: list[bytes] = []  # what has come of it
+        self._held = ExitStack()  # what is kept as long as we run
+        self._target.put(frames.MAGIC + frames.record(frames.HELLO, {"host": _here()}))
 
     def run(self) -> int:
         """To the end; returns the exit code."""
+        with self._held:
+            return self._follow()
+
+    def _follow(self) -> int:
         while not (self._is_ending and not self._workers):
             self._target.flush()
             for descriptor in ready(self._wanted(), self._seconds()):
@@ -152,9 +159,7 @@ class Agent:
         except ValueError as error:
             if self._environment is None:  # nothing was understood yet
                 raise
-            print(
-                f"horovodrun: {os.uname().nodename} does not understand the driver: {error}", file=sys.stderr
-            )
+            print(f"horovodrun: {_here()} does not understand the driver: {error}", file=sys.stderr)
             data = b""
         if not data:
             self._has_driver = False
@@ -172,10 +177,33 @@ class Agent:
                 worker.tell(told["signal"], time.monotonic())
         elif frame.kind == frames.CREDIT:
             self._credit += frame.numbered()[0]
+        elif frame.kind == frames.PAYLOAD:
+            self._take_payload(frame.body)
         else:
             number, data = frame.numbered()
             if (worker := self._workers.get(number)) is not None:
                 self._pass_on(worker, frame.kind, data)
+
+    def _take_payload(self, part: bytes) -> None:
+        """Of the function that workers call. It stays until this agent ends; where another one keeps it, as
+        hosts may share the folder, as long as that does.
+        """
+        self._payload.append(part)
+        if part:
+            return
+        from horovod.runner.payload import found, stored
+        from horovod.runner.rank import PAYLOAD_VARIABLE
+
+        assert self._environment is not None
+        name = os.fsdecode(self._environment.get(PAYLOAD_VARIABLE.encode(), b""))
+        try:
+            try:
+                found(name)
+            except FileNotFoundError:
+                self._held.enter_context(stored(name, b"".join(self._payload)))
+        except OSError as error:  # its workers will not find it, and say so
+            print(f"horovodrun: the function cannot be stored on {_here()}: {error}", file=sys.stderr)
+        self._payload = []
 
     def _pass_on(self, worker: _Worker, kind: bytes, data: bytes) -> None:
         if kind == frames.MESSAGE:
@@ -218,7 +246,7 @@ class Agent:
             for text in worker.requests.feed(data or b""):
                 self._target.put(frames.numbered(frames.MESSAGE, number, text))
         except ValueError as error:
-            print(f"horovodrun: worker {number} on {os.uname().nodename}: {error}", file=sys.stderr)
+            print(f"horovodrun: worker {number} on {_here()}: {error}", file=sys.stderr)
             data = b""
         if data == b"":
             worker.channel.close()
@@ -235,6 +263,7 @@ class Agent:
             self._read_output(number, worker)
             if worker.is_drained:
                 self._has_orphans |= os.WIFSIGNALED(worker.status)
+                self._relay(number, worker)  # its last words
                 del self._workers[number]
                 worker.close()
                 told = {"worker": number, "status": worker.status}
@@ -264,6 +293,10 @@ class Agent:
             self._target.put(frames.frame(frames.BEAT))
         if self._target.is_broken or (self._by_ssh and link.is_cut()):
             self._end(signal.SIGTERM)
+
+
+def _here() -> str:
+    return os.uname().nodename
 
 
 def main(started_by: str = "") -> int:

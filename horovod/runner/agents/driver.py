@@ -106,7 +106,7 @@ class Driver:
 
     def __init__(self, plan: Plan, decisions: Decisions, command: list[str]) -> None:
         self._plan = plan
-        self._job = Job(decisions, command, plan.nonce)
+        self._job = Job(decisions, command, plan.nonce, is_elastic=plan.elastic is not None)
         self._wake = Wake()
         self._connections: dict[str, _Connection] = {}
         self._shown: deque[tuple[memoryview, str | None]] = deque()
@@ -251,7 +251,20 @@ class Driver:
         names = () if self._plan.is_here(host) else forwarded_variables(os.environ)  # here it inherits them
         variables = packed((os.fsencode(name), os.environb[os.fsencode(name)]) for name in names)
         connection.outbox.put(frames.frame(frames.ENVIRONMENT, variables))
+        if self._plan.elastic is not None and not self._plan.is_here(host):
+            self._send_function(host, connection)
         self._connections[host] = connection
+
+    def _send_function(self, host: str, connection: _Connection) -> None:
+        """To a host that may have come later: what its workers call, where the job is one of horovod.run."""
+        from horovod.runner import payload
+        from horovod.runner.rank import PAYLOAD_VARIABLE
+
+        if name := os.environ.get(PAYLOAD_VARIABLE, ""):
+            try:
+                connection.outbox.put(frames.in_parts(frames.PAYLOAD, payload.found(name)))
+            except OSError as error:  # its workers will not find it either, and end the job
+                self._job.say(f"the function cannot be sent to {host}: {error}")
 
     def _close_agent(self, effect: CloseAgent) -> None:
         connection = self._connections.get(effect.host)

@@ -12,6 +12,7 @@
         none for the end
     "M" worker, message (`agent_messages`)      "M" worker, a message without its length
     "C" bytes:4, that may be written besides
+    "D" a part of the function that workers call, none for the end (`payload`): before the first "S"
 
     An agent's stream begins with MAGIC. What stands before is of a login script, and left aside.
 
@@ -32,9 +33,9 @@ from horovod.common.agent_messages import object_in
 MAGIC = b"\nhorovodrun agent 1\n"
 MOST_BYTES = 8 << 20  # environments have 2 MiB, as a rule, and messages not more
 WINDOW = 1 << 18
-ENVIRONMENT, START, STOP, INPUT, MESSAGE, CREDIT = b"E", b"S", b"T", b"I", b"M", b"C"
+ENVIRONMENT, START, STOP, INPUT, MESSAGE, CREDIT, PAYLOAD = b"E", b"S", b"T", b"I", b"M", b"C", b"D"
 HELLO, STARTED, ENDED, BEAT, OUTPUT = b"H", b"P", b"X", b"B", b"O"
-_FROM_DRIVER = (ENVIRONMENT, START, STOP, INPUT, MESSAGE, CREDIT)
+_FROM_DRIVER = (ENVIRONMENT, START, STOP, INPUT, MESSAGE, CREDIT, PAYLOAD)
 _FROM_AGENT = (HELLO, STARTED, ENDED, BEAT, OUTPUT, MESSAGE)
 _HEADER, _NUMBER = 5, 4
 
@@ -91,6 +92,12 @@ def frame(kind: bytes, body: bytes = b"") -> bytes:
 def numbered(kind: bytes, number: int, data: bytes = b"") -> bytes:
     """A frame about a worker."""
     return frame(kind, number.to_bytes(_NUMBER, "big") + data)
+
+
+def in_parts(kind: bytes, data: bytes) -> bytes:
+    """As many frames as it takes, and one without a body."""
+    starts = range(0, len(data), MOST_BYTES)
+    return b"".join([*(frame(kind, data[start : start + MOST_BYTES]) for start in starts), frame(kind)])
 
 
 def record(kind: bytes, entries: Mapping[str, Any]) -> bytes:

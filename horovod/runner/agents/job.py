@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from horovod.common.agent_messages import Place, object_in, packed
 from horovod.runner.agents import frames
 from horovod.runner.agents.decisions import Decisions
 from horovod.runner.agents.frames import Frame, Order
-from horovod.runner.agents.places import variables_of
+from horovod.runner.agents.places import WORKER, variables_of
 from horovod.runner.agents.store import KeyValueStore
 from horovod.runner.cells import REPORT, cells
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
@@ -29,6 +30,7 @@ GIVING_UP = 4.7  # seconds after being told to end; horovodrun kills the driver 
 _HIGHEST_STATUS = 0xFFFF
 _BROKEN = "a worker of this generation has ended; ask for the next one"
 AGENTS_END = 2.0  # seconds that agents have for their own end, when all workers have ended
+_PART = 100  # characters of a report that is sent in parts
 
 
 @dataclass(frozen=True)
@@ -88,17 +90,26 @@ class _Worker:
 
 
 class Job:
-    """`command`: what each worker runs; `nonce`: of the cells. Effects gather until they are taken."""
+    """`command`: what each worker runs; `nonce`: of the cells. Effects gather until they are taken.
 
-    def __init__(self, decisions: Decisions, command: Sequence[str], nonce: str) -> None:
+    In a fixed job a worker's number is its rank. In an elastic one (`is_elastic`) its output has a label,
+    which no other worker's ever has: the rank of its start, and behind it `.2` for the second with this rank.
+    """
+
+    def __init__(
+        self, decisions: Decisions, command: Sequence[str], nonce: str, is_elastic: bool = False
+    ) -> None:
         self.decisions = decisions
         self.command = list(command)
         self.nonce = nonce
+        self.is_elastic = is_elastic
         self.effects: list[Effect] = []
         self._agents: dict[str, _Agent] = {}
         self._workers: dict[int, _Worker] = {}
         self._store: KeyValueStore[tuple[int, Any]] = KeyValueStore()
         self._input_worker: int | None = None
+        self._input_left = False  # some of it was sent, and its end was not
+        self._starts: Counter[int] = Counter()  # how many workers began as a rank
         self._code: int | None = None  # when the job is being ended
         self._give_up_at: float | None = None
         self._ticked: float | None = None
@@ -119,6 +130,7 @@ class Job:
         worker = self._workers.get(-1 if self._input_worker is None else self._input_worker)
         if worker is None or self._input_worker is None:
             return None
+        self._input_left = bool(data)
         self._tell(worker.host, frames.numbered(frames.INPUT, self._input_worker, data))
         return worker.host
 
@@ -164,11 +176,11 @@ class Job:
         lost = {number: worker for number, worker in self._workers.items() if worker.host == host}
         for number in lost:
             del self._workers[number]
-        for worker in list(lost.values())[:1] if not agent.is_closed else ():
-            self._report(worker.place.rank, f"lost {agent.name}")
+        if lost and not agent.is_closed:
+            self._report(min(lost), f"lost {agent.name}")
         self._store.forget(lambda waiter: waiter[0] in lost)
-        for worker in lost.values():
-            self._break(worker)
+        for number, worker in lost.items():
+            self._take_leave(number, worker, True)
         is_news = self._code is None and not agent.is_closed
         self._run(self.decisions.host_lost(host, reason) if is_news else [])
 
@@ -207,8 +219,7 @@ class Job:
             elif isinstance(action, Say):
                 self.say(action.text)
             elif isinstance(action, EndJob):
-                if action.message:
-                    self.say(action.message)
+                self._explain(action.message)
                 self._end(action.code, signal.SIGTERM)
         if self._code is not None and not self._workers:
             self._close_all()
@@ -224,6 +235,11 @@ class Job:
             self._input_worker = action.worker
         self._workers[action.worker] = _Worker(action.host, action.place)
         variables = variables_of(action.place, action.host)
+        if self.is_elastic:
+            variables[WORKER] = str(action.worker)
+            self._starts[rank := action.place.rank] += 1
+            times = self._starts[rank]
+            self._report(action.worker, f"named {rank}" + (f".{times}" if times > 1 else ""))
         self._tell(action.host, Order(action.worker, self.command, variables, has_input).frame())
 
     def _stop(self, number: int, signal_number: int) -> None:
@@ -257,10 +273,23 @@ class Job:
         worker = self._workers.pop(number)
         self._store.forget(lambda waiter: waiter[0] == number)
         if code < 0 and not worker.is_told:
-            self._report(worker.place.rank, f"unreported {-code}")
-        self._break(worker)
+            self._report(number, f"unreported {-code}")
+        self._take_leave(number, worker, code != 0)
         end = End(max(code, 0), max(-code, 0), raised=worker.has_raised)
         self._run(self.decisions.worker_ended(number, end) if self._code is None else [])
+
+    def _take_leave(self, number: int, worker: _Worker, has_failed: bool) -> None:
+        """It is gone, and all that it has written is there."""
+        if self.is_elastic:
+            self._report(number, "gone")
+            if number == self._input_worker and self._input_left and has_failed and self._code is None:
+                self.say("nobody reads the rest of standard input: the first rank 0 had it, which is lost")
+        self._break(worker)
+
+    def _explain(self, message: str) -> None:
+        """Why the job ends: horovodrun says it last."""
+        for start in range(0, len(message), _PART):
+            self._report(0, f"over {message[start : start + _PART]}")
 
     def _break(self, gone: _Worker) -> None:
         """Who meets the others of a worker that is gone would wait for it: they are told, and ask anew."""

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from horovod.common.agent_messages import Place
 
-__all__ = ["PLACE_VARIABLES", "places_of", "variables_of"]
+__all__ = ["PLACE_VARIABLES", "WORKER", "places_of", "variables_of"]
 
 _NUMBERS = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
 _HOST = "HOROVOD_HOSTNAME"
+WORKER = "HOROVOD_WORKER"  # its number, in an elastic job: for its wrapper alone
 PLACE_VARIABLES = (*(f"HOROVOD_{name.upper()}" for name in _NUMBERS), _HOST)
 
 

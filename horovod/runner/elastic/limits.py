@@ -12,7 +12,6 @@ class Limits:
     """Of one job; times in seconds. ValueError where they contradict each other.
 
     `np`: slots that the start waits for. `max_np` None: as many workers as there are slots.
-    `is_elastic` False: the job ends with the first failure, and nobody is started later.
     `hosts_may_come` False: hosts are those of the beginning, so nobody waits for others.
     `elastic_timeout`: of the start's wait for slots, and of a recovery's wait for `min_np` workers.
     `start_window`, `window`: of the first and of later memberships: whoever has not asked so long after the
@@ -27,7 +26,6 @@ class Limits:
     np: int
     min_np: int
     max_np: int | None
-    is_elastic: bool = True
     hosts_may_come: bool = True
     elastic_timeout: float = 600.0
     reset_limit: int | None = None
@@ -45,16 +43,3 @@ class Limits:
             raise ValueError(
                 f"1 <= min_np <= np <= max_np does not hold: {self.min_np}, {self.np}, {self.max_np}"
             )
-
-    @classmethod
-    def fixed(cls, np: int, start_timeout: float) -> Limits:
-        """Of a job with so many workers and no others; they wait `start_timeout` s for each other."""
-        return cls(
-            np=np,
-            min_np=np,
-            max_np=np,
-            is_elastic=False,
-            hosts_may_come=False,
-            elastic_timeout=start_timeout,
-            start_window=start_timeout,
-        )

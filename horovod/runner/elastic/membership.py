@@ -24,7 +24,7 @@ What the end of a worker means:
     * A lost host, and an accused worker that does not ask, are failures too. A worker that is out may end as
       it likes.
 
-A fixed job (`Limits.fixed`) is this machine with one size, which ends with the first failure.
+Jobs whose ranks are fixed are decided by `agents.fixed_job`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from horovod.runner.elastic.actions import (
 from horovod.runner.elastic.discovery import FixedHosts, HostManager
 from horovod.runner.elastic.limits import Limits
 from horovod.runner.elastic.placement import memberships
-from horovod.runner.elastic.reasons import FAILED, RESETS, Losses, reasons
+from horovod.runner.elastic.reasons import FAILED, RESETS, Losses, Wait, reasons, too_few
 from horovod.runner.elastic.workers import Worker, Workers
 from horovod.runner.outcome import End
 
@@ -75,6 +75,7 @@ class MembershipMachine:
         self._resets = 0
         self._has_begun = False  # np slots were there
         self._short_since = clock()  # since when nothing can run
+        self._told_missing = 0  # workers that are waited for, as was said
         self._successes: list[str] = []  # members that ended with code 0
         self._is_draining = False  # nobody is started any more
         self._is_over = False
@@ -157,7 +158,7 @@ class MembershipMachine:
             return self._settled(self._succeeded(worker))
         text = f"{worker} {end}"
         is_the_scripts = end.raised and bool(worker.generation or not self._generation)
-        if is_the_scripts or not self._limits.is_elastic:
+        if is_the_scripts:
             return [self._end_job(end.exit_code(), f"{FAILED}: {text}")]
         self._losses.is_certain |= bool(worker.generation)
         return self._settled(self._failed(worker, text, end.exit_code()))
@@ -165,11 +166,10 @@ class MembershipMachine:
     def worker_accused(self, by: int, number: int, reason: str) -> list[Action]:
         """A member of the present generation does not hear another one any more.
 
-        What is said of other generations, or by others, is late and counts for nothing. In a fixed job it
-        is for the accuser to fail.
+        What is said of other generations, or by others, is late and counts for nothing.
         """
         accuser, worker = self._workers.get(by), self._workers.get(number)
-        if self._is_over or not self._limits.is_elastic or accuser is None or worker is None or by == number:
+        if self._is_over or accuser is None or worker is None or by == number:
             return []
         if not (accuser.generation == worker.generation == self._generation > 0) or worker.out:
             return []
@@ -183,8 +183,6 @@ class MembershipMachine:
         """The host is not reached any more: its workers are gone, or will end by themselves."""
         if self._is_over:
             return []
-        if not self._limits.is_elastic:
-            return [self._end_job(1, f"host {host} was lost: {reason}")]
         actions: list[Action] = []
         gone = self._workers.on_host(host)
         for worker in gone:
@@ -201,7 +199,7 @@ class MembershipMachine:
 
     def _settled(self, actions: list[Action]) -> list[Action]:
         first = (self._stop_overdue, self._conclude, self._start)
-        for step in (*first, self._form, self._conclude, self._start, self._notify):
+        for step in (*first, self._form, self._conclude, self._start, self._notify, self._tell_wait):
             if not self._is_over:
                 actions += step(self._clock())
         return actions
@@ -216,7 +214,7 @@ class MembershipMachine:
             self._losses.is_certain = True
             self._successes.append(str(worker))
         is_first, self._is_draining = not self._is_draining, True
-        if not self._limits.is_elastic or not is_first or not self._workers.kept():
+        if not is_first or not self._workers.kept():
             return []
         then = "nobody is started any more, and the others end their work"
         return [Say(f"{worker} has ended with code 0: {then}")]
@@ -263,7 +261,7 @@ class MembershipMachine:
     def _eligible(self) -> list[Worker]:
         """Who may be in the next membership, in order of its ranks."""
         slots = self._slots()
-        if self._is_draining or not self._limits.is_elastic:  # no slots are given or taken any more
+        if self._is_draining:  # no slots are given or taken any more
             kept = self._workers.kept()
             if self._generation:
                 return self._workers.members()
@@ -272,7 +270,7 @@ class MembershipMachine:
 
     def _needed(self) -> int:
         """Workers below which there is no membership."""
-        return 1 if self._limits.is_elastic and self._successes else self._limits.min_np
+        return 1 if self._successes else self._limits.min_np
 
     def _asking(self) -> list[Worker]:
         """Whose asking makes a new membership necessary."""
@@ -311,21 +309,18 @@ class MembershipMachine:
             return self._conclude_without_workers(now)
         self._short_since = now
         waited, grace = self._waited(), self._limits.leave_grace
-        too_few = len(self._eligible()) < self._needed()
-        if asking and too_few and self._is_draining and waited >= grace:
-            text = "a worker ended with code 0 before hvd.init(), or before it was called again"
-            return [self._end_job(1, f"{text}, and {self._asking_text()} without it")]
+        is_short = len(self._eligible()) < self._needed()
+        left = len(self._eligible())
+        if asking and is_short and self._is_draining and waited >= grace:
+            why = "another ended with code 0 before hvd.init(), or before calling it again"
+            return [self._end_job(1, f"{too_few(self._needed(), left)}: {why}")]
         if asking and self._generation and self._is_out_of_resets():
             limit = self._limits.reset_limit
             return [self._end_job(1, f"{RESETS} (--reset-limit {limit}){self._losses.text()}")]
-        if asking and too_few and self._is_hopeless():
-            return [self._end_job(1, f"{self._asking_text()}, and no host is left{self._losses.text()}")]
+        if asking and is_short and self._is_hopeless():
+            why = "there is no host for another"
+            return [self._end_job(1, f"{too_few(self._needed(), left)}; {why}{self._losses.text()}")]
         return []
-
-    def _asking_text(self) -> str:
-        count = len(self._eligible())
-        workers = "1 worker" if count == 1 else f"{count} workers"
-        return f"{workers} cannot go on, as at least {self._needed()} are needed"
 
     def _conclude_without_workers(self, now: float) -> list[Action]:
         if self._is_draining and self._losses.untaken is None:
@@ -337,28 +332,43 @@ class MembershipMachine:
         if self._is_hopeless():
             return [self._end_job(code, f"{FAILED}, and no host is left{self._losses.text()}")]
         if now - self._short_since >= self._limits.elastic_timeout:
-            return [self._end_job(1, self._timeout_text())]
+            return [self._end_job(1, f"{self._wait().end()}{self._losses.text()}")]
         return []
 
     def _is_hopeless(self) -> bool:
         """Whether there will never be enough slots for a membership."""
         limits = self._limits
-        if not limits.is_elastic or (self._generation and self._hosts.can_return()):
+        if self._generation and self._hosts.can_return():
             return False
         slots = self._slots()
         needed = self._needed() if self._has_begun else limits.np
         has_only_failed = bool(self._hosts.current_hosts.host_slots) and not slots
         return has_only_failed or (not limits.hosts_may_come and sum(slots.values()) < needed)
 
-    def _timeout_text(self) -> str:
-        limits, slots = self._limits, sum(self._slots().values())
-        needed = self._needed() if self._has_begun else limits.np
-        option = "--elastic-timeout" if limits.is_elastic else "--start-timeout"
-        what = f"{len([w for w in self._eligible() if w.asks()])} workers asked, of {needed} that are needed"
-        late = [str(worker) for worker in self._workers.kept() if not worker.asks()]
-        missing = f"; these did not come: {', '.join(late[:8])}" if late else ""
-        text = f"waited {limits.elastic_timeout:g} s ({option}): there are {slots} slots, and {what}{missing}"
-        return f"{text}{self._losses.text()}"
+    def _wait(self) -> Wait:
+        """What there is of what a membership needs; the start needs slots first."""
+        slots, eligible = sum(self._slots().values()), self._eligible()
+        if not self._has_begun:
+            return Wait(self._limits.elastic_timeout, self._limits.np, slots, slots)
+        kept = self._workers.kept()
+        here = [worker for worker in eligible if worker.asks()]
+        late = [worker for worker in eligible if not worker.asks()]
+        without = [worker for worker in kept if worker not in eligible]
+        return Wait(self._limits.elastic_timeout, self._needed(), len(here), slots, True, late, without)
+
+    def _tell_wait(self, now: float) -> list[Action]:
+        """Say once that the job cannot go on before others come, and again when it needs more of them.
+
+        Survivors that have not asked yet are there; of the first membership, everybody who was started.
+        """
+        wait = self._wait()
+        coming = [w for w in wait.late if w.generation or not self._generation]
+        missing = wait.needed - wait.here - len(coming)
+        if self._is_draining or missing <= 0 or (self._has_begun and not self._asking()):
+            self._told_missing = 0
+            return []
+        before, self._told_missing = self._told_missing, missing
+        return [Say(wait.beginning(missing))] if missing > before else []
 
     def _is_out_of_resets(self) -> bool:
         limit = self._limits.reset_limit
@@ -373,7 +383,7 @@ class MembershipMachine:
         is_late = self._waited() >= self._limits.elastic_timeout
         state = formation.Formation(self._generation, self._needed(), self._waited(), is_late)
         if not state.is_complete(eligible, self._limits, now):
-            return [self._end_job(1, self._timeout_text())] if is_late else []
+            return [self._end_job(1, f"{self._wait().end()}{self._losses.text()}")] if is_late else []
         unheard = formation.never_heard(ready)
         if unheard is None:
             return [self._publish(ready, now)]
@@ -425,7 +435,7 @@ class MembershipMachine:
     def _start(self, now: float) -> list[Action]:
         """Fill free slots, of the oldest hosts first."""
         slots, limits = self._slots(), self._limits
-        if self._is_draining or (self._has_begun and not limits.is_elastic):
+        if self._is_draining:
             return self._dismissed_newcomers()
         if not self._has_begun and sum(slots.values()) < limits.np:
             return []
@@ -455,7 +465,7 @@ class MembershipMachine:
 
     def _notify(self, now: float) -> list[Action]:
         """Tell members that another membership would be better, until they ask for it."""
-        if not self._generation or self._is_draining or not self._limits.is_elastic or self._asking():
+        if not self._generation or self._is_draining or self._asking():
             return []
         eligible = self._eligible()
         members = [worker for worker in self._workers if worker.generation == self._generation]

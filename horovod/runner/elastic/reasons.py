@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from horovod.runner.elastic.workers import Worker
 
-__all__ = ["FAILED", "RESETS", "Losses", "reasons"]
+__all__ = ["FAILED", "RESETS", "Losses", "Wait", "reasons", "too_few"]
 
 # The beginnings are Horovod's: scripts look for them.
 FAILED = "Horovod detected that one or more processes exited with non-zero status"
 RESETS = "Horovod was shutdown because number of resets during elastic job exceeded limit"
 _SHOWN = 4  # losses that a message tells
+_NAMED = 8  # workers that one names
 
 
 class Losses:
@@ -52,6 +54,63 @@ class Losses:
     def text(self) -> str:
         """What was lost last, as the end of a sentence; "" where nothing was."""
         return f": {'; '.join(self.all[-_SHOWN:])}" if self.all else ""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """For a membership; `seconds` at most. Before workers are started (`has_begun`), it is one for slots.
+
+    `needed`: workers, or slots, at least; `here`: those that are ready. `slots`: of hosts that can be used.
+    `late`: workers that could be in it, and have not asked; `without`: those that have no slot any more.
+    """
+
+    seconds: float
+    needed: int
+    here: int
+    slots: int
+    has_begun: bool = False
+    late: Sequence[Worker] = ()
+    without: Sequence[Worker] = ()
+
+    def beginning(self, missing: int) -> str:
+        """What is said when so many are missing."""
+        more = _count(missing, "more worker" if self.has_begun else "more slot")
+        of_all = (
+            f"as at least {self.needed} are needed" if self.has_begun else f"of {self.needed} for the start"
+        )
+        starting = [worker for worker in self.late if not worker.generation]
+        there = f"; {_count(len(starting), 'worker')} {_verb(starting)} starting" if starting else ""
+        most = f"up to {self.seconds:g} s (--elastic-timeout)"
+        return f"waits for {more}, {of_all}, {most}{there}{self._outside()}"
+
+    def end(self) -> str:
+        """What is said when the time is over."""
+        waited = f"waited {self.seconds:g} s (--elastic-timeout)"
+        hosts = f"hosts that can be used have {_count(self.slots, 'slot')}"
+        if not self.has_begun:
+            return f"{waited} for {_count(self.needed, 'slot')}, which the start needs: {hosts}"
+        ready = f"{self.here} of {self.needed} {'worker' if self.needed == 1 else 'workers'} ready"
+        late = f"; these did not come: {_named(self.late)}" if self.late else ""
+        return f"{waited}: {ready}, and {hosts}{late}{self._outside()}"
+
+    def _outside(self) -> str:
+        has = "has" if len(self.without) == 1 else "have"
+        return f"; {_named(self.without)} {has} no slot any more" if self.without else ""
+
+
+def too_few(needed: int, left: int) -> str:
+    """The beginning of a sentence about a job that ends for it."""
+    needs = f"at least {_count(needed, 'worker')} {'is' if needed == 1 else 'are'} needed"
+    return f"{needs}, and {left or 'none'} {'are' if left > 1 else 'is'} left"
+
+
+def _named(workers: Sequence[Worker]) -> str:
+    more = f" and {len(workers) - _NAMED} more" if len(workers) > _NAMED else ""
+    return f"{', '.join(map(str, workers[:_NAMED]))}{more}"
+
+
+def _verb(workers: Sequence[Worker]) -> str:
+    return "is" if len(workers) == 1 else "are"
 
 
 def reasons(

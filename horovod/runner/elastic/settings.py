@@ -7,7 +7,7 @@ elastic_timeout, reset_limit, blacklist_cooldown_range, use_mpi. A value that is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from horovod.runner.elastic.discovery import FixedHosts, HostDiscovery, HostDisc
 from horovod.runner.elastic.limits import Limits
 from horovod.runner.errors import LaunchError
 
-__all__ = ["ELASTIC_TIMEOUT", "ElasticSettings", "asks_for_elastic", "elastic_settings"]
+__all__ = ["ELASTIC_TIMEOUT", "ElasticSettings", "asks_for_elastic", "elastic_settings", "refuse_alone"]
 
 ELASTIC_TIMEOUT = 600  # seconds, as with Horovod
 _FLAGS = {
@@ -82,18 +82,29 @@ def asks_for_elastic(values: Mapping[str, Any]) -> bool:
     """Whether the job is elastic: it has a script, or a lowest number of workers.
 
     LaunchError for options that only elastic jobs have, where it is not. The time-out is none of these: it
-    may come from HOROVOD_ELASTIC_TIMEOUT, which a shell may set for all of its jobs.
+    may come from HOROVOD_ELASTIC_TIMEOUT, which a shell may set for all of its jobs. For the flag there is
+    `refuse_alone`.
     """
     if _is_given(values, "host_discovery_script") or _is_given(values, "min_np"):
         return True
-    alone = [_FLAGS[name] for name in _FOR_ELASTIC if _is_given(values, name)]
+    _refuse(name for name in _FOR_ELASTIC if _is_given(values, name))
+    return False
+
+
+def refuse_alone(given: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """LaunchError for flags of elastic jobs on a command line (`given`) of a job that is none."""
+    if not (_is_given(values, "host_discovery_script") or _is_given(values, "min_np")):
+        _refuse(name for name in (*_FOR_ELASTIC, "elastic_timeout") if _is_given(given, name))
+
+
+def _refuse(names: Iterable[str]) -> None:
+    alone = [_FLAGS[name] for name in names]
     if alone:
         verb = "is" if len(alone) == 1 else "are"
         raise LaunchError(
             f"{' and '.join(alone)} {verb} for elastic jobs; give --host-discovery-script SCRIPT or "
             "--min-np N too"
         )
-    return False
 
 
 def elastic_settings(values: Mapping[str, Any]) -> ElasticSettings:
