@@ -35,7 +35,7 @@ class Removed(ValueError):
 class AgentChannel:
     """A store as `rendezvous.store.Store`, and what the launcher says of the job. Thread-safe.
 
-    All methods but lost(), raised() and listen() wait for an answer. ValueError: the channel is broken, as
+    All methods but lost(), raised(), leaves() and listen() wait for an answer. ValueError: the channel is broken, as
     when the agent has ended, or what was asked for cannot be.
     """
 
@@ -93,6 +93,10 @@ class AgentChannel:
     def raised(self) -> None:
         """Tell the launcher that this process ends by an exception of its script. Does not wait."""
         self._send({"do": "raised"})
+
+    def leaves(self, why: str, commits: int, is_lost: bool) -> None:
+        """Tell the launcher that this process ends, to be started again (``restarting``). Does not wait."""
+        self._send({"do": "leaves", "why": why, "commits": commits, "lost": is_lost})
 
     def listen(self, callback: Callable[[float, int], None]) -> None:
         """Have callback(timestamp, update) called when hosts come (1) or go (2), or both (3).

@@ -23,6 +23,7 @@ import time
 if __name__ == "__main__":  # by its path, and isolated: nothing leads to this package
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
+from horovod.common import host_memory
 from horovod.common.agent_messages import VARIABLE as AGENT_VARIABLE
 from horovod.common.notes import VARIABLE as NOTES_VARIABLE
 from horovod.runner.cells import BLOCK_SIZE, CELL_SIZE, ERROR, OUTPUT, REPORT, VALUE, cells, header_size
@@ -270,6 +271,7 @@ class Rank:
         """What mpirun does not do when it was killed, nor its daemon when it is cut off."""
         if os.getppid() != self._parent:
             remove_abandoned(self._began - START_SPREAD)
+            host_memory.remove_abandoned()
         if self.beat_at != float("inf"):
             self._link.look_from_aside()
 

@@ -29,7 +29,7 @@ __all__ = ["MPI", "TCP", "ByAgents", "ByMpi", "Way", "launcher_of", "way_of"]
 
 MPI, TCP = "mpi", "tcp"
 _SECRET, _INTERFACES, _START_TIMEOUT = "HOROVOD_SECRET", "HOROVOD_TCP_INTERFACES", "HOROVOD_START_TIMEOUT"
-_ELASTIC = "HOROVOD_ELASTIC"
+_ELASTIC, _ELASTIC_RESTART = "HOROVOD_ELASTIC", "HOROVOD_ELASTIC_RESTART"
 _MANY = 1 << 20  # ranks, where nobody says how many there may be at most
 _OF_MPIRUN = ("mpi_args", "binding_args")
 _OF_MPI = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL")  # to its ranks
@@ -129,6 +129,8 @@ class ByAgents:
         }
         if self.elastic is not None:
             told[_ELASTIC] = "1"
+            if self.elastic.restart:
+                told[_ELASTIC_RESTART] = "1"
         if len(hosts.names()) > 1 and choice.networks and not environment.get(_INTERFACES):
             told[_INTERFACES] = ",".join(choice.networks)
         return told

@@ -20,6 +20,8 @@ if __name__ == "__main__":
     sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[".."] * 3)))
 
 from horovod.common.agent_messages import VARIABLE, MessageParser
+from horovod.common.host_memory import VARIABLE as COMMITS_VARIABLE
+from horovod.common.host_memory import KeptFolder
 from horovod.runner import daemon_agent
 from horovod.runner.agents import frames, link
 from horovod.runner.agents.frames import Frame, FrameParser, Order
@@ -32,6 +34,7 @@ GRACE = 4.2  # seconds between telling a wrapper to end and killing it; it kills
 LAST_WORDS = 1.0  # seconds that the driver has to read them
 _MOST_WAITING = 8 << 20  # bytes of answers that a worker does not read, or of its requests: then no more
 _PART = 1 << 16
+_RESTARTS = b"HOROVOD_ELASTIC_RESTART"
 _NOT_UNDERSTOOD = daemon_agent.NOT_UNDERSTOOD
 
 
@@ -88,6 +91,7 @@ class Agent:
         self._is_ending = False
         self._beat_at = 0.0
         self._has_orphans = False
+        self._commits: KeptFolder | None = None
         self._target.put(frames.MAGIC + frames.record(frames.HELLO, {"host": os.uname().nodename}))
 
     def run(self) -> int:
@@ -194,8 +198,26 @@ class Agent:
         if self._is_ending or order.worker in self._workers:
             return
         assert self._environment is not None
+        order = order._replace(variables={**order.variables, **self._commits_variable()})
         worker = self._workers[order.worker] = _Worker(order, self._environment)
         self._target.put(frames.record(frames.STARTED, {"worker": order.worker, "pid": worker.pid}))
+
+    def _commits_variable(self) -> dict[str, str]:
+        """Where workers that may be started again find commits: a folder that is there as long as we are."""
+        if (self._environment or {}).get(_RESTARTS) != b"1":
+            return {}
+        if self._commits is None:
+            try:
+                self._commits = KeptFolder()
+            except OSError as error:  # workers say what follows
+                print(f"horovodrun: {os.uname().nodename} cannot keep commits: {error}", file=sys.stderr)
+                return {}
+        return {COMMITS_VARIABLE: self._commits.path}
+
+    def clean_up(self) -> None:
+        """When no worker runs any more."""
+        if self._commits is not None:
+            self._commits.remove()
 
     def _read_output(self, number: int, worker: _Worker) -> None:
         if worker.is_drained or not self._may_read_output():
@@ -271,12 +293,14 @@ def main(started_by: str = "") -> int:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)  # whatever is printed here is none of the frames
     adopt_orphans()
+    agent = Agent(source, target, started_by == BY_SSH)
     try:
-        code = Agent(source, target, started_by == BY_SSH).run()
+        code = agent.run()
     except ValueError as error:
         print(daemon_agent.not_understood(error), file=sys.stderr)
         code = _NOT_UNDERSTOOD
     end_descendants()
+    agent.clean_up()
     return code
 
 
