@@ -354,20 +354,21 @@ def _keep_on(state: Any, func: Callable[[], T], reset: Callable[[], Any], leave:
                 clock.tell(state)
             return func()
         except HorovodInternalError as error:
+            if restarting.is_on():
+                accuse(str(error))
+                restarting.leave(str(error), _commits_of(state), is_lost=True)
+                raise
             clock.begin(f"goes back to its last commit, as this failed: {error}")
             if patience.is_over(error, state):
                 raise
             accuse(str(error))
             is_lost, skips_sync = True, False
-            if restarting.is_on():
-                restarting.leave(str(error), _commits_of(state), is_lost=True)
-                raise
         except HostsUpdatedInterrupt as interrupt:
-            clock.begin("goes on in another world, as hosts have changed")
             if restarting.is_on():
                 state.save()  # all are at this point: nothing is lost
                 restarting.leave("hosts have changed", _commits_of(state), is_lost=False)
                 raise
+            clock.begin("goes on in another world, as hosts have changed")
             skips_sync = interrupt.skip_sync
         # Outside of the handlers: what the exception's frames hold of the old engine has gone.
         leave()

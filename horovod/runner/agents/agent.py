@@ -25,6 +25,7 @@ from horovod.common.host_memory import KeptFolder
 from horovod.runner import daemon_agent
 from horovod.runner.agents import frames, link
 from horovod.runner.agents.frames import Frame, FrameParser, Order
+from horovod.runner.agents.warm import WarmServer, can_be_warm
 from horovod.runner.agents.streams import Outbox, Wake, ended_children, read, ready, spawn
 from horovod.runner.processes import adopt_orphans, children, end_descendants, send
 
@@ -35,13 +36,16 @@ LAST_WORDS = 1.0  # seconds that the driver has to read them
 _MOST_WAITING = 8 << 20  # bytes of answers that a worker does not read, or of its requests: then no more
 _PART = 1 << 16
 _RESTARTS = b"HOROVOD_ELASTIC_RESTART"
+_WRAPPER_WORDS = 4  # interpreter, flags and file; then the nonce, the directory, and the command
 _NOT_UNDERSTOOD = daemon_agent.NOT_UNDERSTOOD
 
 
 class _Worker:
-    """A wrapper, with the command below it."""
+    """A wrapper, with the command below it. With a server it is that which starts it; `pid` is 0 until then."""
 
-    def __init__(self, order: Order, environment: Mapping[bytes, bytes]) -> None:
+    def __init__(
+        self, order: Order, environment: Mapping[bytes, bytes], server: WarmServer | None = None
+    ) -> None:
         ours, theirs = socket.socketpair()
         self.output, output_end = os.pipe()
         source, source_end = os.pipe() if order.has_input else (os.open(os.devnull, os.O_RDONLY), -1)
@@ -50,10 +54,9 @@ class _Worker:
         own = {os.fsencode(name): os.fsencode(text) for name, text in told.items()}
         nowhere = os.open(os.devnull, os.O_WRONLY)
         streams = (source, nowhere, output_end)  # all that a wrapper writes goes to standard error
-        self.pid = spawn(order.command, {**environment, **own}, streams, theirs.fileno())
-        for descriptor in (source, nowhere, output_end):
-            os.close(descriptor)
-        theirs.close()
+        self._given = (*streams, theirs.detach())
+        self._cold = (order.command, {**environment, **own}, streams, self._given[-1])
+        self.pid = 0
         os.set_blocking(self.output, False)
         self.input = Outbox(source_end) if order.has_input else None
         self.channel = Outbox(ours.detach())
@@ -61,11 +64,36 @@ class _Worker:
         self.status: int | None = None
         self.kill_at: float | None = None
         self.is_drained = False
+        self._told = 0
+        words = order.command[_WRAPPER_WORDS:]
+        if server is None or not server.ask(order.worker, words, order.variables, self._given):
+            self.start()
+
+    def start(self) -> None:
+        """Without a server."""
+        self.become(spawn(*self._cold))
+
+    def become(self, pid: int) -> None:
+        """It runs."""
+        self.pid = pid
+        for descriptor in self._given:
+            os.close(descriptor)
+        if self._told:
+            self.tell(self._told, time.monotonic())
 
     def tell(self, number: int, now: float) -> None:
+        if not self.pid:
+            self._told = number
+            return
         self.kill_at = self.kill_at or now + GRACE
         if self.status is None:
             send(self.pid, number)
+
+    def give_up(self, number: int) -> None:
+        """It has not begun, and shall not."""
+        for descriptor in self._given:
+            os.close(descriptor)
+        self.status = number
 
     def close(self) -> None:
         self.channel.close()
@@ -92,6 +120,7 @@ class Agent:
         self._beat_at = 0.0
         self._has_orphans = False
         self._commits: KeptFolder | None = None
+        self._server: WarmServer | None = None
         self._target.put(frames.MAGIC + frames.record(frames.HELLO, {"host": os.uname().nodename}))
 
     def run(self) -> int:
@@ -114,6 +143,8 @@ class Agent:
 
     def _wanted(self) -> dict[int, int]:
         wanted = {self._wake.descriptor: select.POLLIN}
+        if self._server is not None:
+            wanted[self._server.descriptor] = select.POLLIN
         if self._has_driver:
             wanted[self._source] = select.POLLIN
         if self._target.size:
@@ -199,12 +230,40 @@ class Agent:
             return
         assert self._environment is not None
         order = order._replace(variables={**order.variables, **self._commits_variable()})
-        worker = self._workers[order.worker] = _Worker(order, self._environment)
-        self._target.put(frames.record(frames.STARTED, {"worker": order.worker, "pid": worker.pid}))
+        worker = self._workers[order.worker] = _Worker(order, self._environment, self._warm_server(order))
+        if worker.pid:
+            self._tell_of_start(order.worker, worker)
+
+    def _tell_of_start(self, number: int, worker: _Worker) -> None:
+        self._target.put(frames.record(frames.STARTED, {"worker": number, "pid": worker.pid}))
+
+    def _restarts(self) -> bool:
+        """Whether workers may be started again."""
+        return (self._environment or {}).get(_RESTARTS) == b"1"
+
+    def _warm_server(self, order: Order) -> WarmServer | None:
+        """Which starts such workers sooner than they would by themselves, if one can."""
+        command = order.command[_WRAPPER_WORDS + 2 :]
+        if self._server is None and self._restarts() and can_be_warm(command):
+            self._server = WarmServer(command[0], self._environment or {})
+        return self._server
+
+    def _look_at_server(self) -> None:
+        if self._server is None:
+            return
+        for number, pid in self._server.answers().items():
+            if (worker := self._workers.get(number)) is not None and not worker.pid:
+                worker.become(pid)
+                self._tell_of_start(number, worker)
+        if self._server.descriptor < 0 and not self._is_ending:
+            for number, worker in self._workers.items():
+                if not worker.pid:
+                    worker.start()
+                    self._tell_of_start(number, worker)
 
     def _commits_variable(self) -> dict[str, str]:
         """Where workers that may be started again find commits: a folder that is there as long as we are."""
-        if (self._environment or {}).get(_RESTARTS) != b"1":
+        if not self._restarts():
             return {}
         if self._commits is None:
             try:
@@ -213,6 +272,11 @@ class Agent:
                 print(f"horovodrun: {os.uname().nodename} cannot keep commits: {error}", file=sys.stderr)
                 return {}
         return {COMMITS_VARIABLE: self._commits.path}
+
+    def close_server(self) -> None:
+        """When no worker is to be started any more."""
+        if self._server is not None:
+            self._server.close()
 
     def clean_up(self) -> None:
         """When no worker runs any more."""
@@ -248,10 +312,11 @@ class Agent:
     def _look_at_workers(self) -> None:
         now = time.monotonic()
         ended = dict(ended_children())
+        self._look_at_server()  # those that have ended were there before
         for number, worker in list(self._workers.items()):
             worker.status = ended.get(worker.pid, worker.status)
             if worker.status is None:
-                if worker.kill_at is not None and now > worker.kill_at:
+                if worker.pid and worker.kill_at is not None and now > worker.kill_at:
                     send(worker.pid, signal.SIGKILL)
                 continue
             self._read_output(number, worker)
@@ -266,7 +331,8 @@ class Agent:
 
     def _end_orphans(self) -> None:
         """What a wrapper that was killed has left: nobody else ends it, and it is no worker's any more."""
-        left = set(children()) - {worker.pid for worker in self._workers.values()}
+        spared = {worker.pid for worker in self._workers.values()}
+        left = set(children()) - spared - {self._server.pid if self._server is not None else 0}
         for pid in left:
             send(pid, signal.SIGKILL)
         self._has_orphans = bool(left)
@@ -275,6 +341,8 @@ class Agent:
         """End all workers, and then ourselves."""
         self._is_ending = True
         for worker in self._workers.values():
+            if not worker.pid and worker.status is None:
+                worker.give_up(number)
             worker.tell(number, time.monotonic())
 
     def _beat(self) -> None:
@@ -299,6 +367,7 @@ def main(started_by: str = "") -> int:
     except ValueError as error:
         print(daemon_agent.not_understood(error), file=sys.stderr)
         code = _NOT_UNDERSTOOD
+    agent.close_server()
     end_descendants()
     agent.clean_up()
     return code
