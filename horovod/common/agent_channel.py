@@ -35,8 +35,8 @@ class Removed(ValueError):
 class AgentChannel:
     """A store as `rendezvous.store.Store`, and what the launcher says of the job. Thread-safe.
 
-    All methods but lost(), raised(), leaves() and listen() wait for an answer. ValueError: the channel is broken, as
-    when the agent has ended, or what was asked for cannot be.
+    All methods but lost(), raised(), leaves() and listen() wait for an answer. ValueError: the channel is
+    broken, as when the agent has ended, or what was asked for cannot be.
     """
 
     def __init__(self, connection: socket.socket) -> None:

@@ -170,7 +170,8 @@ class ObjectState(State):
         self._has_synced = False  # else it is a newcomer, whose commit is its own only
         self._has_found = False  # commits of a process before it, in its host's memory
         self._is_kept = True  # it is where training has come to, and has not gone back to a commit
-        self._saves = self._saves_before = 0  # by the function, to see whether it comes any further; before it
+        self._saves = 0  # by the function, so that it is seen whether it comes any further
+        self._saves_before = 0  # those that were before it
         self._agreement: Agreement | None = None  # made, and sync() has not come to it so far
         for name, value in kwargs.items():
             setattr(self, name, value)

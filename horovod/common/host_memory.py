@@ -65,8 +65,9 @@ def of_torchrun(environment: Mapping[str, str] = os.environ) -> str:
     keeper = _agent_of_torchrun() if environment.get(_RUN_ID) else 0
     if not keeper:
         raise ValueError(
-            "no commits can be kept for processes that are started again: neither horovodrun --elastic-restart "
-            "nor torchrun has started this process. Start it so, or unset HOROVOD_ELASTIC_RESTART."
+            "no commits can be kept for processes that are started again: neither horovodrun "
+            "--elastic-restart nor torchrun has started this one. Start it so, or unset "
+            "HOROVOD_ELASTIC_RESTART."
         )
     remove_abandoned()
     path = os.path.join(ROOT, f"{_prefix()}{_BY_PROCESS}{_namespace()}-{keeper}-{_started(keeper)}")
@@ -81,10 +82,11 @@ def checked(path: str) -> str:
         found = os.lstat(path)
     except OSError as error:
         raise ValueError(f"the folder of commits {path} cannot be used: {error.strerror}") from None
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+    is_private = stat.S_ISDIR(found.st_mode) and not stat.S_IMODE(found.st_mode) & 0o077
+    if not is_private or found.st_uid != os.geteuid():
         raise ValueError(
-            f"{path} is no folder that user {os.geteuid()} alone can enter: commits are neither kept there nor "
-            "read. Somebody else has made it: remove it, and start the job again."
+            f"{path} is no folder that user {os.geteuid()} alone can enter: commits are neither kept there "
+            "nor read. Somebody else has made it: remove it, and start the job again."
         )
     return path
 

@@ -43,8 +43,8 @@ def folder(environment: Mapping[str, str] = os.environ) -> str:
     path = environment.get(host_memory.VARIABLE, "")
     if not path:
         raise ValueError(
-            "the agent of horovodrun on this host keeps no commits for workers that are started again: it could "
-            f"not make a folder in {host_memory.ROOT}, and has said why"
+            "the agent of horovodrun on this host keeps no commits for workers that are started again: it "
+            f"could not make a folder in {host_memory.ROOT}, and has said why"
         )
     return host_memory.checked(path)
 

@@ -17,6 +17,7 @@ from horovod.common.unbuilt import why_unbuilt
 from horovod.runner import forwarding, launchers
 from horovod.runner.agents.places import PLACE_VARIABLES
 from horovod.runner.agents.plan import Plan
+from horovod.runner.agents.warm import can_be_warm
 from horovod.runner.elastic.discovery import RepeatedDiscovery
 from horovod.runner.elastic.settings import ElasticSettings, asks_for_elastic, elastic_settings
 from horovod.runner.errors import LaunchError
@@ -160,6 +161,11 @@ class ByAgents:
                     f"{flag} is for mpirun, and --launcher tcp starts ranks without: {_INSTEAD}"
                 )
         if self.elastic is not None:
+            if self.elastic.restart and not can_be_warm(command):
+                say(
+                    "each rank that is started again loads torch anew: only of `python script.py` and "
+                    "`python -m module` are ranks made from a process that has loaded it"
+                )
             shell = self._shell(values, environment)
             listed = tuple((host.name, host.slots) for host in hosts.hosts)
             return Plan(listed, (), shell, run.nonce, self.elastic).words(run.rank_command(command))

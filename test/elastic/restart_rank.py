@@ -1,6 +1,6 @@
 """One worker of a job whose workers are started again; it dies where the task says, once.
 
-    restart_rank.py TASK.json     {"folder", "deaths": [{"rank", "point", "step"}], "epochs", "resume", "pause"}
+    restart_rank.py TASK.json     {"folder", "deaths": [{"rank", "point", "step"}], "epochs", "resume", ..}
 
 A death is of the process that has this rank then. Every worker writes what it does, a line of JSON each.
 """
@@ -109,5 +109,11 @@ if TASK.get("resume"):
 train(state)
 values = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 digest = hashlib.sha256(values.numpy().tobytes()).hexdigest()[:16]
-note("ends", digest=digest, step=state.step, size=hvd.size(), folder=os.environ.get("HOROVOD_COMMITS_FOLDER", ""))
+note(
+    "ends",
+    digest=digest,
+    step=state.step,
+    size=hvd.size(),
+    folder=os.environ.get("HOROVOD_COMMITS_FOLDER", ""),
+)
 hvd.shutdown()

@@ -21,6 +21,7 @@ from horovod.common.host_memory import KeptFolder, checked, of_torchrun, remove_
 from horovod.torch.elastic.host_commits import HostCommits, forget_when_all_are_done, unreadable
 
 NAMES = ["model", "step"]
+TORCHRUN = {"TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_MAX_RESTARTS": "3"}
 
 
 @pytest.fixture
@@ -75,7 +76,8 @@ def test_a_folder_of_torchruns_lasts_as_long_as_its_agent(root: Path) -> None:
     worker = [sys.executable, "-c", words]
     agent = (
         f"import os, subprocess; told = {{**os.environ, 'TORCHELASTIC_RUN_ID': 'x', "
-        f"'TORCHELASTIC_RESTART_COUNT': '0'}}; run = lambda words: subprocess.run(words, env=told, check=True); "
+        f"'TORCHELASTIC_RESTART_COUNT': '0'}}; "
+        f"run = lambda words: subprocess.run(words, env=told, check=True); "
         f"run({worker!r}); run({worker!r}); run(['sh', '-c', 'exec \"$@\"; exit 1', '', *{worker!r}])"
     )
     environment = {name: text for name, text in os.environ.items() if not name.startswith("TORCHELASTIC")}
@@ -121,10 +123,10 @@ def test_without_anybody_who_starts_processes_again(root: Path) -> None:
     ("environment", "expected"),
     [
         ({}, False),
-        ({"TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_MAX_RESTARTS": "0"}, False),
-        ({"TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_MAX_RESTARTS": "3"}, True),
-        ({"TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_MAX_RESTARTS": "3", AGENT: "5:1:1"}, False),
-        ({"TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_MAX_RESTARTS": "3", "HOROVOD_ELASTIC_RESTART": "0"}, False),
+        ({**TORCHRUN, "TORCHELASTIC_MAX_RESTARTS": "0"}, False),
+        (TORCHRUN, True),
+        ({**TORCHRUN, AGENT: "5:1:1"}, False),
+        ({**TORCHRUN, "HOROVOD_ELASTIC_RESTART": "0"}, False),
         ({"HOROVOD_ELASTIC_RESTART": "1"}, True),
     ],
 )
@@ -238,7 +240,8 @@ def test_a_value_that_could_not_be_read_is_named(folder: Path) -> None:
 
 def test_what_is_allowed_can_be_read(folder: Path) -> None:
     values = [None, True, 3, 0.5, 1j, "ä", b"b", torch.Size([2]), torch.bfloat16, torch.device("cpu")]
-    more = {"list": values, "tuple": (1, [2]), "set": {1, 2}, 3: torch.nn.Parameter(torch.ones(2, dtype=torch.half))}
+    parameter = torch.nn.Parameter(torch.ones(2, dtype=torch.half))
+    more = {"list": values, "tuple": (1, [2]), "set": {1, 2}, 3: parameter}
     assert list(unreadable(more, "state")) == []
     whole = {"objects": more, "handlers": {}}
     commits(folder).put(1, whole)

@@ -153,8 +153,8 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
     Option(
         "elastic_restart",
         "elastic job: after a loss all workers are ended and started again, and read the newest commit of "
-        "hvd.elastic in their hosts' memory: for scripts that cannot go on in their processes. Ranks of torchrun "
-        "keep commits where it may restart them, or as the variable says",
+        "hvd.elastic in their hosts' memory: for scripts that cannot go on in their processes. Ranks of "
+        "torchrun keep commits where it may restart them, or as the variable says",
         ("--elastic-restart",),
         variable="HOROVOD_ELASTIC_RESTART",
         key="elastic_restart",

@@ -25,8 +25,8 @@ from horovod.common.host_memory import KeptFolder
 from horovod.runner import daemon_agent
 from horovod.runner.agents import frames, link
 from horovod.runner.agents.frames import Frame, FrameParser, Order
-from horovod.runner.agents.warm import WarmServer, can_be_warm
 from horovod.runner.agents.streams import Outbox, Wake, ended_children, read, ready, spawn
+from horovod.runner.agents.warm import WarmServer, can_be_warm
 from horovod.runner.processes import adopt_orphans, children, end_descendants, send
 
 BY_SSH = "ssh"  # the argument of an agent that was started over it
@@ -41,7 +41,7 @@ _NOT_UNDERSTOOD = daemon_agent.NOT_UNDERSTOOD
 
 
 class _Worker:
-    """A wrapper, with the command below it. With a server it is that which starts it; `pid` is 0 until then."""
+    """A wrapper, with the command below it. With a server, that starts it, and `pid` is 0 until then."""
 
     def __init__(
         self, order: Order, environment: Mapping[bytes, bytes], server: WarmServer | None = None

@@ -1,11 +1,12 @@
-"""The decisions of an elastic job whose processes are started again after a loss (`--elastic-restart`).
+"""The decisions of elastic jobs whose processes are started again after a loss (`--elastic-restart`).
 
-To `elastic.membership`, a worker is what it always is: it dies with its host, or goes on. What goes on here is
-no process, but its place: the process of a survivor is ended, and another one asks in its name. So all rules
-of who is in which generation are the same, and here are those of processes only:
+To `elastic.membership`, a worker is what it always is: it dies with its host, or goes on. What goes on here
+is no process, but its place: the process of a survivor is ended, and another one asks in its name. So all
+rules of who is in which generation are the same. Here are those of processes:
 
-    * A *failure* of a member (its end, its host's, an accusation that stands) breaks the generation: all other
-      processes of it are ended at once. What has ended so, or has said before that it leaves, is started again.
+    * A *failure* of a member (its end, its host's, an accusation that stands) breaks the generation: all its
+      other processes are ended at once. What has ended so, or has said before that it leaves, is started
+      again.
     * A process leaves by itself after an error that comes of others, and where hosts have changed. The rest
       of its generation has a grace to do the same, or to be found to blame: an accused process that leaves is
       as well as its accuser.
@@ -26,7 +27,8 @@ __all__ = ["RestartJob"]
 
 WINDOW = 120.0  # seconds within which all survivors' new processes ask, after the first does: they load torch
 ACCUSED = 2.0  # seconds for an accused process to leave
-AFTER_ERROR, AFTER_CHANGE = 5.0, 60.0  # seconds for others to leave: after a change of hosts they write a commit
+AFTER_ERROR = 5.0  # seconds for others to leave
+AFTER_CHANGE = 60.0  # seconds after a change of hosts: they write a commit first
 MOST_FRUITLESS = 3  # restarts in a row
 
 
@@ -34,8 +36,8 @@ MOST_FRUITLESS = 3  # restarts in a row
 class _Process:
     """`number`: the driver's of this process. `generation`: of its place; 0 before it has one.
 
-    `is_leaving`: it has said so, or was told to end for a restart; `end_at`: when it is told, if it still runs.
-    `is_told`: to end for good.
+    `is_leaving`: it has said so, or was told to end for a restart; `end_at`: when it is told to end, if it
+    still runs. `is_told`: to end for good.
     """
 
     number: int
@@ -176,7 +178,8 @@ class RestartJob:
         if self._end_others_at is not None and now >= self._end_others_at and not self._is_over:
             self._end_others_at = None
             done += self._end_for_restart(self._generation())
-        return done + self._end_for_restart([each for each in self._running() if now >= (each.end_at or now + 1)])
+        overdue = [each for each in self._running() if each.end_at is not None and now >= each.end_at]
+        return done + self._end_for_restart(overdue)
 
     def _running(self) -> list[_Process]:
         return [each for each in self._processes.values() if not each.is_told]

@@ -80,7 +80,7 @@ def _fork() -> int:
 
 
 def _become_wrapper(agent: int, descriptors: Sequence[int], variables: dict[str, str]) -> None:
-    """As streams.spawn does it, with exec: a session of its own, its streams, the channel, its environment."""
+    """As streams.spawn does it by exec: a session of its own, streams, the channel, the environment."""
     until = time.monotonic() + _ADOPTED_WITHIN
     while os.getppid() != agent:
         if time.monotonic() > until:
@@ -136,8 +136,8 @@ def run_script(words: list[str]) -> None:
         with open(words[0], "rb") as file:
             source = file.read()
     except OSError as error:
-        text = f"{sys.executable}: can't open file {os.path.abspath(words[0])!r}: [Errno {error.errno}] {error.strerror}"
-        print(text, file=sys.stderr)
+        what = f"{os.path.abspath(words[0])!r}: [Errno {error.errno}] {error.strerror}"
+        print(f"{sys.executable}: can't open file {what}", file=sys.stderr)
         raise SystemExit(_CANNOT_OPEN) from None
     main: Any = types.ModuleType("__main__")
     main.__file__, main.__builtins__ = words[0], sys.modules["builtins"]
@@ -156,7 +156,7 @@ def _leave_out_own_frames() -> None:
     """Have tracebacks begin with the script, as they would."""
 
     def hook(kind: type[BaseException], error: BaseException, traceback: types.TracebackType | None) -> None:
-        while traceback is not None and traceback.tb_frame.f_code.co_filename in (__file__, runpy.__file__, _RUNPY):
+        while traceback is not None and traceback.tb_frame.f_code.co_filename in (__file__, _RUNPY):
             traceback = traceback.tb_next
         sys.__excepthook__(kind, error.with_traceback(traceback), traceback)
 
@@ -172,7 +172,7 @@ def main(descriptor: int) -> None:
         print(f"horovodrun: torch and horovod cannot be loaded before ranks are: {error}", file=sys.stderr)
         os._exit(1)
     if threading.active_count() > 1:
-        print("horovodrun: torch or horovod has started threads, and cannot be loaded before", file=sys.stderr)
+        print("horovodrun: torch has started threads, and cannot be loaded before ranks are", file=sys.stderr)
         os._exit(1)
     try:
         serve(socket.socket(fileno=descriptor))

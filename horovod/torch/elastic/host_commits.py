@@ -73,7 +73,9 @@ class HostCommits(Commits):
             try:
                 found[number] = self._read(number)
             except Exception as error:  # whatever a damaged file makes of torch.load
-                _log.warning("horovod: %s is no commit of this job, and is ignored: %s", self._path(number), error)
+                _log.warning(
+                    "horovod: %s is no commit of this job, and is ignored: %s", self._path(number), error
+                )
                 with contextlib.suppress(OSError):  # of somebody else
                     os.unlink(self._path(number))
         if found:
@@ -81,7 +83,8 @@ class HostCommits(Commits):
         return bool(found)
 
     def _files(self) -> list[int]:
-        return [int(match[1]) for name in os.listdir(self._folder) if (match := self._pattern.fullmatch(name))]
+        matches = map(self._pattern.fullmatch, os.listdir(self._folder))
+        return [int(match[1]) for match in matches if match]
 
     def _path(self, number: int) -> str:
         return os.path.join(self._folder, f"{self._stem}{number}.pt")
@@ -92,9 +95,9 @@ class HostCommits(Commits):
         )
         if wrong is not None:
             raise TypeError(
-                f"{wrong} cannot be kept for a process that is started again: commits are read as tensors and "
-                "plain values only (torch.load(weights_only=True)). Keep it outside of the state, give the "
-                "state what it is made of, or allow its class by torch.serialization.add_safe_globals."
+                f"{wrong} cannot be kept for a process that is started again: commits are read as tensors "
+                "and plain values only (torch.load(weights_only=True)). Keep it outside of the state, give "
+                "the state what it is made of, or allow its class by torch.serialization.add_safe_globals."
             )
         record = {"version": _VERSION, "number": number, "names": self._names, "content": content}
         aside = os.path.join(self._folder, f"{self._stem}{number}-{os.getpid()}.part")
@@ -108,8 +111,8 @@ class HostCommits(Commits):
                 os.unlink(aside)
             free = shutil.disk_usage(self._folder).free / 1e6
             raise OSError(
-                f"commit {number} cannot be kept in {self._folder}, which has {free:.0f} MB left: {error}. It takes "
-                "three copies of the state for a moment: enlarge /dev/shm, or commit less."
+                f"commit {number} cannot be kept in {self._folder}, which has {free:.0f} MB left: {error}. "
+                "It takes three copies of the state for a moment: enlarge /dev/shm, or keep less in it."
             ) from error
 
     def _read(self, number: int) -> Any:
@@ -121,7 +124,8 @@ class HostCommits(Commits):
             if not is_private or found.st_uid != os.geteuid():
                 raise ValueError("it is not this user's, or others may open it")
             record = torch.load(file, map_location="cpu", weights_only=True)
-        if not isinstance(record, dict) or record.get("version") != _VERSION or record.get("number") != number:
+        said = (record.get("version"), record.get("number")) if isinstance(record, dict) else ()
+        if said != (_VERSION, number):
             raise ValueError("it holds something else")
         if record.get("names") != self._names:
             raise ValueError(f"it has {record.get('names')}, and the state has {self._names}")

@@ -31,7 +31,7 @@ __all__ = [
 ]  # fmt: skip
 
 _log = logging.getLogger("horovod")
-_started = itertools.count()  # states of this process that hvd.elastic.run got, where processes are started again
+_started = itertools.count()  # numbers of this process' states, where commits outlive processes
 
 
 class StateHandler:
