@@ -41,6 +41,7 @@ class AgentChannel:
 
     def __init__(self, connection: socket.socket) -> None:
         self.generation = 0  # the last of the job that this process had a place in
+        self.place: Place | None = None  # that one
         self._connection = connection
         self._changed = threading.Condition()
         self._sending = threading.Lock()
@@ -83,7 +84,7 @@ class AgentChannel:
         if isinstance(answer, dict) and "out" in answer:
             raise Removed(str(answer["out"]))
         place = Place.of(answer)
-        self.generation = place.generation
+        self.place, self.generation = place, place.generation
         return place
 
     def lost(self, generation: int, rank: int, reason: str) -> None:

@@ -230,10 +230,7 @@ class ObjectState(State):
 
     def _find_commits(self) -> None:
         """Hold those that are kept for processes that are started again, if this rank has to read them."""
-        raise ValueError(
-            f"{type(self).__name__} keeps no commits for processes that are started again: use "
-            "hvd.elastic.TorchState, or leave out --elastic-restart."
-        )
+        _refuse_restarts(self)
 
     def needs_sync(self) -> bool:
         """Whether sync() has to follow a reset after which all could have gone on as they are.
@@ -327,6 +324,8 @@ def run_fn(
     @functools.wraps(func)
     def elastic(*args: P.args, **kwargs: P.kwargs) -> T:
         state: Any = args[0] if args else kwargs["state"]
+        if restarting.is_on() and not isinstance(state, ObjectState):
+            _refuse_restarts(state)
         notification_manager.init()
         notification_manager.register_listener(state)
         try:
@@ -378,6 +377,14 @@ def _keep_on(state: Any, func: Callable[[], T], reset: Callable[[], Any], leave:
             state.restore()
             clock.note("restored")
         is_first = False
+
+
+def _refuse_restarts(state: Any) -> None:
+    """ValueError for a state that outlives no process, where somebody wants that."""
+    why = f"{type(state).__name__} keeps no commits for processes that are started again"
+    if restarting.is_asked_for():
+        raise ValueError(f"{why}: use hvd.elastic.TorchState, or leave out --elastic-restart.")
+    restarting.tell_of_none(f"{why}; hvd.elastic.TorchState does")
 
 
 def _commits_of(state: Any) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from horovod.common import listeners
 from horovod.common.agent_messages import VARIABLE as AGENT_VARIABLE
+from horovod.common.host_memory import VARIABLE as COMMITS_VARIABLE
 from horovod.common.launched import MARK
 from horovod.common.networks import Choice
 from horovod.common.unbuilt import why_unbuilt
@@ -216,7 +217,8 @@ def way_of(values: Mapping[str, Any]) -> Way:
 
 def _without_agents(environment: Mapping[str, str]) -> dict[str, str]:
     """Without what agents have told this process, if it is a rank: the new ones would take it for theirs."""
-    names = {MARK, *((AGENT_VARIABLE, *PLACE_VARIABLES) if AGENT_VARIABLE in environment else ())}
+    of_agents = (AGENT_VARIABLE, COMMITS_VARIABLE, *PLACE_VARIABLES)
+    names = {MARK, *(of_agents if AGENT_VARIABLE in environment else ())}
     return {name: text for name, text in environment.items() if name not in names}
 
 

@@ -13,7 +13,7 @@ import time
 
 print("torch is there:", "torch" in sys.modules)
 print(__name__, __file__, __spec__ and __spec__.name, __doc__)
-print(sys.argv[1:], sys.path[0], os.getcwd(), sys.executable, sys.flags.unbuffered)
+print(sys.argv[1:], sys.path[0], os.getcwd(), sys.executable)
 print([signal.getsignal(getattr(signal, f"SIG{name}")) for name in ("INT", "TERM", "HUP", "PIPE", "CHLD")])
 print(signal.set_wakeup_fd(-1), signal.pthread_sigmask(signal.SIG_BLOCK, []))
 links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]

@@ -128,6 +128,8 @@ def test_without_anybody_who_starts_processes_again(root: Path) -> None:
         ({**TORCHRUN, AGENT: "5:1:1"}, False),
         ({**TORCHRUN, "HOROVOD_ELASTIC_RESTART": "0"}, False),
         ({"HOROVOD_ELASTIC_RESTART": "1"}, True),
+        ({"HOROVOD_ELASTIC_RESTART": "1", AGENT: "5:1:1"}, False),
+        ({AGENT: "5:1:1", host_memory.VARIABLE: ""}, True),
     ],
 )
 def test_when_commits_are_kept(environment: dict[str, str], expected: bool) -> None:

@@ -69,6 +69,10 @@ class _Worker:
         if server is None or not server.ask(order.worker, words, order.variables, self._given):
             self.start()
 
+    def waits(self) -> bool:
+        """For its server."""
+        return not self.pid and self.status is None
+
     def start(self) -> None:
         """Without a server."""
         self.become(spawn(*self._cold))
@@ -119,6 +123,7 @@ class Agent:
         self._is_ending = False
         self._beat_at = 0.0
         self._has_orphans = False
+        self._restarts = False  # workers may be started again
         self._commits: KeptFolder | None = None
         self._server: WarmServer | None = None
         self._target.put(frames.MAGIC + frames.record(frames.HELLO, {"host": os.uname().nodename}))
@@ -199,6 +204,7 @@ class Agent:
         if frame.kind == frames.ENVIRONMENT or self._environment is None:
             given = daemon_agent.unpacked(io.BytesIO(frame.body))
             self._environment = daemon_agent.merged(daemon_agent.own_environment(), given)
+            self._restarts = self._environment.pop(_RESTARTS, b"") == b"1"
         elif frame.kind == frames.START:
             self._start(Order.of(frame))
         elif frame.kind == frames.STOP:
@@ -237,14 +243,10 @@ class Agent:
     def _tell_of_start(self, number: int, worker: _Worker) -> None:
         self._target.put(frames.record(frames.STARTED, {"worker": number, "pid": worker.pid}))
 
-    def _restarts(self) -> bool:
-        """Whether workers may be started again."""
-        return (self._environment or {}).get(_RESTARTS) == b"1"
-
     def _warm_server(self, order: Order) -> WarmServer | None:
         """Which starts such workers sooner than they would by themselves, if one can."""
         command = order.command[_WRAPPER_WORDS + 2 :]
-        if self._server is None and self._restarts() and can_be_warm(command):
+        if self._server is None and self._restarts and can_be_warm(command):
             self._server = WarmServer(command[0], self._environment or {})
         return self._server
 
@@ -252,25 +254,27 @@ class Agent:
         if self._server is None:
             return
         for number, pid in self._server.answers().items():
-            if (worker := self._workers.get(number)) is not None and not worker.pid:
+            if (worker := self._workers.get(number)) is not None and worker.waits():
                 worker.become(pid)
                 self._tell_of_start(number, worker)
         if self._server.descriptor < 0 and not self._is_ending:
             for number, worker in self._workers.items():
-                if not worker.pid:
+                if worker.waits():
                     worker.start()
                     self._tell_of_start(number, worker)
 
     def _commits_variable(self) -> dict[str, str]:
-        """Where workers that may be started again find commits: a folder that is there as long as we are."""
-        if not self._restarts():
+        """Where workers that may be started again find commits: a folder that is there as long as we are.
+        Empty where there can be none.
+        """
+        if not self._restarts:
             return {}
         if self._commits is None:
             try:
                 self._commits = KeptFolder()
             except OSError as error:  # workers say what follows
                 print(f"horovodrun: {os.uname().nodename} cannot keep commits: {error}", file=sys.stderr)
-                return {}
+                return {COMMITS_VARIABLE: ""}
         return {COMMITS_VARIABLE: self._commits.path}
 
     def close_server(self) -> None:
@@ -341,7 +345,7 @@ class Agent:
         """End all workers, and then ourselves."""
         self._is_ending = True
         for worker in self._workers.values():
-            if not worker.pid and worker.status is None:
+            if worker.waits():
                 worker.give_up(number)
             worker.tell(number, time.monotonic())
 

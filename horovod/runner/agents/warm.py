@@ -24,7 +24,7 @@ from horovod.runner.processes import send
 __all__ = ["WarmServer", "can_be_warm"]
 
 SERVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "warm_server.py")
-LOADED_WITHIN = 120.0  # seconds
+LOADED_WITHIN = 300.0  # seconds
 _LONGEST_ANSWER = 1 << 12
 
 

@@ -9,6 +9,7 @@ A file is complete when it has its name (written aside, then renamed), has mode 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import re
@@ -22,7 +23,7 @@ import torch
 
 from horovod.common.commits import KEPT, Commits
 
-__all__ = ["HostCommits", "forget_when_all_are_done", "unreadable"]
+__all__ = ["HostCommits", "first_unreadable", "forget_when_all_are_done", "unreadable"]
 
 _VERSION = 1  # of what a file holds
 _DONE = "done-"  # of a rank that has ended well
@@ -90,9 +91,7 @@ class HostCommits(Commits):
         return os.path.join(self._folder, f"{self._stem}{number}.pt")
 
     def _write(self, number: int, content: Any) -> None:
-        wrong = next(unreadable(content["objects"], "state"), None) or next(
-            unreadable(content["handlers"], "state"), None
-        )
+        wrong = first_unreadable(content)
         if wrong is not None:
             raise TypeError(
                 f"{wrong} cannot be kept for a process that is started again: commits are read as tensors "
@@ -132,8 +131,14 @@ class HostCommits(Commits):
         return record["content"]
 
 
+def first_unreadable(content: Any) -> str | None:
+    """Of a commit: what torch.load(weights_only=True) would not read, its name and class."""
+    parts = (unreadable(content[part], "state") for part in ("objects", "handlers"))
+    return next(itertools.chain.from_iterable(parts), None)
+
+
 def unreadable(value: Any, name: str) -> Iterator[str]:
-    """What of a value torch.load(weights_only=True) would not read: its name and class."""
+    """All in a value that could not be read."""
     kind = type(value)
     if kind in _PLAIN or kind in (torch.Tensor, torch.nn.Parameter):
         return

@@ -15,7 +15,7 @@ from horovod.common import exits, restarting
 from horovod.common.agent_messages import VARIABLE as AGENT
 from horovod.common.basics import basics
 from horovod.common.elastic import ObjectState, copied
-from horovod.torch.elastic.host_commits import HostCommits, forget_when_all_are_done
+from horovod.torch.elastic.host_commits import HostCommits, first_unreadable, forget_when_all_are_done
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.functions import (
     allgather_object,
@@ -247,18 +247,23 @@ class TorchState(ObjectState):
 
     def _find_commits(self) -> None:
         """Those in this host's memory, which the first rank of each host reads, and writes from now on."""
-        folder, is_writer = restarting.folder(), basics.local_rank() == 0
+        wrong = first_unreadable(self._commits.get(self._commits.newest))
+        if wrong is not None and not restarting.is_asked_for():
+            restarting.tell_of_none(f"{wrong} is no plain value")
+            return
+        folder, (local_rank, local_size) = restarting.folder(), restarting.place_on_host()
+        is_writer = local_rank == 0
         names = sorted([*self._handlers, *self._names])
         commits = HostCommits(folder, next(_started), names, lambda: self._has_synced and is_writer)
         if is_writer and commits.find():
             self._commits, self._has_found = commits, True
             self.restore()
-        elif self._commits.numbers:
+        else:
             commits.put(self._commits.newest, self._commits.get(self._commits.newest))
             self._commits = commits
         self._saves_before = self._saves
         if AGENT not in os.environ:  # nobody else will remove it
-            _forget_at_exit(folder, basics.local_rank(), basics.local_size())
+            _forget_at_exit(folder, local_rank, local_size)
 
     def reset(self) -> None:
         """Samplers divide what is left among the ranks of the new world; process sets are those of it now."""
