@@ -259,6 +259,41 @@ def test_success_after_a_restart() -> None:
     assert end.code == 0
 
 
+def something(job: Job, hosts: dict[str, int], draw: random.Random) -> None:
+    """What may happen to a job."""
+    one = draw.choice(list(job.running))
+    what = draw.random()
+    if what < 0.5:
+        job.ask(one)
+    elif what < 0.6:
+        job.leave(one, commits=1, is_lost=draw.random() < 0.5)
+    elif what < 0.63:
+        job.end(one, draw.choice([KILLED, LEFT]))
+    elif what < 0.66:
+        job.take(job.decisions.hosts_found({h: n for h, n in hosts.items() if draw.random() < 0.7}))
+    elif what < 0.69:
+        job.take(job.decisions.worker_accused(one, job.ranks.get(one, (0, 0, 0))[0], 0, "silent"))
+    else:
+        job.wait(0.5)
+    for told in job.stopped() & set(job.running):
+        job.end(told, TERMINATED)
+
+
+def end_well(job: Job) -> None:
+    """Each process does what it shall."""
+    for process in list(job.running):
+        is_out = process in {leave.worker for leave in job.all(Leave)}
+        if job.all(EndJob):
+            return
+        if process in job.stopped():
+            job.end(process, TERMINATED)
+        elif is_out or job.ranks.get(process):
+            job.end(process, End(0))
+        else:
+            job.ask(process)
+    job.wait(1)
+
+
 @pytest.mark.parametrize("seed", range(200))
 def test_random_jobs_come_to_an_end(seed: int) -> None:
     """Whatever happens: a process that is told ends, numbers are fresh, and the job ends in the end."""
@@ -266,35 +301,9 @@ def test_random_jobs_come_to_an_end(seed: int) -> None:
     hosts = {name: draw.randint(1, 2) for name in "abcd"}
     job = Job(dict(hosts), 3, draw.randint(1, 2), hosts_may_come=True, elastic_timeout=60.0)
     for _ in range(120):
-        if job.all(EndJob) or not job.running:
-            break
-        one = draw.choice(list(job.running))
-        what = draw.random()
-        if what < 0.5:
-            job.ask(one)
-        elif what < 0.6:
-            job.leave(one, commits=1, is_lost=draw.random() < 0.5)
-        elif what < 0.63:
-            job.end(one, draw.choice([KILLED, LEFT]))
-        elif what < 0.66:
-            job.take(job.decisions.hosts_found({h: n for h, n in hosts.items() if draw.random() < 0.7}))
-        elif what < 0.69:
-            job.take(job.decisions.worker_accused(one, job.ranks.get(one, (0, 0, 0))[0], 0, "silent"))
-        else:
-            job.wait(0.5)
-        for told in job.stopped() & set(job.running):
-            job.end(told, TERMINATED)
+        if not job.all(EndJob) and job.running:
+            something(job, hosts, draw)
     for _ in range(400):
-        if job.all(EndJob):
-            break
-        for process in list(job.running):
-            if process in job.stopped():
-                job.end(process, TERMINATED)
-            elif process in {leave.worker for leave in job.all(Leave)} or job.ranks.get(process):
-                job.end(process, End(0))
-            else:
-                job.ask(process)
-            if job.all(EndJob):
-                break
-        job.wait(1)
+        if not job.all(EndJob):
+            end_well(job)
     assert len(job.all(EndJob)) == 1

@@ -31,7 +31,7 @@ if __name__ == "__main__":
 _MOST = 1 << 20
 _ADOPTED_WITHIN = 10.0  # seconds
 _CHANNEL = "HOROVOD_AGENT"
-_RUNPY = "<frozen runpy>"
+_OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
 _CANNOT_OPEN = 2  # what the interpreter answers where there is no such script
 
 
@@ -148,7 +148,7 @@ def run_script(words: list[str]) -> None:
 
 
 def _search_first(folder: str) -> None:
-    if not sys.flags.safe_path:
+    if not getattr(sys.flags, "safe_path", False):  # since Python 3.11
         sys.path.insert(0, folder)
 
 
@@ -156,7 +156,7 @@ def _leave_out_own_frames() -> None:
     """Have tracebacks begin with the script, as they would."""
 
     def hook(kind: type[BaseException], error: BaseException, traceback: types.TracebackType | None) -> None:
-        while traceback is not None and traceback.tb_frame.f_code.co_filename in (__file__, _RUNPY):
+        while traceback is not None and traceback.tb_frame.f_code.co_filename in _OWN_FILES:
             traceback = traceback.tb_next
         sys.__excepthook__(kind, error.with_traceback(traceback), traceback)
 
