@@ -183,6 +183,18 @@ def test_a_forked_rank_is_as_one_that_was_started(how: str, tmp_path: Path) -> N
 
 
 @pytest.mark.timeout(LIMIT)
+def test_where_torch_cannot_be_loaded_before_ranks_start_by_themselves(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    refuses = f'case "$1" in *warm_server.py) exit 1;; esac; exec {sys.executable} "$@"'
+    python.write_text(f"#!/bin/sh\n{refuses}\n")
+    python.chmod(0o755)
+    words = ["--elastic-restart", "-np", "2", *hosts(2), str(python), str(BEHAVIOUR), ""]
+    done = horovodrun(*words, limit=LIMIT)
+    assert done.returncode == 0, done.stderr
+    assert "torch is there: False" in done.stdout and "torch is there: True" not in done.stdout
+
+
+@pytest.mark.timeout(LIMIT)
 def test_an_exception_of_the_script_ends_the_job(tmp_path: Path) -> None:
     task = Task(tmp_path / "job", (), {"raises": 5})
     words = ["--elastic-restart", "-np", "2", *hosts(2), "python", str(PROGRAM), task.written()]
