@@ -35,8 +35,8 @@ class Removed(ValueError):
 class AgentChannel:
     """A store as `rendezvous.store.Store`, and what the launcher says of the job. Thread-safe.
 
-    All methods but lost(), raised() and listen() wait for an answer. ValueError: the channel is broken, as
-    when the agent has ended, or what was asked for cannot be.
+    All methods but lost(), raised(), leaves() and listen() wait for an answer. ValueError: the channel is
+    broken, as when the agent has ended, or what was asked for cannot be.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -104,6 +104,10 @@ class AgentChannel:
         if is_own and not notes.follows_others(str(error)):
             with contextlib.suppress(ValueError):  # the agent is gone, and ends us anyway
                 self.raised()
+
+    def leaves(self, why: str, commits: int, is_lost: bool) -> None:
+        """Tell the launcher that this process ends, to be started again (``restarting``). Does not wait."""
+        self._send({"do": "leaves", "why": why, "commits": commits, "lost": is_lost})
 
     def listen(self, callback: Callable[[float, int], None]) -> None:
         """Have callback(timestamp, update) called when hosts come (1) or go (2), or both (3).

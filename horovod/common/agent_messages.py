@@ -11,6 +11,7 @@ names its end, as `descriptor:device:inode`. A process that did not inherit it h
     {"id":5, "do":"assign", "after":G}           answered when there is a membership after generation G
     {"do":"lost", "generation":G, "rank":R, "reason":..}     a rank is not heard any more
     {"do":"raised"}                              nobody has caught an exception of the script
+    {"do":"leaves", "why":.., "commits":N, "lost":bool}      it ends, and is to be started again
 
 An answer is {"id":.., "ok":..} or {"id":.., "error":text}. Unasked comes {"event":"hosts_updated",
 "timestamp":seconds, "update":bits}. The agent passes all of it on: the driver decides (`runner/agents`).

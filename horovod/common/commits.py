@@ -95,11 +95,12 @@ class Agreement:
     """What ranks of a new world conclude from all standings, each by itself and all the same.
 
     Attributes:
-        root: the rank whose state all get: the first that has any; 0 where all are newcomers.
+        root: the rank whose state all get: the first that has that; 0 where all are newcomers.
         number: the commit to go on from; where ``is_kept``, the newest that there is; 0 for newcomers only.
         is_kept: survivors go on from where they are.
         has_newcomers: somebody has to be given the state.
-        is_common: all survivors hold that commit. If not, root's is as good as any.
+        is_common: all survivors hold that commit. If not, as where a host kept commits and was out for a
+            while, the newest counts that anybody has.
         process_sets: those of root.
     """
 
@@ -120,7 +121,9 @@ def agreed(standings: Sequence[Standing]) -> Agreement:
     held = [set(standings[rank].held) for rank in survivors]
     common = set.intersection(*held)
     is_kept = all(standings[rank].is_kept for rank in survivors)
-    number = max(set.union(*held)) if is_kept else max(common or held[0])
+    number = max(set.union(*held) if is_kept or not common else common)
+    if not is_kept:
+        root = next(rank for rank in survivors if number in standings[rank].held)
     return Agreement(
         root,
         number,

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from horovod.common import jobs, rejoining
+from horovod.common import jobs, rejoining, restarting
 from horovod.common.agent_channel import agent_channel
 from horovod.common.basics import basics
 from horovod.common.commits import Agreement, Commits, Standing, agreed
@@ -168,8 +168,10 @@ class ObjectState(State):
         self._names = tuple(kwargs)
         self._commits = Commits()
         self._has_synced = False  # else it is a newcomer, whose commit is its own only
+        self._has_found = False  # commits of a process before it, in its host's memory
         self._is_kept = True  # it is where training has come to, and has not gone back to a commit
         self._saves = 0  # by the function, so that it is seen whether it comes any further
+        self._saves_before = 0  # those that were before it
         self._agreement: Agreement | None = None  # made, and sync() has not come to it so far
         for name, value in kwargs.items():
             setattr(self, name, value)
@@ -218,11 +220,17 @@ class ObjectState(State):
 
     def sync(self) -> None:
         """Have all ranks go on from the state of rank 0, or of who else has the newest commit. Collective."""
+        if restarting.is_on() and not self._has_synced:
+            self._find_commits()
         agreement = self._agreement or self._agree()
         self._agreement = None
         self._receive(agreement.root)
-        self._commits.put(agreement.number + 1, self._content())
         self._has_synced = self._is_kept = True
+        self._commits.put(agreement.number + 1, self._content())
+
+    def _find_commits(self) -> None:
+        """Hold those that are kept for processes that are started again, if this rank has to read them."""
+        _refuse_restarts(self)
 
     def needs_sync(self) -> bool:
         """Whether sync() has to follow a reset after which all could have gone on as they are.
@@ -248,7 +256,7 @@ class ObjectState(State):
             return Agreement(0, self._commits.newest, True, False, True, [])
         member = jobs.current().running()
         left = jobs.current().process_sets_left
-        held = self._commits.numbers if self._has_synced else []
+        held = self._commits.numbers if self._has_synced or self._has_found else []
         own = Standing(held, self._is_kept, [ranks for ranks, _ in left])
         texts = member.allgathered("elastic.agreement", own.to_bytes())
         conclusion = agreed([Standing.of(rank, text) for rank, text in enumerate(texts)])
@@ -316,6 +324,8 @@ def run_fn(
     @functools.wraps(func)
     def elastic(*args: P.args, **kwargs: P.kwargs) -> T:
         state: Any = args[0] if args else kwargs["state"]
+        if restarting.is_on() and not isinstance(state, ObjectState):
+            _refuse_restarts(state)
         notification_manager.init()
         notification_manager.register_listener(state)
         try:
@@ -344,12 +354,20 @@ def _keep_on(state: Any, func: Callable[[], T], reset: Callable[[], Any], leave:
                 clock.tell(state)
             return func()
         except HorovodInternalError as error:
+            if restarting.is_on():
+                accuse(str(error))
+                restarting.leave(str(error), _commits_of(state), is_lost=True)
+                raise
             clock.begin(f"goes back to its last commit, as this failed: {error}")
             if patience.is_over(error, state):
                 raise
             accuse(str(error))
             is_lost, skips_sync = True, False
         except HostsUpdatedInterrupt as interrupt:
+            if restarting.is_on():
+                state.save()  # all are at this point: nothing is lost
+                restarting.leave("hosts have changed", _commits_of(state), is_lost=False)
+                raise
             clock.begin("goes on in another world, as hosts have changed")
             skips_sync = interrupt.skip_sync
         # Outside of the handlers: what the exception's frames hold of the old engine has gone.
@@ -359,6 +377,19 @@ def _keep_on(state: Any, func: Callable[[], T], reset: Callable[[], Any], leave:
             state.restore()
             clock.note("restored")
         is_first = False
+
+
+def _refuse_restarts(state: Any) -> None:
+    """ValueError for a state that outlives no process, where somebody wants that."""
+    why = f"{type(state).__name__} keeps no commits for processes that are started again"
+    if restarting.is_asked_for():
+        raise ValueError(f"{why}: use hvd.elastic.TorchState, or leave out --elastic-restart.")
+    restarting.tell_of_none(f"{why}; hvd.elastic.TorchState does")
+
+
+def _commits_of(state: Any) -> int:
+    """How many the function has made in this process."""
+    return state._saves - state._saves_before if isinstance(state, ObjectState) else 0
 
 
 def accuse(why: str) -> None:

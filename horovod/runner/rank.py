@@ -23,6 +23,7 @@ import time
 if __name__ == "__main__":  # by its path, and isolated: nothing leads to this package
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
+from horovod.common import host_memory
 from horovod.common.agent_messages import VARIABLE as AGENT_VARIABLE
 from horovod.common.notes import VARIABLE as NOTES_VARIABLE
 from horovod.runner.agents.places import WORKER as WORKER_VARIABLE
@@ -140,7 +141,12 @@ class Rank:
             os.set_inheritable(value_end, True)
         parent, self.child = os.getpid(), os.fork()
         if self.child == 0:
-            self._become(parent, directory, command, (stdin, out_end, err_end), failure_end)
+            code = NOT_FOUND
+            try:
+                code = self._become(parent, directory, command, (stdin, out_end, err_end), failure_end)
+            except Exception as error:
+                os.write(failure_end, f"{code} {error}".encode(errors="replace"))
+            os._exit(code)  # of a copy of this wrapper that is no user's process: no exec took place
         for descriptor in (out_end, err_end, failure_end, value_end, notes_end):
             os.close(descriptor)
         self.pipes = {out: OUTPUT, err: ERROR, value: VALUE, notes: _NOTES}
@@ -152,13 +158,13 @@ class Rank:
 
     def _become(
         self, parent: int, directory: str, command: list[str], streams: tuple[int, ...], failure: int
-    ) -> None:
-        """In the child: turn into the command, or write why not to `failure`. Does not return."""
+    ) -> int:
+        """In the child: turn into the command, or write why not to `failure` and return an exit code."""
         code = NOT_FOUND
         try:
             end_with_parent(signal.SIGKILL)
             if os.getppid() != parent:  # it was killed before the kernel knew
-                return
+                return code
             for signal_number in (*FORWARDED, signal.SIGCHLD, signal.SIGPIPE):
                 signal.signal(signal_number, signal.SIG_DFL)
             what = f"the directory {directory} does not exist or cannot be entered"
@@ -169,15 +175,18 @@ class Rank:
             what = f"the command {command[0]} was not found (PATH is {os.environ.get('PATH', 'empty')})"
             for standard, descriptor in enumerate(streams):
                 os.dup2(descriptor, standard)
-            os.execvp(command[0], command)
+            self.execute(command)
         except PermissionError:
             code = NOT_EXECUTABLE
             os.write(failure, f"{code} {what.replace('was not found', 'may not be executed')}".encode())
         except OSError as error:
             reason = what if isinstance(error, FileNotFoundError | NotADirectoryError) else str(error)
             os.write(failure, f"{code} {reason}".encode())
-        finally:
-            os._exit(code)  # of a copy of this wrapper that is no user's process: no exec took place
+        return code
+
+    def execute(self, command: list[str]) -> None:
+        """Become the command. OSError where it cannot be."""
+        os.execvp(command[0], command)
 
     def follow(self) -> int:
         """Pass output and input on until the child has ended; returns its wait status."""
@@ -282,6 +291,7 @@ class Rank:
         """What mpirun does not do when it was killed, nor its daemon when it is cut off."""
         if os.getppid() != self._parent:
             remove_abandoned(self._began - START_SPREAD)
+            host_memory.remove_abandoned()
         if self.beat_at != float("inf"):
             self._link.look_from_aside()
 
@@ -292,7 +302,7 @@ class Rank:
                 self._pass_on(descriptor)
 
 
-def run(nonce: str, directory: str, command: list[str]) -> int:
+def run(nonce: str, directory: str, command: list[str], kind: type[Rank] = Rank) -> int:
     rank, local_size = rank_and_local_size()
     if local_size > len(os.sched_getaffinity(0)):
         # Read by Open MPI only. A rank that waits must let another one work: 0.85 s instead of 12 s.
@@ -301,7 +311,7 @@ def run(nonce: str, directory: str, command: list[str]) -> int:
         from horovod.runner.binding import bind
 
         bind(local_rank(), local_size)
-    this = Rank(nonce, number_in_cells(rank), speaks_for_its_host())
+    this = kind(nonce, number_in_cells(rank), speaks_for_its_host())
     this.listen_to_signals()
     end_with_parent(signal.SIGTERM)
     adopt_orphans()

@@ -11,12 +11,14 @@ from typing import Any
 
 from horovod.common import listeners
 from horovod.common.agent_messages import VARIABLE as AGENT_VARIABLE
+from horovod.common.host_memory import VARIABLE as COMMITS_VARIABLE
 from horovod.common.launched import MARK
 from horovod.common.networks import Choice
 from horovod.common.unbuilt import why_unbuilt
 from horovod.runner import forwarding, launchers
 from horovod.runner.agents.places import PLACE_VARIABLES, WORKER
 from horovod.runner.agents.plan import Plan
+from horovod.runner.agents.warm import can_be_warm
 from horovod.runner.elastic.discovery import RepeatedDiscovery
 from horovod.runner.elastic.settings import ElasticSettings, asks_for_elastic, elastic_settings
 from horovod.runner.errors import LaunchError
@@ -29,7 +31,7 @@ __all__ = ["MPI", "TCP", "ByAgents", "ByMpi", "Way", "launcher_of", "way_of"]
 
 MPI, TCP = "mpi", "tcp"
 _SECRET, _INTERFACES, _START_TIMEOUT = "HOROVOD_SECRET", "HOROVOD_TCP_INTERFACES", "HOROVOD_START_TIMEOUT"
-_ELASTIC = "HOROVOD_ELASTIC"
+_ELASTIC, _ELASTIC_RESTART = "HOROVOD_ELASTIC", "HOROVOD_ELASTIC_RESTART"
 _MANY = 1 << 20  # workers, each of them one start of a process, that an elastic job may have in all
 _OF_MPIRUN = ("mpi_args", "binding_args")
 _OF_MPI = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL")  # to its ranks
@@ -129,6 +131,8 @@ class ByAgents:
         }
         if self.elastic is not None:
             told[_ELASTIC] = "1"
+            if self.elastic.restart:
+                told[_ELASTIC_RESTART] = "1"
         if len(hosts.names()) > 1 and choice.networks and not environment.get(_INTERFACES):
             told[_INTERFACES] = ",".join(choice.networks)
         return told
@@ -158,6 +162,11 @@ class ByAgents:
                     f"{flag} is for mpirun, and --launcher tcp starts ranks without: {_INSTEAD}"
                 )
         if self.elastic is not None:
+            if self.elastic.restart and not can_be_warm(command):
+                say(
+                    "each rank that is started again loads torch anew: only of `python script.py` and "
+                    "`python -m module` are ranks made from a process that has loaded it"
+                )
             shell = self._shell(values, environment)
             listed = tuple((host.name, host.slots) for host in hosts.hosts)
             return Plan(listed, (), shell, run.nonce, self.elastic).words(run.rank_command(command))
@@ -208,7 +217,8 @@ def way_of(values: Mapping[str, Any]) -> Way:
 
 def _without_agents(environment: Mapping[str, str]) -> dict[str, str]:
     """Without what agents have told this process, if it is a rank: the new ones would take it for theirs."""
-    names = {MARK, WORKER, *((AGENT_VARIABLE, *PLACE_VARIABLES) if AGENT_VARIABLE in environment else ())}
+    of_agents = (AGENT_VARIABLE, COMMITS_VARIABLE, *PLACE_VARIABLES)
+    names = {MARK, WORKER, *(of_agents if AGENT_VARIABLE in environment else ())}
     return {name: text for name, text in environment.items() if name not in names}
 
 

@@ -1,11 +1,12 @@
 """The script on docs/elastic.md trains with two ranks, elastic and not, and by the page's own commands."""
 
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from launching import horovodrun
+from launching import environment, horovodrun
 from page_blocks import blocks
 from rank_jobs import run_ranks
 
@@ -22,16 +23,20 @@ def test_the_script(tmp_path: Path, elastic: str, monkeypatch: pytest.MonkeyPatc
     assert done.returncode == 0 and "2 epochs with 2 ranks" in done.stdout, done.stdout
 
 
-@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("number", range(4))
 def test_the_commands(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     (script,) = blocks(PAGE, "python")
     commands = blocks(PAGE, "sh")
-    assert len(commands) == 2
+    assert len(commands) == 4
     (tmp_path / "train.py").write_text(script)
     (tmp_path / "hosts.sh").write_text("#!/bin/sh\necho 127.0.0.1\necho 127.0.0.2:1\n")
     (tmp_path / "hosts.sh").chmod(0o755)
     monkeypatch.chdir(tmp_path)
     program, *words = shlex.split(commands[number])
-    assert program == "horovodrun"
-    done = horovodrun(*words, limit=100)
+    if program == "torchrun":
+        started = [sys.executable, "-m", "torch.distributed.run", *words]
+        done = subprocess.run(started, capture_output=True, text=True, timeout=100, env=environment(""))
+    else:
+        assert program == "horovodrun"
+        done = horovodrun(*words, limit=100)
     assert done.returncode == 0 and "2 epochs with 2 ranks" in done.stdout, done.stderr

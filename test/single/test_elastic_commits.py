@@ -41,9 +41,12 @@ def test_ranks_agree(
     assert agreed(standings) == Agreement(root, number, is_kept, has_newcomers, True, [])
 
 
-def test_without_a_common_commit_roots_counts() -> None:
-    conclusion = agreed([went_back(7, 8), went_back(4, 5)])
-    assert (conclusion.number, conclusion.is_common) == (8, False)
+@pytest.mark.parametrize("stale", [0, 1])
+def test_without_a_common_commit_the_newest_counts(stale: int) -> None:
+    standings = [Standing([7, 8])]
+    standings.insert(stale, Standing([3, 4]))
+    conclusion = agreed(standings)
+    assert (conclusion.number, conclusion.root, conclusion.is_common) == (8, 1 - stale, False)
 
 
 def test_process_sets_are_roots() -> None:

@@ -29,6 +29,7 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
     ),
     "runner": (
         *("horovod.common.agent_channel", "horovod.common.agent_messages", "horovod.common.build_info"),
+        "horovod.common.host_memory",
         *("horovod.common.launched", "horovod.common.listeners"),
         *("horovod.common.options", "horovod.common.variables", "horovod.common.compressors"),
         *("horovod.common.interfaces", "horovod.common.networks", "horovod.common.nodelists"),
@@ -37,6 +38,7 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
         *("horovod.common.software", "horovod.common.unbuilt", "horovod.common.variable_names"),
         "horovod.tune.paired",
         *("yaml", "psutil", "cloudpickle", "shtab"),
+        *("horovod.torch", "torch"),  # for agents/warm_server.py alone: ranks are forked from it
     ),
     "lab": (
         *("horovod.runner", "horovod.made_hosts", "rich"),
@@ -150,6 +152,15 @@ def test_python_imports_go_down(package: str) -> None:
         for module in imported_modules(path) - {"horovod"}:
             fine = any(module == name or module.startswith(f"{name}.") for name in allowed)
             assert fine, f"{path.relative_to(ROOT)} may not import {module} (docs/architecture.md)"
+
+
+def test_the_launcher_does_not_load_torch() -> None:
+    loading = {
+        path.name
+        for path in (ROOT / "horovod" / "runner").rglob("*.py")
+        if any(f"{module}.".startswith(("torch.", "horovod.torch.")) for module in imported_modules(path))
+    }
+    assert loading == {"warm_server.py"}
 
 
 def is_for_types(node: ast.AST) -> bool:

@@ -294,6 +294,7 @@ GATHERING = {
         "SignsOfLife",
         "Worker",
         "_Noted",
+        "_Process",
         "_State",
     ),
 }

@@ -150,6 +150,17 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         type="int",
         words=2,
     ),
+    Option(
+        "elastic_restart",
+        "elastic job: after a loss all workers are ended and started again, and read the newest commit of "
+        "hvd.elastic in their hosts' memory: for scripts that cannot go on in their processes. Ranks of "
+        "torchrun keep commits where it may restart them, or as the variable says",
+        ("--elastic-restart",),
+        variable="HOROVOD_ELASTIC_RESTART",
+        key="elastic_restart",
+        type="bool",
+        is_new=True,
+    ),
     Option("use_mpi", "as --launcher mpi", ("--mpi",), type="bool"),
     Option(
         "use_gloo", "as --launcher tcp: there is no Gloo, but ranks need no MPI", ("--gloo",), type="bool"

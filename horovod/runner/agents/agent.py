@@ -21,10 +21,13 @@ if __name__ == "__main__":
     sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[".."] * 3)))
 
 from horovod.common.agent_messages import VARIABLE, MessageParser
+from horovod.common.host_memory import VARIABLE as COMMITS_VARIABLE
+from horovod.common.host_memory import KeptFolder
 from horovod.runner import daemon_agent
 from horovod.runner.agents import frames, link
 from horovod.runner.agents.frames import Frame, FrameParser, Order
 from horovod.runner.agents.streams import Outbox, Wake, ended_children, read, ready, spawn
+from horovod.runner.agents.warm import WarmServer, can_be_warm
 from horovod.runner.processes import adopt_orphans, children, end_descendants, send
 
 BY_SSH = "ssh"  # the argument of an agent that was started over it
@@ -33,13 +36,17 @@ GRACE = 4.2  # seconds between telling a wrapper to end and killing it; it kills
 LAST_WORDS = 1.0  # seconds that the driver has to read them
 _MOST_WAITING = 8 << 20  # bytes of answers that a worker does not read, or of its requests: then no more
 _PART = 1 << 16
+_RESTARTS = b"HOROVOD_ELASTIC_RESTART"
+_WRAPPER_WORDS = 4  # interpreter, flags and file; then the nonce, the directory, and the command
 _NOT_UNDERSTOOD = daemon_agent.NOT_UNDERSTOOD
 
 
 class _Worker:
-    """A wrapper, with the command below it."""
+    """A wrapper, with the command below it. With a server, that starts it, and `pid` is 0 until then."""
 
-    def __init__(self, order: Order, environment: Mapping[bytes, bytes]) -> None:
+    def __init__(
+        self, order: Order, environment: Mapping[bytes, bytes], server: WarmServer | None = None
+    ) -> None:
         ours, theirs = socket.socketpair()
         self.output, output_end = os.pipe()
         source, source_end = os.pipe() if order.has_input else (os.open(os.devnull, os.O_RDONLY), -1)
@@ -48,10 +55,9 @@ class _Worker:
         own = {os.fsencode(name): os.fsencode(text) for name, text in told.items()}
         nowhere = os.open(os.devnull, os.O_WRONLY)
         streams = (source, nowhere, output_end)  # all that a wrapper writes goes to standard error
-        self.pid = spawn(order.command, {**environment, **own}, streams, theirs.fileno())
-        for descriptor in (source, nowhere, output_end):
-            os.close(descriptor)
-        theirs.close()
+        self._given = (*streams, theirs.detach())
+        self._cold = (order.command, {**environment, **own}, streams, self._given[-1])
+        self.pid = 0
         os.set_blocking(self.output, False)
         self.input = Outbox(source_end) if order.has_input else None
         self.channel = Outbox(ours.detach())
@@ -59,11 +65,40 @@ class _Worker:
         self.status: int | None = None
         self.kill_at: float | None = None
         self.is_drained = False
+        self._told = 0
+        words = order.command[_WRAPPER_WORDS:]
+        if server is None or not server.ask(order.worker, words, order.variables, self._given):
+            self.start()
+
+    def waits(self) -> bool:
+        """For its server."""
+        return not self.pid and self.status is None
+
+    def start(self) -> None:
+        """Without a server."""
+        self.become(spawn(*self._cold))
+
+    def become(self, pid: int) -> None:
+        """It runs."""
+        self.pid = pid
+        for descriptor in self._given:
+            os.close(descriptor)
+        if self._told:
+            self.tell(self._told, time.monotonic())
 
     def tell(self, number: int, now: float) -> None:
+        if not self.pid:
+            self._told = number
+            return
         self.kill_at = self.kill_at or now + GRACE
         if self.status is None:
             send(self.pid, number)
+
+    def give_up(self, number: int) -> None:
+        """It has not begun, and shall not."""
+        for descriptor in self._given:
+            os.close(descriptor)
+        self.status = number
 
     def close(self) -> None:
         self.channel.close()
@@ -91,6 +126,9 @@ class Agent:
         self._has_orphans = False
         self._payload: list[bytes] = []  # what has come of it
         self._held = ExitStack()  # what is kept as long as we run
+        self._restarts = False  # workers may be started again
+        self._commits: KeptFolder | None = None
+        self._server: WarmServer | None = None
         self._target.put(frames.MAGIC + frames.record(frames.HELLO, {"host": _here()}))
 
     def run(self) -> int:
@@ -117,6 +155,8 @@ class Agent:
 
     def _wanted(self) -> dict[int, int]:
         wanted = {self._wake.descriptor: select.POLLIN}
+        if self._server is not None:
+            wanted[self._server.descriptor] = select.POLLIN
         if self._has_driver:
             wanted[self._source] = select.POLLIN
         if self._target.size:
@@ -169,6 +209,7 @@ class Agent:
         if frame.kind == frames.ENVIRONMENT or self._environment is None:
             given = daemon_agent.unpacked(io.BytesIO(frame.body))
             self._environment = daemon_agent.merged(daemon_agent.own_environment(), given)
+            self._restarts = self._environment.pop(_RESTARTS, b"") == b"1"
         elif frame.kind == frames.START:
             self._start(Order.of(frame))
         elif frame.kind == frames.STOP:
@@ -222,8 +263,57 @@ class Agent:
         if self._is_ending or order.worker in self._workers:
             return
         assert self._environment is not None
-        worker = self._workers[order.worker] = _Worker(order, self._environment)
-        self._target.put(frames.record(frames.STARTED, {"worker": order.worker, "pid": worker.pid}))
+        order = order._replace(variables={**order.variables, **self._commits_variable()})
+        worker = self._workers[order.worker] = _Worker(order, self._environment, self._warm_server(order))
+        if worker.pid:
+            self._tell_of_start(order.worker, worker)
+
+    def _tell_of_start(self, number: int, worker: _Worker) -> None:
+        self._target.put(frames.record(frames.STARTED, {"worker": number, "pid": worker.pid}))
+
+    def _warm_server(self, order: Order) -> WarmServer | None:
+        """Which starts such workers sooner than they would by themselves, if one can."""
+        command = order.command[_WRAPPER_WORDS + 2 :]
+        if self._server is None and self._restarts and can_be_warm(command):
+            self._server = WarmServer(command[0], self._environment or {})
+        return self._server
+
+    def _look_at_server(self) -> None:
+        if self._server is None:
+            return
+        for number, pid in self._server.answers().items():
+            if (worker := self._workers.get(number)) is not None and worker.waits():
+                worker.become(pid)
+                self._tell_of_start(number, worker)
+        if self._server.descriptor < 0 and not self._is_ending:
+            for number, worker in self._workers.items():
+                if worker.waits():
+                    worker.start()
+                    self._tell_of_start(number, worker)
+
+    def _commits_variable(self) -> dict[str, str]:
+        """Where workers that may be started again find commits: a folder that is there as long as we are.
+        Empty where there can be none.
+        """
+        if not self._restarts:
+            return {}
+        if self._commits is None:
+            try:
+                self._commits = KeptFolder()
+            except OSError as error:  # workers say what follows
+                print(f"horovodrun: {os.uname().nodename} cannot keep commits: {error}", file=sys.stderr)
+                return {COMMITS_VARIABLE: ""}
+        return {COMMITS_VARIABLE: self._commits.path}
+
+    def close_server(self) -> None:
+        """When no worker is to be started any more."""
+        if self._server is not None:
+            self._server.close()
+
+    def clean_up(self) -> None:
+        """When no worker runs any more."""
+        if self._commits is not None:
+            self._commits.remove()
 
     def _read_output(self, number: int, worker: _Worker) -> None:
         if worker.is_drained or not self._may_read_output():
@@ -254,10 +344,11 @@ class Agent:
     def _look_at_workers(self) -> None:
         now = time.monotonic()
         ended = dict(ended_children())
+        self._look_at_server()  # those that have ended were there before
         for number, worker in list(self._workers.items()):
             worker.status = ended.get(worker.pid, worker.status)
             if worker.status is None:
-                if worker.kill_at is not None and now > worker.kill_at:
+                if worker.pid and worker.kill_at is not None and now > worker.kill_at:
                     send(worker.pid, signal.SIGKILL)
                 continue
             self._read_output(number, worker)
@@ -273,7 +364,8 @@ class Agent:
 
     def _end_orphans(self) -> None:
         """What a wrapper that was killed has left: nobody else ends it, and it is no worker's any more."""
-        left = set(children()) - {worker.pid for worker in self._workers.values()}
+        spared = {worker.pid for worker in self._workers.values()}
+        left = set(children()) - spared - {self._server.pid if self._server is not None else 0}
         for pid in left:
             send(pid, signal.SIGKILL)
         self._has_orphans = bool(left)
@@ -282,6 +374,8 @@ class Agent:
         """End all workers, and then ourselves."""
         self._is_ending = True
         for worker in self._workers.values():
+            if worker.waits():
+                worker.give_up(number)
             worker.tell(number, time.monotonic())
 
     def _beat(self) -> None:
@@ -304,12 +398,15 @@ def main(started_by: str = "") -> int:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)  # whatever is printed here is none of the frames
     adopt_orphans()
+    agent = Agent(source, target, started_by == BY_SSH)
     try:
-        code = Agent(source, target, started_by == BY_SSH).run()
+        code = agent.run()
     except ValueError as error:
         print(daemon_agent.not_understood(error), file=sys.stderr)
         code = _NOT_UNDERSTOOD
+    agent.close_server()
     end_descendants()
+    agent.clean_up()
     return code
 
 

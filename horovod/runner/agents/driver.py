@@ -27,6 +27,7 @@ from horovod.runner.agents.fixed_job import FixedJob
 from horovod.runner.agents.frames import FrameParser
 from horovod.runner.agents.job import CloseAgent, Finish, Job, Show, StartAgent, ToAgent
 from horovod.runner.agents.plan import Plan, agent_words
+from horovod.runner.agents.restart_job import RestartJob
 from horovod.runner.agents.streams import Outbox, Wake, ended_children, read, ready, spawn
 from horovod.runner.daemon_agent import packed
 from horovod.runner.elastic import discover
@@ -313,7 +314,8 @@ def main(text: str, command: list[str]) -> int:
     adopt_orphans()
     decisions: Decisions = FixedJob(plan.hosts)
     if plan.elastic is not None:
-        decisions = ElasticJob(plan.elastic.limits(), dict(plan.hosts), time.monotonic)
+        kind = RestartJob if plan.elastic.restart else ElasticJob
+        decisions = kind(plan.elastic.limits(), dict(plan.hosts), time.monotonic)
     code = Driver(plan, decisions, command).run()
     end_descendants(0.3)
     return code

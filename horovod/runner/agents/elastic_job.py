@@ -32,6 +32,10 @@ class ElasticJob:
         accused = self._machine.worker(generation, rank)
         return [] if accused is None else self._machine.worker_accused(by, accused, reason)
 
+    def worker_leaves(self, worker: int, why: str, commits: int, is_lost: bool) -> list[Action]:
+        """Here processes go on: its end is what counts."""
+        return []
+
     def worker_ended(self, worker: int, end: End) -> list[Action]:
         return self._machine.worker_ended(worker, end)
 

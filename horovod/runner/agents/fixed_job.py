@@ -38,6 +38,10 @@ class FixedJob:
         """Who is to blame is found when they have ended."""
         return []
 
+    def worker_leaves(self, worker: int, why: str, commits: int, is_lost: bool) -> list[Action]:
+        """Nothing is started again: its end is what counts."""
+        return []
+
     def worker_ended(self, worker: int, end: End) -> list[Action]:
         if self._running.pop(worker, None) is None:
             return []

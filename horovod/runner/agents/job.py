@@ -340,6 +340,10 @@ class Job:
                 self._assign(number, worker, worker.published)
         elif does == "raised":
             worker.has_raised = True
+        elif does == "leaves":
+            why = " ".join(_text(message, "why").split())[:300]
+            said = (why, int(message["commits"]), bool(message["lost"]))
+            self._run(self.decisions.worker_leaves(number, *said))
         elif does == "lost":
             reason = " ".join(_text(message, "reason").split())[:300]
             accused = (int(message["generation"]), int(message["rank"]), reason)

@@ -100,6 +100,18 @@ class MembershipMachine:
         is_known = generation == self._generation and 0 <= rank < len(self._ranks)
         return self._ranks[rank] if is_known else None
 
+    def is_kept(self, number: int) -> bool:
+        """Whether it may be in a later membership."""
+        worker = self._workers.get(number)
+        return worker is not None and not worker.out
+
+    def worker_restarts(self, number: int) -> Place | None:
+        """Another process is to ask in its name: its place if all come; None where there will be none."""
+        if (restarting := self._workers.get(number)) is not None:
+            restarting.asks_since = None
+        seats = [worker.seat() for worker in self._eligible()]
+        return memberships(self._generation + 1, seats).get(number)
+
     # Events.
 
     def tick(self) -> list[Action]:
@@ -194,6 +206,14 @@ class MembershipMachine:
         if not kept:
             actions.append(Say(f"host {host} was lost: {reason}; {self._blacklisted(host)}"))
         return self._settled(actions)
+
+    def worker_left(self, number: int) -> list[Action]:
+        """Its process is gone and comes no more, as there is no place for it. Nothing has failed."""
+        worker = self._workers.get(number)
+        if self._is_over or worker is None:
+            return []
+        self._workers.remove(worker)
+        return self._settled([])
 
     # What follows from them. Each step looks at the whole state, so that no event is needed twice.
 

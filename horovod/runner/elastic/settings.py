@@ -40,6 +40,7 @@ class ElasticSettings:
 
     `slots_per_host`: of a host for which the script says none. `elastic_timeout` and the cool-down range
     are in seconds; `reset_limit` None: no limit; `cooldown_range` None: failed hosts never come back.
+    `restart`: after a loss processes are started again.
     """
 
     np: int
@@ -51,6 +52,7 @@ class ElasticSettings:
     elastic_timeout: int
     reset_limit: int | None
     cooldown_range: tuple[int, int] | None
+    restart: bool = False
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> ElasticSettings:
@@ -79,21 +81,27 @@ class ElasticSettings:
 
 
 def asks_for_elastic(values: Mapping[str, Any]) -> bool:
-    """Whether the job is elastic: it has a script, or a lowest number of workers.
+    """Whether the job is elastic: it has a script, a lowest number of workers, or workers that are started
+    again.
 
     LaunchError for options that only elastic jobs have, where it is not. The time-out is none of these: it
     may come from HOROVOD_ELASTIC_TIMEOUT, which a shell may set for all of its jobs. For the flag there is
     `refuse_alone`.
     """
-    if _is_given(values, "host_discovery_script") or _is_given(values, "min_np"):
+    if _is_elastic(values):
         return True
     _refuse(name for name in _FOR_ELASTIC if _is_given(values, name))
     return False
 
 
+def _is_elastic(values: Mapping[str, Any]) -> bool:
+    has_size = _is_given(values, "host_discovery_script") or _is_given(values, "min_np")
+    return has_size or bool(values.get("elastic_restart"))
+
+
 def refuse_alone(given: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     """LaunchError for flags of elastic jobs on a command line (`given`) of a job that is none."""
-    if not (_is_given(values, "host_discovery_script") or _is_given(values, "min_np")):
+    if not _is_elastic(values):
         _refuse(name for name in (*_FOR_ELASTIC, "elastic_timeout") if _is_given(given, name))
 
 
@@ -140,6 +148,7 @@ def elastic_settings(values: Mapping[str, Any]) -> ElasticSettings:
         elastic_timeout=numbers["elastic_timeout"] or ELASTIC_TIMEOUT,
         reset_limit=numbers["reset_limit"],
         cooldown_range=_cooldown_range(values),
+        restart=bool(values.get("elastic_restart")),
     )
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import os
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from horovod.common import exits, restarting
+from horovod.common.agent_messages import VARIABLE as AGENT
 from horovod.common.basics import basics
 from horovod.common.elastic import ObjectState, copied
+from horovod.torch.elastic.host_commits import HostCommits, first_unreadable, forget_when_all_are_done
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.functions import (
     allgather_object,
@@ -26,6 +31,7 @@ __all__ = [
 ]  # fmt: skip
 
 _log = logging.getLogger("horovod")
+_started = itertools.count()  # numbers of this process' states, where commits outlive processes
 
 
 class StateHandler:
@@ -239,6 +245,26 @@ class TorchState(ObjectState):
             handler.sync()
         super()._receive(root)
 
+    def _find_commits(self) -> None:
+        """Those in this host's memory, which the first rank of each host reads, and writes from now on."""
+        wrong = first_unreadable(self._commits.get(self._commits.newest))
+        if wrong is not None and not restarting.is_asked_for():
+            restarting.tell_of_none(f"{wrong} is no plain value")
+            return
+        folder, (local_rank, local_size) = restarting.folder(), restarting.place_on_host()
+        is_writer = local_rank == 0
+        names = sorted([*self._handlers, *self._names])
+        commits = HostCommits(folder, next(_started), names, lambda: self._has_synced and is_writer)
+        if is_writer and commits.find():
+            self._commits, self._has_found = commits, True
+            self.restore()
+        else:
+            commits.put(self._commits.newest, self._commits.get(self._commits.newest))
+            self._commits = commits
+        self._saves_before = self._saves
+        if AGENT not in os.environ:  # nobody else will remove it
+            _forget_at_exit(folder, local_rank, local_size)
+
     def reset(self) -> None:
         """Samplers divide what is left among the ranks of the new world; process sets are those of it now."""
         for optimizer in listening_here():
@@ -246,6 +272,16 @@ class TorchState(ObjectState):
         for handler in self._handlers.values():
             if isinstance(handler.value, ElasticSampler):
                 handler.value.reset()
+
+
+def _forget_at_exit(folder: str, local_rank: int, local_size: int) -> None:
+    owner = os.getpid()
+
+    def forget() -> None:
+        if os.getpid() == owner and not exits.ends_from_uncaught_exception():
+            forget_when_all_are_done(folder, local_rank, local_size)
+
+    exits.at_exit(forget)
 
 
 def _memento(handler: StateHandler) -> dict[str, Any]:

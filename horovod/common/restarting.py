@@ -1,0 +1,97 @@
+"""Elastic jobs whose processes are started again after a loss, and do not go on: ``--elastic-restart``.
+
+Their commits are kept in their host's memory (host_memory.py). Who ends and starts the processes: the driver
+of horovodrun (runner/agents/restart_job.py), which is told by those that leave; or torchrun's agents, which
+are told nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Mapping
+
+from horovod.common import host_memory
+from horovod.common.agent_channel import agent_channel
+from horovod.common.agent_messages import VARIABLE as AGENT
+from horovod.common.options import BY_VARIABLE
+
+__all__ = ["LEAVES", "Restart", "folder", "is_asked_for", "is_on", "leave", "place_on_host", "tell_of_none"]
+
+LEAVES = 75  # exit code of a worker that is to be started again: EX_TEMPFAIL
+_VARIABLE, _RUN_ID, _RESTARTS = "HOROVOD_ELASTIC_RESTART", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_MAX_RESTARTS"
+_log = logging.getLogger("horovod")
+
+
+class Restart(SystemExit):
+    """This process ends, to be started again."""
+
+
+def is_on(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether processes are started again: as the agent of horovodrun says, or HOROVOD_ELASTIC_RESTART; else
+    if torchrun may do so.
+    """
+    if AGENT in environment:
+        return host_memory.VARIABLE in environment
+    if is_asked_for(environment):
+        return bool(BY_VARIABLE[_VARIABLE].read(environment))
+    allowed = environment.get(_RESTARTS, "") if _RUN_ID in environment else ""
+    return allowed.isdecimal() and int(allowed) > 0
+
+
+def is_asked_for(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether somebody has said so, or not: it is no guess."""
+    return AGENT in environment or bool(environment.get(_VARIABLE, "").strip())
+
+
+def folder(environment: Mapping[str, str] = os.environ) -> str:
+    """Where this host keeps the commits of the job. ValueError where nobody would start processes again."""
+    if AGENT not in environment:
+        return host_memory.checked(host_memory.of_torchrun(environment))
+    path = environment.get(host_memory.VARIABLE, "")
+    if not path:
+        raise ValueError(
+            "the agent of horovodrun on this host keeps no commits for workers that are started again: it "
+            f"could not make a folder in {host_memory.ROOT}, and has said why"
+        )
+    return host_memory.checked(path)
+
+
+def place_on_host(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
+    """This process' number among those that share the folder, and how many there are: as its launcher counts
+    them. Names of one machine are hosts of their own to horovodrun, and have folders of their own.
+    """
+    channel = agent_channel(environment)
+    if channel is not None and channel.place is not None:
+        return channel.place.local_rank, channel.place.local_size
+    return int(environment.get("LOCAL_RANK", "0")), int(environment.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def tell_of_none(why: str) -> None:
+    """Say why no commits are kept where nobody has asked for them."""
+    _log.warning(
+        "horovod: torchrun may start workers again, and they would begin anew: no commits are kept on this "
+        "host, as %s. docs/elastic.md says what can be kept; HOROVOD_ELASTIC_RESTART=0 silences this.",
+        why,
+    )
+
+
+def leave(why: str, commits: int, is_lost: bool) -> None:
+    """End this process, so that it is started again; returns where nobody is there to be told.
+
+    Args:
+        why: for the launcher, and the log.
+        commits: how many this process has made. Where nobody made any, again and again, the job ends.
+        is_lost: another rank was lost, or an operation failed; else hosts have changed.
+
+    Raises:
+        Restart: the launcher was told.
+    """
+    channel = agent_channel(os.environ)
+    if channel is None:
+        return
+    _log.warning("horovod: this process ends, and is started again: %s", why)
+    with contextlib.suppress(ValueError):  # the agent is gone, and ends us anyway
+        channel.leaves(why, commits, is_lost)
+    raise Restart(LEAVES)

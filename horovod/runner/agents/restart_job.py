@@ -1,0 +1,235 @@
+"""The decisions of elastic jobs whose processes are started again after a loss (`--elastic-restart`).
+
+To `elastic.membership`, a worker is what it always is: it dies with its host, or goes on. What goes on here
+is no process, but its place: the process of a survivor is ended, and another one asks in its name. So all
+rules of who is in which generation are the same. Here are those of processes:
+
+    * A *failure* of a member (its end, its host's, an accusation that stands) breaks the generation: all its
+      other processes are ended at once. What has ended so, or has said before that it leaves, is started
+      again.
+    * A process leaves by itself after an error that comes of others, and where hosts have changed. The rest
+      of its generation has a grace to do the same, or to be found to blame: an accused process that leaves is
+      as well as its accuser.
+    * Where processes leave for an error again and again, nobody fails, and nobody commits, it is the script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Start, Stop
+from horovod.runner.elastic.limits import Limits
+from horovod.runner.elastic.membership import MembershipMachine
+from horovod.runner.outcome import End
+
+__all__ = ["RestartJob"]
+
+WINDOW = 120.0  # seconds within which all survivors' new processes ask, after the first does: they load torch
+ACCUSED = 2.0  # seconds for an accused process to leave
+AFTER_ERROR = 5.0  # seconds for others to leave
+AFTER_CHANGE = 60.0  # seconds after a change of hosts: they write a commit first
+MOST_FRUITLESS = 3  # restarts in a row
+
+
+@dataclass
+class _Process:
+    """`number`: the driver's of this process. `generation`: of its place; 0 before it has one.
+
+    `is_leaving`: it has said so, or was told to end for a restart; `end_at`: when it is told to end, if it
+    still runs. `is_told`: to end for good.
+    """
+
+    number: int
+    worker: int
+    host: str
+    slot: int
+    generation: int = 0
+    is_leaving: bool = False
+    end_at: float | None = None
+    is_told: bool = False
+
+
+class RestartJob:
+    """As ElasticJob; the driver's workers are processes."""
+
+    def __init__(self, limits: Limits, hosts: Mapping[str, int], clock: Callable[[], float]) -> None:
+        limits = replace(limits, window=max(limits.window, WINDOW), accusation_grace=0.0, doubtful_grace=0.0)
+        self._machine = MembershipMachine(limits, hosts, clock)
+        self._clock = clock
+        self._processes: dict[int, _Process] = {}  # by their numbers
+        self._of_worker: dict[int, _Process] = {}
+        self._next = 0
+        self._generations: dict[int, int] = {}  # of workers
+        self._end_others_at: float | None = None  # processes of the present generation
+        self._accused: dict[int, tuple[int, str, float]] = {}  # process -> by which worker, why, when
+        self._fruitless = 0
+        self._judged = 0  # the last generation that somebody has left for an error
+        self._is_over = False
+
+    def begin(self) -> list[Action]:
+        return self.tick()
+
+    def worker_started(self, worker: int) -> list[Action]:
+        process = self._processes.get(worker)
+        return [] if process is None else self._settled(self._machine.worker_started(process.worker))
+
+    def worker_asks(self, worker: int, after: int) -> list[Action]:
+        """In the name of its place: `after` is what this process knows, and 0 in a new one."""
+        process = self._processes.get(worker)
+        if process is None or process.is_leaving:
+            return []
+        self._accused.pop(worker, None)
+        known = self._generations.get(process.worker, 0)
+        return self._settled(self._machine.worker_asks(process.worker, known))
+
+    def worker_leaves(self, worker: int, why: str, commits: int, is_lost: bool) -> list[Action]:
+        """It is about to end, and to be started again: after an error, if `is_lost`, else as hosts have
+        changed. `commits`: that it has made.
+        """
+        process = self._processes.get(worker)
+        if process is None or process.is_leaving or self._is_over:
+            return []
+        process.is_leaving = True
+        process.end_at = self._clock() + AFTER_CHANGE
+        if not self._is_member(process):
+            return []
+        self._end_others_in(AFTER_ERROR if is_lost else AFTER_CHANGE)
+        if is_lost and self._judged < process.generation:
+            self._judged = process.generation
+            self._fruitless = 0 if commits else self._fruitless + 1
+            if self._fruitless >= MOST_FRUITLESS:
+                times = f"{MOST_FRUITLESS} times in a row, without a commit between and without a loss"
+                return self._settled([EndJob(1, f"workers had to be started again {times}: {why}")])
+        return self._settled([])
+
+    def worker_accused(self, by: int, generation: int, rank: int, reason: str) -> list[Action]:
+        """Of a rank of the present generation. It counts where the accused does not leave soon."""
+        accused, accuser = self._machine.worker(generation, rank), self._processes.get(by)
+        process = self._of_worker.get(-1 if accused is None else accused)
+        if process is not None and accuser is not None and not process.is_leaving:
+            self._accused.setdefault(process.number, (accuser.worker, reason, self._clock()))
+        return []
+
+    def worker_ended(self, worker: int, end: End) -> list[Action]:
+        process = self._processes.get(worker)
+        if process is None or self._is_over:
+            return []
+        self._forget(process)
+        if process.is_leaving and not process.is_told and self._machine.is_kept(process.worker):
+            place = self._machine.worker_restarts(process.worker)
+            if place is None:  # its host or slot has gone
+                return self._settled(self._machine.worker_left(process.worker))
+            again = self._begun(process.worker, process.host, process.slot)
+            return self._settled([Start(again.number, again.host, place, again.slot)], are_translated=True)
+        if self._is_member(process) and not end.is_success():
+            self._fail()
+        return self._settled(self._machine.worker_ended(process.worker, end))
+
+    def host_lost(self, host: str, reason: str) -> list[Action]:
+        for process in [each for each in self._processes.values() if each.host == host]:
+            self._forget(process)
+            if self._is_member(process):
+                self._fail()
+        return self._settled(self._machine.host_lost(host, reason))
+
+    def hosts_found(self, hosts: Mapping[str, int]) -> list[Action]:
+        return self._settled(self._machine.hosts_found(hosts))
+
+    def tick(self) -> list[Action]:
+        return self._settled(self._machine.tick())
+
+    # ---- processes ----
+
+    def _begun(self, worker: int, host: str, slot: int) -> _Process:
+        process = _Process(self._next, worker, host, slot)
+        self._next += 1
+        self._processes[process.number] = self._of_worker[worker] = process
+        return process
+
+    def _forget(self, process: _Process) -> None:
+        del self._processes[process.number]
+        del self._of_worker[process.worker]
+        self._accused.pop(process.number, None)
+
+    def _fail(self) -> None:
+        """A member has failed."""
+        self._fruitless = 0
+        self._end_others_in(0.0)
+
+    def _end_others_in(self, seconds: float) -> None:
+        at = self._clock() + seconds
+        self._end_others_at = at if self._end_others_at is None else min(at, self._end_others_at)
+
+    # ---- actions ----
+
+    def _settled(self, actions: list[Action], are_translated: bool = False) -> list[Action]:
+        """Those of the machine as those of processes, and what follows from them."""
+        if self._is_over:
+            return []
+        done = actions if are_translated else self._translated(actions)
+        now = self._clock()
+        for number, (by, reason, at) in list(self._accused.items()):
+            if now - at >= ACCUSED and not self._is_over:
+                process = self._processes[number]
+                del self._accused[number]
+                if not process.is_leaving:
+                    done += self._translated(self._machine.worker_accused(by, process.worker, reason))
+        if self._end_others_at is not None and now >= self._end_others_at and not self._is_over:
+            self._end_others_at = None
+            done += self._end_for_restart(self._generation())
+        overdue = [each for each in self._running() if each.end_at is not None and now >= each.end_at]
+        return done + self._end_for_restart(overdue)
+
+    def _running(self) -> list[_Process]:
+        return [each for each in self._processes.values() if not each.is_told]
+
+    def _generation(self) -> list[_Process]:
+        """Members that have not said that they leave."""
+        return [each for each in self._running() if self._is_member(each) and not each.is_leaving]
+
+    def _is_member(self, process: _Process) -> bool:
+        """Of the present generation."""
+        return process.generation == self._machine.generation > 0
+
+    def _end_for_restart(self, ending: list[_Process]) -> list[Action]:
+        for process in ending:
+            process.is_leaving, process.end_at = True, None
+        return [Stop(process.number, "it is started again, with the others") for process in ending]
+
+    def _translated(self, actions: list[Action]) -> list[Action]:
+        return [found for action in actions if (found := self._of_processes(action)) is not None]
+
+    def _of_processes(self, action: Action) -> Action | None:
+        """None for what is about a process that is not there any more."""
+        if isinstance(action, Start):
+            return replace(action, worker=self._begun(action.worker, action.host, action.slot).number)
+        if isinstance(action, Publish):
+            return self._published(action)
+        if isinstance(action, Notify):
+            told = [self._of_worker[worker] for worker in action.workers if worker in self._of_worker]
+            in_it = [each.number for each in told if each.generation and not each.is_leaving]
+            return replace(action, workers=tuple(in_it)) if in_it else None
+        if isinstance(action, Stop | Leave):
+            process = self._of_worker.get(action.worker)
+            if process is None:
+                return None
+            if isinstance(action, Stop):
+                process.is_told = True
+                if self._is_member(process):
+                    self._fail()
+            return replace(action, worker=process.number)
+        self._is_over |= isinstance(action, EndJob)
+        return action
+
+    def _published(self, action: Publish) -> Publish:
+        self._end_others_at = None
+        self._accused.clear()
+        places = {}
+        for worker, place in action.places.items():
+            self._generations[worker] = action.generation
+            process = self._of_worker[worker]
+            process.generation = action.generation
+            places[process.number] = place
+        out = {self._of_worker[worker].number: reason for worker, reason in action.out.items()}
+        return replace(action, places=places, out=out)

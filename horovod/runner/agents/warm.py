@@ -1,0 +1,90 @@
+"""An agent's side of the process that has loaded torch, see `warm_server`.
+
+    asked    JSON {"worker", "words": [nonce, directory, *command], "variables"}, and with it the descriptors
+             of standard input, output and error, and of the worker's channel
+    answer   JSON {"worker", "pid"}: the wrapper's, which is a child of the agent
+
+Both are messages of a socket that keeps their bounds. Standard library only and few imports, as `agent`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+from horovod.runner.agents.streams import spawn
+from horovod.runner.processes import send
+
+__all__ = ["WarmServer", "can_be_warm"]
+
+SERVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "warm_server.py")
+LOADED_WITHIN = 300.0  # seconds
+_LONGEST_ANSWER = 1 << 12
+
+
+def can_be_warm(command: Sequence[str]) -> bool:
+    """Whether it is `python SCRIPT ..` or `python -m MODULE ..`, with -u or without: what a fork can run."""
+    if not re.fullmatch(r"python(\d(\.\d+)?)?", os.path.basename(command[0]) if command else ""):
+        return False
+    words = list(command[1:])
+    words = words[1:] if words[:1] == ["-u"] else words
+    return len(words) > 1 if words[:1] == ["-m"] else bool(words) and not words[0].startswith("-")
+
+
+class WarmServer:
+    """`python`: the interpreter; `environment`: its, and its ranks' but for what each is told."""
+
+    def __init__(self, python: str, environment: Mapping[bytes, bytes]) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        words = [python, SERVER, str(theirs.fileno())]
+        self.pid = spawn(words, environment, (nothing, nothing, 2), theirs.fileno())
+        os.close(nothing)
+        theirs.close()
+        self._socket.setblocking(False)
+        self._load_until = time.monotonic() + LOADED_WITHIN
+        self._has_answered = False
+
+    @property
+    def descriptor(self) -> int:
+        """Readable when there are answers, or it has ended; -1 when it is closed."""
+        return self._socket.fileno()
+
+    def ask(
+        self, worker: int, words: Sequence[str], variables: Mapping[str, str], descriptors: Sequence[int]
+    ) -> bool:
+        """Have a wrapper made; whether the server takes it."""
+        text = json.dumps({"worker": worker, "words": list(words), "variables": dict(variables)}).encode()
+        try:
+            return socket.send_fds(self._socket, [text], list(descriptors)) == len(text)
+        except OSError:  # it has ended; or too much waits, or at once
+            return False
+
+    def answers(self) -> dict[int, int]:
+        """Worker -> process id, of those that are there since. Closes itself when the server has ended."""
+        found = {}
+        try:
+            while self.descriptor >= 0 and (text := self._socket.recv(_LONGEST_ANSWER)):
+                answer = json.loads(text)
+                found[answer["worker"]] = answer["pid"]
+                self._has_answered = True
+            self.close()
+        except BlockingIOError:
+            if not self._has_answered and time.monotonic() > self._load_until:
+                print(f"horovodrun: loading torch takes more than {LOADED_WITHIN:g} s", file=sys.stderr)
+                self.close()
+        except (OSError, ValueError):
+            self.close()
+        return found
+
+    def close(self) -> None:
+        """It ends when it notices; one that loads is told to. Harmless when repeated."""
+        if self.descriptor >= 0:
+            self._socket.close()
+            send(self.pid, signal.SIGTERM)

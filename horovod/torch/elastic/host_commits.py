@@ -1,0 +1,161 @@
+"""Commits in a host's memory, for processes that are started again: written and read with torch alone.
+
+    commit-STATE-NUMBER.pt     STATE: 0 for the first state of a process that hvd.elastic.run gets, and so on
+
+A file is complete when it has its name (written aside, then renamed), has mode 0600, and is read with
+``weights_only=True``: it can hold tensors and plain values, and nothing of it is executed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import re
+import shutil
+import stat
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from horovod.common.commits import KEPT, Commits
+
+__all__ = ["HostCommits", "first_unreadable", "forget_when_all_are_done", "unreadable"]
+
+_VERSION = 1  # of what a file holds
+_DONE = "done-"  # of a rank that has ended well
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.Size, torch.dtype, torch.device)
+_log = logging.getLogger("horovod")
+
+
+class HostCommits(Commits):
+    """As Commits, and the newest are in a folder too.
+
+    Args:
+        folder: of this host's commits of the job.
+        state: number of the state in its process, from 0.
+        names: of what commits hold; files that hold other things are not read.
+        writes: () -> whether this process writes what is put: one rank of each host does.
+    """
+
+    def __init__(self, folder: str, state: int, names: list[str], writes: Callable[[], bool]) -> None:
+        super().__init__()
+        self._folder = folder
+        self._pattern = re.compile(rf"commit-{state}-(\d{{1,18}})\.pt")
+        self._stem = f"commit-{state}-"
+        self._names = names
+        self._writes = writes
+
+    def put(self, number: int, content: Any) -> None:
+        """As Commits. TypeError names what the file could not hold; OSError says how much memory it takes."""
+        if self._writes():
+            self._write(number, content)
+            for old in sorted(self._files())[:-KEPT]:
+                os.unlink(self._path(old))
+        super().put(number, content)
+
+    def forget_after(self, number: int) -> None:
+        """As Commits: files that are newer go too."""
+        if self._writes():
+            for each in [each for each in self._files() if each > number]:
+                os.unlink(self._path(each))
+        super().forget_after(number)
+
+    def find(self) -> bool:
+        """Hold what the folder has; whether it has anything. What cannot be read is told, and removed."""
+        for name in os.listdir(self._folder):
+            if name.endswith(".part") or name.startswith(_DONE):  # of processes that have ended
+                os.unlink(os.path.join(self._folder, name))
+        found = {}
+        for number in sorted(self._files()):
+            try:
+                found[number] = self._read(number)
+            except Exception as error:  # whatever a damaged file makes of torch.load
+                _log.warning(
+                    "horovod: %s is no commit of this job, and is ignored: %s", self._path(number), error
+                )
+                with contextlib.suppress(OSError):  # of somebody else
+                    os.unlink(self._path(number))
+        if found:
+            self._contents = dict(list(found.items())[-KEPT:])
+        return bool(found)
+
+    def _files(self) -> list[int]:
+        matches = map(self._pattern.fullmatch, os.listdir(self._folder))
+        return [int(match[1]) for match in matches if match]
+
+    def _path(self, number: int) -> str:
+        return os.path.join(self._folder, f"{self._stem}{number}.pt")
+
+    def _write(self, number: int, content: Any) -> None:
+        wrong = first_unreadable(content)
+        if wrong is not None:
+            raise TypeError(
+                f"{wrong} cannot be kept for a process that is started again: commits are read as tensors "
+                "and plain values only (torch.load(weights_only=True)). Keep it outside of the state, give "
+                "the state what it is made of, or allow its class by torch.serialization.add_safe_globals."
+            )
+        record = {"version": _VERSION, "number": number, "names": self._names, "content": content}
+        aside = os.path.join(self._folder, f"{self._stem}{number}-{os.getpid()}.part")
+        try:
+            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                torch.save(record, file)
+            os.rename(aside, self._path(number))
+        except (OSError, RuntimeError) as error:  # torch's, where the memory is full
+            with contextlib.suppress(OSError):
+                os.unlink(aside)
+            free = shutil.disk_usage(self._folder).free / 1e6
+            raise OSError(
+                f"commit {number} cannot be kept in {self._folder}, which has {free:.0f} MB left: {error}. "
+                "It takes three copies of the state for a moment: enlarge /dev/shm, or keep less in it."
+            ) from error
+
+    def _read(self, number: int) -> Any:
+        """ValueError, OSError, or what torch raises, for what is no commit that this user wrote."""
+        descriptor = os.open(self._path(number), os.O_RDONLY | os.O_NOFOLLOW)
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            is_private = stat.S_ISREG(found.st_mode) and not stat.S_IMODE(found.st_mode) & 0o077
+            if not is_private or found.st_uid != os.geteuid():
+                raise ValueError("it is not this user's, or others may open it")
+            record = torch.load(file, map_location="cpu", weights_only=True)
+        said = (record.get("version"), record.get("number")) if isinstance(record, dict) else ()
+        if said != (_VERSION, number):
+            raise ValueError("it holds something else")
+        if record.get("names") != self._names:
+            raise ValueError(f"it has {record.get('names')}, and the state has {self._names}")
+        return record["content"]
+
+
+def first_unreadable(content: Any) -> str | None:
+    """Of a commit: what torch.load(weights_only=True) would not read, its name and class."""
+    parts = (unreadable(content[part], "state") for part in ("objects", "handlers"))
+    return next(itertools.chain.from_iterable(parts), None)
+
+
+def unreadable(value: Any, name: str) -> Iterator[str]:
+    """All in a value that could not be read."""
+    kind = type(value)
+    if kind in _PLAIN or kind in (torch.Tensor, torch.nn.Parameter):
+        return
+    if kind in (dict, OrderedDict):
+        for key, each in value.items():
+            yield from unreadable(key, f"the key {key!r} of {name}")
+            yield from unreadable(each, f"{name}.{key}" if isinstance(key, str) else f"{name}[{key!r}]")
+    elif kind in (list, tuple, set):
+        for number, each in enumerate(value):
+            yield from unreadable(each, f"{name}[{number}]")
+    elif kind not in torch.serialization.get_safe_globals():
+        yield f"{name} ({kind.__module__}.{kind.__qualname__})"
+
+
+def forget_when_all_are_done(folder: str, local_rank: int, local_size: int) -> None:
+    """This rank has ended well; the last of its host removes the commits, which nobody needs any more."""
+    with contextlib.suppress(OSError):  # another one has removed it
+        open(os.path.join(folder, f"{_DONE}{local_rank}"), "w").close()
+        if sum(name.startswith(_DONE) for name in os.listdir(folder)) >= local_size:
+            shutil.rmtree(folder, ignore_errors=True)

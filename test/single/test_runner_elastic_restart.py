@@ -1,0 +1,309 @@
+"""RestartJob: which processes are ended and started again, by direct calls and a made clock."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, TypeVar
+
+import pytest
+
+from horovod.runner.agents.decisions import Decisions
+from horovod.runner.agents.restart_job import ACCUSED, AFTER_CHANGE, AFTER_ERROR, RestartJob
+from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Start, Stop
+from horovod.runner.elastic.limits import Limits
+from horovod.runner.outcome import End
+
+KILLED, TERMINATED, LEFT = End(signal_number=9), End(signal_number=15), End(75)
+AnyAction = TypeVar("AnyAction", bound=Action)
+THREE = {"a": 1, "b": 1, "c": 1}
+
+
+class Job:
+    """The decisions with a clock, and the processes that run by them."""
+
+    def __init__(self, hosts: dict[str, int], np: int, least: int = 1, **more: Any) -> None:
+        self.now = 1000.0
+        limits = Limits(np=np, min_np=least, max_np=more.pop("most", None), **more)
+        self.decisions: Decisions = RestartJob(limits, hosts, lambda: self.now)
+        self.actions: list[Action] = []
+        self.running: dict[int, str] = {}
+        self.ranks: dict[int, tuple[int, int, int]] = {}  # process -> generation, rank, size
+        self.take(self.decisions.begin())
+
+    def take(self, actions: list[Action]) -> list[Action]:
+        self.actions += actions
+        for action in actions:
+            if isinstance(action, Start):
+                assert action.worker not in self.running, "a number is never used again"
+                self.running[action.worker] = action.host
+            elif isinstance(action, Publish):
+                for number, place in action.places.items():
+                    assert number in self.running
+                    self.ranks[number] = (place.generation, place.rank, place.size)
+            elif isinstance(action, Stop | Leave):
+                assert action.worker in self.running
+        return actions
+
+    def all(self, kind: type[AnyAction]) -> list[AnyAction]:
+        return [action for action in self.actions if isinstance(action, kind)]
+
+    def wait(self, seconds: float) -> None:
+        for _ in range(round(seconds * 10)):
+            self.now += 0.1
+            self.take(self.decisions.tick())
+
+    def ask(self, *processes: int) -> None:
+        for process in processes:
+            self.take(self.decisions.worker_started(process))
+            self.take(self.decisions.worker_asks(process, 0))
+
+    def end(self, process: int, end: End) -> list[Action]:
+        del self.running[process]
+        return self.take(self.decisions.worker_ended(process, end))
+
+    def leave(self, process: int, commits: int = 1, is_lost: bool = True) -> None:
+        self.take(self.decisions.worker_leaves(process, "lost rank 1", commits, is_lost))
+
+    def stopped(self) -> set[int]:
+        return {stop.worker for stop in self.all(Stop)}
+
+
+def formed(hosts: dict[str, int] | None = None, **more: Any) -> Job:
+    job = Job(hosts or dict(THREE), 3, **more)
+    job.ask(0, 1, 2)
+    assert job.ranks == {0: (1, 0, 3), 1: (1, 1, 3), 2: (1, 2, 3)}
+    return job
+
+
+def test_a_death_starts_all_others_again() -> None:
+    job = formed()
+    job.end(1, KILLED)
+    assert job.stopped() == {0, 2}, "they are ended at once"
+    started = job.end(0, TERMINATED)
+    assert [(s.worker, s.host, s.place.rank, s.place.size) for s in started if isinstance(s, Start)] == [
+        (3, "a", 0, 2)
+    ]
+    job.end(2, End(0))  # its handler of the signal ends it in order
+    job.ask(3, 4)
+    assert job.running == {3: "a", 4: "c"}
+    assert (job.ranks[3], job.ranks[4]) == ((2, 0, 2), (2, 1, 2))
+    assert not job.all(EndJob)
+
+
+def test_who_has_gone_by_itself_is_not_told() -> None:
+    job = formed()
+    job.leave(0)
+    job.end(0, LEFT)
+    job.end(1, KILLED)
+    assert job.stopped() == {2}
+    job.end(2, TERMINATED)
+    job.ask(3, 4)
+    assert job.ranks[3] == (2, 0, 2) and job.running == {3: "a", 4: "c"}, "and its host is used"
+
+
+def test_an_end_that_no_one_has_announced_is_a_failure() -> None:
+    job = formed()
+    job.end(1, LEFT)
+    assert job.stopped() == {0, 2}, "whatever the code is"
+
+
+def test_the_host_of_the_one_that_failed_goes_whole() -> None:
+    job = Job({"a": 2, "b": 2}, 4, 2)
+    job.ask(0, 1, 2, 3)
+    job.end(3, KILLED)
+    assert job.stopped() == {0, 1, 2}
+    for process in (0, 1, 2):
+        job.end(process, TERMINATED)
+    assert job.running == {4: "a", 5: "a"}
+    job.ask(4, 5)
+    assert job.ranks[5] == (2, 1, 2)
+
+
+def test_newcomers_are_not_ended_and_come_in() -> None:
+    job = formed(hosts_may_come=True)
+    job.take(job.decisions.hosts_found({**THREE, "d": 1}))
+    job.ask(3)
+    (notify,) = job.all(Notify)
+    assert set(notify.workers) == {0, 1, 2}
+    for process in (0, 1, 2):
+        job.leave(process, is_lost=False)
+        job.end(process, LEFT)
+    assert job.running == {3: "d", 4: "a", 5: "b", 6: "c"} and not job.stopped()
+    job.wait(7)
+    assert len(job.all(Notify)) == 1, "processes without a place are not told"
+    job.ask(4, 5, 6)
+    assert [job.ranks[number] for number in (4, 5, 6, 3)] == [(2, rank, 4) for rank in range(4)]
+
+
+def test_a_host_that_goes_is_left_without_a_failure() -> None:
+    job = formed(hosts_may_come=True)
+    job.take(job.decisions.hosts_found({"a": 1, "c": 1}))
+    for process in (0, 1, 2):
+        job.leave(process, is_lost=False)
+        job.end(process, LEFT)
+    assert job.running == {3: "a", 4: "c"}
+    job.ask(3, 4)
+    assert job.ranks[4] == (2, 1, 2)
+    job.take(job.decisions.hosts_found({"a": 1, "b": 1, "c": 1}))
+    assert job.running[5] == "b", "it is on no blacklist"
+
+
+@pytest.mark.parametrize(("is_lost", "grace"), [(True, AFTER_ERROR), (False, AFTER_CHANGE)])
+def test_who_does_not_leave_with_the_others_is_ended(is_lost: bool, grace: float) -> None:
+    job = formed()
+    job.leave(0, is_lost=is_lost)
+    job.end(0, LEFT)
+    job.wait(grace - 0.5)
+    assert not job.stopped()
+    job.wait(1)
+    assert job.stopped() == {1, 2}
+    job.end(1, TERMINATED)
+    assert job.running[4] == "b", "it has not failed"
+
+
+def test_who_says_that_it_leaves_and_does_not_is_ended() -> None:
+    job = Job(dict(THREE), 3)
+    job.leave(1)
+    job.wait(AFTER_CHANGE + 0.5)
+    assert job.stopped() == {1}
+    job.end(1, TERMINATED)
+    assert job.running[3] == "b"
+
+
+def test_an_accused_process_that_does_not_leave_has_failed() -> None:
+    job = formed()
+    job.take(job.decisions.worker_accused(0, 1, 1, "silent"))
+    job.leave(0)
+    job.wait(ACCUSED + 0.3)
+    assert job.stopped() == {1, 2}
+    for process in (0, 1, 2):
+        job.end(process, TERMINATED)
+    assert job.running == {3: "a", 4: "c"}
+
+
+def test_an_accused_process_that_leaves_has_not() -> None:
+    job = formed()
+    job.take(job.decisions.worker_accused(0, 1, 1, "silent"))
+    job.take(job.decisions.worker_accused(1, 1, 0, "silent"))
+    for process in (0, 1, 2):
+        job.leave(process)
+        job.end(process, LEFT)
+    job.wait(20)  # the new ones load torch
+    assert job.running == {3: "a", 4: "b", 5: "c"} and not job.stopped()
+
+
+def test_a_lost_host() -> None:
+    job = formed()
+    del job.running[1]
+    job.take(job.decisions.host_lost("b", "no answer"))
+    assert job.stopped() == {0, 2}
+
+
+def test_a_death_while_the_new_ones_meet() -> None:
+    job = formed()
+    job.end(1, KILLED)
+    job.end(0, TERMINATED)
+    job.end(2, TERMINATED)
+    job.ask(3)
+    job.end(4, KILLED)
+    assert job.stopped() == {0, 2}, "who waits for a place has met nobody"
+    assert job.ranks[3] == (2, 0, 1)
+
+
+def test_an_exception_of_the_script_ends_the_job() -> None:
+    job = formed()
+    job.end(1, End(1, raised=True))
+    (end,) = job.all(EndJob)
+    assert end.code == 1
+
+
+def test_nobody_left() -> None:
+    job = Job({"a": 1, "b": 1}, 2)
+    job.ask(0, 1)
+    job.end(0, KILLED)
+    job.end(1, TERMINATED)
+    job.end(2, KILLED)
+    assert job.all(EndJob)
+
+
+def test_the_limit_of_resets() -> None:
+    job = formed(reset_limit=0)
+    job.end(1, KILLED)
+    job.end(0, TERMINATED)
+    job.end(2, TERMINATED)
+    job.ask(3)
+    (end,) = job.all(EndJob)
+    assert "--reset-limit 0" in end.message
+
+
+@pytest.mark.parametrize("commits", [0, 1])
+def test_a_script_that_fails_again_and_again(commits: int) -> None:
+    job = formed()
+    for _ in range(3):
+        for process in list(job.running):
+            job.leave(process, commits)
+            job.end(process, LEFT) if not job.all(EndJob) else None
+        job.ask(*job.running) if not job.all(EndJob) else None
+    assert bool(job.all(EndJob)) == (commits == 0)
+
+
+def test_success_after_a_restart() -> None:
+    job = formed()
+    job.end(1, KILLED)
+    job.end(0, TERMINATED)
+    job.end(2, TERMINATED)
+    job.ask(3, 4)
+    job.end(3, End(0))
+    job.end(4, End(0))
+    (end,) = job.all(EndJob)
+    assert end.code == 0
+
+
+def something(job: Job, hosts: dict[str, int], draw: random.Random) -> None:
+    """What may happen to a job."""
+    one = draw.choice(list(job.running))
+    what = draw.random()
+    if what < 0.5:
+        job.ask(one)
+    elif what < 0.6:
+        job.leave(one, commits=1, is_lost=draw.random() < 0.5)
+    elif what < 0.63:
+        job.end(one, draw.choice([KILLED, LEFT]))
+    elif what < 0.66:
+        job.take(job.decisions.hosts_found({h: n for h, n in hosts.items() if draw.random() < 0.7}))
+    elif what < 0.69:
+        job.take(job.decisions.worker_accused(one, job.ranks.get(one, (0, 0, 0))[0], 0, "silent"))
+    else:
+        job.wait(0.5)
+    for told in job.stopped() & set(job.running):
+        job.end(told, TERMINATED)
+
+
+def end_well(job: Job) -> None:
+    """Each process does what it shall."""
+    for process in list(job.running):
+        is_out = process in {leave.worker for leave in job.all(Leave)}
+        if job.all(EndJob):
+            return
+        if process in job.stopped():
+            job.end(process, TERMINATED)
+        elif is_out or job.ranks.get(process):
+            job.end(process, End(0))
+        else:
+            job.ask(process)
+    job.wait(1)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_random_jobs_come_to_an_end(seed: int) -> None:
+    """Whatever happens: a process that is told ends, numbers are fresh, and the job ends in the end."""
+    draw = random.Random(seed)
+    hosts = {name: draw.randint(1, 2) for name in "abcd"}
+    job = Job(dict(hosts), 3, draw.randint(1, 2), hosts_may_come=True, elastic_timeout=60.0)
+    for _ in range(120):
+        if not job.all(EndJob) and job.running:
+            something(job, hosts, draw)
+    for _ in range(400):
+        if not job.all(EndJob):
+            end_well(job)
+    assert len(job.all(EndJob)) == 1
