@@ -299,16 +299,19 @@ def _start_in_rounds(request: _Request, tensors: list[torch.Tensor]) -> Finish:
         request.operation.origin,
     )
     request.operation.steppers.append(running)
-    scale = request.arguments.postscale / (request.ranks if request.arguments.op == Average else 1)
+    # The operation keeps finish(), which must not keep the operation: tensors would wait for the collector of
+    # cycles, which comes by seldom.
+    all_kept, ranks = request.kept, request.ranks
+    scale = request.arguments.postscale / (ranks if request.arguments.op == Average else 1)
 
     @torch.no_grad()
     def finish(results: list[native.Result]) -> list[torch.Tensor]:
         sums = running.results()
-        for sum_, value, kept, sent in zip(sums, values, request.kept, running.sent_bytes, strict=True):
+        for sum_, value, kept, sent in zip(sums, values, all_kept, running.sent_bytes, strict=True):
             kept.note_sent(sent)
             if kept.feedback is not None:
                 # What the sum lacks is shared out: all residuals together are what all ranks have lost.
-                kept.feedback.keep(value, sum_ / request.ranks)
+                kept.feedback.keep(value, sum_ / ranks)
         return [(sum_ * scale).to(tensor.dtype) for sum_, tensor in zip(sums, tensors, strict=True)]
 
     return finish

@@ -94,6 +94,20 @@ def test_what_the_environment_asks_for_is_called_by_its_name(said: Said) -> None
     assert "The job ends, as HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=2 asks" in said("stall", **asks)[0]
 
 
+def test_without_warnings_the_groups_timeout_counts(said: Said) -> None:
+    first, _ = said(
+        "stall",
+        HOROVOD_STALL_CHECK_DISABLE="1",
+        HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="1",
+        HOROVOD_LOG_LEVEL="info",
+    )
+    assert (
+        "1!: [allreduce.second]" in first
+        and "as init_process_group(timeout=timedelta(seconds=3)) asks" in first
+    )
+    assert first.count("some ranks wait for others") <= 2  # the error, in the log and in the exception
+
+
 def test_of_different_timeouts_the_longest_counts(said: Said) -> None:
     assert all(text.endswith("ends well\n") for text in said("longer"))
 

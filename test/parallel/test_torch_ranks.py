@@ -22,6 +22,7 @@ PROCESSES = {
     "test_api_grouped.py::test_factors_average_and_tuples": "warnings",
     "test_api_habits.py": "threads and children of the script's own",
     "test_collectives.py": "shared memory between processes, for once; and warnings",
+    "test_no_cycles.py": "the collector of a process",
     "test_compression.py::test_an_overridden_method_is_called": "calls are counted, those of this rank",
     "test_compression_rules.py::test_scripts_that_say_nothing": "os.environ",
     "test_optimizer.py::test_clipping_pattern_and_its_warning": "warnings",

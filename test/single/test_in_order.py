@@ -99,6 +99,26 @@ def test_another_order_is_told_to_all(engines: Engines, before: str) -> None:
     assert outcomes(engines, ["a"] * len(engines)) == [[""]] * len(engines)
 
 
+def test_after_unequal_numbers_later_ones_are_refused_with_the_names() -> None:
+    """One rank asks once more: what it asks for next meets what the other asks for after that."""
+    engines = engines_of(2)
+    array = np.ones(3, np.float32)
+    first, second = (
+        [submit(engine, name, array) for name in names]
+        for engine, names in zip(engines, ("xab", "ab"), strict=True)
+    )
+    second += [submit(engines[1], name, array) for name in "cd"]
+    for rank, handles in enumerate((first, second)):
+        for handle in handles[:3]:
+            assert ends_within(engines[rank], handle)
+            with pytest.raises(
+                HorovodInternalError, match=r"at one place start rank 0 '\w', rank 1 '\w'\. Have all"
+            ):
+                engines[rank].wait(handle)
+    assert not engines[1].poll(second[3])  # it waits for rank 0's next, until the stall check ends the job
+    shut_down(engines)
+
+
 def know(engines: Engines, names: str) -> None:
     """Have all ranks begin these at once from now on."""
     for _ in range(2):

@@ -16,7 +16,7 @@ ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER, BARRIER, JOIN, ADD_SET
 TUNE = 9
 NAMES = "ALLREDUCE ALLGATHER BROADCAST ALLTOALL REDUCESCATTER BARRIER JOIN ADD_PROCESS_SET REMOVE_PROCESS_SET"
 NAMES += " TUNE"
-RUN, REFUSE, ASK_IN_FULL, FORGET, RELEASE, SHUTDOWN = range(6)
+RUN, REFUSE, ASK_IN_FULL, FORGET, RELEASE, SHUTDOWN, ANNOUNCED = range(7)
 UINT8, FLOAT32, FLOAT64, LAST_DTYPE = 0, 6, 7, 9
 LAST_REDUCE_OP = 5
 Shape = tuple[int, ...]
@@ -62,9 +62,11 @@ def item(rows: Shape = (), stand_in: bytes = b"") -> bytes:
     return head + numbers("q", *rows) + struct.pack("<?", bool(stand_in)) + stand_in
 
 
-def response(*items: bytes, kind: int = RUN) -> bytes:
+def response(*items: bytes, kind: int = RUN, announced: bytes | None = None) -> bytes:
+    """`announced`: an announcement."""
     head = struct.pack("<IIBI", 1, 2, kind, len(items))
-    return head + b"".join(items) + numbers("I", 8, 9) + text("why")
+    said = struct.pack("<I", 0) if announced is None else announced
+    return head + b"".join(items) + numbers("I", 8, 9) + text("why") + said
 
 
 def is_read(message: bytes) -> None:
@@ -82,11 +84,13 @@ WHOLE = {
     ),
     "begun": announcement(ids=(4, 5, 6), ends=(1, 3)),
     "response": response(item((0, 3, 2**62)), item(stand_in=request(ALLREDUCE, ((2,), (3,))))),
+    "announced": response(kind=ANNOUNCED, announced=announcement(ids=(4, 5, 6), ends=(1, 3))),
 }
 READERS = {
     "announcement": _native.rewritten_announcements,
     "begun": _native.rewritten_announcements,
     "response": _native.rewritten_responses,
+    "announced": _native.rewritten_responses,
 }
 
 
@@ -175,11 +179,11 @@ def test_the_last_number_that_stands_for_something(last: bool) -> None:
             is_read(message)
         else:
             is_refused(message, beyond.format(number) if number != 2 else "has 2 for a truth value")
-    answer = response(item(), kind=SHUTDOWN + (not last))
+    answer = response(item(), kind=ANNOUNCED + (not last), announced=announcement())
     if last:
         assert _native.rewritten_responses(answer) == answer
     else:
-        with pytest.raises(HorovodInternalError, match=beyond.format(SHUTDOWN + 1)):
+        with pytest.raises(HorovodInternalError, match=beyond.format(ANNOUNCED + 1)):
             _native.rewritten_responses(answer)
 
 
@@ -215,6 +219,13 @@ def test_who_responds_to_nothing(kind: int) -> None:
             _native.rewritten_responses(message)
     else:
         assert _native.rewritten_responses(message) == message
+
+
+@pytest.mark.parametrize("kind", [RUN, SHUTDOWN, ANNOUNCED])
+def test_who_says_what_it_has_announced_has_and_others_have_not(kind: int) -> None:
+    message = response(item(), kind=kind, announced=None if kind == ANNOUNCED else announcement())
+    with pytest.raises(HorovodInternalError, match="says what it has announced, and has not"):
+        _native.rewritten_responses(message)
 
 
 @pytest.mark.parametrize("rows", [(-1,), (0, -1), (3, -(2**63), 2)])

@@ -239,11 +239,22 @@ void Engine::sleep() {
   transport_.wait(limit, eager);
 }
 
-void Engine::on_message(const Message& message) {
-  if (!coordinates_) {
-    for (Response& response : read_responses(message.bytes, message.from)) responses_.push_back(std::move(response));
-    return;
+void Engine::on_responses(const Message& message) {
+  ProcessSet& all = *sets_.by_serial(0);
+  for (Response& response : read_responses(message.bytes, message.from)) {
+    if (response.kind == ResponseKind::kAnnounced && all.has_peers()) {
+      all.hear_peer(message.from, response.announced.front());
+    } else if (message.from == 0 && response.kind != ResponseKind::kAnnounced) {
+      responses_.push_back(std::move(response));
+    } else {
+      throw InternalError(transport_.describe(message.from) + " says what is not its to say: ranks run different builds");
+    }
   }
+  give_out_agreed();
+}
+
+void Engine::on_message(const Message& message) {
+  if (!coordinates_) return on_responses(message);
   for (const Announcement& announcement : read_announcements(message.bytes, message.from))
     on_announcement(message.from, announcement);
 }
@@ -253,6 +264,17 @@ void Engine::on_announcement(int from, const Announcement& announcement) {
   // Null: removed meanwhile, as the rank will find out by itself; or, where others are ahead of this rank, not yet added.
   if (set == nullptr && !sets_.has_existed(announcement.set)) early_.push_back({from, announcement});
   if (set == nullptr) return;
+  bool is_later = set->is_ahead(from, announcement);
+  for (const auto& [rank, waiting] : later_) is_later = is_later || (rank == from && announcement.answers == 0);
+  if (is_later && announcement.blocked_on.empty()) {
+    later_.push_back({from, announcement});
+  } else {
+    hear(from, announcement);
+  }
+}
+
+void Engine::hear(int from, const Announcement& announcement) {
+  const ProcessSets::Pointer set = sets_.by_serial(announcement.set);
   if (!announcement.blocked_on.empty()) {
     return deadlocks_.block({from, announcement.set, announcement.blocked_on, announcement.may_yield});
   }
@@ -263,8 +285,24 @@ void Engine::on_announcement(int from, const Announcement& announcement) {
   transport_.post(from, write({Response{announcement.set, ResponseKind::kAskInFull, {}, unknown, ""}}, &writer));
 }
 
+// What waited for others to come where its rank has been. True if any was heard.
+bool Engine::hear_later() {
+  std::vector<std::pair<int, Announcement>> waiting;
+  const size_t before = later_.size();
+  for (auto& [from, announcement] : std::exchange(later_, {})) {
+    const bool waits = std::ranges::any_of(waiting, [&, rank = from](const auto& one) { return one.first == rank; });
+    if (waits || sets_.by_serial(announcement.set)->is_ahead(from, announcement)) {
+      waiting.push_back({from, std::move(announcement)});
+    } else {
+      hear(from, announcement);
+    }
+  }
+  later_ = std::move(waiting);
+  return later_.size() != before;
+}
+
 bool Engine::must_announce() {
-  if (leaving_ && !told_leaving_) return true;
+  if (leaving_ && !told_leaving_ && !is_ahead_) return true;
   if (queue_.is_empty() || held_ != 0) return false;
   return somebody_waits_ || queue_.is_enough() || now() >= queue_.due(is_unanswered_);
 }
@@ -280,8 +318,8 @@ bool Engine::announce() {
     }
     somebody_waits_ = false;
     queued = queue_.take_all();
-    is_leaving = leaving_ && !told_leaving_;
-    told_leaving_ = leaving_;
+    is_leaving = leaving_ && !told_leaving_ && !is_ahead_;
+    told_leaving_ = told_leaving_ || is_leaving;
   }
   is_unanswered_ = !queued.empty();
   std::map<uint32_t, std::vector<Submission>> by_set;
@@ -292,6 +330,7 @@ bool Engine::announce() {
     const ProcessSets::Pointer set = sets_.by_serial(serial);
     announcements.push_back(set->announce(std::move(submissions), !sets_.has_existed(1) && !is_leaving));
     announcements.back().is_leaving = is_leaving && serial == 0;
+    tell_peers(announcements.back());
     for (Response& run : set->runs_of(announcements.back())) responses_.push_back(std::move(run));
   }
   for (Listener* listener : observers_.listeners()) listener->on_round();
@@ -303,6 +342,28 @@ bool Engine::announce() {
     transport_.post(0, write(announcements, &writer));
   }
   return true;
+}
+
+// Who has begun the same need not wait for the coordinator to say that all have. Rank 0 hears of it as the coordinator.
+void Engine::tell_peers(const Announcement& begun) {
+  if (!sets_.by_serial(begun.set)->tells_peers()) return;
+  ByteWriter writer;
+  std::vector<Response> told(1);
+  told.front().kind = ResponseKind::kAnnounced;
+  told.front().announced = {begun};
+  const std::span<const std::byte> bytes = write(told, &writer);
+  for (int rank = 1; rank < transport_.size(); ++rank) {
+    if (rank != transport_.rank()) transport_.post(rank, bytes);
+  }
+}
+
+void Engine::give_out_agreed() {
+  const ProcessSets::Pointer all = sets_.by_serial(0);
+  if (coordinates_ || !all->tells_peers()) return;
+  while (const std::optional<CarriedOut> done = all->take_agreed()) {
+    is_ahead_ = true;
+    give_out(*all, *done);
+  }
 }
 
 // Tells the coordinator for which operations callers wait, if it has not answered them yet.
@@ -351,17 +412,19 @@ void Engine::release_deadlocked() {
 // Sends responses on what has become ready to all whom they concern, this rank included.
 bool Engine::issue() {
   bool progressed = false;
-  for (const auto& [serial, set] : sets_.all()) {
-    const std::vector<Response> responses = set->decide();
-    if (responses.empty()) continue;
-    progressed = true;
-    ByteWriter writer;
-    const std::span<const std::byte> bytes = write(responses, &writer);
-    for (const int rank : set->ranks()) {
-      if (rank != 0) transport_.post(rank, bytes);
+  do {
+    for (const auto& [serial, set] : sets_.all()) {
+      const std::vector<Response> responses = set->decide();
+      if (responses.empty()) continue;
+      progressed = true;
+      ByteWriter writer;
+      const std::span<const std::byte> bytes = write(responses, &writer);
+      for (const int rank : set->ranks()) {
+        if (rank != 0) transport_.post(rank, bytes);
+      }
+      if (set->is_member()) responses_.insert(responses_.end(), responses.begin(), responses.end());
     }
-    if (set->is_member()) responses_.insert(responses_.end(), responses.begin(), responses.end());
-  }
+  } while (hear_later());
   return progressed;
 }
 
@@ -512,7 +575,9 @@ void Engine::run_together(ProcessSet& set, const std::vector<Item>& items, bool 
     Result result = carry_out(set, together);
     is_inside_begun_ = false;
     CarriedOut done{std::move(together), std::move(result)};
-    begins ? set.keep_begun(std::move(done)) : give_out(set, done);
+    if (!begins) return give_out(set, done);
+    set.keep_begun(std::move(done));
+    give_out_agreed();
   } catch (const std::exception& error) {
     transport_.cancel();  // the tensors' memory goes with their handles
     sets_.abort_gpu();
@@ -558,7 +623,9 @@ void Engine::carry_out(const Response& response) {
   switch (response.kind) {
     case ResponseKind::kRun:
       if (response.begins || !set->has_begun()) return run_together(*set, response.items, response.begins);
-      return give_out(*set, set->take_begun(response.items));
+      give_out(*set, set->take_begun(response.items));
+      is_ahead_ = set->is_ahead();
+      return;
     case ResponseKind::kRefuse:
       return refuse(*set, response);
     case ResponseKind::kAskInFull: {
@@ -570,7 +637,8 @@ void Engine::carry_out(const Response& response) {
     case ResponseKind::kForget:
       return set->forget(response.ids);
     case ResponseKind::kShutdown:
-      return;  // above
+    case ResponseKind::kAnnounced:
+      return;  // above, or in on_responses()
   }
 }
 

@@ -60,13 +60,13 @@ class Engine {
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
   void run();
-  bool round(), issue(), carry_out_responses();
+  bool round(), issue(), hear_later(), carry_out_responses();
   void hurry(), sleep();
   TimePoint now() const;
-  void on_message(const Message& message);
-  void on_announcement(int from, const Announcement& announcement);
-  bool announce() EXCLUDES(mutex_);
-  bool must_announce() REQUIRES(mutex_);
+  void on_message(const Message& message), on_responses(const Message& message);
+  void on_announcement(int from, const Announcement& announcement), hear(int from, const Announcement& announcement);
+  bool announce() EXCLUDES(mutex_), must_announce() REQUIRES(mutex_);
+  void tell_peers(const Announcement& begun), give_out_agreed();
   bool report_blocked() EXCLUDES(mutex_);
   void release_deadlocked();
   void serve_others(), listen_inside();
@@ -106,11 +106,11 @@ class Engine {
   bool leaving_ GUARDED_BY(mutex_) = false, told_leaving_ GUARDED_BY(mutex_) = false;
   std::string stopped_because_ GUARDED_BY(mutex_), tuned_ GUARDED_BY(mutex_);  // not empty: nothing is accepted any more
   std::atomic<bool> somebody_waits_{false}, caller_is_blocked_{false}, is_unanswered_{false};  // the last announcement
-  std::atomic<bool> has_failed_{false}, is_stopped_{false};
+  std::atomic<bool> has_failed_{false}, is_stopped_{false}, is_ahead_{false};  // of answers, which it hears before it leaves
   // Engine thread only, or whoever steps.
-  std::deque<Response> responses_;                   // responses on this rank's operations that it has not carried out
-  Deadlocks deadlocks_;                              // on rank 0
-  std::vector<std::pair<int, Announcement>> early_;  // by rank, of sets whose addition is still among the orders
+  std::deque<Response> responses_;                           // responses on this rank's operations that it has not carried out
+  Deadlocks deadlocks_;                                      // on rank 0
+  std::vector<std::pair<int, Announcement>> early_, later_;  // by rank: of sets not yet added; of who is ahead of others
   TimePoint manual_now_{};
   bool is_inside_begun_ = false;  // carries out what not all are known to ask for
   std::optional<TimePoint> failed_at_;

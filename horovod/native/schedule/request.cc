@@ -9,7 +9,7 @@ namespace {
 
 // A number above these stands for nothing.
 constexpr Operation kLastOperation = Operation::kTune;
-constexpr ResponseKind kLastResponseKind = ResponseKind::kShutdown;
+constexpr ResponseKind kLastResponseKind = ResponseKind::kAnnounced;
 
 void put(const Request& r, ByteWriter* out) {
   out->put(r.operation);
@@ -148,6 +148,7 @@ void put(const Response& response, ByteWriter* out) {
   put_all(response.items, out);
   out->put(response.ids);
   out->put(response.error);
+  put_all(response.announced, out);
 }
 
 void get(ByteReader* in, Response* response) {
@@ -156,8 +157,11 @@ void get(ByteReader* in, Response* response) {
   get_all(in, &response->items);
   in->get(&response->ids);
   in->get(&response->error);
+  get_all(in, &response->announced);
   const bool is_on_items = response->kind == ResponseKind::kRun || response->kind == ResponseKind::kRelease;
   if (is_on_items && response->items.empty()) in->refuse("responds to nothing");
+  const size_t announced = response->kind == ResponseKind::kAnnounced ? 1 : 0;
+  if (response->announced.size() != announced) in->refuse("says what it has announced, and has not");
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // What a rank asks for under one name, and the messages in which ranks and coordinator speak of it.
 //
-//   rank -> coordinator   Announcement[]
-//   coordinator -> ranks  Response[]
-//
+//   rank -> coordinator: Announcement[]    coordinator -> ranks, rank -> rank: Response[]
 // Both name the process set they are about by its serial number, which, unlike its id, is never used again. An id stands
 // for a request that all ranks have agreed on before (see response_cache.h).
 #pragma once
@@ -100,6 +98,7 @@ enum class ResponseKind : uint8_t {
   kForget,     // `ids` no longer stand for anything
   kRelease,    // to one rank: its caller that waits for the item may go on without it
   kShutdown,   // nothing more will be carried out: some rank has left, or, with an `error`, the job cannot go on
+  kAnnounced,  // from any rank, where ranks tell each other: what it has `announced` to the coordinator
 };
 
 struct Response {
@@ -109,6 +108,7 @@ struct Response {
   std::vector<uint32_t> ids;
   std::string error;
   bool begins = false;  // not written: the rank's own, on what it carries out before the coordinator's comes
+  std::vector<Announcement> announced = {};
 };
 
 // Reading, from that rank, throws InternalError for what none writes; requests have the tensors that their operation needs.

@@ -42,7 +42,8 @@ class FutureWork(dist.Work):
         self._tensors = list(tensors)
         self._what = what
         self._callbacks = callbacks
-        self._given: torch.futures.Future[list[torch.Tensor]] | None = None
+        self._lock = threading.Lock()
+        self._given: torch.futures.Future[list[torch.Tensor]] | None = None  # made once, under the lock
         self._ended = threading.Event()
         future.add_done_callback(lambda _: self._ended.set())
 
@@ -91,23 +92,26 @@ class FutureWork(dist.Work):
         Its callbacks run one after the other, in the order in which collectives have ended, and may wait for
         collectives that they start.
         """
-        if self._given is None:
+        with self._lock:
+            if self._given is None:
+                self._given = self._future_with_tensors()
+            return self._given
 
-            def tensors(future: torch.futures.Future[None]) -> list[torch.Tensor]:
-                future.value()
-                return self._tensors
+    def _future_with_tensors(self) -> torch.futures.Future[list[torch.Tensor]]:
+        def tensors(future: torch.futures.Future[None]) -> list[torch.Tensor]:
+            future.value()
+            return self._tensors
 
-            # On a GPU it is done by now, and the rest is the stream's.
-            if self._future.done() or self._callbacks.is_current:
-                self._given = self._future.then(tensors)
-            else:
-                handed_on: torch.futures.Future[None] = torch.futures.Future()
-                self._given = handed_on.then(tensors)
-                callbacks = self._callbacks
-                self._future.add_done_callback(
-                    lambda done: callbacks.call(functools.partial(_hand_on, done, handed_on))
-                )
-        return self._given
+        # On a GPU it is done by now, and the rest is the stream's.
+        if self._future.done() or self._callbacks.is_current:
+            return self._future.then(tensors)
+        handed_on: torch.futures.Future[None] = torch.futures.Future()
+        given = handed_on.then(tensors)
+        callbacks = self._callbacks
+        self._future.add_done_callback(
+            lambda done: callbacks.call(functools.partial(_hand_on, done, handed_on))
+        )
+        return given
 
 
 def _hand_on(done: torch.futures.Future[None], to: torch.futures.Future[None]) -> None:

@@ -125,7 +125,7 @@ def _settings_of_all(
     errors = [f"rank {rank}: {each['wrong']}" for rank, each in enumerate(said) if each["wrong"]]
     if errors or settings is None:
         raise ValueError("; ".join(errors))
-    if settings.stall_shutdown_time_seconds == 0:
+    if settings.stall_check_disable or settings.stall_shutdown_time_seconds == 0:
         _limit_stalls(settings, group, max(float(each["seconds"]) for each in said))
     return settings
 
@@ -151,7 +151,11 @@ def _limit_stalls(settings: native.Settings, group: dist.ProcessGroup, seconds: 
     call = "init_process_group" if group is dist.group.WORLD else "new_group"
     settings.stall_shutdown_time_seconds = seconds
     settings.stall_shutdown_asked_by = f"{call}(timeout=timedelta(seconds={seconds:g}))"
-    settings.stall_check_time_seconds = min(settings.stall_check_time_seconds, seconds / 2)
+    warns = not settings.stall_check_disable
+    settings.stall_check_time_seconds = (
+        min(settings.stall_check_time_seconds, seconds / 2) if warns else seconds
+    )
+    settings.stall_check_disable = False  # which would take the timeout, too
 
 
 def _timeline_of(path: str, number: int) -> str:
