@@ -235,7 +235,7 @@ void bind_timeline(nb::class_<BoundEngine>& engine) {
           },
           "name"_a, "begin"_a, "seconds"_a, "arguments"_a = "{}")
       .def(
-          "stop_timeline", [](BoundEngine& self) { self.engine().stop_timeline(); }, released());
+          "stop_timeline", [](BoundEngine& self) { self.engine().stop_timeline(); }, nb::call_guard<nb::gil_scoped_release>());
 }
 
 void bind_process_sets(nb::class_<BoundEngine>& engine) {
