@@ -44,6 +44,7 @@ class Settings:
     stall_shutdown_time_seconds: float
     thread_affinity: str
     mpi_threads_disable: bool
+    elastic: bool
     stall_shutdown_asked_by: str
 
 def disagreement_of_settings(ranks: Sequence[Settings]) -> str:
@@ -464,11 +465,12 @@ class Engine:
     def cpu_microseconds(self) -> int:
         """Processor time of the engine's thread; 0 without one."""
 
-    def start_timeline(self, path: str, mark_cycles: bool = False) -> None:
+    def start_timeline(self, path: str, mark_cycles: bool = False, continues: bool = False) -> None:
         """Rank 0 writes it. ValueError unless HOROVOD_TIMELINE was set, or when the file cannot be
         written.
         """
 
+    def note_span(self, name: str, begin: float, seconds: float, arguments: str = "{}") -> None: ...
     def stop_timeline(self) -> None:
         """When it has been told of what the GPU is still doing."""
 

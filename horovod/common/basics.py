@@ -30,6 +30,7 @@ from horovod.common.rendezvous import given
 
 __all__ = ["HorovodBasics", "basics"]
 
+DYNAMIC = "DYNAMIC"  # HOROVOD_TIMELINE: no file before start_timeline()
 MOST_ATTEMPTS = 5  # to form one world; each time the launcher may have published another
 _log = logging.getLogger("horovod")
 
@@ -93,7 +94,8 @@ class HorovodBasics:
             notes.tell("joining")
             way = open_world or job.open_world or as_launched
             job.process_sets_given = list(process_sets or [])
-            job.member = _member_of_what_is_formed(job, way, comm)
+            settings = _settings_of(job)
+            job.member = _member_of_what_is_formed(job, way, comm, settings)
             notes.tell("joined")
             if job.member.world.rank == 0 and notes.VARIABLE not in os.environ:  # else horovodrun has said it
                 variables.warn_of_unknown(os.environ)
@@ -173,10 +175,12 @@ class HorovodBasics:
         file, or to DYNAMIC) at init().
         """
         self.running().engine.start_timeline(os.fspath(file_path), mark_cycles)
+        jobs.current().timeline = (os.fspath(file_path), mark_cycles)
 
     def stop_timeline(self) -> None:
         """End the file that start_timeline() began. ValueError as there."""
         self.running().engine.stop_timeline()
+        jobs.current().timeline = None
 
     def metrics(self, process_set: ProcessSet = global_process_set) -> dict[str, int]:
         """What this rank has done in a process set since it was registered. Cheap: reads counters.
@@ -195,7 +199,9 @@ class HorovodBasics:
             gpu_copy_back_microseconds, gpu_decode_microseconds and gpu_whole_microseconds (first stage to
             last; they overlap): counted when the GPU has done them; and for all sets
             engine_cpu_microseconds (processor time of the core's thread) and blocked_microseconds (that
-            callers waited for operations) and resets (that elastic training has gone on in another world).
+            callers waited for operations); and of this process, whatever world it was in, resets (that
+            elastic training has gone on in another world), losses (that it went back to a commit, as a rank
+            was lost) and recovery_microseconds (from leaving a world until training went on).
 
         ValueError before init(), or for a set that is not registered.
         """
@@ -283,8 +289,20 @@ class HorovodBasics:
         return False
 
 
+def _settings_of(job: jobs.Job) -> native.Settings:
+    """The environment's. After a reset the timeline that was being written goes on (see rejoining.py)."""
+    settings = native.Settings.from_environment()
+    if job.is_rejoining:
+        settings.timeline = settings.timeline and DYNAMIC
+        return settings
+    job.began = time.time()
+    is_written = settings.timeline not in ("", DYNAMIC)
+    job.timeline = (settings.timeline, settings.timeline_mark_cycles) if is_written else None
+    return settings
+
+
 def _member_of_what_is_formed(
-    job: jobs.Job, way: jobs.OpenWorld, comm: Sequence[int] | Any | None
+    job: jobs.Job, way: jobs.OpenWorld, comm: Sequence[int] | Any | None, settings: native.Settings
 ) -> Membership:
     """In an elastic job a rank may die while ranks meet. Then the launcher forms another world, of the
     others, and this process asks for that one.
@@ -293,7 +311,7 @@ def _member_of_what_is_formed(
         begun = time.monotonic()
         job.has_met = False
         try:
-            return Membership.begin(_noting(way, job), comm, job.process_sets_given)
+            return Membership.begin(_noting(way, job), comm, job.process_sets_given, settings)
         except (ValueError, HorovodInternalError) as error:
             if attempt == MOST_ATTEMPTS or not _may_be_another_next_time(job, error):
                 raise

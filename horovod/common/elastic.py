@@ -12,7 +12,6 @@ import functools
 import logging
 import os
 import queue
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
@@ -23,6 +22,7 @@ from horovod.common.commits import Agreement, Commits, Standing, agreed
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from horovod.common.notes import lost_ranks
 from horovod.common.options import BY_VARIABLE
+from horovod.common.recovery import HOST_CHANGE, LOSS, Recoveries
 
 __all__ = ["ADDED", "REMOVED", "ObjectState", "State", "WorkerNotificationManager", "is_elastic",
            "notification_manager", "run_fn"]  # fmt: skip
@@ -308,7 +308,10 @@ class _Patience:
 
 
 def run_fn(
-    func: Callable[P, T], reset: Callable[[], Any], leave: Callable[[], Any] = lambda: None
+    func: Callable[P, T],
+    reset: Callable[[], Any],
+    leave: Callable[[], Any] = lambda: None,
+    loss_behind: Callable[[Exception], HorovodInternalError | None] = lambda error: None,
 ) -> Callable[P, T]:
     """``func(state, ...)`` that goes on where ranks are lost and hosts change.
 
@@ -316,6 +319,8 @@ def run_fn(
         func: what trains; its first argument is a State. It is called again after each reset.
         reset: leaves the world, and joins the next one.
         leave: leaves it by force, before the state goes back to a commit. Harmless when repeated.
+        loss_behind: (an exception of another kind) -> how this world is broken, where the exception came of
+            that, as those of other libraries may; None: it is the script's own.
 
     Exceptions other than HorovodInternalError and HostsUpdatedInterrupt end it, and so does a disagreement of
     ranks that comes again and again.
@@ -329,53 +334,63 @@ def run_fn(
         notification_manager.init()
         notification_manager.register_listener(state)
         try:
-            return _keep_on(state, lambda: func(*args, **kwargs), reset, leave)
+            return _keep_on(state, lambda: func(*args, **kwargs), reset, leave, loss_behind)
         finally:
             notification_manager.remove_listener(state)
 
     return elastic
 
 
-def _keep_on(state: Any, func: Callable[[], T], reset: Callable[[], Any], leave: Callable[[], Any]) -> T:
+def _keep_on(
+    state: Any,
+    func: Callable[[], T],
+    reset: Callable[[], Any],
+    leave: Callable[[], Any],
+    loss_behind: Callable[[Exception], HorovodInternalError | None],
+) -> T:
     patience = _Patience()
     is_first, skips_sync = True, False
-    clock = _Clock()
+    recoveries = Recoveries()
     while True:
         is_lost = False
         try:
             if not is_first:
                 reset()
-                clock.note("met")
+                recoveries.note("met")
                 state.on_reset()
                 skips_sync = skips_sync and not (isinstance(state, ObjectState) and state.needs_sync())
             if not skips_sync:
                 state.sync()
             if not is_first:
-                clock.tell(state)
+                recoveries.end(state._commits.newest if isinstance(state, ObjectState) else None)
             return func()
-        except HorovodInternalError as error:
-            if restarting.is_on():
-                accuse(str(error))
-                restarting.leave(str(error), _commits_of(state), is_lost=True)
-                raise
-            clock.begin(f"goes back to its last commit, as this failed: {error}")
-            if patience.is_over(error, state):
-                raise
-            accuse(str(error))
-            is_lost, skips_sync = True, False
         except HostsUpdatedInterrupt as interrupt:
             if restarting.is_on():
                 state.save()  # all are at this point: nothing is lost
                 restarting.leave("hosts have changed", _commits_of(state), is_lost=False)
                 raise
-            clock.begin("goes on in another world, as hosts have changed")
+            recoveries.begin(HOST_CHANGE, "hosts have changed")
             skips_sync = interrupt.skip_sync
+        except Exception as error:
+            loss = error if isinstance(error, HorovodInternalError) else loss_behind(error)
+            if loss is None:
+                raise
+            if restarting.is_on():
+                accuse(str(loss))
+                restarting.leave(str(loss), _commits_of(state), is_lost=True)
+                raise
+            recoveries.begin(LOSS, str(loss))
+            if patience.is_over(loss, state):
+                raise
+            accuse(str(loss))
+            is_lost, skips_sync = True, False
+            del loss  # its frames, as those of error
         # Outside of the handlers: what the exception's frames hold of the old engine has gone.
         leave()
-        clock.note("left")
+        recoveries.note("left")
         if is_lost:
             state.restore()
-            clock.note("restored")
+            recoveries.note("restored")
         is_first = False
 
 
@@ -398,27 +413,3 @@ def accuse(why: str) -> None:
     if channel is not None:
         for rank in lost_ranks(why):
             channel.lost(channel.generation, rank, why)
-
-
-class _Clock:
-    """One line when a world is left, and one when the next has begun, with what took how long."""
-
-    def __init__(self) -> None:
-        self._marks: list[tuple[str, float]] = []
-
-    def begin(self, why: str) -> None:
-        who = f"rank {basics.rank()} of {basics.size()}" if basics.is_initialized() else "this process"
-        _log.warning("horovod: %s %s", who, why)
-        self._marks = [("", time.monotonic())]
-
-    def note(self, what: str) -> None:
-        self._marks.append((what, time.monotonic()))
-
-    def tell(self, state: Any) -> None:
-        self.note("synchronised")
-        steps = zip(self._marks[1:], self._marks, strict=False)
-        took = ", ".join(f"{what} in {now - before:.2f} s" for (what, now), (_, before) in steps)
-        of = f", commit {state._commits.newest}" if isinstance(state, ObjectState) else ""
-        who = f"rank {basics.rank()} of {basics.size()}" if basics.is_initialized() else "this process"
-        whole = self._marks[-1][1] - self._marks[0][1]
-        _log.warning("horovod: goes on as %s%s, after %.2f s: %s.", who, of, whole, took)

@@ -46,6 +46,10 @@ class Job:
         process_sets_left: those that scripts had added to the membership before, to be made again: ranks, and
             the objects that stand for them.
         resets: how often elastic training has joined another world.
+        losses: how often it left one because a rank was lost.
+        recovery_microseconds: from there, or from a change of hosts, until training went on.
+        timeline: the file that rank 0 writes, and whether rounds are marked; None while nobody wants one.
+        began: when this process joined its first world, in seconds since the epoch.
     """
 
     def __init__(self, open_world: OpenWorld | None = None, wording: Wording = OF_HVD) -> None:
@@ -58,7 +62,9 @@ class Job:
         self.is_rejoining = False
         self.process_sets_given: list[ProcessSet] = []
         self.process_sets_left: list[tuple[list[int], list[ProcessSet]]] = []
-        self.resets = 0
+        self.resets = self.losses = self.recovery_microseconds = 0
+        self.timeline: tuple[str, bool] | None = None
+        self.began = 0.0
         self._belongings: dict[type, Any] = {}
 
     def own(self, kind: type[T]) -> T:

@@ -271,6 +271,8 @@ class Membership:
             "engine_cpu_microseconds": self.engine.cpu_microseconds(),
             "blocked_microseconds": waiting.blocked_microseconds(),
             "resets": jobs.current().resets,
+            "losses": jobs.current().losses,
+            "recovery_microseconds": jobs.current().recovery_microseconds,
         }
         return self.engine.counters(self.id_of(process_set)) | of_all_sets
 

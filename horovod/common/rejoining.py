@@ -8,6 +8,7 @@ noted before, and made again in the new world by ``rebuild``, where the same ran
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 
 from horovod.common import jobs
@@ -16,6 +17,7 @@ from horovod.common.basics import basics
 
 __all__ = ["AGENT", "leave", "rebuild", "rejoin"]
 
+_COARSE = 0.1  # seconds: file systems' clocks are
 _log = logging.getLogger("horovod")
 
 
@@ -24,9 +26,11 @@ def leave() -> None:
 
     Who and how many ranks are there is answered still, until ``rejoin``.
     """
-    member = jobs.current().member
-    if member is not None:
-        member.engine.shutdown()
+    job = jobs.current()
+    if job.member is not None:
+        job.member.engine.shutdown()
+        if job.timeline is not None:
+            job.member.engine.stop_timeline()  # the next world's rank 0 goes on with the file
 
 
 def rejoin() -> None:
@@ -48,6 +52,22 @@ def rejoin() -> None:
     finally:
         job.is_rejoining = False
     job.resets += 1
+    _go_on_with_timeline(job)
+
+
+def _go_on_with_timeline(job: jobs.Job) -> None:
+    """Rank 0 writes on behind what is there of this job, or begins anew: where the rank that wrote was lost
+    with its host, this host has no file, or one of an earlier job.
+    """
+    if job.timeline is None:
+        return
+    path, marks_cycles = job.timeline
+    is_of_this_job = os.path.isfile(path) and os.path.getmtime(path) >= job.began - _COARSE
+    try:
+        job.running().engine.start_timeline(path, marks_cycles, is_of_this_job)
+    except ValueError as error:  # as on a host that has not its folder
+        _log.warning("horovod: %s. Training goes on without a timeline.", error)
+        job.timeline = None
 
 
 def rebuild(process_sets: Sequence[Sequence[int]]) -> None:

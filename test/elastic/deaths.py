@@ -76,11 +76,12 @@ def program(number: int) -> tuple[Death, ...]:
     return (Death(rank, point, step),)
 
 
-def run(task: Task, ranks: int = RANKS, elastic: bool = True, limit: float = 90) -> Seen:
+def run(task: Task, ranks: int = RANKS, elastic: bool = True, limit: float = 90, **variables: str) -> Seen:
     """The job, each worker on a "host" of its own: one that fails takes its whole host along."""
     hosts = ",".join(f"127.0.0.{number + 1}:1" for number in range(ranks))
     words = ["--launcher", "tcp", "-np", str(ranks), *(["--min-np", "1", "-H", hosts] if elastic else [])]
-    done = horovodrun(*words, sys.executable, str(RANK_PROGRAM), task.written(), limit=limit, **DETERMINISTIC)
+    command = (sys.executable, str(RANK_PROGRAM), task.written())
+    done = horovodrun(*words, *command, limit=limit, **DETERMINISTIC, **variables)
     return Seen(done.returncode, done.stderr, sorted(_notes(Path(task.folder)), key=lambda note: note["at"]))
 
 

@@ -16,16 +16,24 @@ PAGE = "docs/elastic.md"
 @pytest.mark.parametrize("elastic", ["0", "1"])
 def test_the_script(tmp_path: Path, elastic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOROVOD_ELASTIC", elastic)
-    (script,) = blocks(PAGE, "python")
+    script, _ = blocks(PAGE, "python")
     path = tmp_path / "page.py"
     path.write_text(script)
     done = run_ranks(2, [sys.executable, "-W", "error", str(path)], timeout=100)
     assert done.returncode == 0 and "2 epochs with 2 ranks" in done.stdout, done.stdout
 
 
+def test_the_script_with_ddp(tmp_path: Path) -> None:
+    _, script = blocks(PAGE, "python")
+    path = tmp_path / "page.py"
+    path.write_text(script)
+    done = run_ranks(2, [sys.executable, str(path)], timeout=100)
+    assert done.returncode == 0 and "20 steps with 2 ranks" in done.stdout, done.stdout
+
+
 @pytest.mark.parametrize("number", range(4))
 def test_the_commands(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    (script,) = blocks(PAGE, "python")
+    script, _ = blocks(PAGE, "python")
     commands = blocks(PAGE, "sh")
     assert len(commands) == 4
     (tmp_path / "train.py").write_text(script)

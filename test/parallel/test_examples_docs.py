@@ -14,6 +14,7 @@ COMMANDS = re.findall(r"^(?:python|horovodrun) .*$", PAGE, re.MULTILINE)
 PRINTED = {  # script -> what its output ends with
     "pytorch_mnist.py": r"parameters +bit-identical on 1 rank\(s\)",
     "pytorch_mnist_horovod.py": r"parameters +bit-identical on 2 rank\(s\)",
+    "pytorch_mnist_elastic.py": r"test accuracy +[\d.]+ %, parameters bit-identical on 2 rank\(s\)",
     "pytorch_synthetic_benchmark.py": r"Total img/sec on 2 CPU\(s\): [\d.]+ \+-[\d.]+",
     "pytorch_imagenet_resnet50.py": r"epoch 3/3 .*\n.*parameters bit-identical on 2 rank\(s\)",
     "pytorch_process_sets.py": r"ranks \[0, 1\]: .*\n.*ranks \[2, 3\]: learning rate 0.01, loss .*, bit-id",

@@ -89,6 +89,19 @@ def test_a_scripts_exception_ends_it(error: BaseException) -> None:
     assert reset.call_count == 0 and not notification_manager._listeners
 
 
+def test_another_librarys_error_behind_which_is_a_loss() -> None:
+    state, reset = mock.Mock(), mock.Mock()
+    theirs, own = RuntimeError("Connection closed by peer"), RuntimeError("the data is damaged")
+    losses = {theirs: HorovodInternalError("rank 0 lost rank 1"), own: None}
+    func = mock.Mock(side_effect=[theirs, 3], __name__="f")
+    assert run_fn(func, reset, mock.Mock(), losses.get)(state) == 3  # type: ignore[arg-type]
+    assert reset.call_count == state.restore.call_count == 1
+    func = mock.Mock(side_effect=[own, 3], __name__="f")
+    with pytest.raises(RuntimeError, match="the data is damaged"):
+        run_fn(func, reset, mock.Mock(), losses.get)(state)  # type: ignore[arg-type]
+    assert func.call_count == reset.call_count == 1
+
+
 def test_a_reset_that_fails_otherwise_ends_it() -> None:
     func = mock.Mock(side_effect=HorovodInternalError("lost"), __name__="f")
     with pytest.raises(ValueError, match="no world"):

@@ -290,6 +290,7 @@ GATHERING = {
         "ElasticOutcome",
         "Operation",
         "Outcome",
+        "Recovery",
         "Result",
         "SignsOfLife",
         "Worker",

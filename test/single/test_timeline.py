@@ -199,3 +199,73 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
     [world] = _native.local_worlds(1)
     with pytest.raises(ValueError, match=r"cannot write the timeline to .*missing"):
         _native.Engine(world, traced(tmp_path / "missing" / "trace.json"))
+
+
+def continued(path: Path, tensors: tuple[str, ...]) -> list[dict[str, Any]]:
+    """What a file has after another engine, as of a process that was told of nothing, has gone on with it."""
+    with stepped_engines(1, traced(Path("DYNAMIC"))) as [engine]:
+        engine.start_timeline(str(path), continues=True)
+        x = np.ones(3, np.float32)
+        for name in tensors:
+            engine.allreduce(name, [tensor(x)], _native.Reduction())
+            engine.step(5.0)
+    events: list[dict[str, Any]] = json.loads(path.read_text())
+    return events
+
+
+def test_another_engine_goes_on_with_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    quoted = 'with "quotes", "pid": 7 and \\ and \n \x1f é 中'
+    with stepped_engines(1, traced(path)) as [engine]:
+        for name in ("a", quoted):
+            engine.allreduce(name, [tensor(np.ones(3, np.float32))], _native.Reduction())
+            engine.step(5.0)
+    before = json.loads(path.read_text())
+    time.sleep(0.05)
+    events = continued(path, (quoted, "b", "a"))
+    assert events[: len(before)] == before
+    named = [(e["args"]["name"], e["pid"]) for e in events if e["ph"] == "M"]
+    assert named == [("horovod", 0), ("a", 1), (quoted, 2), ("b", 3)]
+    later = events[len(before) :]
+    assert later[0]["ts"] >= before[-1]["ts"] + 50_000 and max(e["ts"] for e in events) < 60e6
+    assert len(names(events, "B")) == len(names(events, "E")) == 2 * 5
+    assert len(continued(path, ())) == len(events)
+
+
+def test_what_had_begun_when_its_writer_was_killed_ends(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    with stepped_engines(1, traced(path)) as [engine]:
+        engine.allreduce("a", [tensor(np.ones(3, np.float32))], _native.Reduction())
+        engine.step(5.0)
+    whole = path.read_text()
+    lines = whole.splitlines()
+    begun = max(number for number, line in enumerate(lines) if '"ALLREDUCE"' in line and '"ph": "B"' in line)
+    kept = lines[: begun + 1]
+    # Killed while it wrote: behind a whole event, inside of the next, before the bracket.
+    for end in ("\n", "\n" + lines[begun + 1][:25], "\n" + lines[begun + 1], "\n]\n"):
+        path.write_text("\n".join(kept).rstrip(",") + ("" if end == "\n]\n" else ",") + end)
+        events = continued(path, ("a",))
+        assert len(names(events, "B")) == len(names(events, "E")), end
+        assert [e["pid"] for e in events if e["ph"] == "M"] == [0, 1]
+
+
+@pytest.mark.parametrize("text", ["", "[", "[\n]\n", "no timeline\n", '[\n{"ph": "M"}\n]\n', '{"a": 1}'])
+def test_what_is_no_timeline_is_begun_anew(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(text)
+    events = continued(path, ("a",))
+    assert [e["args"]["name"] for e in events if e["ph"] == "M"] == ["horovod", "a"]
+
+
+def test_spans_of_no_tensor(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    with stepped_engines(1, traced(path)) as [engine]:
+        began = time.monotonic()
+        engine.note_span("LOSS", began, 0.25, json.dumps({"why": "rank 1"}))
+        engine.note_span("LEAVE", began - 1000, 0.125)
+    loss, leave = json.loads(path.read_text())[1:]
+    assert (loss["ph"], loss["pid"], loss["tid"], loss["name"]) == ("X", 0, 0, "LOSS")
+    assert loss["dur"] == pytest.approx(250_000, abs=2) and loss["args"] == {"why": "rank 1"}
+    assert 0 <= loss["ts"] < 5e6 and leave["ts"] == 0, "before the file began there is nothing"
+    with stepped_engines(1) as [engine]:
+        engine.note_span("LOSS", began, 0.25)  # nobody wants it

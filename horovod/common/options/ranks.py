@@ -397,7 +397,7 @@ RANK_OPTIONS: tuple[Option, ...] = (
         variable="HOROVOD_ELASTIC",
         type="bool",
         default="0",
-        part=PYTHON,
+        part=CORE,
         scope=JOB,
     ),
     Option(

@@ -214,6 +214,30 @@ void bind_waiting(nb::class_<BoundEngine>& engine) {
           "may_yield"_a);
 }
 
+void bind_timeline(nb::class_<BoundEngine>& engine) {
+  using namespace nb::literals;
+  engine
+      .def(
+          "start_timeline",
+          [](BoundEngine& self, const std::string& path, bool mark_cycles, bool continues) {
+            self.engine().observers().start_timeline(path, mark_cycles, continues);
+          },
+          "path"_a, "mark_cycles"_a = false, "continues"_a = false)
+      .def(
+          "note_span",
+          [](BoundEngine& self, const std::string& name, double begin, double seconds, const std::string& arguments) {
+            const auto since_boot = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                std::chrono::duration<double>(begin));
+            const std::chrono::steady_clock::time_point at(since_boot);
+            const auto lasted = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                std::chrono::duration<double>(seconds));
+            self.engine().observers().note_span(name, at, at + lasted, arguments);
+          },
+          "name"_a, "begin"_a, "seconds"_a, "arguments"_a = "{}")
+      .def(
+          "stop_timeline", [](BoundEngine& self) { self.engine().stop_timeline(); }, nb::call_guard<nb::gil_scoped_release>());
+}
+
 void bind_process_sets(nb::class_<BoundEngine>& engine) {
   using namespace nb::literals;
   engine
@@ -299,18 +323,11 @@ void register_engine(nb::module_& m) {
           "counters", [](BoundEngine& self, int set) { return counters_of(*self.engine().process_sets().find(set)); },
           "process_set"_a = 0, nb::sig("def counters(self, process_set: int = 0) -> dict[str, int]"))
       .def("cpu_microseconds", [](BoundEngine& self) { return self.engine().cpu_time().count(); })
-      .def(
-          "start_timeline",
-          [](BoundEngine& self, const std::string& path, bool mark_cycles) {
-            self.engine().observers().start_timeline(path, mark_cycles);
-          },
-          "path"_a, "mark_cycles"_a = false)
-      .def(
-          "stop_timeline", [](BoundEngine& self) { self.engine().stop_timeline(); }, released())
       .def("shutdown", [](BoundEngine& self) { self.engine().shutdown(); }, released());
   bind_collectives(engine);
   bind_waiting(engine);
   bind_process_sets(engine);
+  bind_timeline(engine);
 }
 
 // Messages of ranks as bytes, for tests: read, and written again as the readers have understood them.

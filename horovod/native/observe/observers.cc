@@ -54,11 +54,11 @@ void Observers::on_idle() {
   if (timeline_) timeline_->on_idle();
 }
 
-void Observers::start_timeline(const std::string& path, bool mark_cycles) {
+void Observers::start_timeline(const std::string& path, bool mark_cycles, bool continues) {
   if (!may_have_timeline_) {
     throw InvalidArgument("start_timeline() needs HOROVOD_TIMELINE to be set before hvd.init(); set it to DYNAMIC");
   }
-  if (timeline_) timeline_->start(path, mark_cycles);
+  if (timeline_) timeline_->start(path, mark_cycles, continues);
 }
 
 void Observers::stop_timeline() {
@@ -66,6 +66,11 @@ void Observers::stop_timeline() {
     throw InvalidArgument("stop_timeline() needs HOROVOD_TIMELINE to be set before hvd.init(); set it to DYNAMIC");
   }
   if (timeline_) timeline_->stop();
+}
+
+void Observers::note_span(const std::string& name, std::chrono::steady_clock::time_point begin,
+                          std::chrono::steady_clock::time_point end, const std::string& arguments) {
+  if (timeline_) timeline_->span(name, begin, end, arguments);
 }
 
 bool Observers::is_inspection_due(std::chrono::steady_clock::time_point now) {

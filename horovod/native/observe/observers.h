@@ -23,8 +23,11 @@ class Observers {
   void on_idle();
 
   // Any thread. On rank 0; nothing elsewhere. Throw InvalidArgument unless HOROVOD_TIMELINE was set. See Timeline.
-  void start_timeline(const std::string& path, bool mark_cycles);
+  void start_timeline(const std::string& path, bool mark_cycles, bool continues);
   void stop_timeline();
+  // Any thread. In the timeline, if one is being written.
+  void note_span(const std::string& name, std::chrono::steady_clock::time_point begin,
+                 std::chrono::steady_clock::time_point end, const std::string& arguments);
 
   // Whether it is time to look for stalled operations again.
   bool is_inspection_due(std::chrono::steady_clock::time_point now);

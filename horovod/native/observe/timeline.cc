@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -53,14 +54,15 @@ bool write_at(int file, std::string_view text, int64_t offset) {
 
 Timeline::~Timeline() { stop(); }
 
-void Timeline::start(const std::string& path, bool mark_cycles) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+void Timeline::start(const std::string& path, bool mark_cycles, bool continues) {
+  const int file = ::open(path.c_str(), O_CREAT | O_CLOEXEC | (continues ? O_RDWR : O_WRONLY | O_TRUNC), 0666);
   if (file < 0) {
     throw InvalidArgument("cannot write the timeline to '" + path + "': " + std::strerror(errno) +
                           "; give HOROVOD_TIMELINE (--timeline-filename) or start_timeline() a file in a folder that exists");
   }
   MutexLock lock(mutex_);
   close();
+  std::optional<TimelineSoFar> so_far = continues ? timeline_so_far(file) : std::nullopt;
   file_ = file;
   path_ = path;
   mark_cycles_ = mark_cycles;
@@ -69,12 +71,34 @@ void Timeline::start(const std::string& path, bool mark_cycles) {
   with_gpu_.clear();
   negotiating_.clear();
   active_.clear();
+  if (so_far) {
+    go_on(std::move(*so_far));
+  } else {
+    begin_file();
+  }
+}
+
+void Timeline::begin_file() {
   end_ = 0;
+  if (ftruncate(file_, 0) != 0 && errno != EINVAL) return fail(errno);  // EINVAL: what has no size, as a device
   if (!append("[")) return;
   const auto epoch = std::chrono::system_clock::now().time_since_epoch();
   const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(epoch).count();
   event(0, 'M', "process_name",
         ", \"args\": {\"name\": \"horovod\", \"start_time_since_epoch_in_micros\": " + std::to_string(micros) + "}");
+  write();
+}
+
+void Timeline::go_on(TimelineSoFar so_far) {
+  const auto epoch = std::chrono::system_clock::now().time_since_epoch();
+  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(epoch).count();
+  start_ -= std::chrono::microseconds(micros - so_far.began_micros);
+  processes_ = std::move(so_far.processes);
+  end_ = so_far.end;
+  if (ftruncate(file_, end_) != 0 || !write_at(file_, kClosing, end_)) return fail(errno);
+  for (const auto& [process, open] : so_far.open) {
+    for (int i = 0; i < open; ++i) event(process, 'E', "", "");
+  }
   write();
 }
 
@@ -116,11 +140,11 @@ void Timeline::event(int process, char phase, std::string_view name, const std::
             ", \"tid\": " + std::to_string(thread) + ", \"ts\": " + std::to_string(micros) + rest + "},\n";
 }
 
-void Timeline::gpu_event(int process, std::string_view name, Clock::time_point begin, Clock::time_point end,
-                         const std::string& rest) {
+void Timeline::complete_event(int process, int thread, std::string_view name, Clock::time_point begin, Clock::time_point end,
+                              const std::string& rest) {
   const int64_t micros = micros_until(begin);
   queue_ += "{\"ph\": \"X\", \"name\": " + quoted(name) + ", \"pid\": " + std::to_string(process) +
-            ", \"tid\": 1, \"ts\": " + std::to_string(micros) + ", \"dur\": " + std::to_string(micros_until(end) - micros) +
+            ", \"tid\": " + std::to_string(thread) + ", \"ts\": " + std::to_string(micros) + ", \"dur\": " + std::to_string(micros_until(end) - micros) +
             rest + "},\n";
 }
 
@@ -151,6 +175,13 @@ int Timeline::process_of(const std::string& name) {
   const auto [position, is_new] = processes_.try_emplace(name, static_cast<int>(processes_.size()) + 1);
   if (is_new) event(position->second, 'M', "process_name", ", \"args\": {\"name\": " + quoted(name) + "}");
   return position->second;
+}
+
+void Timeline::span(std::string_view name, Clock::time_point begin, Clock::time_point end, const std::string& arguments) {
+  MutexLock lock(mutex_);
+  if (file_ < 0) return;
+  complete_event(0, 0, name, std::max(begin, start_), end, ", \"args\": " + arguments);
+  write();
 }
 
 void Timeline::on_rank_ready(const std::string& name, std::string_view operation, int rank) {
@@ -209,8 +240,8 @@ void Timeline::on_gpu_work(std::span<const ObservedOperation> operations, const 
   for (const ObservedOperation& o : operations) {
     const int process = process_of(o.name);
     if (with_gpu_.insert(process).second) event(process, 'M', "thread_name", ", \"args\": {\"name\": \"GPU\"}", 1);
-    gpu_event(process, o.operation, work.begin, work.end, ", \"args\": " + arguments(o));
-    for (const GpuActivity& one : work.activities) gpu_event(process, one.name, one.begin, one.end, "");
+    complete_event(process, 1, o.operation, work.begin, work.end, ", \"args\": " + arguments(o));
+    for (const GpuActivity& one : work.activities) complete_event(process, 1, one.name, one.begin, one.end, "");
   }
   write_if_due();
 }

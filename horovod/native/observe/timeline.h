@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "observe/listener.h"
+#include "observe/timeline_file.h"
 
 namespace hvd {
 
@@ -26,10 +27,16 @@ class Timeline final : public Listener {
   ~Timeline() override;
 
   // Any thread. Begins a new file, and ends the one being written; throws InvalidArgument when it cannot be written.
-  void start(const std::string& path, bool mark_cycles) EXCLUDES(mutex_);
+  // `continues`: goes on with the file that is there, whoever wrote it, if it is a timeline: names keep their processes, and
+  // what has begun in it and not ended ends here.
+  void start(const std::string& path, bool mark_cycles, bool continues = false) EXCLUDES(mutex_);
   // Ends the file, and says so if it is incomplete. Harmless when there is none. A file that cannot be written any further,
   // as on a full disk, is ended at once, with an error in the log: operations go on.
   void stop() EXCLUDES(mutex_);
+
+  // Any thread. Something that lasted, of no tensor. `arguments`: a JSON object.
+  void span(std::string_view name, std::chrono::steady_clock::time_point begin, std::chrono::steady_clock::time_point end,
+            const std::string& arguments) EXCLUDES(mutex_);
 
   bool is_listening() const override EXCLUDES(mutex_);
   void on_rank_ready(const std::string& name, std::string_view operation, int rank) override EXCLUDES(mutex_);
@@ -47,9 +54,11 @@ class Timeline final : public Listener {
 
   int process_of(const std::string& name) REQUIRES(mutex_);
   void event(int process, char phase, std::string_view name, const std::string& rest, int thread = 0) REQUIRES(mutex_);
-  void gpu_event(int process, std::string_view name, Clock::time_point begin, Clock::time_point end, const std::string& rest)
-      REQUIRES(mutex_);
+  void complete_event(int process, int thread, std::string_view name, Clock::time_point begin, Clock::time_point end,
+                      const std::string& rest) REQUIRES(mutex_);
   int64_t micros_until(Clock::time_point time) const REQUIRES(mutex_);
+  void begin_file() REQUIRES(mutex_);
+  void go_on(TimelineSoFar so_far) REQUIRES(mutex_);
   void write() REQUIRES(mutex_);
   bool append(std::string text) REQUIRES(mutex_);
   void fail(int error) REQUIRES(mutex_);

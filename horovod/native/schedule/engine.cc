@@ -22,6 +22,14 @@ constexpr char kShutDown[] =
     "Horovod has been shut down: this rank or another called hvd.shutdown(), or ended. See the other ranks' output for "
     "an exception";
 
+// An error's text without its end, that all is over: ranks of an elastic job that are left go on in another world.
+std::string of_this_world(std::string reason) {
+  for (const std::string_view end : {"; the job cannot go on", ". The job cannot go on"}) {
+    for (size_t at = 0; (at = reason.find(end)) != std::string::npos;) reason.erase(at, end.size());
+  }
+  return reason;
+}
+
 }  // namespace
 
 Engine::Engine(Transport& transport, const Settings& settings, Drive drive, bool in_order)
@@ -187,13 +195,23 @@ void Engine::run() {
 }
 
 // Nothing can be agreed any more: the other ranks must not wait for this one.
-void Engine::give_up(const std::string& reason) {
-  HVD_LOG(log_, kError, reason);
+void Engine::give_up(const std::string& why) {
+  const std::string reason = settings_.elastic ? of_this_world(why) : why;
+  if (settings_.elastic) {
+    HVD_LOG(log_, kInfo, "this world has ended, and hvd.elastic.run() joins the next one: " << reason);
+  } else {
+    HVD_LOG(log_, kError, reason);
+  }
   has_failed_ = true;
   try {
     transport_.abandon(liveness_.lost());
   } catch (const std::exception& error) {
-    HVD_LOG(log_, kError, "the other ranks could not be told: " << error.what());
+    const std::string untold = std::string("the other ranks could not be told: ") + error.what();
+    if (settings_.elastic) {
+      HVD_LOG(log_, kInfo, untold);
+    } else {
+      HVD_LOG(log_, kError, untold);
+    }
   }
   stop(reason);
 }
@@ -559,7 +577,8 @@ void Engine::give_out(ProcessSet& set, const CarriedOut& done) {
 void Engine::run_together(ProcessSet& set, const std::vector<Item>& items, bool begins) {
   is_unanswered_ = false;
   std::vector<Agreed> together;
-  auto fail_all = [&](const std::string& reason) {
+  auto fail_all = [&](const std::string& why) {
+    const std::string reason = settings_.elastic ? of_this_world(why) : why;
     accept_no_more(reason);  // as whoever hears of it expects
     for (const Agreed& agreed : together) handles_.fail(agreed.submission.handle, reason);
     throw InternalError(reason);

@@ -81,7 +81,7 @@ class Engine {
   void refuse(ProcessSet& set, const Response& response);
   void remove_set(int id) EXCLUDES(mutex_), tune(const std::string& lines) EXCLUDES(mutex_);
   void release_names(ProcessSet& set, const std::vector<Agreed>& done) EXCLUDES(mutex_);
-  void give_up(const std::string& reason) EXCLUDES(mutex_), end(const std::string& error) EXCLUDES(mutex_);
+  void give_up(const std::string& why) EXCLUDES(mutex_), end(const std::string& error) EXCLUDES(mutex_);
   void accept_no_more(const std::string& reason) EXCLUDES(mutex_), stop(const std::string& reason) EXCLUDES(mutex_);
 
   // Constant after construction.

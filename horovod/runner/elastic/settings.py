@@ -125,8 +125,9 @@ def elastic_settings(values: Mapping[str, Any]) -> ElasticSettings:
         raise LaunchError("--mpi: MPI's ranks cannot come and go; leave it out, or the elastic options")
     if values.get("ddp"):
         raise LaunchError(
-            "--ddp: a process group of torch.distributed has a fixed number of ranks; leave it out, and make "
-            "the group inside of the function that hvd.elastic.run calls, or leave out the elastic options"
+            "--ddp: a process group of torch.distributed has a fixed number of ranks; leave it out, and call "
+            "hvd.elastic.init_process_group() inside of the function that hvd.elastic.run calls, or leave "
+            "out the elastic options"
         )
     min_np, max_np = numbers["min_np"] or np, numbers["max_np"]
     if min_np > np:

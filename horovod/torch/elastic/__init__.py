@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
@@ -10,11 +11,12 @@ from horovod.common import rejoining
 from horovod.common.basics import basics
 from horovod.common.elastic import run_fn
 from horovod.torch.elastic import sampler, state
+from horovod.torch.elastic.process_group import Groups, init_process_group
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.elastic.state import TorchState
 from horovod.torch.gradient_listener import listening_here
 
-__all__ = ["ElasticSampler", "TorchState", "run", "sampler", "state"]
+__all__ = ["ElasticSampler", "TorchState", "init_process_group", "run", "sampler", "state"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,24 +30,34 @@ def run(func: Callable[P, T]) -> Callable[P, T]:
     HorovodInternalError: the state goes back to the last commit, this process joins the world of those who
     are left, and ``func`` is called again. When hosts have changed, ``state.commit()`` and
     ``state.check_host_updates()`` raise HostsUpdatedInterrupt: the same, but the state stays. So let both
-    pass through, and have ``func`` go on from what ``state`` says.
+    pass through, and have ``func`` go on from what ``state`` says. A RuntimeError of torch.distributed's that
+    came of a lost rank is the same as HorovodInternalError; see ``init_process_group``.
 
     Any other exception ends the job, and so does a disagreement of ranks that comes a third time at the same
     commit. Before ``func``, run no collectives but ``hvd.init()``: new workers come to them alone.
     """
     passage = _Passage()
-    return run_fn(func, passage.join, passage.leave)
+    keeps_on = run_fn(func, passage.join, passage.leave, passage.groups.loss_behind)
+
+    @functools.wraps(func)
+    def elastic(*args: P.args, **kwargs: P.kwargs) -> T:
+        passage.groups.begin()
+        return keeps_on(*args, **kwargs)
+
+    return elastic
 
 
 class _Passage:
-    """From one world to the next, with this rank's optimizers."""
+    """From one world to the next, with this rank's optimizers and process groups."""
 
     def __init__(self) -> None:
         self._dropped = False  # what error feedback owed
+        self.groups = Groups()
 
     def leave(self) -> None:
         """Nobody works on gradients any more, and optimizers forget the step that they were in."""
         rejoining.leave()
+        self.groups.leave()
         for optimizer in listening_here():
             optimizer._abandon_step()
             self._dropped |= optimizer._reducer.checkpoint.forget_residuals()

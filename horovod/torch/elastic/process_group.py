@@ -1,0 +1,241 @@
+"""torch.distributed inside of ``hvd.elastic.run``: a process group of each world, and how it is left.
+
+A process group knows no survivors: when a rank is lost it is left, and another made. gloo hears of a process
+that has ended, as its connections are closed. Of other losses the engine of hvd may hear first, or alone; so
+a thread looks at that, and closes the group's connections in its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch.distributed as dist
+
+from horovod.common import interfaces, jobs, notes
+from horovod.common.basics import basics
+from horovod.common.exceptions import HorovodInternalError
+from horovod.common.networks import Description
+from horovod.common.options import BY_VARIABLE
+from horovod.gloo_threads import wait_for_gloo
+from horovod.torch.functions import broadcast_object
+
+__all__ = ["Groups", "init_process_group"]
+
+_LOOKS_EVERY = 0.1  # seconds
+_MORE_PATIENCE = 5.0  # seconds that the engine may take to hear of a rank, beside the limit for silent ones
+_CONNECT_SECONDS = 3.0
+_log = logging.getLogger("horovod")
+_watch: _Watch | None = None  # over the group of this world that init_process_group() has made
+
+
+def init_process_group(backend: str | None = None, **options: Any) -> None:
+    """Make the default process group of torch.distributed, of this world's ranks. Collective.
+
+    Call it inside of the function that ``hvd.elastic.run`` calls again, then make what belongs to a group,
+    such as a DistributedDataParallel. A reset leaves the group, whoever is lost.
+
+    Args:
+        backend: as for ``torch.distributed.init_process_group``.
+        options: others of that: timeout, pg_options, device_id. Where ranks meet is known.
+
+    Raises:
+        ValueError: before hvd.init(), there is a group already, or an option says where ranks meet.
+        RuntimeError: the group could not be made; what torch says.
+    """
+    global _watch
+    if wrong := sorted({"init_method", "store", "rank", "world_size"} & options.keys()):
+        raise ValueError(f"hvd.elastic.init_process_group() says {', '.join(wrong)} itself: leave it out.")
+    if dist.is_initialized():
+        raise ValueError(
+            "there is a default process group already. A reset leaves one that was made inside of the "
+            "function that hvd.elastic.run calls; one that was made before stays."
+        )
+    rank, size = basics.rank(), basics.size()
+    before = _connections()
+    store = _store(rank, size)
+    _watch = _Watch(before)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, **options)
+    _watch.has_begun()
+
+
+class Groups:
+    """What torch.distributed has in one call of ``hvd.elastic.run``: from world to world."""
+
+    def __init__(self) -> None:
+        self._outer: Any = None  # the default group that was there before: it stays
+        self._outer_jobs: list[jobs.Job] = []  # of groups then
+
+    def begin(self) -> None:
+        """``hvd.elastic.run`` is called."""
+        self._outer = _default_group()
+        self._outer_jobs = _jobs_of_groups()
+
+    def loss_behind(self, error: Exception) -> HorovodInternalError | None:
+        """Why this world is broken, where an error of torch.distributed came of that; else None.
+
+        Waits until the engine has heard of it too, for as long as a silent host may take; where it does not,
+        the error is the script's own.
+        """
+        member = jobs.current().member
+        is_torchs = isinstance(error, RuntimeError) and _default_group() is not self._outer
+        if member is None or not is_torchs:
+            return None
+        was_cut = _watch is not None and _watch.has_cut
+        if not was_cut and not notes.follows_others(str(error)):
+            return None
+        deadline = time.monotonic() + _most_seconds()
+        while not member.engine.has_ended and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if not member.engine.has_ended:
+            return None
+        try:
+            member.allgathered("elastic.why", b"")
+        except HorovodInternalError as why:
+            return why
+        return None
+
+    def leave(self) -> None:
+        """Leave the group that was made since ``begin``. Waits for nobody; harmless when repeated."""
+        global _watch
+        watch, _watch = _watch, None
+        if watch is not None:
+            watch.cut()
+        if _default_group() is self._outer:
+            return
+        from horovod.torch.ddp import group_job
+
+        for job in _jobs_of_groups():
+            if job not in self._outer_jobs:
+                group_job.leave(job)
+        wait_for_gloo()  # which now fails: nothing of it may be under way where its threads are ended
+        with contextlib.suppress(RuntimeError):  # NCCL waits for lost ranks otherwise; others have none
+            dist.group.WORLD.abort()  # type: ignore[union-attr]
+        dist.destroy_process_group()
+        gc.collect()  # a DistributedDataParallel that is no more must not listen to the parameters
+
+
+class _Watch:
+    """Over a group's connections, while the engine of this world is well.
+
+    Args:
+        before: the sockets of this process before the group was made.
+    """
+
+    def __init__(self, before: dict[int, str]) -> None:
+        self.has_cut = False
+        self._before = before
+        self._own: dict[int, str] | None = None  # once all are there
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._member = basics.running()
+        threading.Thread(target=self._look, name="horovod process group", daemon=True).start()
+
+    def has_begun(self) -> None:
+        """The group is there, and so are its connections."""
+        self._own = self._new()
+
+    def cut(self) -> None:
+        """Close the connections: whoever waits in the group fails. Harmless when repeated."""
+        self._over.set()
+        with self._lock:
+            if self.has_cut:
+                return
+            self.has_cut = True
+            now = _connections()
+            for descriptor, name in (self._own or self._new()).items():
+                if now.get(descriptor) == name:  # else it is closed, and the number may be another's
+                    _shut(descriptor)
+
+    def _new(self) -> dict[int, str]:
+        return {each: name for each, name in _connections().items() if self._before.get(each) != name}
+
+    def _look(self) -> None:
+        while not self._over.wait(_LOOKS_EVERY):
+            if self._member.engine.has_ended:
+                self.cut()
+
+
+def _default_group() -> Any:
+    return dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
+
+
+def _jobs_of_groups() -> list[jobs.Job]:
+    """Those that process groups of this process have (horovod.torch.ddp)."""
+    if not dist.is_available():
+        return []
+    from horovod.torch.ddp import group_job
+
+    return group_job.begun()
+
+
+def _most_seconds() -> float:
+    return float(BY_VARIABLE["HOROVOD_TCP_TIMEOUT_SECONDS"].read(os.environ)) + _MORE_PATIENCE
+
+
+# ---- where ranks meet ----
+
+
+def _store(rank: int, size: int) -> Any:
+    """One that rank 0 has for this world. Collective."""
+    tcp_store: Any = dist.TCPStore  # type: ignore[attr-defined]
+    store, told = None, None
+    if rank == 0:
+        addresses = ["127.0.0.1"] if basics.local_size() == size else _own_addresses()
+        store = tcp_store(addresses[0], 0, world_size=size, is_master=True, wait_for_workers=False)
+        told = (addresses, store.port)
+    addresses, port = broadcast_object(told)
+    if store is None:
+        store = tcp_store(_reached(addresses, port), port, world_size=size, is_master=False)
+    return store
+
+
+def _own_addresses() -> list[str]:
+    """Where others may reach this host: those of HOROVOD_TCP_INTERFACES, or all but its inner ones."""
+    description = Description(tuple((name, at) for name, at, _ in interfaces.addresses()))
+    wanted = BY_VARIABLE["HOROVOD_TCP_INTERFACES"].read(os.environ)
+    if wanted:
+        return [address for _, address in description.along(wanted)]
+    return [str(address) for found in description.networks().values() for address in found]
+
+
+def _reached(addresses: list[str], port: int) -> str:
+    """The first of rank 0's addresses at which its store answers. ValueError for none."""
+    for address in addresses:
+        with contextlib.suppress(OSError), socket.create_connection((address, port), _CONNECT_SECONDS):
+            return address
+    raise ValueError(
+        f"rank {basics.rank()} reaches the store of rank 0 at none of {', '.join(addresses)}, port {port}: "
+        "say which network they share by HOROVOD_TCP_INTERFACES."
+    )
+
+
+# ---- connections ----
+
+
+def _connections() -> dict[int, str]:
+    """By descriptor, the kernel's names of the sockets that this process has open."""
+    return dict(_sockets())
+
+
+def _sockets() -> Iterator[tuple[int, str]]:
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # it is closed by now, as that of this list
+            name = os.readlink(f"/proc/self/fd/{descriptor}")
+            if name.startswith("socket:"):
+                yield int(descriptor), name
+
+
+def _shut(descriptor: int) -> None:
+    """Close a TCP connection for both ends, whoever uses it; what listens, and other sockets, stay."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as end:
+        is_tcp = end.family in (socket.AF_INET, socket.AF_INET6) and end.type == socket.SOCK_STREAM
+        if is_tcp and not end.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            end.shutdown(socket.SHUT_RDWR)

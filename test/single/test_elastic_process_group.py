@@ -1,0 +1,103 @@
+"""Process groups inside of hvd.elastic.run: what is refused, left and cut, in a world of one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+import horovod.torch as hvd
+from horovod.common import jobs
+from horovod.common.exceptions import HorovodInternalError
+from horovod.torch.elastic import process_group
+from horovod.torch.elastic.process_group import Groups
+
+BROKEN = RuntimeError("Connection closed by peer [127.0.0.1]:9")
+
+
+@pytest.fixture
+def world() -> Iterator[None]:
+    hvd.init()
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    hvd.shutdown()
+
+
+@pytest.mark.parametrize("option", ["rank", "world_size", "store", "init_method"])
+def test_where_ranks_meet_is_not_said(option: str, world: None) -> None:
+    with pytest.raises(ValueError, match=f"says {option} itself"):
+        hvd.elastic.init_process_group("gloo", **{option: 1})
+
+
+def test_it_needs_hvd_init() -> None:
+    with pytest.raises(ValueError, match=r"use hvd.init\(\)"):
+        hvd.elastic.init_process_group("gloo")
+
+
+def test_a_reset_leaves_the_group_and_another_is_made(world: None) -> None:
+    groups = Groups()
+    groups.begin()
+    opened = []
+    for _ in range(4):
+        hvd.elastic.init_process_group("gloo")
+        assert (dist.get_rank(), dist.get_world_size()) == (0, 1)
+        with pytest.raises(ValueError, match="there is a default process group already"):
+            hvd.elastic.init_process_group("gloo")
+        groups.leave()
+        groups.leave()
+        assert not dist.is_initialized()
+        opened.append(len(os.listdir("/proc/self/fd")))
+    assert opened[-1] <= opened[1], opened
+
+
+def test_a_group_of_before_stays(world: None) -> None:
+    hvd.elastic.init_process_group("gloo")
+    groups = Groups()
+    groups.begin()
+    assert groups.loss_behind(BROKEN) is None
+    groups.leave()
+    assert dist.is_initialized()
+
+
+def test_which_errors_come_of_a_broken_world(world: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_group, "_most_seconds", lambda: 0.2)
+    groups = Groups()
+    groups.begin()
+    assert groups.loss_behind(BROKEN) is None, "there is no group"
+    hvd.elastic.init_process_group("gloo")
+    assert groups.loss_behind(BROKEN) is None, "the world is well"
+    member: Any = jobs.current().member
+    member.engine.shutdown()
+    assert groups.loss_behind(RuntimeError("the data is damaged")) is None
+    assert groups.loss_behind(ValueError(str(BROKEN))) is None
+    assert isinstance(groups.loss_behind(BROKEN), HorovodInternalError)
+    groups.leave()
+
+
+def test_connections_are_closed_when_the_engine_ends(world: None) -> None:
+    before = process_group._connections()
+    watch = process_group._Watch(before)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        mine = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+        inner, other = socket.socketpair()  # none of TCP
+        watch.has_begun()
+        later = socket.create_connection(server.getsockname())
+        member: Any = jobs.current().member
+        member.engine.shutdown()
+        deadline = time.monotonic() + 20
+        while not watch.has_cut and time.monotonic() < deadline:
+            time.sleep(0.01)
+        watch.cut()
+        assert mine.recv(1) == b"" and theirs.recv(1) == b""
+        inner.send(b"x")
+        assert other.recv(1) == b"x"
+        assert later.getpeername() and server.accept()[0].getpeername(), "later ones, and the server"
+        for each in (mine, theirs, inner, other, later):
+            each.close()
