@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+import torch
+
 from horovod.common import rejoining
 from horovod.common.basics import basics
-from horovod.common.elastic import run_fn
+from horovod.common.elastic import is_elastic, run_fn
 from horovod.torch.elastic import sampler, state
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.elastic.state import TorchState
@@ -35,6 +38,18 @@ def run(func: Callable[P, T]) -> Callable[P, T]:
     """
     passage = _Passage()
     return run_fn(func, passage.join, passage.leave)
+
+
+def _load_what_optimizers_need() -> None:
+    """In a worker of an elastic job: torch imports its compiler for the first optimizer, in 1.7 s of a core.
+
+    Scripts make theirs after ``hvd.init()``, and by then the others wait for this worker.
+    """
+    if is_elastic() and os.environ.get(rejoining.AGENT):
+        torch.optim.SGD([torch.zeros(1)], lr=1.0)
+
+
+_load_what_optimizers_need()
 
 
 class _Passage:
