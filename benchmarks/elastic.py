@@ -7,8 +7,8 @@
 
 Four made hosts with a worker each, or names of the first of them where a cell is of one host. Each cell is a
 job of its own, --times of each: something happens, and the time counts until all who are left have finished
-a step together. In the end no sample of an epoch may be lost, and all ranks have the same bits. A cell whose
-result is there already is not run again.
+a step together. In the end no sample of an epoch may be lost, and all ranks have the same bits. Jobs whose
+results are there already are not run again.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import Any
 import report
 from on_hosts.jobs import environment
 from survival import notes as judged
+from survival.hosts import without_login_scripts
 from survival.notes import Note, Notes
 
 from horovod.made_hosts import MadeHosts
@@ -203,24 +204,16 @@ CELLS = [
 ]
 
 
-def run(cell: Cell, times: int) -> dict[str, Any]:
-    """Its document: seconds of each time, what was wrong, and beside that what else was measured."""
-    found: dict[str, Any] = {
-        "asked": cell.asked,
-        "seconds": [],
-        "complaints": [],
-        "machine": report.machine(),
-    }
-    for number in range(times):
-        with MadeHosts(4) as hosts, tempfile.TemporaryDirectory(prefix="elastic-") as folder:
-            settings = {TIMEOUT: cell.limit} if cell.limit else {}
-            job = Job(hosts, Path(folder), cell.names, **settings)
-            try:
-                RUNS[cell.kind](cell, job, found)
-            finally:
-                job.close()
-        print(f"  {number + 1}: {found['seconds'][-1]:.2f} s {found['complaints'] or ''}", flush=True)
-    return found
+def run(cell: Cell, found: dict[str, Any]) -> None:
+    """One job of it: adds its seconds, what was wrong, and what was measured beside it. Raises Failed."""
+    with MadeHosts(4) as hosts, tempfile.TemporaryDirectory(prefix="elastic-") as folder:
+        without_login_scripts(hosts, *hosts.names)
+        settings = {TIMEOUT: cell.limit} if cell.limit else {}
+        job = Job(hosts, Path(folder), cell.names, **settings)
+        try:
+            RUNS[cell.kind](cell, job, found)
+        finally:
+            job.close()
 
 
 def elastic(cell: Cell, job: Job, found: dict[str, Any]) -> None:
@@ -389,18 +382,24 @@ def measure(cells: list[Cell], times: int, folder: Path) -> int:
     failed = 0
     for cell in cells:
         path = folder / f"{cell.name}.json"
-        if path.exists():
-            continue
-        print(f"{cell.name} ...", flush=True)
-        try:
-            found = run(cell, times)
-            failed += bool(found["complaints"])
+        found = json.loads(path.read_text()) if path.exists() else first(cell)
+        while len(found["seconds"]) < times:
+            print(f"{cell.name} ...", flush=True)
+            try:
+                run(cell, found)
+            except Failed as error:
+                failed += 1
+                print(error, file=sys.stderr)
+                break
             report.write_json(str(path), found)
-        except Failed as error:
-            failed += 1
-            print(error, file=sys.stderr)
+        failed += bool(found["complaints"])
     print(shown(folder))
     return 1 if failed else 0
+
+
+def first(cell: Cell) -> dict[str, Any]:
+    """The document of a cell before its first job."""
+    return {"asked": cell.asked, "seconds": [], "complaints": [], "machine": report.machine()}
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import launching
 import soak_judge
 from survival import notes as judged
+from survival.hosts import without_login_scripts
 from survival.notes import Notes
 
 from horovod.made_hosts import MadeHosts
@@ -32,8 +33,8 @@ FAVOURED = 40  # events for which a worker is the favourite
 HANGS = 120.0  # seconds without a step: on a busy machine a newcomer takes half as many to import torch
 ENDS = 120.0  # seconds for the job's end, for the same reason
 SETTLED = 3  # workers that train together, for which most events wait
-PATIENT = 0.7  # of the events do; the others happen whenever they happen, as while ranks meet
-WAITS = 30.0  # seconds
+PATIENT = 0.5  # of the events do; the others happen whenever they happen, as while ranks meet
+WAITS = 8.0  # seconds, at most
 WEIGHTS = {"kill": 5, "add": 6, "remove": 3, "stop": 1, "pause": 2, "cut": 2, "unlink": 2}
 ON_OTHER_HOSTS = ("cut", "unlink")
 
@@ -96,6 +97,7 @@ class Made:
         self.others = hosts.names[1:]
         self.names = [hosts.names[0], "127.0.0.2", *self.others, "127.0.0.3"]
         self._before = set(self._inside())
+        without_login_scripts(hosts, *hosts.names)
 
     def start(self, words: list[str], out: int, **variables: str) -> subprocess.Popen[bytes]:
         environment = launching.environment("soak", HOME=str(self._hosts.folder), **variables)
@@ -109,6 +111,8 @@ class Made:
 
     def strike(self, how: str, host: str) -> None:
         getattr(self._hosts, how)(host)
+        if how == "boot":
+            without_login_scripts(self._hosts, host)
 
     def processes(self) -> list[int]:
         return [pid for pid in self._inside() if pid not in self._before]
@@ -299,26 +303,27 @@ class Soak:
         return self._favourite
 
     def _strike(self) -> None:
-        victims = [worker for worker in self._living() if worker is not self._favourite]
-        assert self._favourite is not None
-        safe = self._favourite.host
-        hosts = [host for host in self._listed if host != safe]
-        reachable = [host for host in self.place.others if host != safe and host not in self._down]
-        new = [host for host in self.place.names if host not in self._listed]
-        choices: dict[str, list[Any]] = {
-            "kill": victims, "stop": victims, "pause": victims, "add": new,
-            "remove": hosts if len(hosts) > 1 else [],
-            "cut": [host for host in reachable if host in self._listed],
-            "unlink": [host for host in reachable if host in self._listed],
-        }  # fmt: skip
-        kinds = [kind for kind in WEIGHTS if choices[kind]]
-        kind = self._chance.choices(kinds, [WEIGHTS[kind] for kind in kinds])[0]
+        choices = {kind: targets for kind, targets in self._choices().items() if targets}
+        kind = self._chance.choices(list(choices), [WEIGHTS[kind] for kind in choices])[0]
         target = self._chance.choice(choices[kind])
         self.report.events.append(f"{time.monotonic():.2f} {kind} {getattr(target, 'name', target)}")
+        (self.folder / "events").write_text("\n".join(self.report.events))
         if isinstance(target, Worker):
             self._strike_worker(kind, target)
         else:
             self._strike_host(kind, target)
+
+    def _choices(self) -> dict[str, Sequence[Any]]:
+        """What may happen, and to whom."""
+        assert self._favourite is not None
+        safe = self._favourite.host
+        victims = [worker for worker in self._living() if worker is not self._favourite]
+        hosts = [host for host in self._listed if host != safe]
+        far = [host for host in hosts if host in self.place.others and host not in self._down]
+        new = [host for host in self.place.names if host not in self._listed]
+        removed = hosts if len(hosts) > 1 else []
+        on_workers = {"kill": victims, "stop": victims, "pause": victims}
+        return {**on_workers, "add": new, "remove": removed, "cut": far, "unlink": far}
 
     def _strike_worker(self, kind: str, worker: Worker) -> None:
         worker.struck = kind
