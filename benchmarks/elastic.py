@@ -32,7 +32,7 @@ from survival import notes as judged
 from survival.hosts import without_login_scripts
 from survival.notes import Note, Notes
 
-from horovod.made_hosts import MadeHosts
+from horovod.made_hosts import HostsError, MadeHosts
 from horovod.made_hosts.system import processes_in
 
 WORKERS = Path(__file__).resolve().parent / "survival"
@@ -278,7 +278,7 @@ def torchrun(cell: Cell, job: Job, found: dict[str, Any]) -> None:
     """From a worker's death until all have finished a step: it starts all of them again."""
     end = f"{job.hosts.names[0]}:{PORT}"
     job.own |= {"GLOO_SOCKET_IFNAME": "eth0"}
-    words = ["--nnodes", str(len(job.names)), "--nproc-per-node", "1", "--max-restarts", "3"]
+    words = ["--nnodes", str(len(job.names)), "--nproc-per-node", "1", "--max-restarts", "50"]
     words += ["--rdzv-backend", "c10d", "--rdzv-endpoint", end, "--rdzv-id", "1"]
     program = [str(WORKERS / "torch_worker.py"), str(job.folder)]
     for name in job.names:
@@ -299,6 +299,7 @@ def start(cell: Cell, job: Job, found: dict[str, Any]) -> None:
     where = ["-np", "4", "-H", "h1:2,h2:2"]
     ways = {
         "seconds": [sys.executable, "-m", "horovod.runner", "--launcher", "tcp", *where, "true"],
+        "--launcher mpi": [sys.executable, "-m", "horovod.runner", "--launcher", "mpi", *where, "true"],
         "mpirun": ["mpirun", "--allow-run-as-root", "--bind-to", "none", *where, "true"],
     }
     for words in ways.values():
@@ -340,7 +341,7 @@ def shown(folder: Path) -> str:
         found = json.loads(path.read_text())
         seconds = found["seconds"]
         asked = found["asked"]
-        for beside in ("import", "mpirun"):
+        for beside in ("import", "mpirun", "--launcher mpi"):
             if beside in found:
                 asked += f" ({beside}: {statistics.median(found[beside]):.2f} s)"
         median, most = f"{statistics.median(seconds):.2f} s", f"{max(seconds):.2f} s"
@@ -387,7 +388,7 @@ def measure(cells: list[Cell], times: int, folder: Path) -> int:
             print(f"{cell.name} ...", flush=True)
             try:
                 run(cell, found)
-            except Failed as error:
+            except (Failed, HostsError) as error:
                 failed += 1
                 print(error, file=sys.stderr)
                 break
