@@ -45,7 +45,7 @@ GPU_REPORT ?=
 WHEELS ?=
 
 .PHONY: help mnist lab docs image clean bench gpu-wheels gpu-report check generated wheels
-.PHONY: test test-all test-rest test-nightly test-fresh test-sanitize test-sanitize-slice test-faults test-mutants
+.PHONY: test test-all test-rest test-nightly test-fresh test-sanitize test-sanitize-slice test-faults test-mutants test-soak
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -68,7 +68,7 @@ test-all: test test-sanitize-slice test-rest ## all that CI runs
 test-rest: $(VENV)/.all-tests ## what `make test` leaves out: more ranks, more on hosts, failures, pages, examples, browser, image
 	@failed=0; $(PYTEST) -m 'not slow and not quick' $(ABREAST) --ignore test/single test || $(FAILED); exit $$failed
 
-test-nightly: test-fresh test-sanitize test-faults ## what takes hours: fresh machines, full sanitizers, fuzzing, faults
+test-nightly: test-fresh test-sanitize test-faults test-soak ## what takes hours: fresh machines, full sanitizers, fuzzing, faults
 	@HOROVOD_TEST_CASES=5000 $(PYTEST) test/single/test_random_programs.py test/single/test_random_gpu_programs.py
 	@HOROVOD_TEST_STEPS=1000 $(PYTEST) -k steps_keep_all_ranks_identical test/cluster
 
@@ -115,6 +115,11 @@ test-sanitize-slice: $(VENV)/.tests ## a slice of it, which CI runs: the engine'
 test-faults: $(VENV)/.tests ## 300 random fault programs on made hosts (root); it goes on where it was, until the next commit
 	@mkdir -p build
 	@$(BIN)/python test/faults/run_faults.py --seeds 0-299 --resume build/faults-$$(git describe --always --dirty).jsonl
+
+test-soak: $(VENV)/.tests ## one elastic job whose hosts and workers are struck 200 times, and 100 deaths of workers (root)
+	@mkdir -p build
+	@$(BIN)/python test/elastic/run_soak.py --events 200 --minutes 20 --seed $$RANDOM
+	@$(BIN)/python test/elastic/run_deaths.py --programs 0-99 --resume build/deaths-$$(git describe --always --dirty).jsonl
 
 # Further options of `make test-mutants`: make test-mutants MUTANTS="--count 20 --seed 1"
 MUTANTS ?=

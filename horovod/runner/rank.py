@@ -50,6 +50,7 @@ LOCAL_SIZE_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "HOROVO
 LOCAL_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "HOROVOD_LOCAL_RANK")
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 GRACE = 3.0  # seconds between telling a process to end and killing it
+ELASTIC_VARIABLE, SILENCE_VARIABLE = "HOROVOD_ELASTIC", "HOROVOD_TCP_TIMEOUT_SECONDS"
 PATIENCE = 5.0  # seconds that the wrapper of a rank that failed waits to be told to end
 START_SPREAD = 60.0  # seconds in which the ranks of a host all start, at most
 BEAT = 1.0  # seconds between two signs of life of a host
@@ -79,6 +80,19 @@ def local_rank() -> int:
     return int(next((os.environ[name] for name in LOCAL_RANK_VARIABLES if name in os.environ), -1))
 
 
+def stop_limit() -> float:
+    """Seconds that a rank may be stopped, as by SIGSTOP; infinity where the job waits for it.
+
+    An elastic job goes on without it. The ranks of its host see its process, and would wait; to those of
+    other hosts it is silent, so their limit counts here too.
+    """
+    if AGENT_VARIABLE not in os.environ or os.environ.get(ELASTIC_VARIABLE) != "1":
+        return float("inf")
+    from horovod.common.options import BY_VARIABLE
+
+    return BY_VARIABLE[SILENCE_VARIABLE].read(os.environ) or float("inf")
+
+
 def speaks_for_its_host() -> bool:
     """Whether this rank gives its host's signs of life: the first there, where mpirun has several hosts."""
     size, local_size = (
@@ -103,6 +117,8 @@ class Rank:
         self.child = 0
         self.told = False
         self.kill_at: float | None = None
+        self._stop_limit = float("inf")  # seconds, see `stop_limit`; of a stop that lasts, since:
+        self._stopped_since: float | None = None
         self.wake, self._wake_end = os.pipe()
         self.pipes: dict[int, bytes] = {}  # file descriptor -> kind
         self.input: RankInput | None = None  # rank 0 only
@@ -208,11 +224,13 @@ class Rank:
                 elif not self._pass_in(descriptor):
                     poll.unregister(descriptor)
             self._give_sign_of_life()
+            self._end_if_stopped()
         return status
 
     def _milliseconds(self) -> int | None:
         """Until something is to be done that no descriptor announces."""
-        if self.kill_at is not None:
+        is_watched = self._stopped_since is not None and self._stop_limit != float("inf")
+        if self.kill_at is not None or is_watched:
             return 100
         left = self.beat_at - time.monotonic()
         return None if left == float("inf") else max(0, int(1e3 * left) + 1)
@@ -222,6 +240,18 @@ class Rank:
             self.report("alive")
             self._link.look()
             self.beat_at = time.monotonic() + BEAT
+
+    def _end_if_stopped(self) -> None:
+        """In an elastic job, when it has been stopped for too long. A debugger's stop is not seen here."""
+        if self._stopped_since is None or time.monotonic() - self._stopped_since < self._stop_limit:
+            return
+        self._stopped_since = None
+        self.write(
+            ERROR,
+            f"horovodrun: process {self.child} on host {os.uname().nodename} has been stopped for "
+            f"{self._stop_limit:g} s ({SILENCE_VARIABLE}): it is ended, so that the others go on\n".encode(),
+        )
+        send(self.child, signal.SIGKILL)
 
     def _pass_in(self, descriptor: int) -> bool:
         """Standard input of the command, or room for it; False when that descriptor is to be left alone."""
@@ -263,8 +293,10 @@ class Rank:
             pid, status = os.waitpid(self.child, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if pid and os.WIFSTOPPED(status):
                 self.report(f"stopped {os.WSTOPSIG(status)}")
+                self._stop_limit, self._stopped_since = stop_limit(), time.monotonic()
             elif pid and os.WIFCONTINUED(status):
                 self.report("continued")
+                self._stopped_since = None
             else:
                 return status if pid else None
 

@@ -15,7 +15,8 @@ import pytest
 from launching import fresh_mark, processes_of, start
 
 PROGRAM = Path(__file__).with_name("growing_rank.py")
-QUICK = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "3"}
+STALLS = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "3"}
+SILENCE = {"HOROVOD_TCP_TIMEOUT_SECONDS": "3"}
 
 
 class ElasticJob:
@@ -187,16 +188,37 @@ def test_a_death_while_ranks_meet(host: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_stopped_worker_is_left_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit", [STALLS, SILENCE], ids=["stall", "silence"])
+def test_a_stopped_worker_is_left_behind(limit: dict[str, str], tmp_path: Path) -> None:
+    """By the others, who wait for it, or ended by what started it: its host is theirs."""
     with job(
-        tmp_path, "-np", "3", "--min-np", "2", hosts="127.0.0.1\n127.0.0.2\n127.0.0.3\n", **QUICK
+        tmp_path, "-np", "3", "--min-np", "2", hosts="127.0.0.1\n127.0.0.2\n127.0.0.3\n", **limit
     ) as one:
         one.wait_for_size(3)
-        os.kill(one.process_of("127.0.0.1"), signal.SIGSTOP)
+        victim = one.process_of("127.0.0.1")
+        os.kill(victim, signal.SIGSTOP)
         one.wait(lambda all_: len([one for one in all_.values() if one[1] == 2]) == 2)
         one.stop()
         assert one.end() == 0, one.err
     assert one.out.count("of 2>") == 2
+    said = f"process {victim} on host {os.uname().nodename} has been stopped for 3 s"
+    assert (said in one.err) == (limit is SILENCE), one.err
+
+
+@pytest.mark.timeout(120)
+def test_a_worker_that_goes_on_in_time_stays(tmp_path: Path) -> None:
+    with job(tmp_path, "-np", "2", "--min-np", "1", **SILENCE) as one:
+        one.wait_for_size(2)
+        victim = one.process_of("127.0.0.2")
+        for _ in range(2):
+            os.kill(victim, signal.SIGSTOP)
+            time.sleep(2)
+            os.kill(victim, signal.SIGCONT)
+            steps = max(steps for _, _, steps in one.workers().values())
+            one.wait(lambda all_, steps=steps: min(step for _, _, step in all_.values()) > steps + 2)
+        one.stop()
+        assert one.end() == 0, one.err
+    assert one.out.count("of 2>") == 2 and "has been stopped" not in one.err
 
 
 @pytest.mark.timeout(120)

@@ -104,16 +104,24 @@ def test_standard_input_and_its_end(tmp_path: Path) -> None:
 
 
 def test_long_output_of_4_ranks_is_whole() -> None:
-    """16 MiB, with a reader that begins late."""
-    code = "import sys, os\nfor i in range(52429): print(f'{i:078d}')"
-    result = horovodrun(*TCP, "-np", "4", sys.executable, "-c", code, limit=100)
+    """64 MiB."""
+    code = "for i in range(16384): print(f'{i:01023d}')"
+    result = horovodrun(*TCP, "-np", "4", sys.executable, "-c", code, limit=200)
     assert result.returncode == 0
     lines = result.stdout.splitlines()
     for rank in range(4):
         begin = f"[{rank}]<stdout>:"
         own = [line.removeprefix(begin) for line in lines if line.startswith(begin)]
-        assert own == [f"{i:078d}" for i in range(52429)]
-    assert len(lines) == 4 * 52429
+        assert own == [f"{i:01023d}" for i in range(16384)]
+    assert len(lines) == 4 * 16384
+
+
+def test_echo_into_cat_ends() -> None:
+    words = [sys.executable, "-m", "horovod.runner", *TCP, "-np", "2", "cat"]
+    done = subprocess.run(
+        words, input=b"x\n", capture_output=True, env=launching.environment("echo"), timeout=60, check=True
+    )
+    assert done.stdout == b"[0]<stdout>:x\n"
 
 
 def test_a_function() -> None:

@@ -19,6 +19,7 @@ TESTS = {
     "docs/benchmarks.md": [
         *("parallel/test_benchmarks.py", "parallel/test_gpu_benchmarks.py"),
         *("cluster/test_cluster_benchmark.py", "single/test_scaling.py", "parallel/test_scaling_runs.py"),
+        "cluster/test_elastic_benchmark.py",
     ],
     "docs/cluster_install.md": ["setup/test_cluster_install.py"],
     "docs/compression.md": ["single/test_codec_docs.py"],

@@ -1,0 +1,407 @@
+"""How long elastic jobs take to go on after what happens to them, and whether nothing is lost by it.
+
+    python benchmarks/elastic.py --list
+    python benchmarks/elastic.py --results build/elastic        # made hosts: as root; some 15 minutes
+    python benchmarks/elastic.py --only 'kill -9' torchrun --times 5
+    python benchmarks/elastic.py --shown build/elastic
+
+Four made hosts with a worker each, or names of the first of them where a cell is of one host. Each cell is a
+job of its own, --times of each: something happens, and the time counts until all who are left have finished
+a step together. In the end no sample of an epoch may be lost, and all ranks have the same bits. Jobs whose
+results are there already are not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import report
+from on_hosts.jobs import environment
+from survival import notes as judged
+from survival.hosts import without_login_scripts
+from survival.notes import Note, Notes
+
+from horovod.made_hosts import HostsError, MadeHosts
+from horovod.made_hosts.system import processes_in
+
+WORKERS = Path(__file__).resolve().parent / "survival"
+SAMPLES = 480  # of an epoch, as survival/worker.py has it
+START, ENDS = 180.0, 60.0  # seconds: on a busy machine torch takes long to import
+IN_RECOVERY = 0.15  # seconds after a death: others are about to meet
+PORT = 29400
+TIMEOUT = "HOROVOD_TCP_TIMEOUT_SECONDS"
+FOUR = ("h1", "h2", "h3", "h4")
+ONE_HOST = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+OF_THE_SYSTEM = ("sshd", "ls ", "cat ", "sh -c", "ps ")
+
+
+class Failed(RuntimeError):
+    """A job did not come as far as it should; the message has what it said."""
+
+
+class Job:
+    """A job on made hosts, and what its workers write."""
+
+    def __init__(self, hosts: MadeHosts, folder: Path, names: tuple[str, ...], **settings: str) -> None:
+        self.hosts, self.folder, self.names = hosts, folder, names
+        self.notes = Notes(folder)
+        self.listed(*names)
+        self.own = {**environment(), "HOME": str(hosts.folder), **settings}
+        self.output = (folder / "output").open("wb")
+        self.processes: list[Any] = []
+
+    def start(self) -> None:
+        script = ["--host-discovery-script", f"cat {self.folder}/hosts"]
+        words = ["-np", str(len(self.names)), "--min-np", "1", *script]
+        program = [sys.executable, str(WORKERS / "worker.py"), str(self.folder)]
+        self.start_on(self.hosts.names[0], [sys.executable, "-m", "horovod.runner", *words, *program])
+
+    def start_on(self, host: str, words: list[str]) -> None:
+
+        command = self.hosts.command(host, words)
+        out = {"stdin": subprocess.DEVNULL, "stdout": self.output, "stderr": self.output}
+        self.processes.append(subprocess.Popen(command, env=self.own, **out))
+
+    def listed(self, *names: str) -> None:
+        """The hosts that discovery finds from now on."""
+        new = self.folder / "hosts.new"
+        new.write_text("".join(f"{name}:1\n" for name in names))
+        new.rename(self.folder / "hosts")
+
+    def where(self, name: str) -> str:
+        """The made host that a name is one of."""
+        return name if name in self.hosts.names else self.hosts.names[0]
+
+    def worker(self, name: str) -> Note:
+        """The last note of a host's last worker."""
+        self.notes.read()
+        return next(note for note in reversed(self.notes.all()) if note["host"] == name)
+
+    def signal(self, number: int, *names: str) -> float:
+        """To the workers of hosts, at once; returns when."""
+        pids = {name: self.worker(name)["pid"] for name in names}
+        commands = [self.hosts.command(self.where(n), ["kill", f"-{number}", str(pids[n])]) for n in names]
+
+        began = time.monotonic()
+        for process in [subprocess.Popen(command) for command in commands]:
+            process.wait()
+        return began
+
+    def steps_since(self, when: float, size: int) -> dict[str, float]:
+        """By worker, when it finished its first step in a world of this size that began after that."""
+        first: dict[str, float] = {}
+        self.notes.read()
+        for note in self.notes.all():
+            if note["what"] == "step" and note["size"] == size and note["at"] > when:
+                first.setdefault(note["worker"], note["at"])
+        return first
+
+    def goes_on(self, since: float, size: int, limit: float) -> float:
+        """Seconds until so many workers have finished a step together. Raises Failed."""
+        until = time.monotonic() + limit
+        while len(first := self.steps_since(since, size)) < size:
+            if time.monotonic() > until or self.processes[0].poll() is not None:
+                raise Failed(f"{sorted(first)} of {size} went on within {limit:g} s:\n{self.said()}")
+            time.sleep(0.02)
+        return sorted(first.values())[size - 1] - since
+
+    def said(self) -> str:
+        return (self.folder / "output").read_text(errors="replace")[-4000:]
+
+    def end(self) -> list[str]:
+        """Have it stop; what is wrong with it."""
+        (self.folder / "stop").touch()
+        until = time.monotonic() + ENDS
+        while self.processes[0].poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
+        code = self.processes[0].poll()
+        self.notes.read()
+        seen = self.notes.all()
+        found = [] if code == 0 else [f"exit code {code}"]
+        return found + judged.wrong_bits(seen) + judged.wrong_samples(seen, SAMPLES)
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        self.output.close()
+
+
+Event = Callable[[Job], tuple[float, int]]  # does it; when, and how many go on
+
+
+def killed(*names: str, again: str = "") -> Event:
+    def happens(job: Job) -> tuple[float, int]:
+        when = job.signal(9, *names)
+        if again:
+            time.sleep(IN_RECOVERY)
+            when = job.signal(9, again)
+        return when, len(job.names) - len(names) - bool(again)
+
+    return happens
+
+
+def stopped(name: str) -> Event:
+    return lambda job: (job.signal(19, name), len(job.names) - 1)
+
+
+def lost(how: str, name: str) -> Event:
+    def happens(job: Job) -> tuple[float, int]:
+        when = time.monotonic()
+        getattr(job.hosts, how)(name)
+        return when, len(job.names) - 1
+
+    return happens
+
+
+def added(name: str) -> Event:
+    def happens(job: Job) -> tuple[float, int]:
+        when = time.monotonic()
+        job.listed(*job.names, name)
+        return when, len(job.names) + 1
+
+    return happens
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`asked`: seconds, at most; `kind`: of the job. `names`: its hosts."""
+
+    name: str
+    asked: str
+    event: Event = field(default=lambda job: (0.0, 0))
+    names: tuple[str, ...] = FOUR
+    limit: str = ""
+    kind: str = "elastic"
+
+
+CELLS = [
+    Cell("kill -9 of a worker", "1.5 s", killed("h3")),
+    Cell("kill -9 of rank 0", "", killed("h1")),
+    Cell("kill -9 of two at once", "", killed("h2", "h3")),
+    Cell("kill -9 during a recovery", "", killed("h3", again="h2")),
+    Cell("power cut", "12 s", lost("cut", "h3")),
+    Cell("power cut, limit 3 s", "6 s", lost("cut", "h3"), limit="3"),
+    Cell("cable pulled, limit 3 s", "6 s", lost("unlink", "h3"), limit="3"),
+    Cell("worker stopped, other hosts", "12 s", stopped("h3")),
+    Cell("worker stopped, same host", "12 s", stopped("127.0.0.2"), ONE_HOST),
+    Cell("worker stopped, same host, limit 3 s", "6 s", stopped("127.0.0.2"), ONE_HOST, limit="3"),
+    Cell("host added", "2 s + import", added("h4"), FOUR[:3]),
+    Cell("launcher killed", "10 s", kind="launcher"),
+    Cell("torchrun's restart", "", kind="torchrun"),
+    Cell("start of 4 ranks, 2 hosts", "mpirun's + 0.3 s", kind="start"),
+]
+
+
+def run(cell: Cell, found: dict[str, Any]) -> None:
+    """One job of it: adds its seconds, what was wrong, and what was measured beside it. Raises Failed."""
+    with MadeHosts(4) as hosts, tempfile.TemporaryDirectory(prefix="elastic-") as folder:
+        without_login_scripts(hosts, *hosts.names)
+        settings = {TIMEOUT: cell.limit} if cell.limit else {}
+        job = Job(hosts, Path(folder), cell.names, **settings)
+        try:
+            RUNS[cell.kind](cell, job, found)
+        finally:
+            job.close()
+
+
+def elastic(cell: Cell, job: Job, found: dict[str, Any]) -> None:
+    job.start()
+    job.goes_on(time.monotonic(), len(job.names), START)
+    if cell.name == "host added":
+        found.setdefault("import", []).append(import_on(job, "h4"))
+    when, size = cell.event(job)
+    found["seconds"].append(job.goes_on(when, size, 90))
+    if cell.name == "host added":
+        found.setdefault("joined", []).append(joined(job, "h4"))
+    found["complaints"] += job.end()
+
+
+def import_on(job: Job, host: str) -> float:
+    """Seconds of torch's import and its first optimizer on a host, while the job trains."""
+    code = "import torch; torch.optim.SGD([torch.zeros(1)], lr=1.0)"
+    began = time.monotonic()
+    job.hosts.run(host, [sys.executable, "-c", code], environment=job.own)
+    return time.monotonic() - began
+
+
+def joined(job: Job, host: str) -> float:
+    """Seconds from a worker's beginning to its first step."""
+    own = [note for note in job.notes.all() if note["host"] == host]
+    first = next(note["at"] for note in own if note["what"] == "step")
+    return float(first - own[0]["at"])
+
+
+def launcher(cell: Cell, job: Job, found: dict[str, Any]) -> None:
+    """Until nothing of it is left on any host."""
+    before = {host: set(processes_in(job.hosts.namespace(host))) for host in job.hosts.names}
+    job.start()
+    job.goes_on(time.monotonic(), len(job.names), START)
+    inside = processes_in(job.hosts.namespace(job.hosts.names[0]))
+    (horovodrun,) = [pid for pid in inside if is_horovodrun(pid)]
+    when = time.monotonic()
+    os.kill(horovodrun, 9)
+    while left := [
+        pid for host, own in before.items() for pid in set(processes_in(job.hosts.namespace(host))) - own
+    ]:
+        if time.monotonic() - when > 60:
+            raise Failed(f"processes {left} are there after a minute")
+        time.sleep(0.02)
+    found["seconds"].append(time.monotonic() - when)
+    for host in job.hosts.names:
+        listening = "grep -c ' 0A ' /proc/net/tcp"  # the host's sshd, and nobody else
+        seen = job.hosts.run(host, ["sh", "-c", f"ls -A /dev/shm; {listening}"]).stdout.split()
+        found["complaints"] += [] if seen == ["1"] else [f"{host}: shared memory and listeners {seen}"]
+
+
+def is_horovodrun(pid: int) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        is_inside = len(Path(f"/proc/{pid}/status").read_text().partition("NSpid:")[2].split("\n")[0].split())
+    except OSError:
+        return False
+    return words[1:3] == [b"-m", b"horovod.runner"] and is_inside > 1
+
+
+def torchrun(cell: Cell, job: Job, found: dict[str, Any]) -> None:
+    """From a worker's death until all have finished a step: it starts all of them again."""
+    end = f"{job.hosts.names[0]}:{PORT}"
+    job.own |= {"GLOO_SOCKET_IFNAME": "eth0"}
+    words = ["--nnodes", str(len(job.names)), "--nproc-per-node", "1", "--max-restarts", "50"]
+    words += ["--rdzv-backend", "c10d", "--rdzv-endpoint", end, "--rdzv-id", "1"]
+    program = [str(WORKERS / "torch_worker.py"), str(job.folder)]
+    for name in job.names:
+        own = ["--local-addr", job.hosts.addresses[name]]
+        job.start_on(name, [sys.executable, "-m", "torch.distributed.run", *words, *own, *program])
+    job.goes_on(time.monotonic(), len(job.names), START)
+    when = job.signal(9, "h3")
+    until = time.monotonic() + 120
+    while len(again := restarted(job, when)) < len(job.names):
+        if time.monotonic() > until:
+            raise Failed(f"torchrun's workers did not go on in two minutes:\n{job.said()}")
+        time.sleep(0.05)
+    found["seconds"].append(max(again.values()) - when)
+
+
+def start(cell: Cell, job: Job, found: dict[str, Any]) -> None:
+    """Of ranks that do nothing: by our agents, and by mpirun with what it needs on made hosts."""
+    where = ["-np", "4", "-H", "h1:2,h2:2"]
+    ways = {
+        "seconds": [sys.executable, "-m", "horovod.runner", "--launcher", "tcp", *where, "true"],
+        "--launcher mpi": [sys.executable, "-m", "horovod.runner", "--launcher", "mpi", *where, "true"],
+        "mpirun": ["mpirun", "--allow-run-as-root", "--bind-to", "none", *where, "true"],
+    }
+    for words in ways.values():
+        job.hosts.run("h1", words, environment=job.own)  # what is read for the first time
+    for name, words in ways.items():
+        began = time.monotonic()
+        done = job.hosts.run("h1", words, environment=job.own)
+        found.setdefault(name, []).append(time.monotonic() - began)
+        if done.returncode != 0:
+            raise Failed(f"{words} failed: {done.stderr}")
+
+
+def restarted(job: Job, when: float) -> dict[str, float]:
+    """By host, the first step after that of a process that started after it."""
+    first: dict[str, float] = {}
+    job.notes.read()
+    for own in job.notes.by_worker.values():
+        steps = [note["at"] for note in own if note["what"] == "step"]
+        if own and own[0]["at"] > when and steps:
+            first[own[0]["host"]] = steps[0]
+    return first
+
+
+RUNS: dict[str, Callable[[Cell, Job, dict[str, Any]], None]] = {
+    "elastic": elastic,
+    "launcher": launcher,
+    "torchrun": torchrun,
+    "start": start,
+}
+HEADINGS = ["what happens", "median", "longest", "times", "asked", "wrong"]
+
+
+def shown(folder: Path) -> str:
+    rows = []
+    for cell in CELLS:
+        path = folder / f"{cell.name}.json"
+        if not path.exists():
+            continue
+        found = json.loads(path.read_text())
+        seconds = found["seconds"]
+        asked = found["asked"]
+        for beside in ("import", "mpirun", "--launcher mpi"):
+            if beside in found:
+                asked += f" ({beside}: {statistics.median(found[beside]):.2f} s)"
+        median, most = f"{statistics.median(seconds):.2f} s", f"{max(seconds):.2f} s"
+        wrong = "; ".join(found["complaints"]) or "nothing"
+        rows.append([cell.name, median, most, str(len(seconds)), asked or "-", wrong])
+    return report.table(HEADINGS, rows)
+
+
+def arguments(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="How long elastic jobs take to go on.")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="NAME", help="these cells, by the beginning of their names"
+    )
+    parser.add_argument("--times", type=int, default=3, help="jobs of each cell (default 3)")
+    parser.add_argument("--results", type=Path, help="folder of results, which are not made again")
+    parser.add_argument("--list", action="store_true", help="name the cells, and end")
+    parser.add_argument("--shown", type=Path, metavar="FOLDER", help="print the table of results, and end")
+    return parser.parse_args(words)
+
+
+def main(words: list[str]) -> int:
+    chosen = arguments(words)
+    if chosen.shown:
+        print(shown(chosen.shown))
+        return 0
+    cells = [cell for cell in CELLS if not chosen.only or cell.name.startswith(tuple(chosen.only))]
+    if chosen.list:
+        print("\n".join(cell.name for cell in cells))
+        return 0
+    if chosen.results:
+        return measure(cells, chosen.times, chosen.results)
+    with tempfile.TemporaryDirectory(prefix="elastic-") as folder:
+        return measure(cells, chosen.times, Path(folder))
+
+
+def measure(cells: list[Cell], times: int, folder: Path) -> int:
+    """Those whose results are not there yet. The exit code."""
+    folder.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    for cell in cells:
+        path = folder / f"{cell.name}.json"
+        found = json.loads(path.read_text()) if path.exists() else first(cell)
+        while len(found["seconds"]) < times:
+            print(f"{cell.name} ...", flush=True)
+            try:
+                run(cell, found)
+            except (Failed, HostsError) as error:
+                failed += 1
+                print(error, file=sys.stderr)
+                break
+            report.write_json(str(path), found)
+        failed += bool(found["complaints"])
+    print(shown(folder))
+    return 1 if failed else 0
+
+
+def first(cell: Cell) -> dict[str, Any]:
+    """The document of a cell before its first job."""
+    return {"asked": cell.asked, "seconds": [], "complaints": [], "machine": report.machine()}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

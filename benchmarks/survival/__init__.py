@@ -1,0 +1,1 @@
+"""What benchmarks/autotune.py consists of."""
