@@ -22,9 +22,9 @@ import make_wheels
 
 DEBIAN, PYTHON = "trixie", "3.13"
 PACKAGES = (
-    "libc6", "libgcc-s1", "libstdc++6", "libexpat1", "zlib1g", "libffi8", "libssl3t64", "libbz2-1.0", "liblzma5",
-    "libuuid1", "libsqlite3-0", "libreadline8t64", "libtinfo6", "libcrypt1", "libgomp1", "python3.13-minimal",
-    "libpython3.13-minimal", "libpython3.13-stdlib",
+    "libc6", "libgcc-s1", "libstdc++6", "libexpat1", "zlib1g", "libffi8", "libssl3t64", "libbz2-1.0",
+    "liblzma5", "libuuid1", "libsqlite3-0", "libreadline8t64", "libtinfo6", "libcrypt1", "libgomp1",
+    "python3.13-minimal", "libpython3.13-minimal", "libpython3.13-stdlib",
 )  # fmt: skip
 NEEDS = ("numpy", "ml_dtypes", "PyYAML", "psutil", "cloudpickle", "packaging", "pytest", "pytest-timeout",
          "pytest-xdist", "hypothesis")  # fmt: skip

@@ -25,6 +25,7 @@ from page_blocks import blocks
 sys.path += [str(ROOT), str(ROOT / "scripts")]
 
 import make_wheels
+import test_cuda_library
 from wheel_content import problems
 
 from build_support.cuda import find_nvcc
@@ -241,8 +242,13 @@ def test_a_wheel_with_code_for_gpus(tmp_path: Path) -> None:
     assert problems(wheel, with_cuda=True) == []
     with zipfile.ZipFile(wheel) as archive:
         record = json.loads(archive.read("horovod/build_info.json"))
+        archive.extractall(tmp_path / "unpacked")
     gpus = ", ".join(f"sm_{number}" for number in make_wheels.GPUS)
     assert record["cuda"].endswith(f"; {gpus}, PTX {make_wheels.GPUS[-1]}")
+    package = tmp_path / "unpacked" / "horovod"
+    test_cuda_library.test_it_needs_no_cuda_to_be_loaded(package)
+    if not Path("/dev/nvidiactl").exists():
+        test_cuda_library.test_without_a_driver_it_says_so(package)
 
 
 def test_code_for_gpus_is_not_left_out_unsaid(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "test" / "container"), str(ROOT / "scripts")]
 import commands  # noqa: E402 -- of that folder
+import make_wheels  # noqa: E402
 import test_wheel  # noqa: E402
 
 TEXT = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
@@ -99,6 +100,8 @@ def test_a_tag_builds_wheels_with_scripts_that_exist() -> None:
     said = build["env"]["CIBW_ENVIRONMENT"]
     for name in (
         "HOROVOD_MPI=any",
+        "HOROVOD_WITH_CUDA=1",
+        f"HOROVOD_BUILD_CUDA_CC_LIST={','.join(map(str, make_wheels.GPUS))} ",
         "HOROVOD_MPI_HEADERS=",
         "HOROVOD_STABLE_ABI=",
         "DIST_EXTRA_CONFIG=",
