@@ -25,7 +25,8 @@ from make_wheels import ROOT, run
 # They read the package's Python sources in the repository, or build it: `make test` has done so.
 OF_SOURCES = (
     "test_architecture_page.py", "test_budget.py", "test_build_image.py", "test_check_cpp.py",
-    "test_layers.py", "test_make_build.py", "test_make_stub.py", "test_mistakes.py", "test_mutants.py", "test_words.py",
+    "test_layers.py", "test_make_build.py", "test_make_stub.py", "test_mistakes.py", "test_mutants.py",
+    "test_words.py",
 )  # fmt: skip
 # As the Makefile's `test` has them: test/single/test_workflow.py compares.
 TIERS = (
