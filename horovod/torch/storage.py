@@ -100,10 +100,10 @@ def _increment_each(tensors: Sequence[torch.Tensor]) -> None:
 
 
 def _incrementing() -> Callable[[Sequence[torch.Tensor]], None]:
-    """torch's function where it takes several tensors, as it did not always."""
+    """torch's function where it takes several tensors, as it did not always: 2.4 raises RuntimeError."""
     try:
         torch.autograd.graph.increment_version([torch.empty(0)])
-    except (AttributeError, TypeError):
+    except (AttributeError, TypeError, RuntimeError):
         return _increment_each
     return torch.autograd.graph.increment_version
 

