@@ -97,6 +97,8 @@ def test_under_torchrun(tmp_path: Path) -> None:
         out, _ = process.communicate(timeout=LIMIT)
     finally:
         process.kill()
+        for found in processes_of(mark):
+            os.kill(int(found.partition(":")[0]), signal.SIGKILL)
     assert process.returncode == 0, out
     assert [note["step"] for note in task.notes("begins")] == [0, 0, 12, 12]
     assert {note["digest"] for note in task.notes("ends")} == task.undisturbed()
