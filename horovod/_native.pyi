@@ -465,15 +465,6 @@ class Engine:
     def cpu_microseconds(self) -> int:
         """Processor time of the engine's thread; 0 without one."""
 
-    def start_timeline(self, path: str, mark_cycles: bool = False, continues: bool = False) -> None:
-        """Rank 0 writes it. ValueError unless HOROVOD_TIMELINE was set, or when the file cannot be
-        written.
-        """
-
-    def note_span(self, name: str, begin: float, seconds: float, arguments: str = "{}") -> None: ...
-    def stop_timeline(self) -> None:
-        """When it has been told of what the GPU is still doing."""
-
     def shutdown(self) -> None: ...
     def memory(self, nbytes: int) -> Any:
         """For a result, as bytes that DLPack gives to others; used again when nobody has them any more.
@@ -553,6 +544,15 @@ class Engine:
 
     def process_sets(self) -> dict[int, list[int]]:
         """Ranks by id."""
+
+    def start_timeline(self, path: str, mark_cycles: bool = False, continues: bool = False) -> None:
+        """Rank 0 writes it. ValueError unless HOROVOD_TIMELINE was set, or when the file cannot be
+        written.
+        """
+
+    def note_span(self, name: str, begin: float, seconds: float, arguments: str = "{}") -> None: ...
+    def stop_timeline(self) -> None:
+        """When it has been told of what the GPU is still doing."""
 
 class SilenceReport:
     """Ranks that have been silent for as long as a warning takes, the longest first; and for how long."""
