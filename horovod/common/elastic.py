@@ -355,10 +355,7 @@ def _keep_on(
         is_lost = False
         try:
             if not is_first:
-                reset()
-                recoveries.note("met")
-                state.on_reset()
-                skips_sync = skips_sync and not (isinstance(state, ObjectState) and state.needs_sync())
+                skips_sync = _joined(state, reset, recoveries, skips_sync)
             if not skips_sync:
                 state.sync()
             if not is_first:
@@ -392,6 +389,14 @@ def _keep_on(
             state.restore()
             recoveries.note("restored")
         is_first = False
+
+
+def _joined(state: Any, reset: Callable[[], Any], recoveries: Recoveries, skips_sync: bool) -> bool:
+    """Join the next world; whether the ranks have the same state as it is."""
+    reset()
+    recoveries.note("met")
+    state.on_reset()
+    return skips_sync and not (isinstance(state, ObjectState) and state.needs_sync())
 
 
 def _refuse_restarts(state: Any) -> None:

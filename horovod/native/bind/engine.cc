@@ -226,16 +226,15 @@ void bind_timeline(nb::class_<BoundEngine>& engine) {
       .def(
           "note_span",
           [](BoundEngine& self, const std::string& name, double begin, double seconds, const std::string& arguments) {
-            const auto since_boot = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                std::chrono::duration<double>(begin));
+            const auto since_boot =
+                std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(begin));
             const std::chrono::steady_clock::time_point at(since_boot);
-            const auto lasted = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                std::chrono::duration<double>(seconds));
+            const auto lasted =
+                std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
             self.engine().observers().note_span(name, at, at + lasted, arguments);
           },
           "name"_a, "begin"_a, "seconds"_a, "arguments"_a = "{}")
-      .def(
-          "stop_timeline", [](BoundEngine& self) { self.engine().stop_timeline(); }, nb::call_guard<nb::gil_scoped_release>());
+      .def("stop_timeline", [](BoundEngine& self) { self.engine().stop_timeline(); }, nb::call_guard<nb::gil_scoped_release>());
 }
 
 void bind_process_sets(nb::class_<BoundEngine>& engine) {

@@ -144,8 +144,8 @@ void Timeline::complete_event(int process, int thread, std::string_view name, Cl
                               const std::string& rest) {
   const int64_t micros = micros_until(begin);
   queue_ += "{\"ph\": \"X\", \"name\": " + quoted(name) + ", \"pid\": " + std::to_string(process) +
-            ", \"tid\": " + std::to_string(thread) + ", \"ts\": " + std::to_string(micros) + ", \"dur\": " + std::to_string(micros_until(end) - micros) +
-            rest + "},\n";
+            ", \"tid\": " + std::to_string(thread) + ", \"ts\": " + std::to_string(micros) +
+            ", \"dur\": " + std::to_string(micros_until(end) - micros) + rest + "},\n";
 }
 
 // Over the closing bracket. False if it failed, which then has been said.

@@ -33,17 +33,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from horovod.runner.elastic import formation
-from horovod.runner.elastic.actions import (
-    Action,
-    EndJob,
-    Leave,
-    Notify,
-    Place,
-    Publish,
-    Say,
-    Start,
-    Stop,
-)
+from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Place, Publish, Say, Start, Stop
 from horovod.runner.elastic.discovery import FixedHosts, HostManager
 from horovod.runner.elastic.limits import Limits
 from horovod.runner.elastic.placement import memberships
