@@ -184,8 +184,13 @@ class ObjectState(State):
     # ---- commits ----
 
     def save(self) -> None:
-        """Copy all attributes, as the next commit. TypeError names one that cannot be copied."""
-        self._commits.put(self._commits.newest + 1, self._content())
+        """Copy all attributes, as the next commit.
+
+        TypeError names one that cannot be copied. HorovodInternalError: a rank was lost.
+        """
+        content = self._content()
+        _check_world()
+        self._commits.put(self._commits.newest + 1, content)
         self._saves += 1
 
     def restore(self) -> None:
@@ -221,7 +226,9 @@ class ObjectState(State):
         agreement = self._agreement or self._agree()
         self._agreement = None
         self._receive(agreement.root)
-        self._commits.put(agreement.number + 1, self._content())
+        content = self._content()
+        _check_world()
+        self._commits.put(agreement.number + 1, content)
         self._has_synced = self._is_kept = True
 
     def needs_sync(self) -> bool:
@@ -267,6 +274,17 @@ class ObjectState(State):
         elif self._is_kept or self._commits.newest != conclusion.number:
             self._is_kept = False
             self._go_back(conclusion.number)
+
+
+def _check_world() -> None:
+    """HorovodInternalError where this world has failed: what was copied just now may be of no use.
+
+    An operation on GPUs is complete when it is enqueued. If a rank is lost then, its communicator is aborted,
+    and the GPU goes on with whatever is there. Who has copied from the GPU has waited for that.
+    """
+    member = jobs.current().member
+    if member is not None and member.engine.has_failed:
+        member.allgathered("elastic.commit", b"")
 
 
 def copied(name: str, value: Any) -> Any:
