@@ -186,8 +186,13 @@ class ObjectState(State):
     # ---- commits ----
 
     def save(self) -> None:
-        """Copy all attributes, as the next commit. TypeError names one that cannot be copied."""
-        self._commits.put(self._commits.newest + 1, self._content())
+        """Copy all attributes, as the next commit.
+
+        TypeError names one that cannot be copied. HorovodInternalError: a rank was lost.
+        """
+        content = self._content()
+        _check_world()
+        self._commits.put(self._commits.newest + 1, content)
         self._saves += 1
 
     def restore(self) -> None:
@@ -225,8 +230,10 @@ class ObjectState(State):
         agreement = self._agreement or self._agree()
         self._agreement = None
         self._receive(agreement.root)
+        content = self._content()
+        _check_world()
         self._has_synced = self._is_kept = True
-        self._commits.put(agreement.number + 1, self._content())
+        self._commits.put(agreement.number + 1, content)
 
     def _find_commits(self) -> None:
         """Hold those that are kept for processes that are started again, if this rank has to read them."""
@@ -275,6 +282,17 @@ class ObjectState(State):
         elif self._is_kept or self._commits.newest != conclusion.number:
             self._is_kept = False
             self._go_back(conclusion.number)
+
+
+def _check_world() -> None:
+    """HorovodInternalError where this world has failed: what was copied just now may be of no use.
+
+    An operation on GPUs is complete when it is enqueued. If a rank is lost then, its communicator is aborted,
+    and the GPU goes on with whatever is there. Who has copied from the GPU has waited for that.
+    """
+    member = jobs.current().member
+    if member is not None and member.engine.has_failed:
+        member.allgathered("elastic.commit", b"")
 
 
 def copied(name: str, value: Any) -> Any:
@@ -363,8 +381,7 @@ def _keep_on(
             return func()
         except HostsUpdatedInterrupt as interrupt:
             if restarting.is_on():
-                state.save()  # all are at this point: nothing is lost
-                restarting.leave("hosts have changed", _commits_of(state), is_lost=False)
+                _leave_for_change(state)
                 raise
             recoveries.begin(HOST_CHANGE, "hosts have changed")
             skips_sync = interrupt.skip_sync
@@ -373,8 +390,7 @@ def _keep_on(
             if loss is None:
                 raise
             if restarting.is_on():
-                accuse(str(loss))
-                restarting.leave(str(loss), _commits_of(state), is_lost=True)
+                _leave_for_loss(state, loss)
                 raise
             recoveries.begin(LOSS, str(loss))
             if patience.is_over(loss, state):
@@ -389,6 +405,20 @@ def _keep_on(
             state.restore()
             recoveries.note("restored")
         is_first = False
+
+
+def _leave_for_change(state: Any) -> None:
+    """Before this process is started again, as hosts have changed: all are at this point, so nothing is lost."""
+    try:
+        state.save()
+    except HorovodInternalError as error:
+        _leave_for_loss(state, error)
+    restarting.leave("hosts have changed", _commits_of(state), is_lost=False)
+
+
+def _leave_for_loss(state: Any, error: HorovodInternalError) -> None:
+    accuse(str(error))
+    restarting.leave(str(error), _commits_of(state), is_lost=True)
 
 
 def _joined(state: Any, reset: Callable[[], Any], recoveries: Recoveries, skips_sync: bool) -> bool:

@@ -264,3 +264,17 @@ def test_the_commits_are_numbered() -> None:
     state.sync()
     state.save()
     assert state._commits.numbers == [1, 2]
+
+
+def test_a_world_that_has_failed_makes_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a GPU has done when its communicator was aborted must not be what all go back to."""
+    state = of_objects(value=1)
+    job, member = mock.Mock(), mock.Mock()
+    job.member, member.engine.has_failed = member, True
+    member.allgathered.side_effect = HorovodInternalError("rank 0 lost rank 1")
+    monkeypatch.setattr(elastic.jobs, "current", lambda: job)
+    state.value = 2
+    with pytest.raises(HorovodInternalError, match="lost rank 1"):
+        state.save()
+    state.restore()
+    assert state.value == 1
