@@ -408,7 +408,7 @@ def _keep_on(
 
 
 def _leave_for_change(state: Any) -> None:
-    """Before this process is started again, as hosts have changed: all are at this point, so nothing is lost."""
+    """This process is started again, as hosts have changed: all are at this point, so nothing is lost."""
     try:
         state.save()
     except HorovodInternalError as error:

@@ -599,6 +599,7 @@ void Engine::run_together(ProcessSet& set, const std::vector<Item>& items, bool 
     give_out_agreed();
   } catch (const std::exception& error) {
     transport_.cancel();  // the tensors' memory goes with their handles
+    has_failed_ = true;   // before a GPU goes on with what is there: who copies from it looks at this afterwards
     sets_.abort_gpu();
     const bool is_own =
         dynamic_cast<const MemoryGone*>(&error) != nullptr || dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
