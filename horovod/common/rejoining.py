@@ -7,7 +7,6 @@ noted before, and made again in the new world by ``rebuild``, where the same ran
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 from collections.abc import Sequence
@@ -47,7 +46,6 @@ def rejoin() -> None:
         job.process_sets_left = job.member.added_process_sets()
     basics.shutdown()
     job.forget()  # the old transport goes with its engine, before the new one is opened
-    gc.collect()  # also where cycles hold it, else its sockets and memory stay until a full collection
     job.is_rejoining = True
     try:
         basics.init(process_sets=job.process_sets_given)

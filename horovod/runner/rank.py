@@ -31,6 +31,7 @@ from horovod.runner.cells import BLOCK_SIZE, CELL_SIZE, ERROR, OUTPUT, REPORT, V
 from horovod.runner.daemon_link import DaemonLink
 from horovod.runner.mpi_memory import remove_abandoned
 from horovod.runner.processes import (
+    LONGEST_ROUND,
     adopt_orphans,
     end_descendants,
     end_with_parent,
@@ -119,6 +120,7 @@ class Rank:
         self.kill_at: float | None = None
         self._stop_limit = float("inf")  # seconds, see `stop_limit`; of a stop that lasts, since:
         self._stopped_since: float | None = None
+        self._looked_at = time.monotonic()  # by this process, which may be stopped as well
         self.wake, self._wake_end = os.pipe()
         self.pipes: dict[int, bytes] = {}  # file descriptor -> kind
         self.input: RankInput | None = None  # rank 0 only
@@ -243,6 +245,10 @@ class Rank:
 
     def _end_if_stopped(self) -> None:
         """In an elastic job, when it has been stopped for too long. A debugger's stop is not seen here."""
+        now = time.monotonic()
+        if now - self._looked_at > LONGEST_ROUND:  # we were stopped too: whoever did it lets both go on
+            self._stopped_since = now if self._stopped_since is not None else None
+        self._looked_at = now
         if self._stopped_since is None or time.monotonic() - self._stopped_since < self._stop_limit:
             return
         self._stopped_since = None

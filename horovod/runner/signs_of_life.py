@@ -7,9 +7,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from horovod.runner.processes import LONGEST_ROUND
+
 SILENCE = 15.0  # seconds without a sign of life after which a host is given up
 _FRESHER = 3.0  # seconds by which a silent host is behind the others when mpirun has noticed by itself
-_LONGEST_ROUND = 2.0  # seconds after which it was us who did not listen
 # Open MPI's paragraphs about a host whose daemon is gone, and about the first process that was killed.
 _LOST_DAEMON = re.compile(rb"Remote daemon:[^\n]* on node (\S+)|Remote host: +(\S+)\s+Daemon exit status")
 _KILLED = re.compile(rb"process rank (\d+) with PID \d+ on node \S+ exited on\s+signal (\d+)")
@@ -31,7 +32,7 @@ class SignsOfLife:
 
     def silent(self, now: float) -> set[str]:
         """The hosts to give up. To be asked every second: longer pauses were ours, and forgive all."""
-        if now - self._last_look > _LONGEST_ROUND:
+        if now - self._last_look > LONGEST_ROUND:
             self._last_signs = dict.fromkeys(self._last_signs, now)
         self._last_look = now
         return {host for host, last in self._last_signs.items() if now - last > SILENCE}

@@ -281,7 +281,10 @@ def wait_for_all(waits: Sequence[Wait]) -> None:
             with contextlib.suppress(Exception):  # the interruption is what is raised
                 wait()
     if failure is not None:
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure  # it holds this frame, which would hold it, until a collection
 
 
 @contextlib.contextmanager

@@ -244,5 +244,8 @@ def complete_all(handles: Sequence[int]) -> list[Output]:
         except Exception as error:
             failure = failure or error
     if failure is not None:
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure  # it holds this frame, which would hold it until a collection
     return outputs

@@ -141,9 +141,13 @@ class RoundsOperation:
             return self._handle is not None and self._engine.must_yield(self._handle)
 
     def results(self) -> list[torch.Tensor]:
-        """What the compressor returned for each member, once it is over. Raises what it has failed with."""
-        if self._failure is not None:
-            raise self._failure
+        """What the compressor returned for each member, once it is over; or its failure is raised."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                del failure  # it holds this frame, which would hold it until a collection
         return self._rounds.results()
 
     @property

@@ -230,3 +230,23 @@ def test_victims_are_not_blamed() -> None:
     assert code == 1 and "rank 1 ended with code 0 before the others" in message
     code, message = Outcome(2).conclusion(213)
     assert (code, message[:44]) == (213, "mpirun exited with code 213 before any rank ")
+
+
+def test_who_was_stopped_together_with_its_wrapper_is_not_ended() -> None:
+    """A scheduler stops all of a job, and lets the wrapper go on first: the stop has lasted for nobody."""
+    limits = {"HOROVOD_ELASTIC": "1", "HOROVOD_TCP_TIMEOUT_SECONDS": "3", "HOROVOD_AGENT": "0"}
+    process = start("sh", "-c", "kill -STOP $$; echo went on", **limits)
+    assert process.stderr is not None
+    decoder, seen = Decoder(NONCE), list[bytes]()
+    while not any(each.startswith(b"stopped") for each in seen):
+        parts = decoder.feed(os.read(process.stderr.fileno(), 1 << 16))
+        seen += [each.payload for each in parts if isinstance(each, Cell)]
+    time.sleep(0.3)  # until it has noted when that was
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(3.2)
+    process.send_signal(signal.SIGCONT)
+    time.sleep(0.3)
+    os.kill(int(seen[0].split()[2]), signal.SIGCONT)
+    parts = decoder.feed(process.stderr.read())
+    said = b"".join(each.payload for each in parts if isinstance(each, Cell))
+    assert process.wait(timeout=20) == 0 and b"went on" in said and b"it is ended" not in said, said

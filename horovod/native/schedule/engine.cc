@@ -278,6 +278,8 @@ void Engine::on_message(const Message& message) {
 }
 
 void Engine::on_announcement(int from, const Announcement& announcement) {
+  // Now, though it may be heard later: by then the rank may have said that it waits again.
+  if (announcement.blocked_on.empty() && announcement.answers == 0) deadlocks_.unblock(from);
   const ProcessSets::Pointer set = sets_.by_serial(announcement.set);
   // Null: removed meanwhile, as the rank will find out by itself; or, where others are ahead of this rank, not yet added.
   if (set == nullptr && !sets_.has_existed(announcement.set)) early_.push_back({from, announcement});
@@ -296,7 +298,6 @@ void Engine::hear(int from, const Announcement& announcement) {
   if (!announcement.blocked_on.empty()) {
     return deadlocks_.block({from, announcement.set, announcement.blocked_on, announcement.may_yield});
   }
-  if (announcement.answers == 0) deadlocks_.unblock(from);
   const std::vector<uint32_t> unknown = set->on_announcement(from, announcement, now());
   if (unknown.empty()) return;
   ByteWriter writer;

@@ -21,11 +21,11 @@ from horovod.runner.agents.store import KeyValueStore
 from horovod.runner.cells import REPORT, cells
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
 from horovod.runner.outcome import End
+from horovod.runner.processes import LONGEST_ROUND
 
 __all__ = ["CloseAgent", "Effect", "Finish", "Job", "Show", "StartAgent", "ToAgent"]
 
 SILENCE = 10.0  # seconds without a sign of life after which a host is given up
-LONGEST_ROUND = 2.0  # seconds after which it was us who did not listen, and who forgive
 GIVING_UP = 4.7  # seconds after being told to end; horovodrun kills the driver after 5
 _HIGHEST_STATUS = 0xFFFF
 _BROKEN = "a worker of this generation has ended; ask for the next one"

@@ -1,0 +1,66 @@
+"""A failure that was handled holds nothing: what was in flight goes at once, and not at a collection."""
+
+import contextlib
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from horovod.torch import handles
+from horovod.torch.gradients import wait_for_all
+from horovod.torch.rounds import RoundsOperation
+
+
+class Held:
+    """What a frame of the failure holds."""
+
+
+@pytest.fixture(autouse=True)
+def no_collection() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def failing(seen: list[weakref.ref[Held]]) -> Callable[[], None]:
+    def fail() -> None:
+        held = Held()
+        seen.append(weakref.ref(held))
+        raise ValueError("lost")
+
+    return fail
+
+
+def test_of_gradients() -> None:
+    seen: list[weakref.ref[Held]] = []
+    with contextlib.suppress(ValueError):
+        wait_for_all([failing(seen), lambda: None, failing(seen)])
+    assert len(seen) == 2 and all(ref() is None for ref in seen)
+
+
+def test_of_handles(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[weakref.ref[Held]] = []
+    fail = failing(seen)
+    monkeypatch.setattr(handles, "synchronize", lambda handle: fail())
+    with contextlib.suppress(ValueError):
+        handles.complete_all([1, 2])
+    assert len(seen) == 2 and all(ref() is None for ref in seen)
+
+
+def test_of_a_compressors_rounds() -> None:
+    """The operation keeps the failure until it is waited for; its frames hold the operation."""
+    operation = object.__new__(RoundsOperation)
+    ref = weakref.ref(operation)
+
+    def advance(self: RoundsOperation) -> None:
+        try:
+            raise ValueError("lost")
+        except ValueError as error:
+            self._failure = error
+
+    advance(operation)
+    with pytest.raises(ValueError, match="lost"):
+        operation.results()
+    del operation
+    assert ref() is None
