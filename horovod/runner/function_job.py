@@ -8,7 +8,7 @@ the caller's process, a notebook perhaps, that would be rude. It unpickles nothi
 
 N is the argument. request: {"options": .., "command": [..]}, ending: {"error": ..} when nothing was started,
 else {"code": .., "message": .., "culprit": .., "starter": .., "values": [[rank, length], ..],
-"ends": [[rank, code], ..]}. In an elastic job a worker's number stands for a rank.
+"ends": [[rank, code], ..], "is_elastic": ..}. In an elastic job a worker's number stands for a rank.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sys
 from typing import IO, Any
 
 from horovod.runner import launch, mistakes, settings
+from horovod.runner.elastic.settings import asks_for_elastic
 from horovod.runner.errors import LaunchError
 from horovod.runner.processes import end_with_parent
 from horovod.runner.streams import say
@@ -45,6 +46,7 @@ def _run(request: dict[str, Any], payload: bytes, answer: IO[bytes]) -> None:
     lengths = [(rank, len(value)) for rank, value in ending.values.items()]
     told = {"code": ending.code, "message": ending.message, "culprit": ending.culprit, "values": lengths}
     told |= {"starter": ending.starter, "ends": list(ending.ends.items())}
+    told["is_elastic"] = asks_for_elastic(values)
     write_record(answer, told)
     for value in ending.values.values():
         answer.write(value)

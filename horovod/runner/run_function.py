@@ -112,27 +112,25 @@ def run_with_options(
     executable: str | None = None,
 ) -> list[Any]:
     """As run(), with options of horovodrun by name, as `command_line.parse` gives them; `np` among them."""
-    is_elastic = _is_elastic(options)
+    _check_elastic(options)
     call = _pickled(func, tuple(args), dict(kwargs or {}))
     key = secrets.token_bytes(payload.KEY_SIZE)
     command = [executable or sys.executable, function_rank.__file__]
     request = {"options": dict(options), "command": command}
     ending, values = _job(request, payload.packed(key, {"path": sys.path}, call))
-    if is_elastic:
+    if ending.get("is_elastic"):  # as its options say together with variables, which are read there
         return _elastic_results(key, ending, values)
     return _results(key, options["np"], ending, values)
 
 
-def _is_elastic(options: Mapping[str, Any]) -> bool:
+def _check_elastic(options: Mapping[str, Any]) -> None:
     """ValueError for options that contradict each other."""
     try:
         refuse_alone(options, options)
         if asks_for_elastic(options):
             elastic_settings(options)
-            return True
     except LaunchError as error:
         raise ValueError(str(error)) from None
-    return False
 
 
 def _check(given: Mapping[str, Any]) -> None:

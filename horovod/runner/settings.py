@@ -9,6 +9,7 @@ from horovod.common.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED
 from horovod.common.readable import refuse_what_is_no_text
 from horovod.common.variable_names import COMPRESSION, DDP_COMPRESSION
 from horovod.runner.config_file import asks_for_something
+from horovod.runner.elastic.settings import without_restart_of_others
 from horovod.runner.errors import LaunchError
 
 COMPRESSIONS = (COMPRESSION, DDP_COMPRESSION)
@@ -17,7 +18,9 @@ COMPRESSIONS = (COMPRESSION, DDP_COMPRESSION)
 def merged(
     given: Mapping[str, Any], file: Mapping[str, Any], environment: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Option name -> value: the command line's, else the file's, else (launcher) variable or default."""
+    """Option name -> value: the command line's, else the file's, else (launcher) variable or default. The
+    variable HOROVOD_ELASTIC_RESTART counts only in jobs that are elastic without it.
+    """
     values = {**file, **given}
     for option in OPTIONS:
         if option.part == UNSERVED or option.name in values or option.variable in COMPRESSIONS:
@@ -35,7 +38,7 @@ def merged(
     except ValueError as error:  # as every rank would say
         raise LaunchError(str(error)) from None
     _refuse_force_alone(values, environment)
-    return values
+    return without_restart_of_others(values, {**file, **given})
 
 
 def _refuse_force_alone(values: Mapping[str, Any], environment: Mapping[str, str]) -> None:

@@ -216,9 +216,11 @@ def way_of(values: Mapping[str, Any]) -> Way:
 
 
 def _without_agents(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without what agents have told this process, if it is a rank: the new ones would take it for theirs."""
+    """Without what agents have told this process, if it is a rank: the new ones would take it for theirs. Nor
+    HOROVOD_ELASTIC_RESTART, which has counted already: only ranks of torchrun read it.
+    """
     of_agents = (AGENT_VARIABLE, COMMITS_VARIABLE, *PLACE_VARIABLES)
-    names = {MARK, WORKER, *(of_agents if AGENT_VARIABLE in environment else ())}
+    names = {MARK, WORKER, _ELASTIC_RESTART, *(of_agents if AGENT_VARIABLE in environment else ())}
     return {name: text for name, text in environment.items() if name not in names}
 
 

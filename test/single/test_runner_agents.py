@@ -747,6 +747,7 @@ def test_what_ranks_of_agents_inherit_and_are_told() -> None:
         "PMIX_RANK": "1",
         "HOROVOD_JOINED_BY": "1 x",
         "HOROVOD_RANK": "3",
+        "HOROVOD_ELASTIC_RESTART": "1",  # of a shell: no job of ours asks for it
         "A": "b",
     }
     by_agents = starting.ByAgents()

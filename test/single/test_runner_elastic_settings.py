@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from horovod.runner import settings as all_settings
 from horovod.runner.elastic.discovery import FixedHosts, HostDiscoveryScript
 from horovod.runner.elastic.limits import Limits
 from horovod.runner.elastic.settings import asks_for_elastic, elastic_settings, refuse_alone
@@ -49,6 +50,27 @@ def test_fixed_hosts(tmp_path: Path) -> None:
 def test_which_jobs_are_elastic() -> None:
     assert asks_for_elastic(SCRIPT) and asks_for_elastic({"np": 2, "min_np": 1})
     assert not asks_for_elastic({"np": 2, "elastic_timeout": 600, "max_np": None})
+
+
+@pytest.mark.parametrize(
+    ("given", "file", "restarts"),
+    [
+        ({"np": 2}, {}, None),  # the variable is for torchrun, perhaps
+        ({"np": 2, "launcher": "mpi", "hosts": "localhost:2"}, {}, None),
+        ({"np": 2, "min_np": 1}, {}, True),
+        ({"np": 2}, {"min_np": 1}, True),
+        ({"np": 2, "host_discovery_script": "x"}, {}, True),
+        ({"np": 2, "elastic_restart": True}, {}, True),
+        ({"np": 2}, {"elastic_restart": True}, True),
+        ({"np": 2, "min_np": 1}, {"elastic_restart": False}, False),
+    ],
+)
+def test_a_variable_of_the_shell_makes_no_job_elastic(
+    given: dict[str, Any], file: dict[str, Any], restarts: bool | None
+) -> None:
+    values = all_settings.merged(given, file, {"HOROVOD_ELASTIC_RESTART": "1"})
+    assert values.get("elastic_restart") == restarts
+    assert asks_for_elastic(values) == (restarts is not None)
 
 
 @pytest.mark.parametrize(

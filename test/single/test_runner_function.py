@@ -390,12 +390,37 @@ def test_the_jobs_own_process_starts_what_it_is_asked_for(
     job = Job(monkeypatch, start)
     request = {"options": {"np": 2, "start_timeout": 5}, "command": ["python", "rank.py"]}
     told = {"code": 3, "message": "words", "culprit": 1, "values": [[1, 3], [0, 4]], "starter": "mpirun"}
-    told["ends"] = [[1, 3], [0, 137]]
+    told |= {"ends": [[1, 3], [0, 137]], "is_elastic": False}
     assert job.answer(request, b"contents") == (told, b"onezero")
     ((values, command, environment, contents),) = started
     assert (values["np"], values["start_timeout"]) == (2, 5)
     assert (command, contents, environment) == (["python", "rank.py"], b"contents", os.environ)
     assert "did you mean HOROVOD_COMPRESSION?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("more", "is_elastic"), [({}, False), ({"min_np": 1, "hosts": "a:1,b:1"}, True)])
+def test_results_are_read_as_the_job_was_run(
+    monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], is_elastic: bool
+) -> None:
+    """HOROVOD_ELASTIC_RESTART, set for torchrun, leaves a job what its parameters say."""
+    monkeypatch.setenv("HOROVOD_ELASTIC_RESTART", "1")
+    started: list[Any] = []
+
+    def start(values: Any, *_: Any) -> Ending:
+        started.append(values)
+        body = (payload.packed_place(1, 0) if is_elastic else b"") + pickle.dumps("it")
+        return Ending(0, "", None, True, {0: signed(0, payload.RETURNED, body)}, ends={0: 0})
+
+    job = Job(monkeypatch, start)
+
+    def here(request: dict[str, Any], contents: bytes) -> tuple[dict[str, Any], dict[int, bytes]]:
+        ending, data = job.answer(request, contents)
+        return ending, {0: data}
+
+    monkeypatch.setattr(run_function, "_job", here)
+    monkeypatch.setattr(run_function.secrets, "token_bytes", lambda size: KEY[:size])
+    assert run_function.run_with_options({"np": 1, **more}, nothing) == ["it"]
+    assert started[0].get("elastic_restart", False) == is_elastic
 
 
 @pytest.mark.parametrize(
@@ -568,7 +593,7 @@ def test_the_parameters_of_elastic_jobs() -> None:
     same = {"np": 2, "min_np": 2, "max_np": 4, "slots_per_host": 2, "blacklist_cooldown_range": [1, 2]}
     same |= {"reset_limit": 3, "host_discovery_script": "x", "elastic_timeout": 9}
     assert run_function._options(given) == same
-    assert run_function._is_elastic(same)
+    run_function._check_elastic(same)
     with (
         pytest.warns(DeprecationWarning, match="min_np is an older name; use min_num_proc"),
         pytest.raises(ValueError, match="needs two hosts"),

@@ -1,17 +1,28 @@
-"""The agent's side of the process that has loaded torch: whom it serves, and what is when it has ended."""
+"""The process that has loaded torch, and its agent: whom it serves, and what happens where it cannot."""
 
 from __future__ import annotations
 
+import json
 import os
+import socket
+import subprocess
+import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from horovod.runner.agents import warm
+from horovod.runner.agents import agent, frames, warm
+from horovod.runner.agents.frames import Frame, FrameParser, Order
 from horovod.runner.agents.warm import WarmServer, can_be_warm
+from horovod.runner.daemon_agent import packed
 
 NULL = os.open(os.devnull, os.O_RDWR)
+LEVEL = "HOROVOD_LOG_LEVEL"
 
 
 @pytest.mark.parametrize(
@@ -75,3 +86,225 @@ def test_what_is_too_long_for_a_message_is_not_taken(tmp_path: Path) -> None:
     finally:
         server.close()
         os.waitpid(server.pid, 0)
+
+
+# the agent
+
+
+class HostAgent:
+    """A real one, of a job whose ranks are started again; `python` is the interpreter of its ranks."""
+
+    def __init__(self, process: subprocess.Popen[bytes], python: str) -> None:
+        self._process, self._python = process, python
+        self._parser, self._heard = FrameParser(from_agent=True), list[Frame]()
+
+    def say(self, *said: bytes) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"".join(said))
+        self._process.stdin.flush()
+
+    def start(self, worker: int, cold: str) -> None:
+        """`cold`: what a shell does where there is no server."""
+        self.say(Order(worker, ["sh", "-c", cold, "sh", "nonce", "/", self._python, "a.py"], {}).frame())
+
+    def stop(self, worker: int) -> None:
+        self.say(frames.record(frames.STOP, {"worker": worker, "signal": 15}))
+
+    def hear(self, kind: bytes) -> dict[str, Any]:
+        """The first frame of that kind, and forget it."""
+        assert self._process.stdout is not None
+        until = time.monotonic() + 30
+        while kind not in {frame.kind for frame in self._heard}:
+            assert time.monotonic() < until, self._heard  # an agent that lives beats once a second
+            self._heard += self._parser.feed(os.read(self._process.stdout.fileno(), 1 << 16))
+        found = next(frame for frame in self._heard if frame.kind == kind)
+        self._heard.remove(found)
+        told: dict[str, Any] = json.loads(found.body)
+        return told
+
+
+@contextmanager
+def host_agent(python: str) -> Iterator[HostAgent]:
+    words = [sys.executable, "-I", "-S", agent.__file__]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            told = HostAgent(process, python)
+            variables = {**os.environb, b"HOROVOD_ELASTIC_RESTART": b"1"}
+            told.say(frames.frame(frames.ENVIRONMENT, packed(variables.items())))
+            yield told
+            assert process.stdin is not None
+            process.stdin.close()
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+
+
+def answering(folder: Path, text: str) -> str:
+    """A server that does `text` with what it is `asked`, and then waits for its end."""
+    body = folder / "server.py"
+    body.write_text(
+        "import json, os, pathlib, socket, sys, time\n"
+        "control = socket.socket(fileno=int(sys.argv[2]))\n"
+        "asked = json.loads(socket.recv_fds(control, 1 << 20, 4)[0])\n"
+        f"here = pathlib.Path({str(folder)!r})\n"
+        "def answer(pid):\n    control.send(json.dumps({'worker': asked['worker'], 'pid': pid}).encode())\n"
+        f"{text}\ncontrol.recv(1)\n"
+    )
+    return stand_in(folder, f'exec {sys.executable} -I -S {body} "$@"')
+
+
+def wait_for(what: Callable[[], object]) -> None:
+    until = time.monotonic() + 30
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.mark.timeout(60)
+def test_a_worker_that_waits_for_the_server_can_be_ended(tmp_path: Path) -> None:
+    with host_agent(stand_in(tmp_path, "exec sleep 600")) as host:
+        host.start(3, "sleep 600")
+        host.stop(3)
+        assert host.hear(frames.ENDED) == {"worker": 3, "status": 15}
+
+
+@pytest.mark.timeout(60)
+def test_a_worker_that_the_server_cannot_make_starts_by_itself(tmp_path: Path) -> None:
+    with host_agent(answering(tmp_path, "answer(0)")) as host:
+        host.start(3, f"touch {tmp_path}/cold; sleep 600")
+        assert host.hear(frames.STARTED)["worker"] == 3
+        wait_for((tmp_path / "cold").exists)
+        host.stop(3)
+        assert host.hear(frames.ENDED) == {"worker": 3, "status": 15}
+
+
+LATE = """
+while not (here / "go").exists():
+    time.sleep(0.01)
+if (maker := os.fork()) == 0:
+    if (pid := os.fork()) == 0:
+        control.close()
+        os.execvp("sleep", ["sleep", "600"])
+    (here / "made").write_text(str(pid))
+    answer(pid)
+    os._exit(0)
+os.waitpid(maker, 0)
+"""
+
+
+@pytest.mark.timeout(60)
+def test_what_is_made_for_a_worker_that_was_told_to_end_is_ended(tmp_path: Path) -> None:
+    with host_agent(answering(tmp_path, LATE)) as host:
+        host.start(3, "sleep 600")
+        host.stop(3)
+        assert host.hear(frames.ENDED)["worker"] == 3
+        (tmp_path / "go").touch()
+        made = tmp_path / "made"
+        wait_for(lambda: made.exists() and made.read_text())
+        wait_for(lambda: not Path(f"/proc/{made.read_text()}").exists())
+
+
+def test_a_wrapper_that_comes_while_orphans_are_looked_for_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer has come, and was not read yet, when it is found among the agent's children."""
+    ended = list[int]()
+    monkeypatch.setattr(agent, "Wake", lambda: SimpleNamespace(descriptor=-1))
+    monkeypatch.setattr(agent, "send", lambda pid, number: ended.append(pid))
+    answers: dict[int, int] = {}
+
+    def children() -> list[int]:
+        answers[3] = 700
+        return [500, 600, 700]  # the server, an orphan, the wrapper
+
+    def taken() -> dict[int, int]:
+        said = dict(answers)
+        answers.clear()
+        return said
+
+    source, target = os.pipe()
+    one = agent.Agent(source, target)
+    monkeypatch.setattr(agent, "children", children)
+    worker: Any = SimpleNamespace(pid=0, waits=lambda: worker.pid == 0)
+    worker.become = lambda pid: setattr(worker, "pid", pid)
+    one._workers = {3: worker}
+    one._server = SimpleNamespace(pid=500, descriptor=1, answers=taken)  # type: ignore[assignment]
+    one._has_orphans = True
+    one._end_orphans()
+    assert (worker.pid, ended, one._has_orphans) == (700, [600], True)
+    for descriptor in (source, target):
+        os.close(descriptor)
+
+
+# the server
+
+
+SERVES = """
+import errno, os, signal, socket, sys
+from horovod.runner.agents import warm_server
+
+server, fork, scarce = os.getpid(), os.fork, sys.argv[2]
+
+
+def a_fork():
+    is_first = os.getpid() == server
+    if scarce == ("the first" if is_first else "the second"):
+        raise OSError(errno.EAGAIN, "no more processes")
+    if not is_first:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return fork()
+
+
+os.fork = a_fork
+warm_server.serve(socket.socket(fileno=int(sys.argv[1])))
+"""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("scarce", ["the first", "the second", "killed"])
+def test_a_server_says_what_it_cannot_make(scarce: str) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.settimeout(30)
+    words = [sys.executable, "-c", SERVES, str(theirs.fileno()), scarce]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, pass_fds=[theirs.fileno()], stderr=pipe, text=True) as process:
+        theirs.close()
+        for worker in (4, 5):  # and it goes on
+            asked = {"worker": worker, "words": ["nonce", "/", "python", "a.py"], "variables": {}}
+            socket.send_fds(ours, [json.dumps(asked).encode()], [NULL] * 4)
+            assert json.loads(ours.recv(1 << 12)) == {"worker": worker, "pid": 0}
+        ours.close()
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert said.count("a rank cannot be forked: no more processes") == (0 if scarce == "killed" else 2)
+
+
+FORKED = """
+import os, sys
+from horovod.runner.agents import warm_server
+
+warm_server._OWN_FILES += ("<string>",)  # this, in the place of the server's own lines
+warm_server.load()
+os.environ["OMP_NUM_THREADS"] = "3"
+warm_server.run_script([sys.argv[1]])
+"""
+SCRIPT = """
+import sys, threading, torch
+from horovod.common.agent_messages import packed
+print(torch.get_num_threads(), threading.active_count(), "torch._dynamo" in sys.modules)
+packed({"x": "y" * (3 << 20)})
+"""
+
+
+@pytest.mark.timeout(120)
+def test_a_script_finds_torch_as_a_process_of_its_own_would(tmp_path: Path) -> None:
+    """Its number of threads, its compiler, and how errors are shown: without lines of this package."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    told = {name: text for name, text in os.environ.items() if name not in ("OMP_NUM_THREADS", LEVEL)}
+    words = [sys.executable, "-c", FORKED, str(script)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100, env=told)
+    assert (done.returncode, done.stdout) == (1, "3 1 True\n"), done.stderr
+    first, place, line, *others = done.stderr.splitlines()
+    assert first == "Traceback (most recent call last):"
+    assert place.startswith(f'  File "{script}", line 5, in <module>') and "packed" in line
+    assert not [other for other in others if "File" in other], done.stderr
+    assert others[-1].startswith("ValueError: ")

@@ -154,7 +154,8 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         "elastic_restart",
         "elastic job: after a loss all workers are ended and started again, and read the newest commit of "
         "hvd.elastic in their hosts' memory: for scripts that cannot go on in their processes. Ranks of "
-        "torchrun keep commits where it may restart them, or as the variable says",
+        "torchrun keep commits where it may restart them, or as the variable says; by itself it makes no job "
+        "elastic",
         ("--elastic-restart",),
         variable="HOROVOD_ELASTIC_RESTART",
         key="elastic_restart",

@@ -65,7 +65,6 @@ class _Worker:
         self.status: int | None = None
         self.kill_at: float | None = None
         self.is_drained = False
-        self._told = 0
         words = order.command[_WRAPPER_WORDS:]
         if server is None or not server.ask(order.worker, words, order.variables, self._given):
             self.start()
@@ -83,19 +82,18 @@ class _Worker:
         self.pid = pid
         for descriptor in self._given:
             os.close(descriptor)
-        if self._told:
-            self.tell(self._told, time.monotonic())
 
     def tell(self, number: int, now: float) -> None:
-        if not self.pid:
-            self._told = number
+        """One that has not begun yet never does."""
+        if self.waits():
+            self._give_up(number)
             return
         self.kill_at = self.kill_at or now + GRACE
         if self.status is None:
             send(self.pid, number)
 
-    def give_up(self, number: int) -> None:
-        """It has not begun, and shall not."""
+    def _give_up(self, number: int) -> None:
+        """Its end is that of a process that the signal has ended."""
         for descriptor in self._given:
             os.close(descriptor)
         self.status = number
@@ -282,9 +280,17 @@ class Agent:
         if self._server is None:
             return
         for number, pid in self._server.answers().items():
-            if (worker := self._workers.get(number)) is not None and worker.waits():
-                worker.become(pid)
+            worker = self._workers.get(number)
+            if worker is not None and worker.waits():
+                if pid:
+                    worker.become(pid)
+                else:
+                    worker.start()
                 self._tell_of_start(number, worker)
+            elif pid:  # the worker was told to end before this
+                send(pid, signal.SIGKILL)
+            # Such a wrapper may have begun something, and one of which nothing is told may be there.
+            self._has_orphans |= worker is None or worker.pid != pid
         if self._server.descriptor < 0 and not self._is_ending:
             for number, worker in self._workers.items():
                 if worker.waits():
@@ -364,18 +370,19 @@ class Agent:
 
     def _end_orphans(self) -> None:
         """What a wrapper that was killed has left: nobody else ends it, and it is no worker's any more."""
+        there = set(children())
+        self._has_orphans = False
+        self._look_at_server()  # a wrapper is our child only after its answer was sent: now it is known
         spared = {worker.pid for worker in self._workers.values()}
-        left = set(children()) - spared - {self._server.pid if self._server is not None else 0}
+        left = there - spared - {self._server.pid if self._server is not None else 0}
         for pid in left:
             send(pid, signal.SIGKILL)
-        self._has_orphans = bool(left)
+        self._has_orphans |= bool(left)
 
     def _end(self, number: int) -> None:
         """End all workers, and then ourselves."""
         self._is_ending = True
         for worker in self._workers.values():
-            if worker.waits():
-                worker.give_up(number)
             worker.tell(number, time.monotonic())
 
     def _beat(self) -> None:

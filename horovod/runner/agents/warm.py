@@ -2,7 +2,7 @@
 
     asked    JSON {"worker", "words": [nonce, directory, *command], "variables"}, and with it the descriptors
              of standard input, output and error, and of the worker's channel
-    answer   JSON {"worker", "pid"}: the wrapper's, which is a child of the agent
+    answer   JSON {"worker", "pid"}: the wrapper's, which is a child of the agent; 0: none could be made
 
 Both are messages of a socket that keeps their bounds. Standard library only and few imports, as `agent`.
 """
@@ -67,7 +67,10 @@ class WarmServer:
             return False
 
     def answers(self) -> dict[int, int]:
-        """Worker -> process id, of those that are there since. Closes itself when the server has ended."""
+        """Worker -> process id, of those that are there since; 0: it has to start without the server.
+
+        Closes itself when the server has ended.
+        """
         found = {}
         try:
             while self.descriptor >= 0 and (text := self._socket.recv(_LONGEST_ANSWER)):

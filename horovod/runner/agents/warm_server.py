@@ -32,6 +32,8 @@ _MOST = 1 << 20
 _ADOPTED_WITHIN = 10.0  # seconds
 _CHANNEL = "HOROVOD_AGENT"
 _OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
+_THREADS = "OMP_NUM_THREADS"
+_threads_at_load = os.environ.get(_THREADS, "")
 _CANNOT_OPEN = 2  # what the interpreter answers where there is no such script
 
 
@@ -59,24 +61,40 @@ def serve(control: socket.socket) -> None:
         if not text:
             return
         asked = json.loads(text)
-        if _fork() == 0:
+        maker = _fork()
+        if maker == 0:
             pid = _fork()
             if pid:  # whose parent is to be the agent
-                control.send(json.dumps({"worker": asked["worker"], "pid": pid}).encode())
-                os._exit(0)
+                os._exit(_answer(control, asked["worker"], pid) if pid > 0 else 1)
             control.close()
             _become_wrapper(agent, descriptors, asked["variables"])
             nonce, directory, *command = asked["words"]
             os._exit(rank.run(nonce, directory, command, WarmRank))
         for descriptor in descriptors:
             os.close(descriptor)
-        os.wait()
+        if maker < 0 or os.waitpid(maker, 0)[1] != 0:  # no room for another process, or it was killed
+            _answer(control, asked["worker"], 0)
+
+
+def _answer(control: socket.socket, worker: int, pid: int) -> int:
+    """To the agent. Returns the exit code of the process that was to do only this."""
+    try:
+        control.send(json.dumps({"worker": worker, "pid": pid}).encode())
+    except OSError as error:  # the agent has ended: so does whatever it has started
+        print(f"horovodrun: the agent does not hear of a rank: {error.strerror}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def _fork() -> int:
+    """As os.fork, but -1 where the kernel allows no more processes."""
     with warnings.catch_warnings():  # of OpenBLAS' threads, which it ends before, and begins after
         warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
+        try:
+            return os.fork()
+        except OSError as error:
+            print(f"horovodrun: a rank cannot be forked: {error.strerror}", file=sys.stderr)
+            return -1
 
 
 def _become_wrapper(agent: int, descriptors: Sequence[int], variables: dict[str, str]) -> None:
@@ -123,6 +141,7 @@ def run_script(words: list[str]) -> None:
     """`[-u] SCRIPT ARGUMENTS...` or `[-u] -m MODULE ARGUMENTS...`, as the interpreter runs it."""
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()  # processes that were started anew draw different numbers
+    _heed_number_of_threads()
     words = words[1:] if words[0] == "-u" else words
     if words[0] == "-m":
         sys.argv = words[1:]
@@ -147,27 +166,45 @@ def run_script(words: list[str]) -> None:
     exec(compile(source, words[0], "exec"), main.__dict__)
 
 
+def _heed_number_of_threads() -> None:
+    """OpenMP has read its variable when torch was loaded, and `--bind auto` sets it for each rank."""
+    told, torch = os.environ.get(_THREADS, ""), sys.modules.get("torch")
+    first = told.partition(",")[0].strip()  # of a list: the others are for loops within loops
+    if torch is not None and told != _threads_at_load and first.isdecimal() and int(first) > 0:
+        torch.set_num_threads(int(first))
+
+
 def _search_first(folder: str) -> None:
     if not getattr(sys.flags, "safe_path", False):  # since Python 3.11
         sys.path.insert(0, folder)
 
 
 def _leave_out_own_frames() -> None:
-    """Have tracebacks begin with the script, as they would."""
+    """Have tracebacks begin with the script, as they would; horovod's own hook goes on from there."""
+    shown_by = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, traceback: types.TracebackType | None) -> None:
         while traceback is not None and traceback.tb_frame.f_code.co_filename in _OWN_FILES:
             traceback = traceback.tb_next
-        sys.__excepthook__(kind, error.with_traceback(traceback), traceback)
+        shown_by(kind, error.with_traceback(traceback), traceback)
 
     sys.excepthook = hook
 
 
+def load() -> None:
+    """What ranks would load, torch's compiler included: torch imports that for the first optimizer, which
+    costs each rank more than a second while others wait.
+    """
+    import torch
+
+    import horovod.torch  # noqa: F401
+
+    torch.optim.SGD([torch.zeros(1)], lr=1.0)
+
+
 def main(descriptor: int) -> None:
     try:
-        import torch  # noqa: F401
-
-        import horovod.torch  # noqa: F401
+        load()
     except Exception as error:
         print(f"horovodrun: torch and horovod cannot be loaded before ranks are: {error}", file=sys.stderr)
         os._exit(1)

@@ -17,7 +17,14 @@ from horovod.runner.elastic.discovery import FixedHosts, HostDiscovery, HostDisc
 from horovod.runner.elastic.limits import Limits
 from horovod.runner.errors import LaunchError
 
-__all__ = ["ELASTIC_TIMEOUT", "ElasticSettings", "asks_for_elastic", "elastic_settings", "refuse_alone"]
+__all__ = [
+    "ELASTIC_TIMEOUT",
+    "ElasticSettings",
+    "asks_for_elastic",
+    "elastic_settings",
+    "refuse_alone",
+    "without_restart_of_others",
+]
 
 ELASTIC_TIMEOUT = 600  # seconds, as with Horovod
 _FLAGS = {
@@ -97,6 +104,14 @@ def asks_for_elastic(values: Mapping[str, Any]) -> bool:
 def _is_elastic(values: Mapping[str, Any]) -> bool:
     has_size = _is_given(values, "host_discovery_script") or _is_given(values, "min_np")
     return has_size or bool(values.get("elastic_restart"))
+
+
+def without_restart_of_others(values: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """`values`, but for a restart that only HOROVOD_ELASTIC_RESTART asks for, where the job is not elastic
+    without: a shell may set it for ranks of torchrun. `said`: by the command line and the config file.
+    """
+    others = {name: value for name, value in values.items() if name != "elastic_restart"}
+    return dict(values) if "elastic_restart" in said or _is_elastic(others) else others
 
 
 def refuse_alone(given: Mapping[str, Any], values: Mapping[str, Any]) -> None:
