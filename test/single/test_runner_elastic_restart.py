@@ -307,3 +307,33 @@ def test_random_jobs_come_to_an_end(seed: int) -> None:
         if not job.all(EndJob):
             end_well(job)
     assert len(job.all(EndJob)) == 1
+
+
+def test_an_exception_of_one_ends_the_job_though_others_leave_first() -> None:
+    """They hear that it shuts down, and leave; its own end may take longer than they are waited for."""
+    job = formed()
+    job.take(job.decisions.worker_raised(1))
+    for other in (0, 2):
+        job.leave(other)
+        job.end(other, LEFT)
+    job.wait(AFTER_ERROR + 1)
+    assert 1 not in job.stopped()
+    job.end(1, End(1, raised=True))
+    assert [each.code for each in job.all(EndJob)] == [1]
+
+
+def test_who_raises_and_never_ends_is_ended() -> None:
+    job = formed()
+    job.take(job.decisions.worker_raised(1))
+    job.wait(AFTER_CHANGE + 1)
+    assert 1 in job.stopped()
+    job.end(1, End(signal_number=9, raised=True))
+    assert job.all(EndJob)
+
+
+def test_what_is_raised_after_a_loss_may_come_of_it() -> None:
+    job = formed()
+    job.end(2, KILLED)
+    job.take(job.decisions.worker_raised(1))
+    job.wait(1)
+    assert {0, 1} <= job.stopped() and not job.all(EndJob)

@@ -32,6 +32,9 @@ class Decisions(Protocol):
     def worker_leaves(self, worker: int, why: str, commits: int, is_lost: bool) -> list[Action]:
         """Its process says that it ends, to be started again."""
 
+    def worker_raised(self, worker: int) -> list[Action]:
+        """Its process says that it ends by an exception of the script's own."""
+
     def worker_ended(self, worker: int, end: End) -> list[Action]:
         """Its process is gone. A signal is one that ended its wrapper: its own is told as a shell does."""
 

@@ -36,6 +36,9 @@ class ElasticJob:
         """Here processes go on: its end is what counts."""
         return []
 
+    def worker_raised(self, worker: int) -> list[Action]:
+        return []
+
     def worker_ended(self, worker: int, end: End) -> list[Action]:
         return self._machine.worker_ended(worker, end)
 

@@ -42,6 +42,9 @@ class FixedJob:
         """Nothing is started again: its end is what counts."""
         return []
 
+    def worker_raised(self, worker: int) -> list[Action]:
+        return []
+
     def worker_ended(self, worker: int, end: End) -> list[Action]:
         if self._running.pop(worker, None) is None:
             return []

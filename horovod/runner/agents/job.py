@@ -340,6 +340,7 @@ class Job:
                 self._assign(number, worker, worker.published)
         elif does == "raised":
             worker.has_raised = True
+            self._run(self.decisions.worker_raised(number))
         elif does == "leaves":
             why = " ".join(_text(message, "why").split())[:300]
             said = (why, int(message["commits"]), bool(message["lost"]))

@@ -48,6 +48,7 @@ class _Process:
     is_leaving: bool = False
     end_at: float | None = None
     is_told: bool = False
+    has_raised: bool = False  # by the script's own exception: its end is the job's
 
 
 class RestartJob:
@@ -64,6 +65,7 @@ class RestartJob:
         self._end_others_at: float | None = None  # processes of the present generation
         self._accused: dict[int, tuple[int, str, float]] = {}  # process -> by which worker, why, when
         self._fruitless = 0
+        self._failed = 0  # the last generation of which a member has failed
         self._judged = 0  # the last generation that somebody has left for an error
         self._is_over = False
 
@@ -111,12 +113,20 @@ class RestartJob:
             self._accused.setdefault(process.number, (accuser.worker, reason, self._clock()))
         return []
 
+    def worker_raised(self, worker: int) -> list[Action]:
+        """Others may leave for that before it has ended. Where a member has failed, it may be what follows."""
+        process = self._processes.get(worker)
+        if process is not None and self._is_member(process) and self._failed < process.generation:
+            process.has_raised, process.end_at = True, self._clock() + AFTER_CHANGE
+        return []
+
     def worker_ended(self, worker: int, end: End) -> list[Action]:
         process = self._processes.get(worker)
         if process is None or self._is_over:
             return []
         self._forget(process)
-        if process.is_leaving and not process.is_told and self._machine.is_kept(process.worker):
+        is_again = process.is_leaving and not process.is_told and not process.has_raised
+        if is_again and self._machine.is_kept(process.worker):
             place = self._machine.worker_restarts(process.worker)
             if place is None:  # its host or slot has gone
                 return self._settled(self._machine.worker_left(process.worker))
@@ -155,6 +165,7 @@ class RestartJob:
     def _fail(self) -> None:
         """A member has failed."""
         self._fruitless = 0
+        self._failed = self._machine.generation
         self._end_others_in(0.0)
 
     def _end_others_in(self, seconds: float) -> None:
@@ -185,8 +196,9 @@ class RestartJob:
         return [each for each in self._processes.values() if not each.is_told]
 
     def _generation(self) -> list[_Process]:
-        """Members that have not said that they leave."""
-        return [each for each in self._running() if self._is_member(each) and not each.is_leaving]
+        """Members that have not said that they leave, nor raised."""
+        members = [each for each in self._running() if self._is_member(each)]
+        return [each for each in members if not (each.is_leaving or each.has_raised)]
 
     def _is_member(self, process: _Process) -> bool:
         """Of the present generation."""
