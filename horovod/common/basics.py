@@ -6,6 +6,7 @@ has the engine, and sees to what a process has only one of: its exit, its childr
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -13,7 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from horovod import _native as native
-from horovod.common import forked, jobs, notes, util, variables
+from horovod.common import forked, host_memory, jobs, notes, restarting, util, variables
+from horovod.common.agent_channel import agent_channel
 from horovod.common.agent_messages import VARIABLE as AGENT
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.exits import at_exit, ends_from_uncaught_exception
@@ -96,6 +98,7 @@ class HorovodBasics:
             job.process_sets_given = list(process_sets or [])
             settings = _settings_of(job)
             job.member = _member_of_what_is_formed(job, way, comm, settings)
+            _go_on_with_timeline_of_processes_before(job)
             notes.tell("joined")
             if job.member.world.rank == 0 and notes.VARIABLE not in os.environ:  # else horovodrun has said it
                 variables.warn_of_unknown(os.environ)
@@ -290,7 +293,9 @@ class HorovodBasics:
 
 
 def _settings_of(job: jobs.Job) -> native.Settings:
-    """The environment's. After a reset the timeline that was being written goes on (see rejoining.py)."""
+    """The environment's. After a reset the timeline that was being written goes on (see rejoining.py), and so
+    it does in a process that takes another's place: which one that is, is known only when ranks have met.
+    """
     settings = native.Settings.from_environment()
     if job.is_rejoining:
         settings.timeline = settings.timeline and DYNAMIC
@@ -298,7 +303,35 @@ def _settings_of(job: jobs.Job) -> native.Settings:
     job.began = time.time()
     is_written = settings.timeline not in ("", DYNAMIC)
     job.timeline = (settings.timeline, settings.timeline_mark_cycles) if is_written else None
+    if is_written and _may_take_anothers_place():
+        settings.timeline = DYNAMIC
     return settings
+
+
+def _may_take_anothers_place() -> bool:
+    return AGENT in os.environ and restarting.is_on()
+
+
+def _go_on_with_timeline_of_processes_before(job: jobs.Job) -> None:
+    """In a job whose processes are started again: rank 0 writes on behind what is there of this job, or
+    begins anew. ValueError in the first processes, where the file cannot be written.
+    """
+    if job.is_rejoining or job.timeline is None or not _may_take_anothers_place():
+        return
+    path, marks_cycles = job.timeline
+    channel = agent_channel(os.environ)
+    is_later = channel is not None and channel.generation > 1
+    began = 0.0
+    with contextlib.suppress(ValueError):  # the agent could make no folder
+        began = host_memory.began(os.environ[host_memory.VARIABLE])
+    is_of_this_job = is_later and os.path.isfile(path) and os.path.getmtime(path) >= began
+    try:
+        job.running().engine.start_timeline(path, marks_cycles, is_of_this_job)
+    except ValueError as error:
+        if not is_later:
+            raise
+        _log.warning("horovod: %s. Training goes on without a timeline.", error)
+        job.timeline = None
 
 
 def _member_of_what_is_formed(

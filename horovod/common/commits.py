@@ -3,6 +3,10 @@
 A commit has a number, and is the same on all who hold it: ranks that train together commit together. None can
 begin the step after a commit before all have made it, so that two workers are at most one commit apart. Who
 keeps two has one that all have.
+
+A host may keep commits while it is out of the job. Others then go back, and give the numbers of its newest
+to commits with other contents. So each commit has a *generation* too, that of the world it was made in, and
+only those of the newest generation count.
 """
 
 from __future__ import annotations
@@ -22,10 +26,14 @@ class Commits:
 
     Whatever else shall keep commits, such as a host's memory for a process that is started again, gets them
     in ``put``, and gives them back in ``get``.
+
+    ``generation`` is that of what is put from now on.
     """
 
     def __init__(self) -> None:
+        self.generation = 0
         self._contents: dict[int, Any] = {}  # by number, the oldest first
+        self._generations: dict[int, int] = {}  # of these
 
     @property
     def numbers(self) -> list[int]:
@@ -37,11 +45,17 @@ class Commits:
         """The number of the newest; -1 while there is none."""
         return max(self._contents, default=-1)
 
+    def newest_generation(self) -> tuple[int, list[int]]:
+        """The newest of the commits held, 0 where there are none; and the numbers of those that are of it."""
+        newest = max(self._generations.values(), default=0)
+        return newest, [number for number in self._contents if self._generations[number] == newest]
+
     def put(self, number: int, content: Any) -> None:
         """Keep a commit that is newer than all held, and of those the newest ones."""
         self._contents[number] = content
+        self._generations[number] = self.generation
         for old in sorted(self._contents)[:-KEPT]:
-            del self._contents[old]
+            del self._contents[old], self._generations[old]
 
     def get(self, number: int) -> Any:
         """What was put under a number. KeyError if it is not held."""
@@ -49,7 +63,8 @@ class Commits:
 
     def forget_after(self, number: int) -> None:
         """Forget commits that not all have: what comes next has their numbers, and other contents."""
-        self._contents = {each: content for each, content in self._contents.items() if each <= number}
+        for newer in [each for each in self._contents if each > number]:
+            del self._contents[newer], self._generations[newer]
 
 
 @dataclass(frozen=True)
@@ -57,14 +72,17 @@ class Standing:
     """What a rank of a new world says of itself.
 
     Attributes:
-        held: numbers of its commits; empty for a newcomer, which has never been synchronised.
+        held: numbers of its commits, of the newest generation that it has any of; empty for a newcomer, which
+            has never been synchronised.
         is_kept: it goes on from where it is, as only the set of hosts has changed; else from a commit.
         process_sets: ranks of the sets that scripts have added, in the order of their numbers.
+        generation: of ``held``.
     """
 
     held: list[int] = field(default_factory=list)
     is_kept: bool = False
     process_sets: list[list[int]] = field(default_factory=list)
+    generation: int = 0
 
     def to_bytes(self) -> bytes:
         """As it travels."""
@@ -77,6 +95,7 @@ class Standing:
             read = cls(**json.loads(data))
             is_right = _are_numbers(read.held) and type(read.is_kept) is bool
             is_right &= isinstance(read.process_sets, list) and all(map(_are_numbers, read.process_sets))
+            is_right &= _are_numbers([read.generation])
         except (ValueError, TypeError, RecursionError):
             is_right = False
         if not is_right:
@@ -94,6 +113,8 @@ def _are_numbers(values: Any) -> bool:
 class Agreement:
     """What ranks of a new world conclude from all standings, each by itself and all the same.
 
+    Whose commits are of an older generation than others' is a newcomer here; the rest are survivors.
+
     Attributes:
         root: the rank whose state all get: the first that has that; 0 where all are newcomers.
         number: the commit to go on from; where ``is_kept``, the newest that there is; 0 for newcomers only.
@@ -102,6 +123,7 @@ class Agreement:
         is_common: all survivors hold that commit. If not, as where a host kept commits and was out for a
             while, the newest counts that anybody has.
         process_sets: those of root.
+        generation: of that commit; 0 for newcomers only.
     """
 
     root: int
@@ -110,11 +132,13 @@ class Agreement:
     has_newcomers: bool
     is_common: bool
     process_sets: list[list[int]]
+    generation: int = 0
 
 
 def agreed(standings: Sequence[Standing]) -> Agreement:
     """The conclusion from what all ranks have said, by rank."""
-    survivors = [rank for rank, one in enumerate(standings) if one.held]
+    generation = max((one.generation for one in standings if one.held), default=0)
+    survivors = [rank for rank, one in enumerate(standings) if one.held and one.generation == generation]
     if not survivors:
         return Agreement(0, 0, True, True, True, [])
     root = survivors[0]
@@ -131,4 +155,5 @@ def agreed(standings: Sequence[Standing]) -> Agreement:
         len(survivors) < len(standings),
         is_kept or bool(common),
         standings[root].process_sets,
+        generation,
     )

@@ -103,6 +103,9 @@ class State:
     def on_reset(self) -> None:
         """This process has joined another world. What was said about hosts before counts no more."""
         self._host_messages = queue.Queue()
+        self._adapt()
+
+    def _adapt(self) -> None:
         self.reset()
         for callback in self._reset_callbacks:
             callback()
@@ -224,15 +227,24 @@ class ObjectState(State):
         super().on_reset()
 
     def sync(self) -> None:
-        """Have all ranks go on from the state of rank 0, or of who else has the newest commit. Collective."""
-        if restarting.is_on() and not self._has_synced:
+        """Have all ranks go on from the state of rank 0, or of who else has the newest commit. Collective.
+
+        Where processes were started again, and somebody has found commits, all adapt: the state may be that
+        of a job of another size.
+        """
+        is_first = restarting.is_on() and not self._has_synced
+        if is_first:
             self._find_commits()
         agreement = self._agreement or self._agree()
         self._agreement = None
         self._receive(agreement.root)
+        if is_first and not agreement.is_kept:  # who has found commits has gone back to one
+            self._adapt()
         content = self._content()
         _check_world()
         self._has_synced = self._is_kept = True
+        self._commits.generation = _generation_after(agreement)
+        self._commits.forget_after(agreement.number)  # of older generations
         self._commits.put(agreement.number + 1, content)
 
     def _find_commits(self) -> None:
@@ -263,18 +275,20 @@ class ObjectState(State):
             return Agreement(0, self._commits.newest, True, False, True, [])
         member = jobs.current().running()
         left = jobs.current().process_sets_left
-        held = self._commits.numbers if self._has_synced or self._has_found else []
-        own = Standing(held, self._is_kept, [ranks for ranks, _ in left])
+        generation, held = self._commits.newest_generation()
+        held = held if self._has_synced or self._has_found else []
+        own = Standing(held, self._is_kept, [ranks for ranks, _ in left], generation)
         texts = member.allgathered("elastic.agreement", own.to_bytes())
         conclusion = agreed([Standing.of(rank, text) for rank, text in enumerate(texts)])
         if held and not conclusion.is_kept:
-            self._go_back_with_others(conclusion)
+            has_it = generation == conclusion.generation and conclusion.number in held
+            self._go_back_with_others(conclusion, has_it)
         if conclusion.process_sets:
             rejoining.rebuild(conclusion.process_sets)
         return conclusion
 
-    def _go_back_with_others(self, conclusion: Agreement) -> None:
-        if not conclusion.is_common:
+    def _go_back_with_others(self, conclusion: Agreement, has_it: bool) -> None:
+        if not has_it:
             _log.warning(
                 "horovod: rank %d has no commit %d, of which all shall go on: it gets that of rank %d.",
                 *(self._rank(), conclusion.number, conclusion.root),
@@ -282,6 +296,15 @@ class ObjectState(State):
         elif self._is_kept or self._commits.newest != conclusion.number:
             self._is_kept = False
             self._go_back(conclusion.number)
+
+
+def _generation_after(agreement: Agreement) -> int:
+    """Of the commits of a world that has agreed: newer than all before it, and the same on all its ranks.
+
+    Generations of horovodrun differ also from those of ranks that are out, of which nobody here knows.
+    """
+    channel = agent_channel(os.environ)
+    return max(agreement.generation + 1, channel.generation if channel is not None else 0)
 
 
 def _check_world() -> None:

@@ -3,11 +3,15 @@
 A folder belongs to one job on one host, and to one user: mode 0700, files 0600. Its *keeper* is who lives as
 long as the job does there, and it is of no use without:
 
-    horovod-commits-UID-job-RANDOM               the agent of horovodrun made it, and holds a lock on it
+    horovod-commits-UID-job-SECONDS-RANDOM       the agent of horovodrun made it then, and holds a lock on it
     horovod-commits-UID-by-NAMESPACE-PID-START   torchrun's agent, which knows nothing of it: that process
 
-Whoever begins a job removes folders of the same user whose keeper is gone. Linux; standard library only and
-few imports: agents need it.
+Whoever begins a job removes folders of the same user whose keeper is gone. torchrun's agent removes nothing,
+so its folder has a watcher too, a process that waits for the agent's end: this file, run as a program.
+
+    host_memory.py FOLDER
+
+Linux; standard library only and few imports: agents need it.
 """
 
 from __future__ import annotations
@@ -16,14 +20,18 @@ import contextlib
 import fcntl
 import os
 import stat
+import sys
+import time
 from collections.abc import Mapping
 
-__all__ = ["ROOT", "VARIABLE", "KeptFolder", "checked", "of_torchrun", "remove_abandoned"]
+__all__ = ["ROOT", "VARIABLE", "KeptFolder", "began", "checked", "of_torchrun", "remove_abandoned"]
 
 VARIABLE = "HOROVOD_COMMITS_FOLDER"  # told by an agent to its workers
 ROOT = "/dev/shm"
 _RESTARTS, _RUN_ID = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID"
+_STARTED, _ENDED = 19, "Z"  # of what _status() returns: where, and the state of who is not waited for so far
 _BY_LOCK, _BY_PROCESS = "job-", "by-"
+_LOOKS_EVERY = 1.0  # seconds
 
 
 def _prefix() -> str:
@@ -41,7 +49,7 @@ class KeptFolder:
     def _made() -> tuple[str, int]:
         """Its path, and the descriptor whose lock says that it is kept. Not inherited."""
         while True:
-            path = os.path.join(ROOT, f"{_prefix()}{_BY_LOCK}{os.urandom(8).hex()}")
+            path = os.path.join(ROOT, f"{_prefix()}{_BY_LOCK}{time.time():.3f}-{os.urandom(8).hex()}")
             os.mkdir(path, 0o700)
             lock = _locked(path)
             if lock >= 0 and os.path.isdir(path):
@@ -55,6 +63,17 @@ class KeptFolder:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def began(path: str) -> float:
+    """When the job of horovodrun's that a folder belongs to began on this host: seconds since the epoch.
+
+    ValueError for another folder.
+    """
+    parts = os.path.basename(path).removeprefix(f"{_prefix()}{_BY_LOCK}").split("-")
+    if len(parts) != 2:
+        raise ValueError(f"{path} is no folder of a job of horovodrun's")
+    return float(parts[0])
 
 
 def of_torchrun(environment: Mapping[str, str] = os.environ) -> str:
@@ -71,9 +90,37 @@ def of_torchrun(environment: Mapping[str, str] = os.environ) -> str:
         )
     remove_abandoned()
     path = os.path.join(ROOT, f"{_prefix()}{_BY_PROCESS}{_namespace()}-{keeper}-{_started(keeper)}")
-    with contextlib.suppress(FileExistsError):
+    try:
         os.mkdir(path, 0o700)
+    except FileExistsError:
+        return path
+    _have_watched(path)
     return path
+
+
+def _have_watched(path: str) -> None:
+    """Start a watcher. It belongs to nobody here, and inherits nothing: peers must notice when we end."""
+    import subprocess
+
+    nothing = subprocess.DEVNULL
+    words = [sys.executable, "-I", "-S", __file__, path]
+    # Without a watcher the folder goes when the next job begins.
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(
+            words, cwd="/", stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True, timeout=30
+        )
+
+
+def _watch(path: str) -> None:
+    """In the background: remove a folder when its keeper has ended. Ends when the folder is gone."""
+    if os.fork():  # whoever started this waits for it no longer
+        return
+    keeper = os.path.basename(path).removeprefix(f"{_prefix()}{_BY_PROCESS}")
+    while os.path.isdir(path):
+        if _has_ended(keeper):
+            _remove(path)
+        else:
+            time.sleep(_LOOKS_EVERY)
 
 
 def checked(path: str) -> str:
@@ -158,7 +205,7 @@ def _status(pid: int) -> list[str]:
 
 def _started(pid: int) -> str:
     """When, in ticks since the host's start: a process id may come again."""
-    return _status(pid)[19]
+    return _status(pid)[_STARTED]
 
 
 def _namespace() -> int:
@@ -170,8 +217,15 @@ def _has_ended(keeper: str) -> bool:
     """Whether NAMESPACE-PID-START is no process any more. False for one of another namespace."""
     try:
         namespace, pid, started = keeper.split("-")
-        return int(namespace) == _namespace() and _started(int(pid)) != started
+        if int(namespace) != _namespace():
+            return False
+        status = _status(int(pid))
+        return status[_STARTED] != started or status[0] == _ENDED
     except (FileNotFoundError, ProcessLookupError):
         return True
     except (ValueError, OSError):
         return False
+
+
+if __name__ == "__main__":
+    _watch(checked(sys.argv[1]))

@@ -58,12 +58,22 @@ torch.manual_seed(5)
 data = torch.randn(SAMPLES, 24)
 model = torch.nn.Sequential(torch.nn.Linear(24, 48), torch.nn.Tanh(), torch.nn.Linear(48, 24))
 optimizer = hvd.DistributedOptimizer(
-    torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), model.named_parameters(), compression="bit8"
+    torch.optim.SGD(model.parameters(), lr=0.02 * hvd.size(), momentum=0.9),
+    model.named_parameters(),
+    compression="bit8",
 )
 sampler = hvd.elastic.ElasticSampler(range(SAMPLES), shuffle=True, seed=1)
 state = hvd.elastic.TorchState(
     model=model, optimizer=optimizer, sampler=sampler, step=0, epoch=0, **TASK.get("more", {})
 )
+
+
+def adapt() -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = 0.02 * hvd.size()
+
+
+state.register_reset_callbacks([adapt])
 
 
 @hvd.elastic.run
@@ -104,6 +114,7 @@ if TASK.get("resume"):
     found = torch.load(TASK["resume"], weights_only=False)
     for name, each in {"model": model, "optimizer": optimizer, "sampler": sampler}.items():
         each.load_state_dict(found[name])
+    adapt()  # as a job that begins here with so many ranks
     state.step, state.epoch = found["step"], found["epoch"]
     state.save()
 train(state)

@@ -69,7 +69,8 @@ def test_training_goes_on_from_the_newest_commit(rank: int, point: str, step: in
     task = Task(tmp_path / "job", ((rank, point, step),))
     options = ["--elastic-restart", "-np", "3", "--min-np", "1", *hosts(3)]
     words = ["python", str(PROGRAM), task.written()]
-    done = horovodrun(*options, *words, limit=LIMIT, **DETERMINISTIC)
+    timeline = tmp_path / "trace.json"
+    done = horovodrun(*options, *words, limit=LIMIT, HOROVOD_TIMELINE=str(timeline), **DETERMINISTIC)
     assert done.returncode == 0, done.stderr
     assert f"host 127.0.0.{rank + 1} is on the blacklist" in done.stderr
     ends, begins = task.notes("ends"), task.notes("begins")
@@ -79,6 +80,9 @@ def test_training_goes_on_from_the_newest_commit(rank: int, point: str, step: in
     assert {note["digest"] for note in ends} == task.undisturbed()
     assert len({note["folder"] for note in ends}) == 2
     assert not any(os.path.exists(note["folder"]) for note in ends), "commits go with their job"
+    began = json.loads(timeline.read_text())[0]["args"]["start_time_since_epoch_in_micros"] / 1e6
+    [died] = task.folder.glob("died-*")
+    assert began < died.stat().st_mtime, "the timeline goes on"
 
 
 @pytest.mark.timeout(2 * LIMIT)

@@ -49,6 +49,31 @@ def test_without_a_common_commit_the_newest_counts(stale: int) -> None:
     assert (conclusion.number, conclusion.root, conclusion.is_common) == (8, 1 - stale, False)
 
 
+@pytest.mark.parametrize("stale", [0, 1])
+def test_numbers_that_were_given_again_are_no_common_commits(stale: int) -> None:
+    """A host failed with 11 and 12. The others went on from 11 with another 12, and are at 13."""
+    standings = [Standing([12, 13], generation=2), NEW]
+    standings.insert(stale, Standing([11, 12], generation=1))
+    conclusion = agreed(standings)
+    assert (conclusion.number, conclusion.root, conclusion.generation) == (13, 1 - stale, 2)
+    assert conclusion.has_newcomers and conclusion.is_common
+
+
+def test_commits_know_their_generation() -> None:
+    commits = Commits()
+    assert commits.newest_generation() == (0, [])
+    commits.generation = 3
+    for number in (11, 12):
+        commits.put(number, "content")
+    assert commits.newest_generation() == (3, [11, 12])
+    commits.forget_after(11)
+    commits.generation = 5
+    commits.put(12, "another")
+    assert commits.newest_generation() == (5, [12]) and commits.numbers == [11, 12]
+    commits.put(13, "content")
+    assert commits.newest_generation() == (5, [12, 13])
+
+
 def test_process_sets_are_roots() -> None:
     said = [NEW, Standing([1], True, [[0, 1]]), Standing([1], True, [[0, 2]])]
     assert agreed(said).process_sets == [[0, 1]]
@@ -85,7 +110,7 @@ def test_the_last_commits_are_kept() -> None:
 
 
 def test_a_standing_travels() -> None:
-    own = Standing([3, 4], True, [[0, 2]])
+    own = Standing([3, 4], True, [[0, 2]], 7)
     assert Standing.of(1, own.to_bytes()) == own
 
 
@@ -94,6 +119,7 @@ def test_a_standing_travels() -> None:
     [
         b"", b"\xff", b"[]", b"{}x", b'{"held": 3}', b'{"held": [-1]}', b'{"held": [true]}',
         b'{"is_kept": 1}', b'{"process_sets": [3]}', b'{"process_sets": [["a"]]}', b'{"more": 1}',
+        b'{"generation": -1}', b'{"generation": true}',
         json.dumps({"held": [1.5]}).encode(),
     ],
 )  # fmt: skip

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import stat
 import subprocess
 import sys
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +19,7 @@ import torch
 
 from horovod.common import host_memory, restarting
 from horovod.common.agent_messages import VARIABLE as AGENT
-from horovod.common.host_memory import KeptFolder, checked, of_torchrun, remove_abandoned
+from horovod.common.host_memory import KeptFolder, began, checked, of_torchrun, remove_abandoned
 from horovod.torch.elastic.host_commits import HostCommits, forget_when_all_are_done, unreadable
 
 NAMES = ["model", "step"]
@@ -80,15 +82,74 @@ def test_a_folder_of_torchruns_lasts_as_long_as_its_agent(root: Path) -> None:
         f"run = lambda words: subprocess.run(words, env=told, check=True); "
         f"run({worker!r}); run({worker!r}); run(['sh', '-c', 'exec \"$@\"; exit 1', '', *{worker!r}])"
     )
+    after = (
+        f"; import glob; paths = [os.path.join({str(root)!r}, name) for name in os.listdir({str(root)!r})]; "
+        "words = [open(each, 'rb').read().split(bytes(1)) for each in glob.glob('/proc/[0-9]*/cmdline')]; "
+        "print(sum(word[-2:-1] == [paths[0].encode()] for word in words))"
+    )
     environment = {name: text for name, text in os.environ.items() if not name.startswith("TORCHELASTIC")}
     done = subprocess.run(
-        [sys.executable, "-c", agent], env=environment, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", agent + after],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
-    paths = done.stdout.split()
-    assert len(paths) == 3 and len(set(paths)) == 1
-    assert os.path.isdir(paths[0])
+    *paths, watchers = done.stdout.split("\n")[:4]
+    assert len(set(paths)) == 1 and watchers == "1", done.stdout
+    until = time.monotonic() + 30
+    while os.listdir(root) or watchers_of(paths[0]):
+        assert time.monotonic() < until, "the agent has ended"
+        time.sleep(0.05)
+
+
+def watchers_of(path: str) -> list[str]:
+    """Processes with the path as last argument."""
+    found = []
+    for process in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+            found += [process] if words[-2:-1] == [path.encode()] else []
+    return found
+
+
+def test_a_watcher_ends_with_its_folder(root: Path) -> None:
+    started = host_memory._started(os.getpid())
+    path = root / f"horovod-commits-{os.geteuid()}-by-{host_memory._namespace()}-{os.getpid()}-{started}"
+    path.mkdir(mode=0o700)
+    host_memory._have_watched(str(path))
+    time.sleep(1.5 * host_memory._LOOKS_EVERY)
+    assert path.is_dir() and len(watchers_of(str(path))) == 1, "its keeper lives"
+    path.rmdir()
+    until = time.monotonic() + 30
+    while watchers_of(str(path)):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_folders_of_killed_agents_of_torchrun_are_removed(root: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    started = host_memory._started(ended.pid)
+    own = f"horovod-commits-{os.geteuid()}-by-{host_memory._namespace()}"
+    (root / f"{own}-{ended.pid}-{started}").mkdir(mode=0o700)
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
     remove_abandoned()
-    assert os.listdir(root) == [], "the agent has ended"
+    assert os.listdir(root) == [], "nobody has waited for the process so far, but it has ended"
+    ended.wait()
+    (root / f"{own}-{ended.pid}-{started}").mkdir(mode=0o700)
+    remove_abandoned()
+    assert os.listdir(root) == []
+
+
+def test_a_folder_says_when_its_job_began(root: Path) -> None:
+    before = time.time() - 0.001
+    kept = KeptFolder()
+    assert before <= began(kept.path) <= time.time() + 0.001
+    kept.remove()
+    for other in ("", "/dev/shm/x", f"{root}/horovod-commits-{os.geteuid()}-by-1-2-3"):
+        with pytest.raises(ValueError, match="no folder of a job"):
+            began(other)
 
 
 def test_what_is_not_known_to_be_abandoned_stays(root: Path) -> None:
@@ -200,7 +261,7 @@ class Harmful:
 
 
 def harmful(folder: Path) -> None:
-    torch.save({"version": 1, "number": 2, "names": NAMES, "content": Harmful()}, folder / "commit-0-2.pt")
+    torch.save({"version": 2, "number": 2, "names": NAMES, "content": Harmful()}, folder / "commit-0-2.pt")
     os.chmod(folder / "commit-0-2.pt", 0o600)
 
 
@@ -220,6 +281,70 @@ def test_what_is_no_commit_is_ignored(
     assert caplog.text.count("is no commit of this job, and is ignored") == 1
     caplog.clear()
     assert commits(folder).find() and not caplog.text, "it is gone"
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (MemoryError("no room"), MemoryError),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
+            MemoryError,
+        ),
+        (OSError(24, "Too many open files"), OSError),
+    ],
+)
+def test_what_cannot_be_read_now_stays(
+    error: Exception, raised: type[Exception], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits(folder).put(1, content(1))
+
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "load", fails)
+        with pytest.raises(raised):
+            commits(folder).find()
+    assert commits(folder).find()
+
+
+def test_generations_are_found_again(folder: Path) -> None:
+    written = commits(folder)
+    for number, generation in ((11, 1), (12, 4)):
+        written.generation = generation
+        written.put(number, content(number))
+    read = commits(folder)
+    assert read.find() and read.newest_generation() == (4, [12])
+
+
+def full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_where_nobody_asked_for_files_training_goes_on_without(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    held = HostCommits(str(folder), 0, NAMES, lambda: True, said.append)
+    held.put(1, content(1))
+    unreadable = {"objects": {"step": Harmful()}, "handlers": {}}
+    held.put(2, unreadable)
+    assert os.listdir(folder) == [], "an old commit would be read after a restart"
+    held.put(3, content(3))
+    held.forget_after(2)
+    assert held.numbers == [2] and held.get(2) is unreadable
+    assert len(said) == 1 and "cannot be kept" in said[0]
+
+    held = HostCommits(str(folder), 0, NAMES, lambda: True, said.append)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", full)
+        held.put(1, content(1))
+    assert held.numbers == [1] and "enlarge /dev/shm" in said[1]
+
+    held = HostCommits(str(folder / "gone"), 0, NAMES, lambda: True, said.append)
+    held.put(1, content(1))
+    assert held.numbers == [1] and len(said) == 3
 
 
 def test_a_commit_of_another_script_is_ignored(folder: Path) -> None:
@@ -255,9 +380,6 @@ def test_what_is_allowed_can_be_read(folder: Path) -> None:
 
 
 def test_a_full_memory_says_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(OSError, match="enlarge /dev/shm"):
         commits(folder).put(1, content(1))

@@ -114,7 +114,7 @@ class RestartJob:
         return []
 
     def worker_raised(self, worker: int) -> list[Action]:
-        """Others may leave for that before it has ended. Where a member has failed, it may be what follows."""
+        """Others may leave for that before it has ended. After a failure it may be what follows."""
         process = self._processes.get(worker)
         if process is not None and self._is_member(process) and self._failed < process.generation:
             process.has_raised, process.end_at = True, self._clock() + AFTER_CHANGE

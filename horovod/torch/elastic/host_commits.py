@@ -9,9 +9,11 @@ A file is complete when it has its name (written aside, then renamed), has mode 
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import logging
 import os
+import pickle
 import re
 import shutil
 import stat
@@ -25,7 +27,10 @@ from horovod.common.commits import KEPT, Commits
 
 __all__ = ["HostCommits", "first_unreadable", "forget_when_all_are_done", "unreadable"]
 
-_VERSION = 1  # of what a file holds
+_VERSION = 2  # of what a file holds
+_OF_DAMAGE = (  # what a file that is no commit makes of torch.load
+    ValueError, pickle.UnpicklingError, EOFError, RuntimeError, LookupError, TypeError, AttributeError
+)  # fmt: skip
 _DONE = "done-"  # of a rank that has ended well
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.Size, torch.dtype, torch.device)
 _log = logging.getLogger("horovod")
@@ -39,33 +44,66 @@ class HostCommits(Commits):
         state: number of the state in its process, from 0.
         names: of what commits hold; files that hold other things are not read.
         writes: () -> whether this process writes what is put: one rank of each host does.
+        gives_up: told why the folder cannot be used, once; from then on these are plain Commits. None: that
+            is an error.
     """
 
-    def __init__(self, folder: str, state: int, names: list[str], writes: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        folder: str,
+        state: int,
+        names: list[str],
+        writes: Callable[[], bool],
+        gives_up: Callable[[str], None] | None = None,
+    ) -> None:
         super().__init__()
         self._folder = folder
         self._pattern = re.compile(rf"commit-{state}-(\d{{1,18}})\.pt")
         self._stem = f"commit-{state}-"
         self._names = names
         self._writes = writes
+        self._gives_up = gives_up
+        self._has_given_up = False
 
     def put(self, number: int, content: Any) -> None:
         """As Commits. TypeError names what the file could not hold; OSError says how much memory it takes."""
-        if self._writes():
-            self._write(number, content)
-            for old in sorted(self._files())[:-KEPT]:
-                os.unlink(self._path(old))
+        with self._or_without_files():
+            if self._writes_files():
+                self._write(number, content)
+                for old in sorted(self._files())[:-KEPT]:
+                    os.unlink(self._path(old))
         super().put(number, content)
 
     def forget_after(self, number: int) -> None:
         """As Commits: files that are newer go too."""
-        if self._writes():
-            for each in [each for each in self._files() if each > number]:
-                os.unlink(self._path(each))
+        with self._or_without_files():
+            if self._writes_files():
+                for each in [each for each in self._files() if each > number]:
+                    os.unlink(self._path(each))
         super().forget_after(number)
 
+    def _writes_files(self) -> bool:
+        return not self._has_given_up and self._writes()
+
+    @contextlib.contextmanager
+    def _or_without_files(self) -> Iterator[None]:
+        """What fails inside ends the use of the folder, where nobody needs it. Nothing old stays there."""
+        try:
+            yield
+        except (TypeError, OSError, ValueError) as error:
+            if self._gives_up is None:
+                raise
+            self._has_given_up = True
+            with contextlib.suppress(OSError):  # the folder itself may be gone
+                for each in self._files():
+                    os.unlink(self._path(each))
+            self._gives_up(str(error))
+
     def find(self) -> bool:
-        """Hold what the folder has; whether it has anything. What cannot be read is told, and removed."""
+        """Hold what the folder has; whether it has anything. What is no commit is told, and removed.
+
+        MemoryError, OSError: what is there cannot be read, and stays.
+        """
         for name in os.listdir(self._folder):
             if name.endswith(".part") or name.startswith(_DONE):  # of processes that have ended
                 os.unlink(os.path.join(self._folder, name))
@@ -73,14 +111,16 @@ class HostCommits(Commits):
         for number in sorted(self._files()):
             try:
                 found[number] = self._read(number)
-            except Exception as error:  # whatever a damaged file makes of torch.load
+            except _OF_DAMAGE as error:
+                if "can't allocate memory" in str(error):  # torch says so by a RuntimeError
+                    raise MemoryError(f"{self._path(number)} cannot be read: {error}") from error
                 _log.warning(
                     "horovod: %s is no commit of this job, and is ignored: %s", self._path(number), error
                 )
                 with contextlib.suppress(OSError):  # of somebody else
                     os.unlink(self._path(number))
-        if found:
-            self._contents = dict(list(found.items())[-KEPT:])
+        for number, (generation, content) in list(found.items())[-KEPT:]:
+            self._contents[number], self._generations[number] = content, generation
         return bool(found)
 
     def _files(self) -> list[int]:
@@ -98,7 +138,13 @@ class HostCommits(Commits):
                 "and plain values only (torch.load(weights_only=True)). Keep it outside of the state, give "
                 "the state what it is made of, or allow its class by torch.serialization.add_safe_globals."
             )
-        record = {"version": _VERSION, "number": number, "names": self._names, "content": content}
+        record = {
+            "version": _VERSION,
+            "number": number,
+            "generation": self.generation,
+            "names": self._names,
+            "content": content,
+        }
         aside = os.path.join(self._folder, f"{self._stem}{number}-{os.getpid()}.part")
         try:
             descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -114,9 +160,17 @@ class HostCommits(Commits):
                 "It takes three copies of the state for a moment: enlarge /dev/shm, or keep less in it."
             ) from error
 
-    def _read(self, number: int) -> Any:
-        """ValueError, OSError, or what torch raises, for what is no commit that this user wrote."""
-        descriptor = os.open(self._path(number), os.O_RDONLY | os.O_NOFOLLOW)
+    def _read(self, number: int) -> tuple[int, Any]:
+        """A commit's generation and content.
+
+        ValueError, or what torch raises, for what is no commit that this user wrote.
+        """
+        try:
+            descriptor = os.open(self._path(number), os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise ValueError("it is a link") from None
         with os.fdopen(descriptor, "rb") as file:
             found = os.fstat(descriptor)
             is_private = stat.S_ISREG(found.st_mode) and not stat.S_IMODE(found.st_mode) & 0o077
@@ -124,11 +178,11 @@ class HostCommits(Commits):
                 raise ValueError("it is not this user's, or others may open it")
             record = torch.load(file, map_location="cpu", weights_only=True)
         said = (record.get("version"), record.get("number")) if isinstance(record, dict) else ()
-        if said != (_VERSION, number):
+        if said != (_VERSION, number) or type(record.get("generation")) is not int:
             raise ValueError("it holds something else")
         if record.get("names") != self._names:
             raise ValueError(f"it has {record.get('names')}, and the state has {self._names}")
-        return record["content"]
+        return record["generation"], record["content"]
 
 
 def first_unreadable(content: Any) -> str | None:

@@ -246,16 +246,29 @@ class TorchState(ObjectState):
         super()._receive(root)
 
     def _find_commits(self) -> None:
-        """Those in this host's memory, which the first rank of each host reads, and writes from now on."""
+        """Those in this host's memory, which the first rank of each host reads, and writes from now on.
+
+        Where nobody has asked for that, whatever is in the way is told, and training goes on without.
+        """
+        gives_up = None if restarting.is_asked_for() else restarting.tell_of_none
+        number = next(_started)
         wrong = first_unreadable(self._commits.get(self._commits.newest))
-        if wrong is not None and not restarting.is_asked_for():
-            restarting.tell_of_none(f"{wrong} is no plain value")
+        if wrong is not None and gives_up is not None:
+            gives_up(f"{wrong} is no plain value")
             return
-        folder, (local_rank, local_size) = restarting.folder(), restarting.place_on_host()
+        local_rank, local_size = restarting.place_on_host()
         is_writer = local_rank == 0
         names = sorted([*self._handlers, *self._names])
-        commits = HostCommits(folder, next(_started), names, lambda: self._has_synced and is_writer)
-        if is_writer and commits.find():
+        try:
+            folder = restarting.folder()
+            commits = HostCommits(folder, number, names, lambda: self._has_synced and is_writer, gives_up)
+            has_found = is_writer and commits.find()
+        except (OSError, ValueError) as error:
+            if gives_up is None:
+                raise
+            gives_up(str(error))
+            return
+        if has_found:
             self._commits, self._has_found = commits, True
             self.restore()
         else:
