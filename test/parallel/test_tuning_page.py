@@ -48,7 +48,7 @@ def test_the_commands_of_tuning(folder: Path) -> None:
     autotuned, show, explain, clear, launch = TUNING
     assert "with 2 processes" in typed.output_of(autotuned, folder, **own)
     assert "HOROVOD_FUSION_THRESHOLD=" in typed.output_of(show, folder, **own)
-    assert "Half go on" in typed.output_of(explain, folder)
+    assert "best third goes on" in typed.output_of(explain, folder)
     assert "1 file(s) removed" in typed.output_of(clear, folder, **own)
     decided = {"GLIBC_TUNABLES": "glibc.malloc.arena_max=8", "LD_PRELOAD": ""}
     few = launch.replace("--tune-launch", "--tune-launch --tune-launch-steps 3")
