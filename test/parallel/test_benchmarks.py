@@ -183,4 +183,4 @@ def test_autotune_search_names_the_best_of_made_jobs() -> None:
     done = run("autotune_search.py", "--seeds", "2", "--noise", "0.02", "--contenders", "ours", "random")
     assert done.returncode == 0, done.stderr
     ours = [row for row in cells(done.stdout) if row[2] == "ours"]
-    assert len(ours) == 3 and all(float(row[3].removesuffix("x")) < 1.1 for row in ours)
+    assert len(ours) == 4 and all(float(row[3].removesuffix("x")) < 1.1 for row in ours)

@@ -121,7 +121,9 @@ def test_a_rank_that_does_not_come(said: Said) -> None:
 
 
 def test_a_job_that_cannot_be_formed(said: Said) -> None:
-    assert said("formed") == ["ValueError: forming a job of the process group failed: no luck\n"] * 2
+    wanted = "ValueError: forming a job of the process group failed: no luck\n"
+    texts = said("formed")  # beside it, where one ends sooner, torch says so of its store
+    assert len(texts) == 2 and all(wanted in text for text in texts), texts
 
 
 def test_a_forked_child_of_a_rank(said: Said) -> None:
