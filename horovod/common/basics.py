@@ -34,6 +34,7 @@ __all__ = ["HorovodBasics", "basics"]
 
 DYNAMIC = "DYNAMIC"  # HOROVOD_TIMELINE: no file before start_timeline()
 MOST_ATTEMPTS = 5  # to form one world; each time the launcher may have published another
+_COARSE = 0.1  # seconds: file systems' clocks are
 _log = logging.getLogger("horovod")
 
 
@@ -324,7 +325,7 @@ def _go_on_with_timeline_of_processes_before(job: jobs.Job) -> None:
     began = 0.0
     with contextlib.suppress(ValueError):  # the agent could make no folder
         began = host_memory.began(os.environ[host_memory.VARIABLE])
-    is_of_this_job = is_later and os.path.isfile(path) and os.path.getmtime(path) >= began
+    is_of_this_job = is_later and is_younger(path, began)
     try:
         job.running().engine.start_timeline(path, marks_cycles, is_of_this_job)
     except ValueError as error:
@@ -332,6 +333,11 @@ def _go_on_with_timeline_of_processes_before(job: jobs.Job) -> None:
             raise
         _log.warning("horovod: %s. Training goes on without a timeline.", error)
         job.timeline = None
+
+
+def is_younger(path: str, began: float) -> bool:
+    """Whether a file is there that was written since then, in seconds since the epoch."""
+    return os.path.isfile(path) and os.path.getmtime(path) >= began - _COARSE
 
 
 def _member_of_what_is_formed(

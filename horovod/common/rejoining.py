@@ -13,11 +13,10 @@ from collections.abc import Sequence
 
 from horovod.common import jobs
 from horovod.common.agent_messages import VARIABLE as AGENT
-from horovod.common.basics import basics
+from horovod.common.basics import basics, is_younger
 
 __all__ = ["AGENT", "leave", "rebuild", "rejoin"]
 
-_COARSE = 0.1  # seconds: file systems' clocks are
 _log = logging.getLogger("horovod")
 
 
@@ -62,7 +61,7 @@ def _go_on_with_timeline(job: jobs.Job) -> None:
     if job.timeline is None:
         return
     path, marks_cycles = job.timeline
-    is_of_this_job = os.path.isfile(path) and os.path.getmtime(path) >= job.began - _COARSE
+    is_of_this_job = is_younger(path, job.began)
     try:
         job.running().engine.start_timeline(path, marks_cycles, is_of_this_job)
     except ValueError as error:  # as on a host that has not its folder

@@ -488,6 +488,9 @@ class Elastic:
     def worker_asks(self, worker: int, after: int) -> list[Action]:
         return self._answer("asks", worker, after)
 
+    def worker_raised(self, worker: int) -> list[Action]:
+        return self._answer("raised", worker)
+
     def worker_accused(self, by: int, generation: int, rank: int, reason: str) -> list[Action]:
         return self._answer("accused", by, generation, rank, reason)
 
@@ -650,6 +653,7 @@ def test_an_exception_of_the_script_is_known_when_it_ends() -> None:
     decides = Elastic()
     driver = met(decides)
     driver.ask("a", 1, do="raised")
+    assert decides.heard[-1] == ("raised", 1)
     driver.end(1, "a", 1 << 8)
     assert decides.heard[-1] == ("ended", 1, End(code=1, raised=True))
 
