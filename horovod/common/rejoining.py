@@ -8,7 +8,6 @@ noted before, and made again in the new world by ``rebuild``, where the same ran
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 
 from horovod.common import jobs
