@@ -117,7 +117,7 @@ def test_an_earlier_jobs_file_is_begun_anew(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("HOROVOD_TIMELINE", str(path))
     hvd.init()
     path.write_text('[\n{"ph": "M", "name": "process_name", "pid": 0, "args": {"name": "old"}}\n]\n')
-    monkeypatch.setattr("horovod.common.rejoining.os.path.getmtime", lambda path: 1.0)
+    monkeypatch.setattr("horovod.common.basics.os.path.getmtime", lambda path: 1.0)
     rejoining.rejoin()
     [first] = json.loads(path.read_text())
     assert first["args"]["name"] == "horovod"
