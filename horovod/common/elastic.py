@@ -15,7 +15,7 @@ import queue
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from horovod.common import jobs, rejoining, restarting
+from horovod.common import jobs, notes, rejoining, restarting
 from horovod.common.agent_channel import agent_channel
 from horovod.common.basics import basics
 from horovod.common.commits import Agreement, Commits, Standing, agreed
@@ -338,9 +338,9 @@ class _Patience:
 
     def is_over(self, error: HorovodInternalError, state: Any) -> bool:
         """Whether this is the third refusal of the same thing, and nothing was committed between."""
-        member = jobs.current().member
-        if member is None or member.engine.has_ended or not isinstance(state, ObjectState):
-            self._last = None
+        if not isinstance(state, ObjectState) or notes.follows_others(str(error)):
+            if notes.lost_ranks(str(error)):  # else one has left, perhaps for the same refusal
+                self._last = None
             return False
         now = (str(error), state._saves)
         self._count = self._count + 1 if now == self._last else 1
