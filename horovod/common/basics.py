@@ -314,30 +314,35 @@ def _may_take_anothers_place() -> bool:
 
 
 def _go_on_with_timeline_of_processes_before(job: jobs.Job) -> None:
-    """In a job whose processes are started again: rank 0 writes on behind what is there of this job, or
-    begins anew. ValueError in the first processes, where the file cannot be written.
-    """
-    if job.is_rejoining or job.timeline is None or not _may_take_anothers_place():
+    """In a job whose processes are started again."""
+    if job.is_rejoining or not _may_take_anothers_place():
         return
-    path, marks_cycles = job.timeline
     channel = agent_channel(os.environ)
-    is_later = channel is not None and channel.generation > 1
     began = 0.0
     with contextlib.suppress(ValueError):  # the agent could make no folder
         began = host_memory.began(os.environ[host_memory.VARIABLE])
-    is_of_this_job = is_later and is_younger(path, began)
+    go_on_with_timeline(job, began, is_first=channel is None or channel.generation <= 1)
+
+
+def go_on_with_timeline(job: jobs.Job, began: float, is_first: bool = False) -> None:
+    """Rank 0 writes on behind what is there of this job, or begins anew: in its first world; or where the
+    rank that wrote was lost with its host, and this one has no file, or one of an earlier job.
+
+    Args:
+        began: when this job did, in seconds since the epoch.
+        is_first: then a file that cannot be written is a ValueError; later training goes on without one.
+    """
+    if job.timeline is None:
+        return
+    path, marks_cycles = job.timeline
+    is_there = os.path.isfile(path) and os.path.getmtime(path) >= began - _COARSE
     try:
-        job.running().engine.start_timeline(path, marks_cycles, is_of_this_job)
-    except ValueError as error:
-        if not is_later:
+        job.running().engine.start_timeline(path, marks_cycles, is_there and not is_first)
+    except ValueError as error:  # as on a host that has not its folder
+        if is_first:
             raise
         _log.warning("horovod: %s. Training goes on without a timeline.", error)
         job.timeline = None
-
-
-def is_younger(path: str, began: float) -> bool:
-    """Whether a file is there that was written since then, in seconds since the epoch."""
-    return os.path.isfile(path) and os.path.getmtime(path) >= began - _COARSE
 
 
 def _member_of_what_is_formed(

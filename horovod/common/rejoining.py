@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from horovod.common import jobs
 from horovod.common.agent_messages import VARIABLE as AGENT
-from horovod.common.basics import basics, is_younger
+from horovod.common.basics import basics, go_on_with_timeline
 
 __all__ = ["AGENT", "leave", "rebuild", "rejoin"]
 
@@ -50,22 +50,7 @@ def rejoin() -> None:
     finally:
         job.is_rejoining = False
     job.resets += 1
-    _go_on_with_timeline(job)
-
-
-def _go_on_with_timeline(job: jobs.Job) -> None:
-    """Rank 0 writes on behind what is there of this job, or begins anew: where the rank that wrote was lost
-    with its host, this host has no file, or one of an earlier job.
-    """
-    if job.timeline is None:
-        return
-    path, marks_cycles = job.timeline
-    is_of_this_job = is_younger(path, job.began)
-    try:
-        job.running().engine.start_timeline(path, marks_cycles, is_of_this_job)
-    except ValueError as error:  # as on a host that has not its folder
-        _log.warning("horovod: %s. Training goes on without a timeline.", error)
-        job.timeline = None
+    go_on_with_timeline(job, job.began)
 
 
 def rebuild(process_sets: Sequence[Sequence[int]]) -> None:
