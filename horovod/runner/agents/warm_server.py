@@ -192,14 +192,10 @@ def _leave_out_own_frames() -> None:
 
 
 def load() -> None:
-    """What ranks would load, torch's compiler included: torch imports that for the first optimizer, which
-    costs each rank more than a second while others wait.
-    """
-    import torch
+    """What ranks would load."""
+    from horovod.torch.elastic.preload import load_compiler
 
-    import horovod.torch  # noqa: F401
-
-    torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    load_compiler()
 
 
 def main(descriptor: int) -> None:

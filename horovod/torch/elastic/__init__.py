@@ -8,12 +8,11 @@ import os
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-import torch
-
 from horovod.common import rejoining
 from horovod.common.basics import basics
 from horovod.common.elastic import is_elastic, run_fn
 from horovod.torch.elastic import sampler, state
+from horovod.torch.elastic.preload import load_compiler
 from horovod.torch.elastic.process_group import Groups, init_process_group
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.elastic.state import TorchState
@@ -50,16 +49,8 @@ def run(func: Callable[P, T]) -> Callable[P, T]:
     return elastic
 
 
-def _load_what_optimizers_need() -> None:
-    """In a worker of an elastic job: torch imports its compiler for the first optimizer, in 1.7 s of a core.
-
-    Scripts make theirs after ``hvd.init()``, and by then the others wait for this worker.
-    """
-    if is_elastic() and os.environ.get(rejoining.AGENT):
-        torch.optim.SGD([torch.zeros(1)], lr=1.0)
-
-
-_load_what_optimizers_need()
+if is_elastic() and os.environ.get(rejoining.AGENT):
+    load_compiler()
 
 
 class _Passage:
