@@ -14,7 +14,7 @@
 namespace hvd {
 namespace {
 
-std::string quoted(std::string_view text) {
+std::string json_text(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') out += '\\';
@@ -31,9 +31,9 @@ std::string quoted(std::string_view text) {
 
 // What an operation was: dtype, shape, and of an allreduce which way it took, and why.
 std::string arguments(const ObservedOperation& o) {
-  const std::string way = o.route.empty() ? "" : ", \"route\": " + quoted(o.route) + ", \"reason\": " + quoted(o.reason);
-  const std::string changed = o.settings.empty() ? "" : ", \"settings\": " + quoted(o.settings);
-  return "{\"dtype\": " + quoted(o.dtype) + ", \"shape\": " + quoted(o.shape) + way + changed + "}";
+  const std::string way = o.route.empty() ? "" : ", \"route\": " + json_text(o.route) + ", \"reason\": " + json_text(o.reason);
+  const std::string changed = o.settings.empty() ? "" : ", \"settings\": " + json_text(o.settings);
+  return "{\"dtype\": " + json_text(o.dtype) + ", \"shape\": " + json_text(o.shape) + way + changed + "}";
 }
 
 constexpr std::string_view kClosing = "\n]\n";
@@ -136,14 +136,14 @@ int64_t Timeline::micros_until(Clock::time_point time) const {
 void Timeline::event(int process, char phase, std::string_view name, const std::string& rest, int thread) {
   if (file_ < 0) return;
   const int64_t micros = micros_until(Clock::now());
-  queue_ += std::string("{\"ph\": \"") + phase + "\", \"name\": " + quoted(name) + ", \"pid\": " + std::to_string(process) +
+  queue_ += std::string("{\"ph\": \"") + phase + "\", \"name\": " + json_text(name) + ", \"pid\": " + std::to_string(process) +
             ", \"tid\": " + std::to_string(thread) + ", \"ts\": " + std::to_string(micros) + rest + "},\n";
 }
 
 void Timeline::complete_event(int process, int thread, std::string_view name, Clock::time_point begin, Clock::time_point end,
                               const std::string& rest) {
   const int64_t micros = micros_until(begin);
-  queue_ += "{\"ph\": \"X\", \"name\": " + quoted(name) + ", \"pid\": " + std::to_string(process) +
+  queue_ += "{\"ph\": \"X\", \"name\": " + json_text(name) + ", \"pid\": " + std::to_string(process) +
             ", \"tid\": " + std::to_string(thread) + ", \"ts\": " + std::to_string(micros) +
             ", \"dur\": " + std::to_string(micros_until(end) - micros) + rest + "},\n";
 }
@@ -173,7 +173,7 @@ void Timeline::write_if_due() {
 
 int Timeline::process_of(const std::string& name) {
   const auto [position, is_new] = processes_.try_emplace(name, static_cast<int>(processes_.size()) + 1);
-  if (is_new) event(position->second, 'M', "process_name", ", \"args\": {\"name\": " + quoted(name) + "}");
+  if (is_new) event(position->second, 'M', "process_name", ", \"args\": {\"name\": " + json_text(name) + "}");
   return position->second;
 }
 
