@@ -114,8 +114,10 @@ def environment_of(python: Path) -> dict[str, str]:
 
 def facts(python: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     """On what is measured: machine, GPU, driver, CUDA, PyTorch. Raises Unfit where there is no GPU."""
-    ask = [str(python), "-c", FACTS, str(ROOT / "benchmarks")]
-    done = subprocess.run(ask, env=environment, capture_output=True, text=True, check=False)
+    benchmarks = ROOT / "benchmarks"
+    # Not in ROOT, whose package, which may not be built, would count before the one that is.
+    ask = [str(python), "-c", FACTS, str(benchmarks)]
+    done = subprocess.run(ask, cwd=benchmarks, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Unfit(f"nothing can be measured: {done.stderr.strip().splitlines()[-1]}")
     found: dict[str, Any] = json.loads(done.stdout)
