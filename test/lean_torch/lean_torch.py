@@ -51,9 +51,10 @@ class StandIn(ModuleType):
 
 def stand_in_for(name: str) -> StandIn:
     if name == META:
-        # One thing that is done where that is imported: random generators need it.
-        opaque = importlib.import_module("torch._opaque_base").OpaqueBaseMeta
-        sys.modules["torch._C"]._set_generator_metaclass(opaque)
+        # One thing that is done where that is imported, since torch 2.13: random generators need it.
+        core = sys.modules["torch._C"]
+        if hasattr(core, "_set_generator_metaclass"):
+            core._set_generator_metaclass(importlib.import_module("torch._opaque_base").OpaqueBaseMeta)
         return StandIn(META)
     end_groups_when_gloo_rests()  # DDP imports the compiler; or it was there, and init_process_group() asks
     return StandIn(

@@ -141,7 +141,7 @@ def test_training_steps(device: str, request: pytest.FixtureRequest, tmp_path: P
 
 def commands() -> list[str]:
     """Of the page docs/benchmarks.md, those with GPUs."""
-    lines = page_blocks.commands("docs/benchmarks.md", "On GPUs: not measured yet")
+    lines = page_blocks.commands("docs/benchmarks.md", "On GPUs")
     return [line.partition("  #")[0].strip() for line in lines]
 
 

@@ -1,5 +1,6 @@
 """libhorovod_cuda.so as scripts/check_cuda.py built it: what it links and says without a driver."""
 
+import importlib.util
 import json
 import re
 import subprocess
@@ -16,6 +17,9 @@ import check_cuda
 from build_support.cuda import find_nvcc
 
 EMULATION = ROOT / "test" / "emulated_cuda"
+KERNELS = ROOT / "horovod" / "native" / "cuda" / "kernels"
+# A minimum or maximum that also sets a predicate register.
+FLAGGED = re.compile(r"VIMNMX\S* R\d+, U?P\d")
 
 pytestmark = [
     pytest.mark.timeout(3000),
@@ -33,6 +37,16 @@ assert library.device_is_installed() == 1
 count = ctypes.c_int()
 print((library.device_count(ctypes.byref(count)) or b"it works").decode())
 """
+
+
+def disassembler() -> Path:
+    """That of the nvidia-cuda-nvdisasm package, of whichever CUDA."""
+    spec = importlib.util.find_spec("nvidia")
+    folders = [Path(folder) for folder in spec.submodule_search_locations or []] if spec else []
+    found = [path for folder in folders for path in folder.glob("*/bin/nvdisasm")]
+    if not found:
+        pytest.skip("no nvdisasm here: pip install nvidia-cuda-nvdisasm")
+    return found[0]
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +86,17 @@ def test_without_a_driver_it_says_so(package: Path) -> None:
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith("InvalidArgument: CUDA does not work on this machine: ")
     assert "nvidia-smi" in run.stdout
+
+
+def test_an_h100s_code_takes_no_minimums_flag_for_equality(tmp_path: Path) -> None:
+    """What ptxas 13.0 did with `min(max(n, 0), 1024) == 1024`: parts of tiles were written as whole ones.
+
+    No emulation shows that, as the PTX is right. See own_tile() in kernels/tile.cuh.
+    """
+    nvdisasm, nvcc = disassembler(), find_nvcc()
+    cubin = tmp_path / "kernels.cubin"
+    options = ["-std=c++20", "-fmad=false", "-arch=sm_90", f"-I{ROOT / 'horovod' / 'native'}", "-cubin"]
+    subprocess.run([str(nvcc), *options, str(KERNELS / "sixteen_bit.cu"), "-o", str(cubin)], check=True)
+    code = subprocess.run([str(nvdisasm), str(cubin)], capture_output=True, text=True, check=True).stdout
+    assert "VIMNMX" in code and "STG" in code
+    assert not FLAGGED.findall(code)

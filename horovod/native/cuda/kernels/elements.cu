@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kMoveThreads)
 
 __global__ void __launch_bounds__(kThreads) sum_all(PieceTable table, Reduction reduction) {
   const Tile tile = own_tile(table);
-  if (tile.count == 0) return;
+  if (tile.count <= 0) return;
   Elements sum;
   sum_elements(reduction, tile, sum);
   multiply(sum, reduction.factor);

@@ -50,7 +50,7 @@ struct Tile {
   int64_t run;    // in the piece
   int number;     // of the tile in its run
   int run_count;  // elements of the run
-  int count;      // and of the tile, 0 to kTile
+  int count;      // and of the tile, kTile at most; none, and maybe below 0, where the run ends before it
 
   HVD_DEVICE int64_t begin() const { return run * kRun + number * kTile; }  // first element in the piece
 };
@@ -79,7 +79,9 @@ HVD_DEVICE Tile own_tile(const PieceTable& table) {
   const int64_t left = tile.piece.count - tile.run * kRun;
   tile.run_count = static_cast<int>(left < kRun ? left : kRun);
   const int left_of_run = tile.run_count - tile.number * kTile;
-  tile.count = left_of_run < 0 ? 0 : left_of_run < kTile ? left_of_run : kTile;
+  // Not raised to 0: from both bounds, ptxas 13.0 makes one instruction for sm_90 whose flag it then takes for
+  // `count == kTile`, and an H100 wrote whole tiles over what comes after a part of one.
+  tile.count = left_of_run < kTile ? left_of_run : kTile;
   return tile;
 }
 
