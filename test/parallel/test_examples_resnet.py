@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from example_runs import EXAMPLES, job, run, started
@@ -133,6 +134,32 @@ def test_options_of_the_recipe(options: list[str], tmp_path: Path) -> None:
     printed = run(recipe(tmp_path, 1, 48, *options)).stdout
     assert len(EPOCH.findall(printed)) == 1
     assert [ranks for ranks, _ in CHECKSUM.findall(printed)] == ["2"]
+
+
+@pytest.mark.timeout(200)
+def test_an_elastic_run_goes_on_without_a_rank(tmp_path: Path) -> None:
+    script, *options = RECIPE
+    hosts = ["--min-np", "1", "-H", "127.0.0.1:1,127.0.0.2:1"]
+    numbers = ["--epochs", "3", "--train-images", "256", "--checkpoint-format", f"{tmp_path}/{{epoch}}.pt"]
+    command = ["horovodrun", "-np", "2", *hosts, "python", script.replace(".py", "_elastic.py")]
+    often = ["--batches-per-commit", "3", "--batches-per-host-check", "1"]
+    with started([*command, *options, *numbers, *often]) as process:
+        deadline = time.monotonic() + 90
+        while not (tmp_path / "1.pt").exists():
+            assert time.monotonic() < deadline and process.poll() is None, "no checkpoint was written"
+            time.sleep(0.005)
+        workers = [
+            each
+            for each in psutil.Process(process.pid).children(recursive=True)
+            if each.cmdline()[1:2] == [command[-1]]
+        ]
+        (lost,) = [worker for worker in workers if worker.environ()["HOROVOD_RANK"] == "1"]
+        lost.kill()
+        printed, said = process.communicate(timeout=90)
+    assert process.returncode == 0, said
+    ranks = re.findall(r"epoch (\d)/3 .* (\d) rank\(s\)", printed)
+    assert ranks[0] == ("1", "2") and ranks[-1] == ("3", "1"), printed
+    assert CHECKSUM.findall(printed)[0][0] == "1"
 
 
 def test_shards_of_a_folder(tmp_path: Path) -> None:

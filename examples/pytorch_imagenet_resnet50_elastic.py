@@ -1,0 +1,142 @@
+"""The ImageNet recipe where ranks may be lost and come: `kill -9` one of them, and the others go on.
+
+    horovodrun -np 2 --min-np 1 -H 127.0.0.1:1,127.0.0.2:1 python pytorch_imagenet_resnet50_elastic.py \\
+        --model resnet18 --image-size 64 --epochs 3
+
+pytorch_imagenet_resnet50.py is the recipe itself; docs/elastic.md explains what is other here. The learning
+rate follows the number of ranks. Should all hosts fail at once, the same command goes on after the last epoch
+that has a checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Any
+
+import torch
+from imagenet_training import (
+    Checkpoints,
+    Totals,
+    learning_rate,
+    load_data,
+    make_model,
+    make_optimizer,
+    make_parser,
+    parsed,
+    step,
+    validate,
+)
+from ranks import Ranks, checksum, on_gpu, parameters_text, positive, prepare
+from torch.utils.data import DataLoader, Dataset, Subset
+
+import horovod.torch as hvd
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = make_parser("Train a ResNet, while ranks are lost and come.")
+    parser.add_argument(
+        "--batches-per-commit",
+        type=positive,
+        default=20,
+        help="what is done after the last commit is done again where a rank is lost",
+    )
+    parser.add_argument(
+        "--batches-per-host-check",
+        type=positive,
+        default=5,
+        help="between commits: whether hosts came or are to go",
+    )
+    return parsed(parser)
+
+
+def ranks_now() -> Ranks:
+    return Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
+
+
+class Training:
+    """A model, its optimizer, the data, and what training goes on from."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        # No collective in here: a rank that comes later runs it alone.
+        self.args = args
+        self.device = prepare(args, ranks_now(), serves_cuda=hvd.cuda_built())
+        self.train, self.validation = load_data(args)
+        # It knows which images of the epoch are done, and divides the rest among the ranks there are.
+        self.sampler = hvd.elastic.ElasticSampler(self.train, seed=args.seed)  # type: ignore[arg-type]
+        self.batch = args.batch_size * args.batches_per_allreduce
+        self.loader: DataLoader[Any] = DataLoader(
+            self.train, self.batch, sampler=self.sampler, pin_memory=on_gpu(self.device)
+        )
+        self.model = make_model(args, self.device)
+        self.optimizer = make_optimizer(args, self.model)
+        self.checkpoints = Checkpoints(args, self.model, self.optimizer)
+        epochs_done = self.checkpoints.newest()
+        if epochs_done > 0:
+            self.checkpoints.take_up(epochs_done)  # all ranks get rank 0's, when training begins
+        self.sampler.set_epoch(epochs_done + 1)
+        self.state: Any = hvd.elastic.TorchState(
+            model=self.model, optimizer=self.optimizer, sampler=self.sampler, epoch=epochs_done + 1
+        )
+
+    def train_epoch(self) -> str:
+        """What is left of the state's epoch; returns what to say about that."""
+        totals = Totals(self.device)
+        self.model.train()
+        torch.manual_seed(self.args.seed + self.state.epoch * hvd.size() + hvd.rank())
+        for number, batch in enumerate(self.loader, start=1):
+            done = self.sampler.processed_num / len(self.sampler.indices)
+            for entry in self.optimizer.param_groups:
+                entry["lr"] = learning_rate(self.args, hvd.size(), self.state.epoch - 1 + done)
+            step(self.args, self.model, self.optimizer, batch, self.device, totals)
+            self.sampler.record_batch(number, self.batch)
+            if number % self.args.batches_per_commit == 0:
+                self.state.commit()
+            elif number % self.args.batches_per_host_check == 0:
+                self.state.check_host_updates()
+        return totals.of_all_ranks("train") if len(self.loader) else "nothing was left to train on"
+
+    def validated(self) -> str:
+        own = range(hvd.rank(), len(self.validation), hvd.size())  # type: ignore[arg-type]
+        images: Dataset[Any] = Subset(self.validation, own)
+        return validate(self.model, DataLoader(images, self.args.val_batch_size), self.device)
+
+
+def main() -> None:
+    args = parse_arguments()
+    hvd.init()
+    training = Training(args)
+
+    @hvd.elastic.run
+    def train(state: Any) -> None:
+        while state.epoch <= args.epochs:
+            started = time.perf_counter()
+            trained, validated = training.train_epoch(), training.validated()
+            if hvd.rank() == 0:
+                training.checkpoints.save(state.epoch)
+                seconds = time.perf_counter() - started
+                print(
+                    f"epoch {state.epoch}/{args.epochs}  {trained}  {validated}  "
+                    f"{hvd.size()} rank(s)  {seconds:.1f} s",
+                    flush=True,
+                )
+            state.epoch += 1
+            training.sampler.set_epoch(state.epoch)
+            state.commit()
+        finish(training.model)
+
+    train(training.state)
+
+
+def finish(model: torch.nn.Module) -> None:
+    """Ends the program where ranks differ."""
+    checksums = hvd.allgather_object(checksum(model))
+    if hvd.rank() == 0:
+        print(f"parameters {parameters_text(checksums)}")
+    if len(set(checksums)) > 1:
+        sys.exit(f"rank {hvd.rank()}: the ranks' parameters differ")
+
+
+if __name__ == "__main__":
+    main()
