@@ -158,7 +158,7 @@ class MembershipMachine:
             return self._settled([Say(f"{worker}, which was out ({worker.out}), {end}")])
         if end.is_success():  # also of one that is out and does not know: it has done its work
             return self._settled(self._succeeded(worker))
-        text = f"{worker} {end}"
+        text = f"{worker} {end.unwrapped()}"
         is_the_scripts = end.raised and bool(worker.generation or not self._generation)
         if is_the_scripts:
             return [self._end_job(end.exit_code(), f"{FAILED}: {text}")]

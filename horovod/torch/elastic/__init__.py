@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar
 
 from horovod.common import rejoining
 from horovod.common.basics import basics
-from horovod.common.elastic import is_elastic, run_fn
+from horovod.common.elastic import ObjectState, State, is_elastic, run_fn
 from horovod.torch.elastic import sampler, state
 from horovod.torch.elastic.preload import load_compiler
 from horovod.torch.elastic.process_group import Groups, init_process_group
@@ -18,7 +18,16 @@ from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.elastic.state import TorchState
 from horovod.torch.gradient_listener import listening_here
 
-__all__ = ["ElasticSampler", "TorchState", "init_process_group", "run", "sampler", "state"]
+__all__ = [
+    "ElasticSampler",
+    "ObjectState",
+    "State",
+    "TorchState",
+    "init_process_group",
+    "run",
+    "sampler",
+    "state",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
