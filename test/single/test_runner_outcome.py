@@ -7,7 +7,7 @@ import pytest
 from horovod.common import notes
 from horovod.common.exceptions import HorovodInternalError
 from horovod.runner.daemon_link import unanswered
-from horovod.runner.outcome import STOPPED_WAIT, Outcome
+from horovod.runner.outcome import STOPPED_WAIT, End, Outcome
 from horovod.runner.rank import BEAT
 from horovod.runner.signs_of_life import SILENCE, SignsOfLife
 
