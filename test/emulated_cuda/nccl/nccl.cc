@@ -287,3 +287,9 @@ NCCL_API Result ncclAllReduce(const void* source, void* destination, size_t coun
     });
   });
 }
+
+// For tests: how many communicators this process has made, and neither destroyed nor aborted.
+NCCL_API int emulatedNcclCommunicators() {
+  std::lock_guard lock(live().mutex);
+  return static_cast<int>(live().communicators.size());
+}
