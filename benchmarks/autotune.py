@@ -95,7 +95,8 @@ def wrong() -> list[Cell]:
 def fewer(model: str, place: str) -> dict[str, int]:
     """What keeps a cell of long steps within eight minutes."""
     if model == "vgg16":  # 553 MB; up to 4 s
-        return {"most_steps": 60, "pairs": 10, "steps": 1} if "slow" in place else {"most_steps": 120, "steps": 1}
+        slowest = {"most_steps": 60, "pairs": 10, "steps": 1}
+        return slowest if "slow" in place else {"most_steps": 120, "steps": 1}
     return {"most_steps": 200, "steps": 1} if "slow" in place and model != "mnist" else {}
 
 
@@ -104,9 +105,8 @@ def defaults() -> list[Cell]:
     for model in models.SECONDS:
         places = {"one host": {}, "2 hosts": {"ranks": (1, 1)}, "4 hosts": {"ranks": (1, 1, 1, 1)}}
         places["2 hosts, one slow cable"] = {"ranks": (1, 1), "slow": "300mbit"}
-        cells += [
-            Cell(f"{model}, {place}", model, **where, **fewer(model, place)) for place, where in places.items()
-        ]
+        for place, where in places.items():
+            cells.append(Cell(f"{model}, {place}", model, **where, **fewer(model, place)))
     return cells
 
 
@@ -151,7 +151,8 @@ def task_of(cell: Cell, words: argparse.Namespace) -> dict[str, Any]:
         "model": cell.model, "seconds": cell.seconds, "compression": cell.compression, "face": cell.face,
         "sweep": sweep,
         "defaults": {n: BY_VARIABLE[n].default for n in (FUSION, CYCLE, ALGORITHM)} if cell.swept else {},
-        "pairs": cell.pairs or words.pairs, "steps": cell.steps or words.steps, "best_of": 5, "bucket_mb": cell.bucket_mb,
+        "pairs": cell.pairs or words.pairs, "steps": cell.steps or words.steps, "best_of": 5,
+        "bucket_mb": cell.bucket_mb,
     }  # fmt: skip
 
 
