@@ -6,6 +6,7 @@ import codecs
 import json
 import os
 import pickle
+import re
 import secrets
 import signal
 import subprocess
@@ -25,6 +26,7 @@ _START_JOB = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from horovod.runner import function_job; function_job.main(int(sys.argv[2]))"
 )
+_FLAG = re.compile(r"(?<![\w-])(?:-np|-H|--[a-z]+(?:-[a-z]+)*)\b")
 _END_SECONDS = 15.0  # for the job to end its ranks after an interrupt
 _CONSEQUENCE = "HorovodInternalError"
 # Parameters that have another name than the option of horovodrun, and than Horovod's older ones.
@@ -130,7 +132,16 @@ def _check_elastic(options: Mapping[str, Any]) -> None:
         if asks_for_elastic(options):
             elastic_settings(options)
     except LaunchError as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(_FLAG.sub(_parameter_of, str(error))) from None
+
+
+def _parameter_of(flag: re.Match[str]) -> str:
+    """What `run` calls a flag of horovodrun's that an error names; the flag itself where it has no such."""
+    short = {"-np": "np", "-H": "hosts"}
+    option = short.get(flag[0], flag[0].removeprefix("--").replace("-", "_"))
+    if option not in {each.name for each in OPTIONS}:
+        return flag[0]
+    return {name: parameter for parameter, name in _OPTION_NAMES.items()}.get(option, option)
 
 
 def _check(given: Mapping[str, Any]) -> None:

@@ -63,6 +63,9 @@ def test_no_module_of_the_launcher_hides_one_of_python() -> None:
     assert not {path.stem for path in folder.glob("*.py")} & set(sys.stdlib_module_names)
 
 
+FOR_ELASTIC = "is for elastic jobs; give host_discovery_script SCRIPT or min_num_proc N too"
+
+
 @pytest.mark.parametrize(
     "parameters, kind, part",
     [
@@ -75,17 +78,21 @@ def test_no_module_of_the_launcher_hides_one_of_python() -> None:
         ({"compression": "bit8,int4"}, ValueError, "compression: 'bit8,int4' is not a name"),
         ({"min_num_proc": 0}, ValueError, "min_num_proc: 0 is not a whole number >= 1"),
         ({"min_num_proc": 1}, ValueError, "an elastic job needs two hosts or more"),
-        ({"num_proc": 2, "min_num_proc": 3}, ValueError, "--min-np 3 is above -np 2"),
-        ({"max_num_proc": 4}, ValueError, "--max-np is for elastic jobs"),
-        ({"elastic_timeout": 9}, ValueError, "--elastic-timeout is for elastic jobs"),
-        ({"slots": 2}, ValueError, "--slots-per-host is for elastic jobs"),
-        ({"cooldown_range": (1, 2)}, ValueError, "--blacklist-cooldown-range is for elastic jobs"),
+        (
+            {"num_proc": 2, "min_num_proc": 3},
+            ValueError,
+            "min_num_proc 3 is above num_proc 2; lower it, or raise num_proc",
+        ),
+        ({"max_num_proc": 4}, ValueError, f"max_num_proc {FOR_ELASTIC}"),
+        ({"elastic_timeout": 9}, ValueError, f"elastic_timeout {FOR_ELASTIC}"),
+        ({"slots": 2}, ValueError, f"slots {FOR_ELASTIC}"),
+        ({"cooldown_range": (1, 2)}, ValueError, f"cooldown_range {FOR_ELASTIC}"),
         (
             {"host_discovery_script": "x", "cooldown_range": (2, 1)},
             ValueError,
             "a cool-down range is MIN MAX",
         ),
-        ({"host_discovery_script": "x", "ddp": True}, ValueError, "--ddp"),
+        ({"host_discovery_script": "x", "ddp": True}, ValueError, "ddp: a process group"),
     ],
 )
 def test_wrong_parameters_are_refused(parameters: dict[str, Any], kind: type[Exception], part: str) -> None:
