@@ -11,7 +11,6 @@ import platform
 import site
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from typing import Any
 
 import horovod
@@ -85,6 +84,8 @@ def _listed(holders: Sequence[str]) -> str:
 
 def _version_of_torch() -> str:
     """From where a Python without PYTHONPATH finds packages: the same where the agent asks, which runs so."""
+    from importlib import metadata  # here: jobs of one host do without, and would start later
+
     path = [*site.getsitepackages(), site.getusersitepackages()]
     found = next(iter(metadata.distributions(name="torch", path=path)), None)
     return found.version if found is not None else ""

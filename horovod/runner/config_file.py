@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from horovod.common.names import did_you_mean
 from horovod.common.options import OPTIONS, UNSERVED
 from horovod.runner.errors import LaunchError
@@ -21,6 +19,8 @@ def load(path: str) -> tuple[dict[str, Any], list[str]]:
         raise LaunchError(f"the config file {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise LaunchError(f"the config file {path} is not YAML: {error}") from None
+    import yaml  # here, as few jobs have such a file
+
     try:
         content = yaml.safe_load(text)
     except Exception as error:  # for 2001-99-99, `!!float x` or [[[[.. it is not PyYAML's own

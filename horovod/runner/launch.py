@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 import horovod
 from horovod.common.networks import Choice
 from horovod.runner import (
-    build_report,
     command_line,
     config_file,
     mistakes,
@@ -22,7 +21,6 @@ from horovod.runner import (
     settings,
     slurm,
     starting,
-    tune_launch,
 )
 from horovod.runner.elastic.settings import refuse_alone
 from horovod.runner.errors import LaunchError
@@ -70,6 +68,8 @@ def _main(arguments: Sequence[str] | None) -> int:
         print(horovod.__version__)
         return 0
     if given.get("check_build"):
+        from horovod.runner import build_report  # here, as it takes a tenth of the time to start a job
+
         print(build_report.report())
         return 0
     if "print_completion" in given:
@@ -78,6 +78,8 @@ def _main(arguments: Sequence[str] | None) -> int:
         _become_topology(sys.argv[1:] if arguments is None else arguments)
     try:
         if given.get("tune_launch"):
+            from horovod.runner import tune_launch
+
             words = list(sys.argv[1:] if arguments is None else arguments)
             return tune_launch.main(words, len(command), given.get("tune_launch_steps"))
         ending = _launch(given, command)

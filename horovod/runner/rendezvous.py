@@ -9,7 +9,6 @@ import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import Any
 
 from horovod.common.networks import Description
@@ -68,6 +67,8 @@ def compression_warning(environment: Mapping[str, str]) -> str:
     """Why HOROVOD_DDP_COMPRESSION would not count in scripts that say nothing of it; "" where it does."""
     if environment.get(DDP_COMPRESSION, "none") in ("", "none"):
         return ""
+    from importlib.metadata import entry_points  # here, as few jobs need it, and it takes as long as the rest
+
     why = ""
     if environment.get(AUTOLOAD, "1") != "1":
         why = f"{AUTOLOAD}={environment[AUTOLOAD]} keeps torch from loading it: unset that variable"
