@@ -136,11 +136,11 @@ def test_what_keeps_compression_away(monkeypatch: pytest.MonkeyPatch) -> None:
         return rendezvous.compression_warning(environment)
 
     wanted = {"HOROVOD_DDP_COMPRESSION": "bit8"}
-    monkeypatch.setattr(rendezvous, "entry_points", lambda group: [])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group=None, **_: [])
     assert said() == said(HOROVOD_DDP_COMPRESSION="none", TORCH_DEVICE_BACKEND_AUTOLOAD="0") == ""
     assert "this installation of horovod does not announce itself to torch" in said(**wanted)
     point = EntryPoint("horovod", "horovod.torch_autoload:load", "torch.backends")
-    monkeypatch.setattr(rendezvous, "entry_points", lambda group: [point])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group=None, **_: [point])
     assert said(**wanted) == said(**wanted, TORCH_DEVICE_BACKEND_AUTOLOAD="1") == ""
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps torch" in said(**wanted, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
 

@@ -46,7 +46,7 @@ def test_what_it_says_without_a_job(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ending(monkeypatch, AssertionError("no job was asked for"))
-    monkeypatch.setattr(launch.build_report, "report", lambda: "what was built")
+    monkeypatch.setattr("horovod.runner.build_report.report", lambda: "what was built")
     monkeypatch.setattr(launch.command_line, "completion", lambda shell: f"completes in {shell}")
     for words, said in (
         (["--version"], horovod.__version__),
