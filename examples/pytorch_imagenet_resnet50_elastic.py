@@ -5,7 +5,7 @@
 
 pytorch_imagenet_resnet50.py is the recipe itself; docs/elastic.md explains what is other here. The learning
 rate follows the number of ranks. Should all hosts fail at once, the same command goes on after the last epoch
-that has a checkpoint.
+that has a checkpoint which rank 0's host sees: let --checkpoint-format name a folder of all hosts.
 """
 
 from __future__ import annotations
@@ -40,15 +40,18 @@ def parse_arguments() -> argparse.Namespace:
         "--batches-per-commit",
         type=positive,
         default=20,
-        help="what is done after the last commit is done again where a rank is lost",
+        help="batches from one commit to the next; so many are done again at most where a rank is lost",
     )
     parser.add_argument(
         "--batches-per-host-check",
         type=positive,
         default=5,
-        help="between commits: whether hosts came or are to go",
+        help="batches after which it is asked whether hosts came or are to go",
     )
-    return parsed(parser)
+    args = parsed(parser)
+    if args.use_adasum:
+        parser.error("--use-adasum needs a power of two ranks, and here their number changes")
+    return args
 
 
 def ranks_now() -> Ranks:
@@ -58,23 +61,24 @@ def ranks_now() -> Ranks:
 class Training:
     """A model, its optimizer, the data, and what training goes on from."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
+    def __init__(self, args: argparse.Namespace, images: Dataset[Any], unseen: Dataset[Any]) -> None:
         # No collective in here: a rank that comes later runs it alone.
-        self.args = args
+        self.args, self.unseen = args, unseen
         self.device = prepare(args, ranks_now(), serves_cuda=hvd.cuda_built())
-        self.train, self.validation = load_data(args)
         # It knows which images of the epoch are done, and divides the rest among the ranks there are.
-        self.sampler = hvd.elastic.ElasticSampler(self.train, seed=args.seed)  # type: ignore[arg-type]
-        self.batch = args.batch_size * args.batches_per_allreduce
+        self.sampler = hvd.elastic.ElasticSampler(images, seed=args.seed)  # type: ignore[arg-type]
+        self.batch_images = args.batch_size * args.batches_per_allreduce
         self.loader: DataLoader[Any] = DataLoader(
-            self.train, self.batch, sampler=self.sampler, pin_memory=on_gpu(self.device)
+            images, self.batch_images, sampler=self.sampler, pin_memory=on_gpu(self.device)
         )
         self.model = make_model(args, self.device)
         self.optimizer = make_optimizer(args, self.model)
         self.checkpoints = Checkpoints(args, self.model, self.optimizer)
-        epochs_done = self.checkpoints.newest()
+        # All ranks get what rank 0 has when training begins. Who comes later is not rank 0: it reads no file.
+        epochs_done = self.checkpoints.newest() if hvd.rank() == 0 else 0
         if epochs_done > 0:
-            self.checkpoints.take_up(epochs_done)  # all ranks get rank 0's, when training begins
+            self.checkpoints.take_up(epochs_done)
+            print(f"resuming after epoch {epochs_done}, from {self.checkpoints.of(epochs_done)}", flush=True)
         self.sampler.set_epoch(epochs_done + 1)
         self.state: Any = hvd.elastic.TorchState(
             model=self.model, optimizer=self.optimizer, sampler=self.sampler, epoch=epochs_done + 1
@@ -90,7 +94,7 @@ class Training:
             for entry in self.optimizer.param_groups:
                 entry["lr"] = learning_rate(self.args, hvd.size(), self.state.epoch - 1 + done)
             step(self.args, self.model, self.optimizer, batch, self.device, totals)
-            self.sampler.record_batch(number, self.batch)
+            self.sampler.record_batch(number, self.batch_images)
             if number % self.args.batches_per_commit == 0:
                 self.state.commit()
             elif number % self.args.batches_per_host_check == 0:
@@ -98,24 +102,30 @@ class Training:
         return totals.of_all_ranks("train") if len(self.loader) else "nothing was left to train on"
 
     def validated(self) -> str:
-        own = range(hvd.rank(), len(self.validation), hvd.size())  # type: ignore[arg-type]
-        images: Dataset[Any] = Subset(self.validation, own)
-        return validate(self.model, DataLoader(images, self.args.val_batch_size), self.device)
+        own = range(hvd.rank(), len(self.unseen), hvd.size())  # type: ignore[arg-type]
+        images: Dataset[Any] = Subset(self.unseen, own)
+        batches: DataLoader[Any] = DataLoader(
+            images, self.args.val_batch_size, pin_memory=on_gpu(self.device)
+        )
+        return validate(self.model, batches, self.device)
 
 
 def main() -> None:
     args = parse_arguments()
+    images, unseen = load_data(args)  # what takes long comes first: others may be waiting for this rank
     hvd.init()
-    training = Training(args)
+    training = Training(args, images, unseen)
 
     @hvd.elastic.run
     def train(state: Any) -> None:
         while state.epoch <= args.epochs:
             started = time.perf_counter()
-            trained, validated = training.train_epoch(), training.validated()
+            trained = training.train_epoch()
+            seconds = time.perf_counter() - started
+            validated = training.validated()
+            hvd.barrier()  # a rank that was lost until here is known: no checkpoint of what it left half done
             if hvd.rank() == 0:
                 training.checkpoints.save(state.epoch)
-                seconds = time.perf_counter() - started
                 print(
                     f"epoch {state.epoch}/{args.epochs}  {trained}  {validated}  "
                     f"{hvd.size()} rank(s)  {seconds:.1f} s",

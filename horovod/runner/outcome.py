@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 
 VAIN_WAIT, STOPPED_WAIT = 5.0, 15.0  # seconds; whoever has stopped a rank may have it go on
@@ -52,10 +52,11 @@ class End:
     def exit_code(self) -> int:
         return 128 + self.signal_number if self.signal_number else self.code
 
-    def unwrapped(self) -> End:
-        """Of an end that a rank's wrapper passes on: code 128 + n stands for signal n, as in shells."""
+    def passed_on(self) -> str:
+        """Of what a rank's wrapper ended with: code 128 + n is mostly the script's signal n, as in shells."""
         number = self.code - 128
-        return replace(self, code=0, signal_number=number) if number in set(signal.Signals) else self
+        of_signal = f" (signal {number}, {signal_name(number)})" if number in set(signal.Signals) else ""
+        return f"{self}{of_signal}"
 
     def __str__(self) -> str:
         if self.reason:

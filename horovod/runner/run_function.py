@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import inspect
 import json
 import os
 import pickle
@@ -37,6 +38,7 @@ _OPTION_NAMES = {
     "slots": "slots_per_host",
     "cooldown_range": "blacklist_cooldown_range",
 }
+_PARAMETER_NAMES = {option: parameter for parameter, option in _OPTION_NAMES.items()}
 _OLDER = {
     "np": "num_proc",
     "min_np": "min_num_proc",
@@ -136,12 +138,10 @@ def _check_elastic(options: Mapping[str, Any]) -> None:
 
 
 def _parameter_of(flag: re.Match[str]) -> str:
-    """What `run` calls a flag of horovodrun's that an error names; the flag itself where it has no such."""
-    short = {"-np": "np", "-H": "hosts"}
-    option = short.get(flag[0], flag[0].removeprefix("--").replace("-", "_"))
-    if option not in {each.name for each in OPTIONS}:
-        return flag[0]
-    return {name: parameter for parameter, name in _OPTION_NAMES.items()}.get(option, option)
+    """The parameter of `run` that stands for a flag which an error names; else the flag."""
+    names = [option.name for option in OPTIONS if flag[0] in option.flags]
+    parameter = _PARAMETER_NAMES.get(names[0], names[0]) if names else ""
+    return parameter if parameter in inspect.signature(run).parameters else flag[0]
 
 
 def _check(given: Mapping[str, Any]) -> None:
@@ -154,7 +154,6 @@ def _check(given: Mapping[str, Any]) -> None:
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of horovodrun among the parameters, converted. ValueError names the parameter."""
     both = _by_option_names(given)
-    parameters = {option: parameter for parameter, option in _OPTION_NAMES.items()}
     options = {}
     for option in OPTIONS:
         value = both.get(option.name)
@@ -163,7 +162,7 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
         try:
             options[option.name] = _converted(option, list(value) if isinstance(value, tuple) else value)
         except ValueError as error:
-            raise ValueError(f"{parameters.get(option.name, option.name)}: {error}") from None
+            raise ValueError(f"{_PARAMETER_NAMES.get(option.name, option.name)}: {error}") from None
     return options
 
 

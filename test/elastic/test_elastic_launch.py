@@ -183,7 +183,7 @@ def test_a_death_while_ranks_meet(host: str, tmp_path: Path) -> None:
         one.wait(lambda all_: bool(all_) and min(step for _, _, step in all_.values()) > steps + 5)
         one.stop()
         assert one.end() == 0, one.err
-    assert f"host {host} was killed by signal 9 (SIGKILL); host {host} is on the blacklist" in one.err
+    assert f"host {host} exited with code 137 (signal 9, SIGKILL); host {host} is on the blacklist" in one.err
     assert "Traceback" not in one.err
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 import sys
@@ -148,18 +149,30 @@ def test_an_elastic_run_goes_on_without_a_rank(tmp_path: Path) -> None:
         while not (tmp_path / "1.pt").exists():
             assert time.monotonic() < deadline and process.poll() is None, "no checkpoint was written"
             time.sleep(0.005)
-        workers = [
-            each
-            for each in psutil.Process(process.pid).children(recursive=True)
-            if each.cmdline()[1:2] == [command[-1]]
-        ]
-        (lost,) = [worker for worker in workers if worker.environ()["HOROVOD_RANK"] == "1"]
+        (lost,) = [worker for worker in workers_of(process.pid, command[-1]) if rank_of(worker) == "1"]
         lost.kill()
         printed, said = process.communicate(timeout=90)
     assert process.returncode == 0, said
     ranks = re.findall(r"epoch (\d)/3 .* (\d) rank\(s\)", printed)
-    assert ranks[0] == ("1", "2") and ranks[-1] == ("3", "1"), printed
+    assert [epoch for epoch, _ in ranks] == ["1", "2", "3"] and ranks[0][1] == "2" and ranks[-1][1] == "1"
+    assert re.search(r"goes on as rank 0 of 1, commit [1-9]", said), said
     assert CHECKSUM.findall(printed)[0][0] == "1"
+
+    numbers[1] = "4"
+    again = run(["horovodrun", "-np", "1", *command[-2:], *options, *numbers]).stdout
+    assert "resuming after epoch 3" in again and len(EPOCH.findall(again)) == 1
+
+
+def workers_of(pid: int, script: str) -> list[psutil.Process]:
+    found = []
+    for each in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it has ended
+            found += [each] if each.cmdline()[1:2] == [script] else []
+    return found
+
+
+def rank_of(worker: psutil.Process) -> str:
+    return str(worker.environ()["HOROVOD_RANK"])
 
 
 def test_shards_of_a_folder(tmp_path: Path) -> None:

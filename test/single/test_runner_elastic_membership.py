@@ -593,7 +593,7 @@ def test_work_that_nobody_took_up_is_a_failure() -> None:
     job.end(0, End())
     job.end(1, End(139))
     over = job.over()
-    assert over.code == 139 and "rank 1 on host b was killed by signal 11 (SIGSEGV)" in over.message
+    assert over.code == 139 and "rank 1 on host b exited with code 139 (signal 11, SIGSEGV)" in over.message
 
 
 def test_one_that_ends_its_work_on_a_host_that_has_failed_has_succeeded() -> None:

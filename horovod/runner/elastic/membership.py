@@ -155,10 +155,10 @@ class MembershipMachine:
         self._workers.remove(worker)
         is_told = worker.is_told or worker.is_stopped or worker.generation != self._generation
         if worker.out and (is_told or not worker.generation or not end.is_success()):
-            return self._settled([Say(f"{worker}, which was out ({worker.out}), {end}")])
+            return self._settled([Say(f"{worker}, which was out ({worker.out}), {end.passed_on()}")])
         if end.is_success():  # also of one that is out and does not know: it has done its work
             return self._settled(self._succeeded(worker))
-        text = f"{worker} {end.unwrapped()}"
+        text = f"{worker} {end.passed_on()}"
         is_the_scripts = end.raised and bool(worker.generation or not self._generation)
         if is_the_scripts:
             return [self._end_job(end.exit_code(), f"{FAILED}: {text}")]
