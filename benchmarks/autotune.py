@@ -16,6 +16,7 @@ which the settings are known.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
@@ -141,15 +142,20 @@ def rank(task_file: str) -> None:
     report.write_json(f"{task['results']}/rank-{found.pop('rank')}.json", found)
 
 
-def task_of(cell: Cell, words: argparse.Namespace) -> dict[str, Any]:
+def sweep_of(cell: Cell) -> dict[str, list[str]]:
+    """What each swept setting is tried with: its usual choices, and what the cell starts from."""
     sweep = {}
     for variable in cell.swept:
         choices = [*BY_VARIABLE[variable].tries]
         given = cell.given.get(variable)
         sweep[variable] = choices if given is None or given in choices else [*choices, given]
+    return sweep
+
+
+def task_of(cell: Cell, words: argparse.Namespace) -> dict[str, Any]:
     return {
         "model": cell.model, "seconds": cell.seconds, "compression": cell.compression, "face": cell.face,
-        "sweep": sweep,
+        "sweep": sweep_of(cell),
         "defaults": {n: BY_VARIABLE[n].default for n in (FUSION, CYCLE, ALGORITHM)} if cell.swept else {},
         "pairs": cell.pairs or words.pairs, "steps": cell.steps or words.steps, "best_of": 5,
         "bucket_mb": cell.bucket_mb,
@@ -214,6 +220,18 @@ def gain(times: Mapping[str, list[float]], before: str, after: str) -> Gain:
     return gain_of(list(zip(times[before], times[after], strict=True)))
 
 
+def slower_at_the_start(name: str, document: Mapping[str, Any]) -> str:
+    """How much longer steps took with what a cell starts from: one block of the sweep, no interval."""
+    cells = [cell for cell in wrong() if cell.name == name]
+    if not cells or "swept" not in document:
+        return ""
+    start = tuple(cells[0].given.get(knob, BY_VARIABLE[knob].default) for knob in cells[0].swept)
+    blocks = dict(
+        zip(itertools.product(*sweep_of(cells[0]).values()), document["swept"]["once"], strict=True)
+    )
+    return f"{blocks[start] / statistics.median(document['times']['tuned']):.2f}x"
+
+
 def rows_of(found: Mapping[str, dict[str, Any]]) -> list[list[str]]:
     rows = []
     for name, document in found.items():
@@ -228,6 +246,7 @@ def rows_of(found: Mapping[str, dict[str, Any]]) -> list[list[str]]:
             [
                 name,
                 report.time_text(statistics.median(times["tuned"])),
+                slower_at_the_start(name, document),
                 str(gain(times, "default", "tuned")),
                 best,
                 str(tuning["steps"]),
@@ -240,6 +259,7 @@ def rows_of(found: Mapping[str, dict[str, Any]]) -> list[list[str]]:
 HEADINGS = [
     "cell",
     "step",
+    "the start",
     "tuned over default (95 %)",
     "best of sweep over tuned",
     "steps of trials",
@@ -269,7 +289,7 @@ COSTS = ["cell", "step", "tuner's share", "watching over off (95 %)", "trials, s
 
 def shown(folder: Path) -> str:
     found = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
-    gains = report.table(HEADINGS, rows_of(found), left=6)
+    gains = report.table(HEADINGS, rows_of(found), left=7)
     return f"{gains}\n\n{report.table(COSTS, costs_of(found), left=1)}"
 
 
