@@ -19,7 +19,7 @@ from tuned import models
 
 Settings = Mapping[str, str]
 MOST_STEPS = 5000  # that are waited for the end of tuning
-WATCHED = 10  # steps of a block with or without a tuner that watches
+WATCHED = 10  # steps of a block with or without a tuner that watches; one where steps are long
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
@@ -36,7 +36,8 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
     seconds_of_tuning = time.perf_counter() - begin
     found: dict[str, Any] = data()
     share = sum(spent) / seconds_of_tuning
-    watching = job_run(_watching, step, task["pairs"], WATCHED)
+    watched = WATCHED if task["steps"] > 1 else 1
+    watching = job_run(_watching, step, task["pairs"], watched)
     contest = _Contest(step, lambda settings: job_run(_fix, settings), task["steps"])
     began = found.get("began_with", {})
     swept = _sweep(contest, task, found["settings"])
