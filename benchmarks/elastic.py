@@ -29,7 +29,6 @@ from typing import Any
 import report
 from on_hosts.jobs import environment
 from survival import notes as judged
-from survival.hosts import without_login_scripts
 from survival.notes import Note, Notes
 
 from horovod.made_hosts import HostsError, MadeHosts
@@ -207,7 +206,6 @@ CELLS = [
 def run(cell: Cell, found: dict[str, Any]) -> None:
     """One job of it: adds its seconds, what was wrong, and what was measured beside it. Raises Failed."""
     with MadeHosts(4) as hosts, tempfile.TemporaryDirectory(prefix="elastic-") as folder:
-        without_login_scripts(hosts, *hosts.names)
         settings = {TIMEOUT: cell.limit} if cell.limit else {}
         job = Job(hosts, Path(folder), cell.names, **settings)
         try:

@@ -17,6 +17,8 @@ from horovod.made_hosts.system import HostsError, path_of, processes_in
 BOOT_SECONDS = 10.0
 # Private folders for temporary files: Open MPI names its session folders by process numbers, which repeat
 # between hosts and between boots. /tmp itself is everyone's: a clone, or what a job reads, may lie there.
+# Logins read no ~/.bashrc: pyenv's line there takes a lock in the home, which is everyone's too. A host that
+# is cut just then leaves the lock, and all logins of this machine wait for it from then on.
 BOOT = """
 set -e
 name=$1 folder=$2 home=$3 sshd=$4
@@ -27,6 +29,7 @@ mount --bind "$folder/etc-hosts" /etc/hosts
 mkdir -p /run/sshd
 mkdir -p -m 700 "$home/.ssh"
 mount --bind "$folder/dot-ssh" "$home/.ssh"
+[ ! -e "$home/.bashrc" ] || mount --bind /dev/null "$home/.bashrc"
 export TMPDIR="$folder/tmp"
 exec "$sshd" -D -e -f "$folder/sshd_config"
 """

@@ -20,7 +20,6 @@ from typing import Any, Protocol
 import launching
 import soak_judge
 from survival import notes as judged
-from survival.hosts import without_login_scripts
 from survival.notes import Notes
 
 from horovod.made_hosts import MadeHosts
@@ -97,7 +96,6 @@ class Made:
         self.others = hosts.names[1:]
         self.names = [hosts.names[0], "127.0.0.2", *self.others, "127.0.0.3"]
         self._before = set(self._inside())
-        without_login_scripts(hosts, *hosts.names)
 
     def start(self, words: list[str], out: int, **variables: str) -> subprocess.Popen[bytes]:
         environment = launching.environment("soak", HOME=str(self._hosts.folder), **variables)
@@ -111,8 +109,6 @@ class Made:
 
     def strike(self, how: str, host: str) -> None:
         getattr(self._hosts, how)(host)
-        if how == "boot":
-            without_login_scripts(self._hosts, host)
 
     def processes(self) -> list[int]:
         return [pid for pid in self._inside() if pid not in self._before]
