@@ -259,7 +259,8 @@ def find_interpreter(version: str) -> str | None:
     """Of this name or path, of PATH, or of pyenv; None without one that works."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates = [shutil.which(version), shutil.which(f"python{version}")]
-    candidates += [str(path) for path in sorted(pyenv.glob(f"{version}.*/bin/python3"))]
+    if os.sep not in version:
+        candidates += [str(path) for path in sorted(pyenv.glob(f"{version}.*/bin/python3"))]
     works = (path for path in candidates if path and _works(path))
     return next(works, None)
 

@@ -251,6 +251,11 @@ def test_a_wheel_with_code_for_gpus(tmp_path: Path) -> None:
         test_cuda_library.test_without_a_driver_it_says_so(package)
 
 
+def test_a_python_is_found_by_its_path() -> None:
+    """As `make test-nightly` names it."""
+    assert make_wheels.find_interpreter(sys.executable) == sys.executable
+
+
 def test_code_for_gpus_is_not_left_out_unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make_wheels, "find_nvcc", lambda: None)
     assert make_wheels.with_cuda("auto", os.uname().machine) == (False, "there is no nvcc here")
