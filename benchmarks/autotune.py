@@ -96,7 +96,7 @@ def wrong() -> list[Cell]:
 def fewer(model: str, place: str) -> dict[str, int]:
     """What keeps a cell of long steps within eight minutes."""
     if model == "vgg16":  # 553 MB; up to 4 s
-        slowest = {"most_steps": 60, "pairs": 10, "steps": 1}
+        slowest = {"most_steps": 50, "pairs": 6, "steps": 1}
         return slowest if "slow" in place or "4" in place else {"most_steps": 120, "steps": 1}
     return {"most_steps": 200, "steps": 1} if "slow" in place and model != "mnist" else {}
 
