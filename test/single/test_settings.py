@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import horovod
 from horovod import _native
 from horovod.common.basics import HorovodBasics
 from horovod.common.build_info import build_info
@@ -60,7 +61,7 @@ def test_words_for_yes_and_no() -> None:
 
 
 def test_what_python_reads_something_uses() -> None:
-    folder = ROOT / "horovod"
+    folder = Path(horovod.__file__).parent  # the installed one, where a wheel is tested
     sources = [path for path in folder.rglob("*.py") if path.parent != folder / "common" / "options"]
     text = "\n".join(path.read_text() for path in sources)
     assert not [o.variable for o in OPTIONS if o.part == PYTHON and f'"{o.variable}"' not in text]
