@@ -11,6 +11,7 @@ import platform
 import site
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import horovod
@@ -83,9 +84,11 @@ def _listed(holders: Sequence[str]) -> str:
 
 
 def _version_of_torch() -> str:
-    """From where a Python without PYTHONPATH finds packages: the same where the agent asks, which runs so."""
-    from importlib import metadata  # here: jobs of one host do without, and would start later
+    """From where a Python without PYTHONPATH finds packages: the same where the agent asks, which runs so.
 
-    path = [*site.getsitepackages(), site.getusersitepackages()]
-    found = next(iter(metadata.distributions(name="torch", path=path)), None)
-    return found.version if found is not None else ""
+    By the name of its folder there: loading importlib.metadata takes a tenth of the time to start a job.
+    """
+    for folder in (*site.getsitepackages(), site.getusersitepackages()):
+        for found in Path(folder).glob("torch-*.dist-info"):
+            return found.name.removeprefix("torch-").removesuffix(".dist-info")
+    return ""
