@@ -89,6 +89,7 @@ def _version_of_torch() -> str:
     By the name of its folder there: loading importlib.metadata takes a tenth of the time to start a job.
     """
     for folder in (*site.getsitepackages(), site.getusersitepackages()):
-        for found in Path(folder).glob("torch-*.dist-info"):
-            return found.name.removeprefix("torch-").removesuffix(".dist-info")
+        for kind in ("dist", "egg"):
+            for found in Path(folder).glob(f"torch-*.{kind}-info"):
+                return found.stem.split("-")[1]
     return ""

@@ -67,7 +67,7 @@ def compression_warning(environment: Mapping[str, str]) -> str:
     """Why HOROVOD_DDP_COMPRESSION would not count in scripts that say nothing of it; "" where it does."""
     if environment.get(DDP_COMPRESSION, "none") in ("", "none"):
         return ""
-    from importlib.metadata import entry_points  # here, as few jobs need it, and it takes as long as the rest
+    from importlib.metadata import entry_points  # here, as few jobs need it, and all would start later
 
     why = ""
     if environment.get(AUTOLOAD, "1") != "1":

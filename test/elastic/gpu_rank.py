@@ -32,7 +32,7 @@ communicators = ctypes.CDLL(os.environ["HOROVOD_NCCL_LIBRARY"]).emulatedNcclComm
 
 
 def reduced(step: int, number: int) -> torch.Tensor:
-    """As everybody's: 3000 times the step and the number, averaged over ranks that add their own."""
+    """What all ranks have of this step and number, and on top of it the own rank."""
     return torch.full((3000,), float(100 * step + number)) + float(hvd.rank())
 
 
@@ -45,8 +45,7 @@ def train(state: Any) -> None:
             if start_rank == 1 and state.step == 4:
                 threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGKILL)).start()
             while state.step == 4 and hvd.size() == 3:
-                again = [hvd.allreduce_async(x, name=f"x{i}") for i, x in enumerate(tensors)]
-                for handle in again:
+                for handle in [hvd.allreduce_async(x, name=f"x{i}") for i, x in enumerate(tensors)]:
                     hvd.synchronize(handle)
             handles = [hvd.allreduce_async(x, name=f"x{i}") for i, x in enumerate(tensors)]
             for number, handle in enumerate(handles):

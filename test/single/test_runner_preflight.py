@@ -353,3 +353,15 @@ def test_a_launcher_in_a_slurm_job_asks_by_srun(tmp_path: Path) -> None:
     (tmp_path / "ssh").unlink()
     with pytest.raises(LaunchError, match="ssh is not installed here"):
         shell.shell_for(own, None, None)
+
+
+@pytest.mark.parametrize("folder", ["torch-2.4.1+cpu.dist-info", "torch-2.4.1+cpu-py3.11.egg-info"])
+def test_torchs_version_is_that_of_its_folder(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path)])
+    monkeypatch.setattr("site.getusersitepackages", lambda: str(tmp_path / "none"))
+    (tmp_path / "torch_geometric-2.6.dist-info").mkdir()
+    assert software.installed()["PyTorch"] == ""
+    (tmp_path / folder).mkdir()
+    assert software.installed()["PyTorch"] == "2.4.1+cpu"
