@@ -171,7 +171,7 @@ def test_autotune_compares_what_was_found_with_the_defaults(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     row, cost = [row for row in cells(done.stdout) if row[0] == "mnist, one host"]
     gain = r"[\d.]+x \([\d.]+ to [\d.]+\)"
-    assert re.fullmatch(gain, row[2]) and int(row[4]) <= 40 and row[5]
+    assert re.fullmatch(gain, row[3]) and int(row[5]) <= 40 and row[6]
     assert 0 < float(cost[2].removesuffix("%")) < 100 and re.fullmatch(gain, cost[3])
     result = document(tmp_path / "mnist, one host.json")
     assert set(result["times"]) == {"tuned", "default"} and len(result["times"]["tuned"]) == 3
