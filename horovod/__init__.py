@@ -1,11 +1,11 @@
 """Horovod for PyTorch: data-parallel training whose gradients travel compressed.
 
 Training scripts import `horovod.torch`. This module stays light on purpose: it imports neither torch nor the
-native core, so that `horovodrun` and the build can read the version in no time. `horovod.run(function, ...)`
-calls a function on several ranks.
+native core, nor pathlib, so that the build can read the version, and `horovodrun` and its agents start, in no
+time. `horovod.run(function, ...)` calls a function on several ranks.
 """
 
-from pathlib import Path as _Path
+import os as _os
 from typing import TYPE_CHECKING, Any
 
 from horovod.common import absent as _absent
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __version__ = "0.29.0"
 
 _absent.install()
-_absent.refuse_leftovers(_Path(__file__).parent)
+_absent.refuse_leftovers(_os.path.dirname(_os.path.abspath(__file__)))
 
 
 def __getattr__(name: str) -> Any:

@@ -9,8 +9,8 @@ a test holds the two together.
 
 from __future__ import annotations
 
+import os
 import sys
-from pathlib import Path
 from typing import Any
 
 from horovod.common.names import did_you_mean
@@ -37,12 +37,12 @@ NATIVE = "horovod._native"  # is there in what was built, and found before this 
 _OF_HOROVOD = ("keras", "mxnet", "ray", "spark", "tensorflow")
 
 
-def refuse_leftovers(package: Path) -> None:
+def refuse_leftovers(package: str) -> None:
     """Raise ImportError where files of the original Horovod lie among this package's, in one folder.
 
     pip removes Horovod before it installs this package, which has the same name; other installers may not.
     """
-    if left := [name for name in _OF_HOROVOD if (package / name / "__init__.py").exists()]:
+    if left := [name for name in _OF_HOROVOD if os.path.exists(os.path.join(package, name, "__init__.py"))]:
         raise ImportError(
             f"{package} has files of two packages, this one and the original Horovod (its "
             f"{', '.join(left)}), which cannot work together. Type `{sys.executable} -m pip uninstall -y "

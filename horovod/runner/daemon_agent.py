@@ -15,7 +15,6 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 VERBOSE_VARIABLE = "HOROVOD_RUN_VERBOSE"
@@ -103,7 +102,8 @@ def not_understood(error: ValueError) -> str:
 def own_environment() -> Mapping[bytes, bytes]:
     """As this program was given it: Python adds LC_CTYPE where the host's locale is C."""
     try:
-        entries = Path("/proc/self/environ").read_bytes().split(b"\0")
+        with open("/proc/self/environ", "rb") as file:
+            entries = file.read().split(b"\0")
     except OSError:
         return os.environb
     return {name: value for name, equals, value in (entry.partition(b"=") for entry in entries) if equals}
@@ -138,7 +138,7 @@ def _run_daemon(command: Sequence[str]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[".."] * 2)))
     if sys.argv[1] == THERE:
         _run_daemon(sys.argv[2:])
     else:

@@ -7,7 +7,6 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from horovod.runner.errors import LaunchError
 
@@ -40,7 +39,8 @@ def from_text(text: str) -> list[Host]:
 def from_file(path: str) -> list[Host]:
     """One `host slots=N` a line; a host without slots has one; # begins a comment."""
     try:
-        lines = Path(path).read_text().splitlines()
+        with open(path) as file:
+            lines = file.read().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise LaunchError(f"the host file {path} cannot be read: {error}") from None
     hosts = []

@@ -22,15 +22,11 @@ if __name__ == "__main__":
 
 from horovod.runner.agents import frames
 from horovod.runner.agents.decisions import Decisions
-from horovod.runner.agents.elastic_job import ElasticJob
-from horovod.runner.agents.fixed_job import FixedJob
 from horovod.runner.agents.frames import FrameParser
 from horovod.runner.agents.job import CloseAgent, Finish, Job, Show, StartAgent, ToAgent
 from horovod.runner.agents.plan import Plan, agent_words
-from horovod.runner.agents.restart_job import RestartJob
 from horovod.runner.agents.streams import Outbox, Wake, ended_children, read, ready, spawn
 from horovod.runner.daemon_agent import packed
-from horovod.runner.elastic import discover
 from horovod.runner.forwarding import forwarded_variables
 from horovod.runner.processes import adopt_orphans, end_descendants, send
 
@@ -82,6 +78,8 @@ class _Discovery:
     """The process that looks for hosts, and what it writes: `elastic.discover`."""
 
     def __init__(self, script: str, slots: int) -> None:
+        from horovod.runner.elastic import discover
+
         self.descriptor, end = os.pipe()
         words = [sys.executable, "-I", "-S", discover.__file__, str(slots), script]
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -309,14 +307,26 @@ class Driver:
                 self._show(time.monotonic())
 
 
+def _decisions(plan: Plan) -> Decisions:
+    """Those of the kind of job that this is: the others are not loaded, as hosts wait for us."""
+    if plan.elastic is None:
+        from horovod.runner.agents.fixed_job import FixedJob
+
+        return FixedJob(plan.hosts)
+    limits, hosts = plan.elastic.limits(), dict(plan.hosts)
+    if plan.elastic.restart:
+        from horovod.runner.agents.restart_job import RestartJob
+
+        return RestartJob(limits, hosts, time.monotonic)
+    from horovod.runner.agents.elastic_job import ElasticJob
+
+    return ElasticJob(limits, hosts, time.monotonic)
+
+
 def main(text: str, command: list[str]) -> int:
     plan = Plan.of(text)
     adopt_orphans()
-    decisions: Decisions = FixedJob(plan.hosts)
-    if plan.elastic is not None:
-        kind = RestartJob if plan.elastic.restart else ElasticJob
-        decisions = kind(plan.elastic.limits(), dict(plan.hosts), time.monotonic)
-    code = Driver(plan, decisions, command).run()
+    code = Driver(plan, _decisions(plan), command).run()
     end_descendants(0.3)
     return code
 

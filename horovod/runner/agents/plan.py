@@ -8,11 +8,13 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from horovod.runner.elastic.settings import ElasticSettings
 from horovod.runner.hosts import is_local
 from horovod.runner.shell import Shell, Srun, Ssh
+
+if TYPE_CHECKING:
+    from horovod.runner.elastic.settings import ElasticSettings
 
 __all__ = ["Plan", "agent_words"]
 
@@ -55,7 +57,11 @@ class Plan:
         kind, *arguments = told["shell"] or ("",)
         shell = _KINDS[kind](*arguments) if kind else None
         hosts = tuple((name, slots) for name, slots in told["hosts"])
-        elastic = ElasticSettings.of(told["elastic"]) if "elastic" in told else None
+        elastic = None
+        if "elastic" in told:  # other jobs do not wait for this to load
+            from horovod.runner.elastic.settings import ElasticSettings
+
+            elastic = ElasticSettings.of(told["elastic"])
         return cls(hosts, tuple(told["here"]), shell, told["nonce"], elastic)
 
 
