@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from rank_jobs import run_ranks, run_test_file, run_test_files
-from thread_ranks import run_thread_test_files
+from threads_as_ranks import run_thread_test_files
 
 RANKS = Path(__file__).parent / "ranks"
 TWO_OR_FOUR = [pytest.param(2, marks=pytest.mark.quick), 4]

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -244,3 +245,11 @@ def test_every_folder_of_python_is_a_package() -> None:
     """An installation has no others, where the source tree imports them all the same."""
     folders = {path.parent for path in (ROOT / "horovod").rglob("*.py")}
     assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
+
+
+def test_no_two_modules_of_tests_share_a_name() -> None:
+    """Of two, pytest would import one, given both of their folders. What ranks run, it sees by itself."""
+    paths = [path for path in (ROOT / "test").rglob("*.py") if not path.parent.name.endswith("ranks")]
+    names = Counter(path.stem for path in paths if path.name not in ("conftest.py", "__init__.py"))
+    assert len(names) > 300, "the tests are not seen any more"
+    assert [name for name, count in names.items() if count > 1] == []

@@ -1,7 +1,7 @@
 """Every test in a rank starts together with the other ranks', in a job that was initialised once.
 
 With HOROVOD_TEST_EMULATED_GPU in the environment, on an emulated GPU: see ../emulated_torch.py. With
-HOROVOD_TEST_THREADS, ranks are threads: see ../thread_ranks.py.
+HOROVOD_TEST_THREADS, ranks are threads: see ../threads_as_ranks.py.
 """
 
 import sys
@@ -16,15 +16,15 @@ import horovod.torch as hvd
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import emulated_torch
-import thread_ranks
+import threads_as_ranks
 from rank_fixtures import rank, size, together  # noqa: F401
 
-THREADS = thread_ranks.ThreadRanks(thread_ranks.COUNT)
+THREADS = threads_as_ranks.ThreadRanks(threads_as_ranks.COUNT)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def job() -> Iterator[None]:
-    if thread_ranks.COUNT:
+    if threads_as_ranks.COUNT:
         yield  # each rank's thread is in one
         return
     torch.set_num_threads(1)
@@ -37,14 +37,14 @@ def job() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if thread_ranks.COUNT:
+    if threads_as_ranks.COUNT:
         for item in items:
-            item.fixturenames[:] = [name for name in item.fixturenames if name in thread_ranks.OF_PYTEST]
+            item.fixturenames[:] = [name for name in item.fixturenames if name in threads_as_ranks.OF_PYTEST]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    if not thread_ranks.COUNT:
+    if not threads_as_ranks.COUNT:
         return None
-    THREADS.run(lambda: thread_ranks.call_in_rank(pyfuncitem))
+    THREADS.run(lambda: threads_as_ranks.call_in_rank(pyfuncitem))
     return True
