@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import base64
 import csv
 import hashlib
@@ -78,7 +79,24 @@ def _needed(library: bytes) -> list[str]:
     return re.findall(r"\(NEEDED\).*\[(.+)\]", report)
 
 
+def _not_of(tag: str, wheel: Path) -> list[str]:
+    """`tag`: "v" and a version; or "", which any wheel is of."""
+    version = wheel.name.split("-")[1].partition("+")[0]
+    return [f"it is not of the tag {tag}"] if tag not in ("", f"v{version}") else []
+
+
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(description="Look for what must not be in wheels.")
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--tag", default="", help="their version, after a v")
+    options = parser.parse_args(words)
+    wheels = [wheel for folder in options.folders for wheel in sorted(folder.glob("*.whl"))]
+    complaints = [] if wheels else ["there are no wheels"]
+    for wheel in wheels:
+        complaints += [f"{wheel.name}: {each}" for each in [*problems(wheel), *_not_of(options.tag, wheel)]]
+    print("\n".join(complaints or [f"{len(wheels)} wheels are as they should be"]))
+    return 1 if complaints else 0
+
+
 if __name__ == "__main__":
-    wheels = [wheel for folder in sys.argv[1:] for wheel in Path(folder).glob("*.whl")]
-    complaints = [f"{wheel.name}: {each}" for wheel in wheels for each in problems(wheel)]
-    sys.exit("\n".join(complaints) if wheels else "there are no wheels")
+    sys.exit(main(sys.argv[1:]))

@@ -26,6 +26,7 @@ sys.path += [str(ROOT), str(ROOT / "scripts")]
 
 import make_wheels
 import test_cuda_library
+import wheel_content
 from wheel_content import problems
 
 from build_support.cuda import find_nvcc
@@ -86,6 +87,22 @@ def test_what_would_be_found(wheel: Path, tmp_path: Path) -> None:
     plugin = "horovod/libhorovod_mpi_mpich.so"
     found = problems(rewritten(wheel, tmp_path / "b", {plugin: linked}), HERE)
     assert set(found) == {f"{plugin} is not what RECORD says", f"{plugin} needs libmpi.so.40"}
+
+
+def test_the_script_says_whether_a_folder_may_be_published(
+    wheel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the workflow of a tag runs it between the build and the release."""
+    assert wheel_content.main([str(tmp_path)]) == 1 and "there are no wheels" in capsys.readouterr().out
+    released = wheel.name.replace("-linux_", "-manylinux_2_31_")
+    shutil.copy(wheel, tmp_path / released)
+    words = [sys.executable, "scripts/wheel_content.py", str(tmp_path)]
+    assert subprocess.run([*words, "--tag", f"v{version()}"], cwd=ROOT, check=False).returncode == 0
+    assert wheel_content.main([str(tmp_path), "--tag", "v9.9.0"]) == 1
+    assert capsys.readouterr().out == f"{released}: it is not of the tag v9.9.0\n"
+    shutil.copy(wheel, tmp_path)
+    assert wheel_content.main([str(tmp_path)]) == 1
+    assert capsys.readouterr().out.startswith(f"{wheel.name}: {wheel.name} has other tags")
 
 
 @pytest.mark.slow  # compiles all once more, where no compiler's cache has it

@@ -88,9 +88,9 @@ WHEELS = (ROOT / ".github" / "workflows" / "wheels.yml").read_text()
 def test_a_tag_builds_wheels_with_scripts_that_exist() -> None:
     """What make_wheels.py sets for a build, the workflow sets too; only the container differs."""
     workflow: dict[Any, Any] = yaml.safe_load(WHEELS)
-    assert workflow[True] == {"push": {"tags": ["v*"]}}
+    assert workflow[True] == {"push": {"tags": ["v*"]}, "workflow_dispatch": None}
     assert workflow["permissions"] == {"contents": "read"} and "secrets." not in WHEELS
-    assert set(workflow["jobs"]) == {"sdist", "wheels"}
+    assert set(workflow["jobs"]) == {"sdist", "wheels", "release"}
     assert all(0 < job["timeout-minutes"] <= 60 for job in workflow["jobs"].values())
     job = workflow["jobs"]["wheels"]
     for script in re.findall(r"python3 (\S+\.py)", WHEELS):
@@ -108,6 +108,22 @@ def test_a_tag_builds_wheels_with_scripts_that_exist() -> None:
         "SOURCE_DATE_EPOCH=",
     ):
         assert name in said, name
+
+
+def test_a_tag_publishes_what_has_been_looked_at() -> None:
+    """Only the job that makes the release may write, and it runs after all others, for a tag."""
+    jobs = yaml.safe_load(WHEELS)["jobs"]
+    release = jobs.pop("release")
+    assert all("permissions" not in job for job in jobs.values())
+    assert set(release["needs"]) == set(jobs) and release["if"] == "github.ref_type == 'tag'"
+    assert release["permissions"] == {"contents": "write"}
+    _, create = release["steps"]
+    assert shlex.split(create["run"])[:3] == ["gh", "release", "create"] and "--verify-tag" in create["run"]
+    *_, build, looked_at, upload = jobs["wheels"]["steps"]
+    words = shlex.split(looked_at["run"])
+    assert words[:3] == ["python3", "scripts/wheel_content.py", "dist"] and "--tag" in words
+    assert "horovodrun --check-build" in build["env"]["CIBW_TEST_COMMAND"]
+    assert upload["with"]["path"] == build["run"].split()[-1] == "dist"
 
 
 def test_actions_that_build_wheels_are_pinned_too() -> None:
