@@ -13,7 +13,7 @@ from horovod.common import absent as _absent
 if TYPE_CHECKING:
     from horovod.runner.run_function import run as run
 
-__version__ = "0.29.0"
+__version__ = "0.30.0.dev0"
 
 _absent.install()
 _absent.refuse_leftovers(_os.path.dirname(_os.path.abspath(__file__)))

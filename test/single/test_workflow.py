@@ -37,7 +37,7 @@ def test_each_line_is_something_that_exists() -> None:
     for line in lines():
         words = shlex.split(line)
         if words[0] == "sudo":
-            words = words[1:]
+            words = words[3:] if words[1:3] == ["env", "PATH=$PATH"] else words[1:]
         kinds.add(words[0])
         if words[0] == "make":
             assert set(words[1:]) <= set(targets), line
