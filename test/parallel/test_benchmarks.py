@@ -6,10 +6,13 @@ import json
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from horovod import _native
 
 pytest.importorskip("ml_dtypes", reason="benchmarks/codec.py compares with ml_dtypes, which is not installed")
 pytest.importorskip("mpi4py", reason="benchmarks/allreduce.py compares with mpi4py, which is not installed")
@@ -148,6 +151,20 @@ def test_import_cost_interval_and_conclusions(monkeypatch: pytest.MonkeyPatch) -
     assert import_cost.interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
     conclusions = [import_cost.conclusion({"low": low, "high": low + 2, "goal": 50}) for low in (51, 49, 48)]
     assert [conclusion.partition(":")[0] for conclusion in conclusions] == ["missed", "undecided", "met"]
+
+
+def test_codecs_of_another_build_beside_this_one(tmp_path: Path) -> None:
+    """Of a wheel too: here one that holds the same library."""
+    library = Path(_native.__file__)
+    with zipfile.ZipFile(tmp_path / "horovod.whl", "w") as wheel:
+        wheel.write(library, f"horovod/{library.name}")
+    rows = []
+    for build in (library, tmp_path / "horovod.whl"):
+        done = run("codec_of_builds.py", str(build), "--mb", "0.1", "--rounds", "3")
+        assert done.returncode == 0, done.stderr
+        rows += cells(done.stdout)
+    assert len(rows) == 2 * 15 and {row[1] for row in rows} == {"encode", "decode", "decode-add"}
+    assert all(re.fullmatch(r"[\d.]+x \([\d.]+ to [\d.]+\)", row[3]) for row in rows)
 
 
 def test_engine_counts_rounds_and_processor_time(tmp_path: Path) -> None:
