@@ -57,7 +57,7 @@ def _mpi(mpi: MpiInfo) -> str:
     if mpi.source != FOUND:
         return f"{mpi.name} {mpi.version} ({mpi.source}; {mpi.mpirun_path()})"
     if not mpi.mpirun:
-        return f"{mpi.name} ({mpi.library}; its mpirun is not on PATH, and horovodrun needs it)"
+        return f"{mpi.name} ({mpi.library}; its mpirun is not on PATH: --launcher mpi needs it)"
     said = subprocess.run([mpi.mpirun, "--version"], capture_output=True, text=True, check=False).stdout
     if family_of(said) not in ("", mpi.name):
         return f"{mpi.name} ({mpi.library}; {mpi.mpirun} is of {family_of(said)}, and cannot start its ranks)"

@@ -168,7 +168,8 @@ def test_a_library_without_mpirun(monkeypatch: pytest.MonkeyPatch) -> None:
     wheels(monkeypatch, MpiInfo("found", "MPICH", library="/usr/lib/libmpich.so.12"))
     with pytest.raises(LaunchError, match=r"/usr/lib/libmpich.so.12 is here and its mpirun is not on PATH"):
         launchers.installed_mpirun()
-    assert "MPI: MPICH (/usr/lib/libmpich.so.12; its mpirun is not on PATH" in build_report.report()
+    needed = "MPI: MPICH (/usr/lib/libmpich.so.12; its mpirun is not on PATH: --launcher mpi needs it)\n"
+    assert needed in build_report.report()
 
 
 def test_what_is_found_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
