@@ -18,7 +18,7 @@ from pathlib import Path
 
 from horovod.common.build_info import ANY, FOUND, MpiInfo
 
-__all__ = ["FAMILIES", "family_of", "folders", "mpi_here"]
+__all__ = ["FAMILIES", "family_of", "folders", "mpi_here", "version_text"]
 
 # A family's members have one binary interface. Its libraries' file names, the first that is there counts:
 # Open MPI 4 and 5; MPICH, Intel MPI and MVAPICH, which Debian calls otherwise.
@@ -52,24 +52,25 @@ def mpi_here(
         name for name, variables in _STARTED_BY.items() if any(each in environment for each in variables)
     }
     if not wanted and len({mpi.name for mpi in found}) > 1 and (mpirun := found[0].mpirun):
-        wanted = {family_of(_version_of(mpirun))}
+        wanted = {family_of(version_text(mpirun))}
     return next((mpi for mpi in found if mpi.name in wanted), found[0] if found else MpiInfo())
 
 
-def family_of(version_text: str) -> str:
+def family_of(said: str) -> str:
     """The family that `mpirun --version` shows; "" for none that we know."""
-    return next((name for name, marks in _SAID.items() if any(mark in version_text for mark in marks)), "")
+    return next((name for name, marks in _SAID.items() if any(mark in said for mark in marks)), "")
 
 
 @lru_cache
-def _version_of(mpirun: str) -> str:
-    """What it says, or "" from one that cannot be asked."""
+def version_text(mpirun: str) -> str:
+    """What `mpirun --version` says, or "" where it cannot be asked."""
     try:
-        return subprocess.run(
+        said = subprocess.run(
             [mpirun, "--version"], capture_output=True, text=True, errors="replace", timeout=30, check=False
-        ).stdout
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
+    return said.stdout + said.stderr
 
 
 def folders(environment: Mapping[str, str] = os.environ, system: Sequence[str] = _SYSTEM) -> list[Path]:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from horovod.common.build_info import ANY, FOUND, MpiInfo, build_info
-from horovod.common.mpi_here import family_of, mpi_here
+from horovod.common.mpi_here import family_of, mpi_here, version_text
 from horovod.common.unbuilt import why_unbuilt
 
 
@@ -58,7 +58,7 @@ def _mpi(mpi: MpiInfo) -> str:
         return f"{mpi.name} {mpi.version} ({mpi.source}; {mpi.mpirun_path()})"
     if not mpi.mpirun:
         return f"{mpi.name} ({mpi.library}; its mpirun is not on PATH: --launcher mpi needs it)"
-    said = subprocess.run([mpi.mpirun, "--version"], capture_output=True, text=True, check=False).stdout
+    said = version_text(mpi.mpirun)
     if family_of(said) not in ("", mpi.name):
         return f"{mpi.name} ({mpi.library}; {mpi.mpirun} is of {family_of(said)}, and cannot start its ranks)"
     version = re.search(r"\d+\.\d+(\.\d+)?", said)

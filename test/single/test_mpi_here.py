@@ -188,3 +188,11 @@ def test_the_report_tells_no_version_of_another_mpi(monkeypatch: pytest.MonkeyPa
     wheels(monkeypatch, mpi_here(RECORDED, {"PATH": f"{tmp_path}/bin"}, []))
     alone = f"    MPI: Open MPI ({tmp_path}/lib/{OPEN_MPI}; {mpirun} is of MPICH, and cannot start its ranks)"
     assert alone in build_report.report()
+
+
+def test_no_rank_is_started_by_another_mpis_mpirun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """They would each be alone; without --launcher mpi agents start them."""
+    installation(tmp_path, OPEN_MPI, says=MPICHS_MPIRUN)
+    wheels(monkeypatch, mpi_here(RECORDED, {"PATH": f"{tmp_path}/bin"}, []))
+    with pytest.raises(LaunchError, match="bin/mpirun is of MPICH, and cannot start ranks of Open MPI "):
+        launchers.installed_mpirun()
