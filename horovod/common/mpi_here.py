@@ -48,12 +48,16 @@ def mpi_here(
         for family, names in FAMILIES.items()
         if (path := next((folder / name for name in names if (folder / name).exists()), None))
     ]
-    wanted = {
-        name for name, variables in _STARTED_BY.items() if any(each in environment for each in variables)
-    }
-    if not wanted and len({mpi.name for mpi in found}) > 1 and (mpirun := found[0].mpirun):
-        wanted = {family_of(version_text(mpirun))}
+    wanted = _wanted(found, environment)
     return next((mpi for mpi in found if mpi.name in wanted), found[0] if found else MpiInfo())
+
+
+def _wanted(found: Sequence[MpiInfo], environment: Mapping[str, str]) -> set[str]:
+    """The families that come first; mpirun is asked only where it matters."""
+    launched = {name for name, told in _STARTED_BY.items() if any(each in environment for each in told)}
+    if launched or len({mpi.name for mpi in found}) < 2 or not found[0].mpirun:
+        return launched
+    return {family_of(version_text(found[0].mpirun))}
 
 
 def family_of(said: str) -> str:
