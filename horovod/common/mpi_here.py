@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from horovod.common.build_info import ANY, FOUND, MpiInfo
 
-__all__ = ["FAMILIES", "folders", "mpi_here"]
+__all__ = ["FAMILIES", "family_of", "folders", "mpi_here", "version_text"]
 
 # A family's members have one binary interface. Its libraries' file names, the first that is there counts:
 # Open MPI 4 and 5; MPICH, Intel MPI and MVAPICH, which Debian calls otherwise.
@@ -26,6 +28,8 @@ FAMILIES = {
 }
 # What the launchers of each set for their ranks. Slurm sets PMI's too, for whichever MPI it starts.
 _STARTED_BY = {"Open MPI": ("OMPI_COMM_WORLD_SIZE",), "MPICH": ("PMI_SIZE", "PMI_RANK")}
+# In what their mpirun says of its version. MVAPICH and MPICH say only how they start ranks.
+_SAID = {"Open MPI": ("Open MPI", "OpenRTE"), "MPICH": ("HYDRA", "MPICH", "Intel(R) MPI")}
 _SYSTEM = ("/usr/local/lib", "/usr/lib64", "/usr/lib", "/lib64", "/lib")
 
 
@@ -33,7 +37,8 @@ def mpi_here(
     recorded: MpiInfo, environment: Mapping[str, str] = os.environ, system: Sequence[str] = _SYSTEM
 ) -> MpiInfo:
     """The MPI of this process, from what the build recorded. Of a wheel for everybody it is the first found
-    of the family whose launcher started this process, else the first of any, else none: see folders().
+    of the family whose launcher started this process, else of the family of the first one's mpirun, else the
+    first of any, else none: see folders(). Debian has all families in one folder, and one mpirun of them.
     """
     if recorded.source != ANY:
         return recorded
@@ -43,8 +48,33 @@ def mpi_here(
         for family, names in FAMILIES.items()
         if (path := next((folder / name for name in names if (folder / name).exists()), None))
     ]
-    launched = [mpi for mpi in found if any(name in environment for name in _STARTED_BY[mpi.name])]
-    return next(iter(launched or found), MpiInfo())
+    wanted = _wanted(found, environment)
+    return next((mpi for mpi in found if mpi.name in wanted), found[0] if found else MpiInfo())
+
+
+def _wanted(found: Sequence[MpiInfo], environment: Mapping[str, str]) -> set[str]:
+    """The families that come first; mpirun is asked only where it matters."""
+    launched = {name for name, told in _STARTED_BY.items() if any(each in environment for each in told)}
+    if launched or len({mpi.name for mpi in found}) < 2 or not found[0].mpirun:
+        return launched
+    return {family_of(version_text(found[0].mpirun))}
+
+
+def family_of(said: str) -> str:
+    """The family that `mpirun --version` shows; "" for none that we know."""
+    return next((name for name, marks in _SAID.items() if any(mark in said for mark in marks)), "")
+
+
+@lru_cache
+def version_text(mpirun: str) -> str:
+    """What `mpirun --version` says, or "" where it cannot be asked."""
+    try:
+        said = subprocess.run(
+            [mpirun, "--version"], capture_output=True, text=True, errors="replace", timeout=30, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return said.stdout + said.stderr
 
 
 def folders(environment: Mapping[str, str] = os.environ, system: Sequence[str] = _SYSTEM) -> list[Path]:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from horovod.common.build_info import ANY, FOUND, MpiInfo, build_info
-from horovod.common.mpi_here import mpi_here
+from horovod.common.mpi_here import family_of, mpi_here, version_text
 from horovod.common.unbuilt import why_unbuilt
 
 
@@ -57,8 +57,10 @@ def _mpi(mpi: MpiInfo) -> str:
     if mpi.source != FOUND:
         return f"{mpi.name} {mpi.version} ({mpi.source}; {mpi.mpirun_path()})"
     if not mpi.mpirun:
-        return f"{mpi.name} ({mpi.library}; its mpirun is not on PATH, and horovodrun needs it)"
-    said = subprocess.run([mpi.mpirun, "--version"], capture_output=True, text=True, check=False).stdout
+        return f"{mpi.name} ({mpi.library}; its mpirun is not on PATH: --launcher mpi needs it)"
+    said = version_text(mpi.mpirun)
+    if family_of(said) not in ("", mpi.name):
+        return f"{mpi.name} ({mpi.library}; {mpi.mpirun} is of {family_of(said)}, and cannot start its ranks)"
     version = re.search(r"\d+\.\d+(\.\d+)?", said)
     return f"{mpi.name} {version[0] if version else 'of unknown version'} ({mpi.library}; {mpi.mpirun})"
 

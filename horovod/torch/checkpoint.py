@@ -1,6 +1,7 @@
 """What is saved of compressed training besides model and optimizer. A DistributedOptimizer has it in
 state_dict()["horovod"], a compressed DistributedDataParallel in its CompressionState's state_dict():
 
+    form           the number of this form, checkpoint_form.FORM; without one it is the first
     rank, size     whose checkpoint it is, and of how many ranks; positions among those that share the work
     residuals      rank -> Residuals.state_dict(): this rank's, or, after ``consolidate``, everybody's
     compressors    parameter -> what its compressor remembers; the same on every rank
@@ -15,7 +16,7 @@ import warnings
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
-from horovod.torch.checkpoint_form import check_form
+from horovod.torch.checkpoint_form import FORM, check_form
 from horovod.torch.compression.memory import Memory
 from horovod.torch.residuals import Residuals
 
@@ -72,7 +73,8 @@ class Checkpoint:
         compressors = self._memory.state_dict()
         if not residuals and not compressors:
             return {}
-        return {"rank": self._rank, "size": self._size, "residuals": residuals, "compressors": compressors}
+        whose = {"form": FORM, "rank": self._rank, "size": self._size}
+        return {**whose, "residuals": residuals, "compressors": compressors}
 
     def load_state_dict(self, saved: Mapping[str, Any] | None, names: Collection[str] | None = None) -> None:
         """Go on from what ``state_dict()`` returned, or from nothing.
@@ -122,7 +124,7 @@ class Checkpoint:
                 check_form(saved)
         except ValueError as error:
             raise ValueError(
-                f"The checkpoint's entry \"horovod\" is damaged, or none of this {self._peers.owner}: "
+                f'The checkpoint\'s entry "horovod" is damaged, or none of this {self._peers.owner}: '
                 f"{error}. Take that entry out of the checkpoint to go on without error feedback."
             ) from None
 

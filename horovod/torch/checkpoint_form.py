@@ -13,13 +13,18 @@ import torch
 
 from horovod.torch.residuals import STAGES
 
-__all__ = ["check_form"]
+__all__ = ["FORM", "check_form"]
+
+FORM = 1  # raised when what is written cannot be read as before; older ones are read on
 
 
 def check_form(saved: Any) -> None:
     """ValueError, which says what is wrong, unless it is of the form of ``Checkpoint.state_dict()``."""
     if not isinstance(saved, Mapping) or type(saved.get("size")) is not int:
         raise ValueError("it does not say of how many ranks it is")
+    form = saved.get("form", 1)  # which 0.29.0 does not say
+    if type(form) is not int or not 1 <= form <= FORM:
+        raise ValueError(f"it is of form {form!r:.80}, and this release reads up to {FORM}")
     residuals, compressors = saved.get("residuals"), saved.get("compressors")
     if not isinstance(residuals, Mapping) or not all(type(rank) is int for rank in residuals):
         raise ValueError("it has no error feedback by rank")

@@ -1,7 +1,6 @@
 """`python setup.py build`: the textbook command, no MPI, and how it says that something is missing."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -65,16 +64,6 @@ def test_the_native_module_knows_no_framework(textbook_build: tuple[Path, str]) 
     undefined = re.findall(r"\bUND (\S+)", report)
     assert undefined
     assert not [name for name in undefined if re.search(r"^MPI_|^_ZNK?(2at|3c10|5torch)", name)]
-
-
-@pytest.mark.skipif(
-    "OTHER_TORCH_PYTHON" not in os.environ,
-    reason="set OTHER_TORCH_PYTHON to a Python with another torch (PyPI has only builds of gigabytes)",
-)
-def test_the_same_build_under_another_torch(textbook_build: tuple[Path, str], tmp_path: Path) -> None:
-    (tmp_path / "one.py").write_text(WORLD_OF_ONE)
-    run = run_shell('"$OTHER_TORCH_PYTHON" one.py', tmp_path, PYTHONPATH=str(textbook_build[0]))
-    assert run.stdout.endswith("a world of one works\n"), run.stdout
 
 
 WORLD_OF_TWO = """

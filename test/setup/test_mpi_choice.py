@@ -105,3 +105,20 @@ def test_the_wheel_is_the_default() -> None:
 def test_no_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOROVOD_WITHOUT_MPI", "1")
     assert mpi.chosen_mpi().record()["source"] == "none"
+
+
+def test_any_mpi_takes_links_to_the_headers_of_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the message says: an sdist has no script that fetches them."""
+    monkeypatch.setenv("HOROVOD_MPI", "any")
+    monkeypatch.setenv("HOROVOD_MPI_HEADERS", str(tmp_path / "headers"))
+    with pytest.raises(
+        BuildError, match=r"a folder with two links, open_mpi and mpich, .*; in a clone `python "
+    ):
+        mpi.chosen_mpi()
+    (tmp_path / "headers").mkdir()
+    for link, folder in (("open_mpi", "openmpi"), ("mpich", "mpich")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mpi.h").touch()
+        (tmp_path / "headers" / link).symlink_to(tmp_path / folder)
+    chosen = mpi.chosen_mpi()
+    assert chosen.source == "any" and set(chosen.headers) == set(mpi.FAMILIES)

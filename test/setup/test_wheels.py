@@ -30,6 +30,7 @@ import wheel_content
 from wheel_content import problems
 
 from build_support.cuda import find_nvcc
+from build_support.mpi import FAMILIES
 from build_support.native import version
 
 pytestmark = pytest.mark.timeout(600)
@@ -266,6 +267,22 @@ def test_a_wheel_with_code_for_gpus(tmp_path: Path) -> None:
     test_cuda_library.test_it_needs_no_cuda_to_be_loaded(package)
     if not Path("/dev/nvidiactl").exists():
         test_cuda_library.test_without_a_driver_it_says_so(package)
+
+
+def test_headers_are_fetched_by_a_python_without_pip(tmp_path: Path) -> None:
+    """As Debian's is where only what README names was installed."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    command = [tmp_path / "bare" / "bin" / "python", ROOT / "scripts" / "make_wheels.py"]
+    run = subprocess.run(
+        [*command, "--headers", tmp_path / "headers", "--work", tmp_path / "work"],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    for family in FAMILIES:
+        assert (tmp_path / "headers" / family / "mpi.h").is_file()
 
 
 def test_a_python_is_found_by_its_path() -> None:

@@ -14,15 +14,20 @@ from horovod.runner.errors import LaunchError
 
 RECORDED = MpiInfo("any")
 OPEN_MPI, MPICH, DEBIANS_MPICH = "libmpi.so.40", "libmpi.so.12", "libmpich.so.12"
+OPEN_MPIS_MPIRUN = "mpirun (Open MPI) 4.1.4"
+MPICHS_MPIRUN = "HYDRA build details:\n    Version:                                 4.0.2"
 BY_OPEN_MPI, BY_MPICH = {"OMPI_COMM_WORLD_SIZE": "2"}, {"PMI_SIZE": "2", "PMI_RANK": "1"}
 
 
-def installation(prefix: Path, library: str, folder: str = "lib", has_mpirun: bool = True) -> Path:
+def installation(
+    prefix: Path, library: str, folder: str = "lib", has_mpirun: bool = True, says: str = ""
+) -> Path:
     (prefix / folder).mkdir(parents=True, exist_ok=True)
     (prefix / folder / library).touch()
     if has_mpirun:
         (prefix / "bin").mkdir(exist_ok=True)
-        (prefix / "bin" / "mpirun").write_text("#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'\n")
+        says = says or (OPEN_MPIS_MPIRUN if library == OPEN_MPI else MPICHS_MPIRUN)
+        (prefix / "bin" / "mpirun").write_text(f"#!/bin/sh\necho '{says}'\n")
         (prefix / "bin" / "mpirun").chmod(0o755)
     return prefix
 
@@ -32,6 +37,12 @@ def environment_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     """An empty one, which stands for the running interpreter's."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
     return tmp_path / "venv"
+
+
+def debians(prefix: Path, says: str) -> Path:
+    """Both families' libraries in one folder, and an mpirun that says this of its version."""
+    installation(prefix, OPEN_MPI, has_mpirun=False)
+    return installation(prefix, DEBIANS_MPICH, says=says)
 
 
 def found(environment: dict[str, str], *system: Path) -> tuple[str, str, str]:
@@ -97,6 +108,34 @@ def test_a_ranks_launcher_decides_between_families(said: dict[str, str], family:
     assert found({"PATH": f"{one}/bin", **said}, other / "lib")[0] == family
 
 
+@pytest.mark.parametrize(
+    ("says", "said", "family"),
+    [
+        (MPICHS_MPIRUN, {}, "MPICH"),
+        (OPEN_MPIS_MPIRUN, {}, "Open MPI"),
+        ("nothing that is known", {}, "Open MPI"),
+        (MPICHS_MPIRUN, BY_OPEN_MPI, "Open MPI"),
+        (OPEN_MPIS_MPIRUN, BY_MPICH, "MPICH"),
+    ],
+)
+def test_of_two_families_in_one_folder_that_of_mpirun_counts(
+    says: str, said: dict[str, str], family: str, tmp_path: Path
+) -> None:
+    both = debians(tmp_path / "usr", says)
+    assert found({"PATH": f"{both}/bin", **said})[0] == family
+
+
+def test_of_two_families_without_mpirun_the_first_counts(tmp_path: Path) -> None:
+    both = debians(tmp_path / "usr", MPICHS_MPIRUN)
+    assert found({"PATH": ""}, both / "lib")[0] == "Open MPI"
+
+
+def test_mpirun_that_cannot_be_asked_decides_nothing(tmp_path: Path) -> None:
+    both = debians(tmp_path / "usr", MPICHS_MPIRUN)
+    (both / "bin" / "mpirun").write_text("#!/nowhere/sh\n")
+    assert found({"PATH": f"{both}/bin"})[0] == "Open MPI"
+
+
 def test_slurm_sets_pmis_variables_for_any_mpi(tmp_path: Path) -> None:
     only = installation(tmp_path / "usr", OPEN_MPI)
     assert found({"PATH": f"{only}/bin", **BY_MPICH})[0] == "Open MPI"
@@ -129,7 +168,8 @@ def test_a_library_without_mpirun(monkeypatch: pytest.MonkeyPatch) -> None:
     wheels(monkeypatch, MpiInfo("found", "MPICH", library="/usr/lib/libmpich.so.12"))
     with pytest.raises(LaunchError, match=r"/usr/lib/libmpich.so.12 is here and its mpirun is not on PATH"):
         launchers.installed_mpirun()
-    assert "MPI: MPICH (/usr/lib/libmpich.so.12; its mpirun is not on PATH" in build_report.report()
+    needed = "MPI: MPICH (/usr/lib/libmpich.so.12; its mpirun is not on PATH: --launcher mpi needs it)\n"
+    assert needed in build_report.report()
 
 
 def test_what_is_found_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -138,3 +178,21 @@ def test_what_is_found_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert launchers.installed_mpirun() == mpirun
     report = build_report.report()
     assert "    [X] MPI" in report and f"    MPI: Open MPI 4.1.4 (/x/libmpi.so.40; {mpirun})" in report
+
+
+def test_the_report_tells_no_version_of_another_mpi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    mpirun = str(debians(tmp_path, MPICHS_MPIRUN) / "bin" / "mpirun")
+    wheels(monkeypatch, mpi_here(RECORDED, {"PATH": f"{tmp_path}/bin"}, []))
+    assert f"    MPI: MPICH 4.0.2 ({tmp_path}/lib/{DEBIANS_MPICH}; {mpirun})" in build_report.report()
+    (tmp_path / "lib" / DEBIANS_MPICH).unlink()
+    wheels(monkeypatch, mpi_here(RECORDED, {"PATH": f"{tmp_path}/bin"}, []))
+    alone = f"    MPI: Open MPI ({tmp_path}/lib/{OPEN_MPI}; {mpirun} is of MPICH, and cannot start its ranks)"
+    assert alone in build_report.report()
+
+
+def test_no_rank_is_started_by_another_mpis_mpirun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """They would each be alone; without --launcher mpi agents start them."""
+    installation(tmp_path, OPEN_MPI, says=MPICHS_MPIRUN)
+    wheels(monkeypatch, mpi_here(RECORDED, {"PATH": f"{tmp_path}/bin"}, []))
+    with pytest.raises(LaunchError, match="bin/mpirun is of MPICH, and cannot start ranks of Open MPI "):
+        launchers.installed_mpirun()

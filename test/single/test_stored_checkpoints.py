@@ -1,0 +1,121 @@
+"""Checkpoints that an earlier version wrote are read, and training goes on from exactly what they hold.
+
+Under DDP the same file goes on in test/parallel/ddp_ranks/test_hook_stored_checkpoint.py.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from thread_ranks import run_ranks
+
+import horovod.torch as hvd
+from horovod.torch.checkpoint import Checkpoint
+from horovod.torch.checkpoint_form import FORM
+from horovod.torch.compression.memory import Memory
+from horovod.torch.residuals import Residuals
+
+sys.path.insert(0, str(Path(__file__).parent / "stored_checkpoints"))
+
+from stored_training import COMPRESSION, DIGEST, SCALE, SIZE, Training, read
+
+BOTH = pytest.mark.parametrize("by", ["hvd", "ddp"])
+
+
+class Pair:
+    """The two ranks that shared the checkpoint."""
+
+    owner = "optimizer"
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def ranks(self) -> list[int]:
+        return list(range(SIZE))
+
+    def position(self) -> int:
+        return self.rank
+
+    def size(self) -> int:
+        return SIZE
+
+    def gathered(self, own: Any, at: int) -> list[Any]:
+        raise AssertionError("nothing is gathered here")
+
+
+def kept(by: str) -> dict[str, Any]:
+    """What the stored file has of this package."""
+    saved = read(by)["kept"]
+    return dict(saved["horovod"] if by == "hvd" else saved)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Bit for bit, all that is in it."""
+    if isinstance(one, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+@BOTH
+@pytest.mark.parametrize("rank", range(SIZE))
+def test_what_an_earlier_version_kept_is_kept(by: str, rank: int) -> None:
+    """Through the core's feedback, Python's, and a compressor's memory, and out again: the same bits."""
+    stored = kept(by)
+    residuals, memory = Residuals(is_kept=True), Memory()
+    checkpoint = Checkpoint(residuals, memory, Pair(rank))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        checkpoint.load_state_dict(stored, COMPRESSION)
+        for name, text in COMPRESSION.items():
+            compressor = hvd.Compression.from_text(text)
+            assert residuals.of(name, torch.zeros(4, 8), compressor) is not None
+            memory.of(name, compressor)
+    checkpoint.on_reduction()  # what was loaded of other ranks is true no more: all that is told is used
+    told = checkpoint.state_dict()
+    assert told["residuals"].keys() == {rank} and told["size"] == SIZE
+    assert same(told["residuals"][rank], stored["residuals"][rank])
+    assert same(told["compressors"], stored["compressors"])
+    own = stored["residuals"][rank]
+    assert own["loss_scale"] == SCALE and own["parameters"]["coarse"]["uses"] == 3
+    assert all(saved["sent"][1].any() for saved in own["parameters"].values())
+    assert stored["compressors"]["factors"]["q"].any()
+
+
+def test_an_optimizer_goes_on_from_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_ALLREDUCE_ALGORITHM", "scatter")
+
+    def next_step(is_whole: bool) -> str:
+        training, checkpoint = Training("hvd", hvd.rank()), read("hvd")
+        if not is_whole:
+            del checkpoint["kept"]["horovod"]
+        training.load(checkpoint)
+        training.run(range(3, 4))
+        return training.digest()
+
+    assert run_ranks(SIZE, lambda: next_step(True)) == [DIGEST] * SIZE
+    assert run_ranks(SIZE, lambda: next_step(False))[0] != DIGEST
+
+
+def test_a_form_has_a_number() -> None:
+    """The stored ones have none: they are of the first."""
+    residuals = Residuals(is_kept=True)
+    assert "form" not in kept("ddp") and FORM == 1
+    checkpoint = Checkpoint(residuals, Memory(), Pair(0))
+    checkpoint.load_state_dict(kept("ddp"))
+    assert checkpoint.state_dict()["form"] == FORM
+
+
+@pytest.mark.parametrize("form", [FORM + 1, 0, "1", True])
+def test_a_later_form_is_refused_by_number(form: Any) -> None:
+    checkpoint = Checkpoint(Residuals(is_kept=True), Memory(), Pair(0))
+    with pytest.raises(ValueError, match=f"it is of form {form!r}, and this release reads up to {FORM}"):
+        checkpoint.load_state_dict({**kept("ddp"), "form": form})
