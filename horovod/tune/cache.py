@@ -28,7 +28,7 @@ _GOES_ON = "this job is tuned as if there were none, and what is found replaces 
 MOST_BYTES = 1 << 20  # of a file that is read
 # Of files that are ours: the folder may be anybody's, as HOROVOD_AUTOTUNE_CACHE names any.
 _KEPT = re.compile(r"[0-9a-f]{16}\.json")
-_HALF_WRITTEN = ("horovod-tune-", ".tmp")  # how such a name begins and ends
+_BEGIN, _END = "horovod-tune-", ".tmp"  # of the name of one that is being written
 
 
 @dataclass(frozen=True)
@@ -139,9 +139,10 @@ class Cache:
 
     def _write(self, path: Path, text: str) -> None:
         """In one piece. Where it fails nothing is left of it. A slow disk is not waited for with the lock."""
-        begin, end = _HALF_WRITTEN
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.NamedTemporaryFile("w", dir=self.folder, prefix=begin, suffix=end, delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=self.folder, prefix=_BEGIN, suffix=_END, delete=False
+        ) as file:
             try:
                 file.write(text)
                 file.flush()
@@ -178,7 +179,7 @@ def _is_kept(name: str) -> bool:
 
 
 def _is_half_written(name: str) -> bool:
-    return name.startswith(_HALF_WRITTEN[0]) and name.endswith(_HALF_WRITTEN[1])
+    return name.startswith(_BEGIN) and name.endswith(_END)
 
 
 def _without_waiting(path: str, flags: int) -> int:
