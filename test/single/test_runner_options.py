@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from horovod.common.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED
+from horovod.common.options import BY_VARIABLE, CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED, Option
 from horovod.runner import command_line, config_file, configuration_page, settings
 from horovod.runner.errors import LaunchError
 
@@ -203,6 +203,21 @@ def test_wrong_config_files_are_refused(tmp_path: Path, text: str, part: str) ->
     with pytest.raises(LaunchError) as error:
         config_file.load(str(path))
     assert part in str(error.value)
+
+
+@pytest.mark.parametrize("word", ["off", "no", "false", "'off'"])
+def test_off_is_a_choice_of_a_config_file(tmp_path: Path, word: str) -> None:
+    """YAML takes it for false."""
+    path = tmp_path / "config.yaml"
+    path.write_text(f"autotune: {{reuse: {word}}}\n")
+    assert config_file.load(str(path)) == ({"autotune_reuse": "off"}, [])
+
+
+def test_a_switch_is_no_choice_where_there_is_no_such_word() -> None:
+    either = Option("either", choices=("on", "off"))
+    assert (either.convert(True), either.convert(False)) == ("on", "off")
+    with pytest.raises(ValueError, match="True is not one of reuse, update, off"):
+        BY_VARIABLE["HOROVOD_AUTOTUNE_REUSE"].convert(True)
 
 
 def test_an_empty_config_file_is_fine(tmp_path: Path) -> None:
