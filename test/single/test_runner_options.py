@@ -281,9 +281,7 @@ def test_variables_that_are_not_served_are_warned_about() -> None:
 
 def test_the_configuration_page_is_up_to_date() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
-    assert page == configuration_page.page(), (
-        "write it again: make generated"
-    )
+    assert page == configuration_page.page(), "write it again: make generated"
 
 
 def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
