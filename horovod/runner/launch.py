@@ -81,7 +81,7 @@ def _main(arguments: Sequence[str] | None) -> int:
             from horovod.runner import tune_launch
 
             words = list(sys.argv[1:] if arguments is None else arguments)
-            return tune_launch.main(words, len(command), given.get("tune_launch_steps"))
+            return tune_launch.main(words, len(command), *_options(given, command))
         ending = _launch(given, command)
     except LaunchError as error:
         say(str(error))
@@ -115,20 +115,27 @@ def _become_topology(arguments: Sequence[str]) -> NoReturn:
     os.execv(sys.executable, words)
 
 
-def _launch(given: Mapping[str, Any], command: list[str]) -> Ending:
+def _options(given: Mapping[str, Any], command: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the command line and the config file say, and what holds with the environment; says warnings.
+    LaunchError for what makes no sense.
+    """
     from_file, warnings = config_file.load(given["config_file"]) if "config_file" in given else ({}, [])
     values = settings.merged(given, from_file, os.environ)
     warnings += settings.environment_warnings(os.environ)
     for warning in [*warnings, *mistakes.variable_warnings(os.environ), *mistakes.command_warnings(command)]:
         say(f"warning: {warning}")
-    if "topology_file" in given:
-        raise LaunchError("--topology-file says where --topology draws; give --topology too, or leave it out")
+    mistakes.refuse_without_other(given)
     rendezvous.refuse_without_ddp(given, values)
     refuse_alone(given, values)
     knows_ranks = bool(values.get("np") or slurm.allocation(os.environ))
     mistakes.check_command(command, command_line.FLAGS, knows_ranks)
     for warning in mistakes.compression_warnings(values, os.environ, command):
         say(f"warning: {warning}")
+    return {**from_file, **given}, values
+
+
+def _launch(given: Mapping[str, Any], command: list[str]) -> Ending:
+    _, values = _options(given, command)
     return start(values, command, os.environ)
 
 

@@ -34,6 +34,11 @@ _ELSEWHERE = {
     **dict.fromkeys(("--allow-run-as-root", "--oversubscribe"), "nothing: it is so anyway"),
     "-x": "nothing: ranks get the environment as it is",
 }
+# Flag -> the one that it is about, and what it says of that.
+_NEEDS = {
+    "--topology-file": ("--topology", "says where --topology draws"),
+    "--tune-launch-steps": ("--tune-launch", "says how many steps each job of --tune-launch makes"),
+}
 _REGISTERS = b"Compression.register("
 
 
@@ -71,6 +76,18 @@ def check_command(command: Sequence[str], flags: Iterable[str], knows_ranks: boo
             f"{' and '.join(misplaced)} stands behind the command and is the command's; horovodrun's own "
             f"options come before it: {USAGE}"
         )
+
+
+def refuse_without_other(given: Mapping[str, Any]) -> None:
+    """LaunchError for a flag that means nothing without another one."""
+    for flag, (other, about) in _NEEDS.items():
+        if _name(flag) in given and not given.get(_name(other)):
+            raise LaunchError(f"{flag} {about}; give {other} too, or leave it out")
+
+
+def _name(flag: str) -> str:
+    """The option's."""
+    return flag.removeprefix("--").replace("-", "_")
 
 
 def command_warnings(command: Sequence[str]) -> list[str]:

@@ -10,23 +10,33 @@ import ctypes.util
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import Timer
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from horovod.runner import processes
 from horovod.runner.errors import LaunchError
+from horovod.runner.job_hosts import job_hosts_of
+from horovod.runner.outcome import signal_name
+from horovod.runner.rank import BIND_VARIABLE
 from horovod.runner.streams import say
+from horovod.runner.supervise import ENDING_SIGNALS
 from horovod.tune.paired import Gain, gain_of
 
-__all__ = ["Candidate", "candidates", "main", "seconds_in", "tune", "without_own"]
+__all__ = ["Candidate", "JobFailed", "candidates", "main", "seconds_in", "tune", "without_own"]
 
 STEPS_VARIABLE = "HOROVOD_TUNE_LAUNCH_STEPS"
 _SAID = re.compile(r"horovod: a step takes ([\d.e+-]+) s, the median of \d+")  # by horovod.torch.autotune
 STEPS = 30
+NOT_COUNTED = 11  # steps of a job before those that count, by horovod.torch.autotune
 _PAIRS = 3  # of each candidate, before it may win
 _LONGEST_JOB = 600.0  # seconds
+_LONGEST_END = 20.0  # seconds; horovodrun kills what does not end before that
+_LAST_WORDS = 15  # lines
 _WORTH = 1.01  # a gain below that is none
 KEEP_BLOCKS = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=18446744073709551615"
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
@@ -41,11 +51,26 @@ class Candidate(NamedTuple):
     variables: Mapping[str, str]
 
 
-def candidates(environment: Mapping[str, str], jemalloc: str | None) -> list[Candidate]:
-    """What is tried: none that the user has decided. ``jemalloc``: its file, if there is one."""
+class JobFailed(LaunchError):
+    """A job has ended, or was ended, before it had said what a step takes."""
+
+
+class _Stopped(Exception):
+    """A signal asks us to end."""
+
+
+def candidates(
+    said: Mapping[str, Any], environment: Mapping[str, str], jemalloc: str | None
+) -> list[Candidate]:
+    """What is tried: none that the user has decided, as its variable would then count for nothing, or
+    contradict.
+
+    ``said``: by the command line and the config file. ``jemalloc``: its file, if there is one.
+    """
     found = []
-    if environment.get("HOROVOD_BIND", "none") == "none":
-        found.append(Candidate("--bind auto", {"HOROVOD_BIND": "auto"}))
+    binds_by_mpirun = bool(said.get("binding_args")) or "bind-to" in (said.get("mpi_args") or "")
+    if not ("bind" in said or environment.get(BIND_VARIABLE, "").strip() or binds_by_mpirun):
+        found.append(Candidate("--bind auto", {BIND_VARIABLE: "auto"}))
     if "GLIBC_TUNABLES" not in environment:
         found.append(Candidate("malloc keeps large blocks", {"GLIBC_TUNABLES": KEEP_BLOCKS}))
         found.append(Candidate("malloc uses huge pages", {"GLIBC_TUNABLES": HUGE_PAGES}))
@@ -58,12 +83,25 @@ def tune(tried: Sequence[Candidate], measure: Measure, pairs: int = _PAIRS) -> t
     """The variables that made steps faster, and a table.
 
     One after the other, in pairs of jobs without and with it; what has won is kept for the next ones, unless
-    both set the same variable.
+    both set the same variable. One of whose jobs fails is out. JobFailed where the very first one does:
+    that is the user's own.
     """
     kept: dict[str, str] = {}
     rows = [("tried", "seconds a step", "gain (95 %)", "")]
+    failures: list[str] = []
+    without: float | None = None
     for candidate in tried:
-        measured = [(measure(kept), measure({**kept, **candidate.variables})) for _ in range(pairs)]
+        measured: list[tuple[float, float]] = []
+        try:
+            while len(measured) < pairs:
+                without = measure(kept)
+                measured.append((without, measure({**kept, **candidate.variables})))
+        except JobFailed as error:
+            if without is None:
+                raise
+            rows.append((candidate.name, "-", "-", "failed"))
+            failures.append(f"{candidate.name}: {error}")
+            continue
         gain = gain_of(measured)
         is_better = gain.low > 1 and gain.ratio > _WORTH
         if is_better:
@@ -73,7 +111,7 @@ def tune(tried: Sequence[Candidate], measure: Measure, pairs: int = _PAIRS) -> t
     table = [
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
-    return kept, "\n".join(table)
+    return kept, "\n".join([*table, *failures])
 
 
 def _between(measured: Sequence[tuple[float, float]]) -> str:
@@ -102,21 +140,29 @@ def without_own(words: Sequence[str], command_length: int) -> list[str]:
     return [*(word for word in options if not word.startswith("--tune-launch-steps=")), *command]
 
 
-def main(words: Sequence[str], command_length: int, steps: int | None) -> int:
-    """``words``: horovodrun's command line, at whose end the command has so many; ``steps``: of each job."""
-    arguments, steps = without_own(words, command_length), steps or STEPS
-    tried = candidates(os.environ, ctypes.util.find_library("jemalloc"))
+def main(
+    words: Sequence[str], command_length: int, said: Mapping[str, Any], values: Mapping[str, Any]
+) -> int:
+    """``words``: horovodrun's command line, at whose end the command has so many. ``said``: what it says, and
+    the config file; ``values``: that, and what variables say.
+    """
+    ranks = values.get("np") or job_hosts_of(values, os.environ).ranks
+    if ranks < 2:
+        raise LaunchError("--tune-launch counts the steps of ranks together: give -np 2 or more")
+    tried = candidates(said, os.environ, ctypes.util.find_library("jemalloc"))
     if not tried:
         raise LaunchError(
-            "--tune-launch has nothing to try: HOROVOD_BIND, GLIBC_TUNABLES and LD_PRELOAD are set"
+            "--tune-launch has nothing to try: how ranks are bound, GLIBC_TUNABLES and LD_PRELOAD are given"
         )
-    jobs = 2 * _PAIRS * len(tried)
-    say(f"--tune-launch runs {jobs} jobs of {steps} steps each, in turns without and with what it tries")
-
-    def measure(variables: Mapping[str, str]) -> float:
-        return _measured(arguments, variables, steps)
-
-    kept, table = tune(tried, measure)
+    jobs = _Jobs(without_own(words, command_length), values.get("tune_launch_steps") or STEPS)
+    count, steps = 2 * _PAIRS * len(tried), NOT_COUNTED + jobs.steps
+    say(f"--tune-launch runs {count} jobs of {steps} steps each, in turns without and with what it tries")
+    try:
+        with jobs.ended_by_signals():
+            kept, table = tune(tried, jobs.seconds)
+    except _Stopped:
+        say(f"stopped by {signal_name(jobs.stopped_by)}, all ranks were ended")
+        return 128 + jobs.stopped_by
     print(table)
     if kept:
         print("run it so:", " ".join([*(f"{n}={shlex.quote(t)}" for n, t in kept.items()), "horovodrun ..."]))
@@ -125,33 +171,93 @@ def main(words: Sequence[str], command_length: int, steps: int | None) -> int:
     return 0
 
 
-def _measured(arguments: Sequence[str], variables: Mapping[str, str], steps: int) -> float:
-    """A job, until it has said what a step takes."""
-    environment = {**os.environ, **variables, STEPS_VARIABLE: str(steps)}
-    words = [sys.executable, "-m", "horovod.runner", *arguments]
-    job = subprocess.Popen(
-        words,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environment,
-    )
-    said: list[str] = []
+class _Jobs:
+    """Of one command line, one after the other. A signal ends the one that runs, as horovodrun's own do, and
+    none begins any more.
+    """
+
+    def __init__(self, arguments: Sequence[str], steps: int) -> None:
+        self._words = [sys.executable, "-m", "horovod.runner", *arguments]
+        self.steps = steps
+        self.stopped_by = 0  # the signal
+        self._running: subprocess.Popen[str] | None = None
+        self._is_late = False
+
+    @contextmanager
+    def ended_by_signals(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self._stop) for number in ENDING_SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _stop(self, number: int, _: object) -> None:
+        self.stopped_by = self.stopped_by or number
+        self._tell_to_end()
+
+    def _end_late_one(self) -> None:
+        self._is_late = True
+        self._tell_to_end()
+
+    def _tell_to_end(self) -> None:
+        if (job := self._running) is not None:
+            job.terminate()
+
+    def seconds(self, variables: Mapping[str, str]) -> float:
+        """What a step takes, by a job that is ended when it has said so. JobFailed, _Stopped."""
+        self._refuse_when_stopped()
+        self._is_late = False
+        job = subprocess.Popen(
+            self._words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env={**os.environ, **variables, STEPS_VARIABLE: str(self.steps)},
+            preexec_fn=lambda: processes.end_with_parent(signal.SIGTERM),
+        )
+        self._running = job
+        said: list[str] = []
+        limit = Timer(_LONGEST_JOB, self._end_late_one)
+        limit.start()
+        try:
+            self._refuse_when_stopped()  # before there was a job to end
+            assert job.stdout is not None
+            for line in job.stdout:
+                said.append(line)
+                if (seconds := seconds_in(line)) is not None:
+                    return seconds
+        finally:
+            limit.cancel()
+            _end(job)
+            self._running = None
+        self._refuse_when_stopped()
+        raise JobFailed(self._complaint(variables, said[-_LAST_WORDS:]))
+
+    def _refuse_when_stopped(self) -> None:
+        if self.stopped_by:
+            raise _Stopped
+
+    def _complaint(self, variables: Mapping[str, str], words: Sequence[str]) -> str:
+        how = "".join(f" {name}={shlex.quote(text)}" for name, text in variables.items())
+        ended = f"was ended after {_LONGEST_JOB:g} s" if self._is_late else "has ended"
+        none = "it has said nothing, and what a step takes is read from rank 0's standard output"
+        return (
+            f"the job{' with' * bool(how)}{how} {ended} before it had made {NOT_COUNTED + self.steps} steps "
+            f"with a DistributedOptimizer or ddp.compress, of which {self.steps} count; "
+            + (f"its last words:\n{''.join(words).rstrip()}" if words else none)
+        )
+
+
+def _end(job: subprocess.Popen[str]) -> None:
+    """And wait for it, so that its ranks are gone before the next ones begin."""
+    job.terminate()
     assert job.stdout is not None
-    limit = Timer(_LONGEST_JOB, job.terminate)
-    limit.start()
+    job.stdout.close()
     try:
-        for line in job.stdout:
-            said.append(line)
-            if (seconds := seconds_in(line)) is not None:
-                return seconds
-    finally:
-        limit.cancel()
-        job.terminate()
-        job.stdout.close()
+        job.wait(_LONGEST_END)
+    except subprocess.TimeoutExpired:
+        job.kill()
         job.wait()
-    raise LaunchError(
-        f"--tune-launch: the job has not made {steps} steps with a DistributedOptimizer or ddp.compress; its "
-        f"last words:\n{''.join(said[-15:])}"
-    )

@@ -20,6 +20,8 @@ _WITHOUT_MEANING = {
     "prefix_timestamp": "--prefix-output-with-timestamp",
     "timeline_filename": "--timeline-filename",
     "compression": "--compression",
+    "tune_launch": "--tune-launch",
+    "tune_launch_steps": "--tune-launch-steps",
     "min_np": "--min-np",
     "max_np": "--max-np",
     "host_discovery_script": "--host-discovery-script",

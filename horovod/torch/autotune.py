@@ -149,6 +149,7 @@ class _Probe:
             steps = [end - begin for begin, end in itertools.pairwise(self._times[self._WARMUP :])]
             print(
                 f"horovod: a step takes {statistics.median(steps):.6f} s, the median of {len(steps)}",
+                file=sys.__stdout__,  # where horovodrun reads, whatever the script prints to
                 flush=True,
             )
 

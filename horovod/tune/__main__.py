@@ -27,15 +27,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m horovod.tune", description=__doc__)
     parser.add_argument("what", choices=("show", "clear", "explain"))
     what = parser.parse_args(arguments).what
-    cache = Cache(Cache.usual_folder(os.environ), lambda line: print(line, file=sys.stderr))
     if what == "explain":
         print(EXPLANATION)
-    elif what == "clear":
-        print(f"{cache.clear()} file(s) removed from {cache.folder}")
-    else:
-        stored = cache.all()
-        print("\n\n".join(map(shown, stored)) if stored else f"nothing was kept in {cache.folder}")
+        return 0
+    try:
+        cache = Cache(Cache.usual_folder(os.environ), _warn)
+    except RuntimeError as error:  # the home of nobody
+        return _failed(f"HOROVOD_AUTOTUNE_CACHE names no folder: {error}")
+    try:
+        said = _cleared(cache) if what == "clear" else _kept(cache)
+    except OSError as error:
+        return _failed(f"{error.filename or cache.folder}: {error.strerror or error}")
+    print(said)
     return 0
+
+
+def _warn(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _failed(why: str) -> int:
+    _warn(f"python -m horovod.tune: {why}")
+    return 1
+
+
+def _cleared(cache: Cache) -> str:
+    return f"{cache.clear()} file(s) removed from {cache.folder}"
+
+
+def _kept(cache: Cache) -> str:
+    return "\n\n".join(map(shown, cache.all())) or f"nothing was kept in {cache.folder}"
 
 
 def shown(stored: Stored) -> str:

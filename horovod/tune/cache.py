@@ -11,9 +11,11 @@ import fcntl
 import hashlib
 import json
 import os
+import re
+import stat
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,11 @@ __all__ = ["Cache", "Key", "Stored"]
 
 FORMAT = 1
 _LOCK_ATTEMPTS = 100
+_GOES_ON = "this job is tuned as if there were none, and what is found replaces it"
 MOST_BYTES = 1 << 20  # of a file that is read
+# Of files that are ours: the folder may be anybody's, as HOROVOD_AUTOTUNE_CACHE names any.
+_KEPT = re.compile(r"[0-9a-f]{16}\.json")
+_BEGIN, _END = "horovod-tune-", ".tmp"  # of the name of one that is being written
 
 
 @dataclass(frozen=True)
@@ -76,19 +82,17 @@ class Cache:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            self._warn(
-                f"{path} is not used: {error}; remove it, or tune again with HOROVOD_AUTOTUNE_REUSE=update"
-            )
+            self._warn(f"{path} is not used: {error}; {_GOES_ON}")
             return None
         if stored.key != key:
-            self._warn(f"{path} is not used: it is of another workload")
+            self._warn(f"{path} is not used: it is of another workload; {_GOES_ON}")
             return None
         return stored
 
     def all(self) -> list[Stored]:
         """What can be read of all workloads, by name of file."""
         found = []
-        for path in sorted(self.folder.glob("*.json")):
+        for path in self._files(_is_kept):
             try:
                 found.append(self._read(path))
             except (OSError, ValueError) as error:
@@ -99,36 +103,61 @@ class Cache:
         """Writes it, in one piece. Of jobs that do so at once the last one's stays."""
         text = json.dumps({"format": FORMAT, **asdict(stored)}, indent=1) + "\n"
         try:
-            with self._locked():
-                with tempfile.NamedTemporaryFile("w", dir=self.folder, suffix=".tmp", delete=False) as file:
-                    file.write(text)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(file.name, self.path(stored.key))
+            self._write(self.path(stored.key), text)
         except OSError as error:
             self._warn(f"what was tuned is not kept for the next job: {error}")
             return False
         return True
 
     def clear(self) -> int:
-        """Removes all; the number of files."""
+        """Removes all; the number of files. What is not ours stays. OSError where something cannot go."""
         if not self.folder.is_dir():
             return 0
         with self._locked():
-            files = [path for path in self.folder.iterdir() if path.suffix in (".json", ".tmp")]
+            files = self._files(lambda name: _is_kept(name) or _is_half_written(name))
             for path in files:
                 path.unlink(missing_ok=True)
         return len(files)
 
+    def _files(self, is_wanted: Callable[[str], bool]) -> list[Path]:
+        """Those of the folder with such a name, sorted. OSError where it cannot be looked through."""
+        if not self.folder.is_dir():
+            return []
+        found = (path for path in self.folder.iterdir() if is_wanted(path.name))
+        return sorted(path for path in found if path.is_symlink() or not path.is_dir())
+
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with open(self.folder / "lock", "a") as lock:
-            _lock(lock.fileno())
+        # Without waiting: a pipe in its place would have us wait for a reader.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK
+        lock = os.open(self.folder / "lock", flags, 0o666)
+        try:
+            _lock(lock)
             yield
+        finally:
+            os.close(lock)
+
+    def _write(self, path: Path, text: str) -> None:
+        """In one piece. Where it fails nothing is left of it. A slow disk is not waited for with the lock."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.NamedTemporaryFile(
+            "w", dir=self.folder, prefix=_BEGIN, suffix=_END, delete=False
+        ) as file:
+            try:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+                with self._locked():
+                    os.replace(file.name, path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(file.name)
+                raise
 
     def _read(self, path: Path) -> Stored:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ValueError("it is no regular file")
             content = file.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             raise ValueError(f"it has more than {MOST_BYTES} bytes")
@@ -143,6 +172,19 @@ class Cache:
         if len(texts) != 2 or set(texts[0]) != set(Key.__dataclass_fields__) or not isinstance(figures, dict):
             raise ValueError("parts of it are missing or of another kind")
         return Stored(Key(**texts[0]), dict(texts[1]), figures)
+
+
+def _is_kept(name: str) -> bool:
+    return _KEPT.fullmatch(name) is not None
+
+
+def _is_half_written(name: str) -> bool:
+    return name.startswith(_BEGIN) and name.endswith(_END)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """A pipe would be opened when somebody writes to it."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _lock(descriptor: int) -> None:

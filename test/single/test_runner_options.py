@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from horovod.common.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED
+from horovod.common.options import BY_VARIABLE, CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED, Option
 from horovod.runner import command_line, config_file, configuration_page, settings
 from horovod.runner.errors import LaunchError
 
@@ -205,6 +205,21 @@ def test_wrong_config_files_are_refused(tmp_path: Path, text: str, part: str) ->
     assert part in str(error.value)
 
 
+@pytest.mark.parametrize("word", ["off", "no", "false", "'off'"])
+def test_off_is_a_choice_of_a_config_file(tmp_path: Path, word: str) -> None:
+    """YAML takes it for false."""
+    path = tmp_path / "config.yaml"
+    path.write_text(f"autotune: {{reuse: {word}}}\n")
+    assert config_file.load(str(path)) == ({"autotune_reuse": "off"}, [])
+
+
+def test_a_switch_is_no_choice_where_there_is_no_such_word() -> None:
+    either = Option("either", choices=("on", "off"))
+    assert (either.convert(True), either.convert(False)) == ("on", "off")
+    with pytest.raises(ValueError, match="True is not one of reuse, update, off"):
+        BY_VARIABLE["HOROVOD_AUTOTUNE_REUSE"].convert(True)
+
+
 def test_an_empty_config_file_is_fine(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("# nothing\n")
@@ -266,9 +281,7 @@ def test_variables_that_are_not_served_are_warned_about() -> None:
 
 def test_the_configuration_page_is_up_to_date() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
-    assert page == configuration_page.page(), (
-        "write it again: make generated"
-    )
+    assert page == configuration_page.page(), "write it again: make generated"
 
 
 def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:

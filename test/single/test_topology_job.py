@@ -32,6 +32,8 @@ def broken_pipes() -> Iterator[None]:
         ("-np 2 --prefix-output-with-timestamp", "--prefix-output-with-timestamp has no meaning"),
         ("-np 2 --timeline-filename t.json", "--timeline-filename has no meaning"),
         ("-np 2 --compression bit8", "--compression has no meaning"),
+        ("-np 2 --tune-launch", "--tune-launch has no meaning"),
+        ("-np 2 --tune-launch-steps 3", "--tune-launch-steps has no meaning"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

@@ -1,6 +1,8 @@
 """What a tuning has found, kept in files for the next job."""
 
+import fcntl
 import json
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +72,7 @@ def test_what_cannot_be_read_counts_as_absent(way: str, cache: Cache, warnings: 
     assert cache.find(KEY) is None
     (warning,) = warnings
     assert str(path) in warning and "is not used" in warning
+    assert warning.endswith("this job is tuned as if there were none, and what is found replaces it")
     assert cache.keep(STORED) and cache.find(KEY) == STORED, "and is written over"
 
 
@@ -78,6 +81,51 @@ def test_a_file_of_another_key(cache: Cache, warnings: list[str]) -> None:
     other = replace(KEY, world="4")
     cache.path(KEY).rename(cache.path(other))
     assert cache.find(other) is None and "of another workload" in warnings[0]
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_what_is_no_file_counts_as_absent(kind: str, cache: Cache, warnings: list[str]) -> None:
+    """And nobody waits for a pipe's writer."""
+    cache.folder.mkdir()
+    path = cache.path(KEY)
+    make = {"pipe": os.mkfifo, "device": lambda path: path.symlink_to("/dev/zero"), "folder": Path.mkdir}
+    make[kind](path)
+    assert cache.find(KEY) is None and len(warnings) == 1 and str(path) in warnings[0]
+    assert cache.keep(STORED) == (kind != "folder")
+    assert len(cache.all()) == (kind != "folder") and cache.clear() == (kind != "folder")
+
+
+@pytest.mark.timeout(10)
+def test_a_pipe_for_a_lock(cache: Cache, warnings: list[str]) -> None:
+    cache.folder.mkdir()
+    os.mkfifo(cache.folder / "lock")
+    assert not cache.keep(STORED) and "is not kept for the next job" in warnings[0]
+
+
+@pytest.mark.parametrize("function", ["replace", "fsync"])
+def test_what_was_not_written_leaves_nothing(
+    function: str, cache: Cache, warnings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, function, fail)
+    assert not cache.keep(STORED) and "No space left" in warnings[0]
+    assert {path.name for path in cache.folder.iterdir()} <= {"lock"}
+
+
+def test_only_files_of_ours_are_removed(cache: Cache, warnings: list[str]) -> None:
+    """HOROVOD_AUTOTUNE_CACHE may name a folder of anything."""
+    cache.keep(STORED)
+    for name in ("package.json", "tmpab12.tmp", "0123456789abcdef.json.bak", "0123456789ABCDEF.json"):
+        (cache.folder / name).write_text("mine")
+    (cache.folder / "fedcba9876543210.json").mkdir()
+    (cache.folder / "horovod-tune-x1.tmp").write_text("of a job that was killed")
+    assert cache.all() == [STORED] and not warnings
+    assert cache.clear() == 2
+    left = {"package.json", "tmpab12.tmp", "0123456789abcdef.json.bak", "0123456789ABCDEF.json"}
+    assert {path.name for path in cache.folder.iterdir()} == {*left, "fedcba9876543210.json", "lock"}
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, warnings: list[str]) -> None:
@@ -128,3 +176,27 @@ def test_the_command(
     assert "  HOROVOD_CYCLE_TIME=2\n  gain: 1.20x (1.10 to 1.30)" in shown and "nothing was faster" in shown
     assert "docs/tuning.md" in said("explain")
     assert said("clear") == f"2 file(s) removed from {cache.folder}\n" and cache.all() == []
+
+
+def test_the_command_where_it_fails(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line, and exit code 1."""
+
+    def complaint(folder: str, what: str = "clear") -> str:
+        monkeypatch.setenv("HOROVOD_AUTOTUNE_CACHE", folder)
+        assert command.main([what]) == 1
+        said = capsys.readouterr()
+        assert said.out == "" and len(said.err.splitlines()) == 1
+        return said.err.removeprefix("python -m horovod.tune: ")
+
+    cache.keep(STORED)
+    with open(cache.folder / "lock") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert complaint(str(cache.folder)) == f"{cache.folder}: another process has locked the folder\n"
+    assert complaint("/proc/self").startswith("/proc/self/lock: ")
+    for what in ("show", "clear"):
+        assert complaint("x" * 300, what).endswith("File name too long\n")
+        assert complaint("~nosuchuser/x", what).startswith("HOROVOD_AUTOTUNE_CACHE names no folder: ")
+    assert command.main(["explain"]) == 0
+    assert cache.all() == [STORED]

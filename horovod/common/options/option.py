@@ -16,6 +16,7 @@ LAUNCHER, CORE, PYTHON, UNSERVED = "launcher", "core", "python", "unserved"  # w
 # about; each rank's own.
 JOB, FIRST_RANK, RANK = "the job", "rank 0", "each rank"
 _HIGHEST = {"int": 2**63 - 1, "float": 10**9}  # of C++; of what becomes nanoseconds there
+_YAML = {True: "on", False: "off"}  # words that YAML takes for these, as people mean them
 _NUMBERS = {"int": "a whole number", "float": "a number"}
 
 
@@ -52,6 +53,8 @@ class Option:
         """The value as this option's type. ValueError says what is wanted, without naming the option."""
         if self.type == "bool":
             return _to_bool(value)
+        if isinstance(value, bool) and (word := _YAML[value]) in self.choices:
+            return word
         if isinstance(value, bool) or value is None:
             raise ValueError(f"{value!r} is not {self.wanted()}")
         if self.type == "list":
