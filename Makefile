@@ -80,7 +80,7 @@ test-nightly: test-fresh test-sanitize test-faults test-soak ## what takes hours
 	@$(BIN)/python scripts/make_wheels.py --cuda no --python $(BIN)/python
 	@$(BIN)/python scripts/test_wheel.py
 
-test-fresh: $(VENV)/.all-tests ## the slow tests: builds from scratch, and README's commands on a fresh Debian
+test-fresh: $(VENV)/.all-tests ## the slow tests: builds from scratch, README's commands on a fresh Debian, a wheel on a bare one
 	@$(BIN)/python scripts/check_cuda.py --all
 	@$(PYTEST) -m slow --timeout 1800 test
 

@@ -30,7 +30,7 @@ TESTS = {
     "docs/elastic.md": ["parallel/test_elastic_page.py"],
     "docs/examples.md": ["parallel/test_examples_docs.py"],
     "docs/gpu.md": ["parallel/test_gpu_page.py"],
-    "docs/installing.md": ["setup/test_wheels.py"],
+    "docs/installing.md": ["setup/test_wheels.py", "setup/test_bare_machine.py"],
     "docs/index.md": ["parallel/test_index_page.py"],
     "docs/lab.md": ["parallel/test_lab_page.py"],
     "docs/lab_guide.md": ["parallel/test_lab_guide_page.py"],

@@ -1,39 +1,13 @@
 #!/usr/bin/env bash
 # Types README's commands on a minimal Debian in a chroot. Usage: fresh_machine.sh REPOSITORY FOLDER COMMAND...
 #
-# FOLDER becomes the root of the new system. What this machine's package clients need (name service, certificates,
-# pip's settings and the local folders these name) is taken along; no compiler, no Python, nothing else is.
+# FOLDER becomes the root of the new system.
 set -euo pipefail
 repository=$(realpath "$1")
 root=$(realpath -m "$2")
 shift 2
-suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-bookworm}")
-mirror=$({ cat /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources} 2>/dev/null || true; } |
-  sed -nE 's/^(URIs:|deb) +(\[[^]]*\] +)?(https?:[^ ]+).*/\3/p' | awk 'NR == 1')
-
-folders=$(python3 -m pip config list 2>/dev/null | grep -oE "(file://)?/[^ '\\]+" | sed -E 's,^file://,,; s,/simple$,,' |
-  while read -r path; do [ -d "$path" ] && echo "$path"; done | sort -u || true)
-bundle=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
-mapfile -t settings < <(env | grep -E '^(PIP_|HTTPS?_PROXY=|https?_proxy=|no_proxy=|NO_PROXY=|TORCH_INDEX=)' || true)
-
-in_root() {
-  unshare --mount --propagation private bash -euc '
-    root=$1 folders=$2; shift 2
-    mount -t proc proc "$root/proc"
-    mount --rbind /dev "$root/dev"
-    for folder in $folders; do mkdir -p "$root$folder"; mount --bind "$folder" "$root$folder"; done
-    exec chroot "$root" /usr/bin/env -i HOME=/tmp PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 "$@"
-  ' in_root "$root" "$folders" "${settings[@]}" "$@"
-}
-say() { printf '\n== %s\n' "$*"; }
-
-say "a minimal $suite"
-debootstrap --variant=minbase "$suite" "$root" "${mirror:?no apt mirror is configured here}" >"$root.log" 2>&1 ||
-  { tail -20 "$root.log"; exit 1; }
-cp /etc/resolv.conf /etc/hosts "$root/etc/"
-[ ! -f /etc/pip.conf ] || cp /etc/pip.conf "$root/etc/"
-[ ! -f "${XDG_CONFIG_HOME:-$HOME/.config}/pip/pip.conf" ] ||
-  install -D "${XDG_CONFIG_HOME:-$HOME/.config}/pip/pip.conf" "$root/tmp/.config/pip/pip.conf"
+. "$(dirname "$0")/minimal_debian.sh"
+make_root
 
 say "what is missing is named"
 cp "$repository/scripts/check_prerequisites.sh" "$root/tmp/"
@@ -44,17 +18,9 @@ fi
 
 prerequisites=$(grep -m1 -x 'sudo apt-get install .*' "$repository/README.md")
 say "$prerequisites"
-in_root apt-get update -qq
-in_root env DEBIAN_FRONTEND=noninteractive ${prerequisites#sudo } -qq >"$root.log" 2>&1 ||
-  { tail -20 "$root.log"; exit 1; }
-[ ! -f "$bundle" ] || install -D -m 644 "$bundle" "$root/etc/ssl/certs/ca-certificates.crt"
+apt_get ${prerequisites#sudo apt-get }
 
 git clone --quiet "$repository" "$root/tmp/clone"
 (cd "$repository" && git ls-files -co --exclude-standard | while read -r f; do [ -f "$f" ] && echo "$f"; done | tar c -T -) |
   tar x -C "$root/tmp/clone"
-for command in "$@"; do
-  say "$command"
-  SECONDS=0
-  in_root bash -c "cd /tmp/clone && $command"
-  echo "== $command took $SECONDS s"
-done
+type_in /tmp/clone "$@"
