@@ -42,11 +42,15 @@ def cluster(cluster_of_three: Cluster, tmp_path: Path) -> Cluster:
 
 
 @pytest.fixture
-def made() -> Iterator[MadeHosts]:
-    """Two hosts that were not made yet."""
-    reason = why_not()
-    if reason:
+def hosts_can_be() -> None:
+    """For tests that make hosts by themselves."""
+    if reason := why_not():
         pytest.skip(reason)
+
+
+@pytest.fixture
+def made(hosts_can_be: None) -> Iterator[MadeHosts]:
+    """Two hosts that were not made yet."""
     hosts = MadeHosts(2, name=f"test{os.getpid()}")
     yield hosts
     hosts.down()

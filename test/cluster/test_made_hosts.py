@@ -164,7 +164,7 @@ print(sorted(took)[4])
 """
 
 
-def test_round_trips_take_what_they_shall() -> None:
+def test_round_trips_take_what_they_shall(hosts_can_be: None) -> None:
     """A connection is open after one; and a stream arrives whole, no faster than the cable."""
     with MadeHosts(2, rate="100mbit", rtt="20ms", name=f"far{os.getpid()}") as hosts:
         assert 0.020 <= float(said(hosts, "h1", f"{sys.executable} -c '{CONNECT}'")) < 0.5
