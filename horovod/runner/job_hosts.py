@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,17 @@ _SHARED_BY_RANK = 32 << 20  # bytes: Open MPI's 16 MiB, and ours
 
 @dataclass(frozen=True)
 class JobHosts:
-    """Ranks, and the hosts in the order in which they are filled. `shell` is None where no host is asked."""
+    """Ranks, and the hosts in the order in which they are filled. `shell` is None where no host is asked.
+
+    `may_lack`: where the others have slots for all ranks, the job begins without hosts that cannot take part;
+    these are `failed` then.
+    """
 
     ranks: int
     hosts: tuple[Host, ...]
     shell: Shell | None = None
+    may_lack: bool = False
+    failed: tuple[str, ...] = ()
 
     def names(self) -> list[str]:
         """The hosts, with HERE for all names of this machine."""
@@ -44,7 +50,9 @@ class JobHosts:
         return [name for name in self.names() if name != HERE]
 
     def prepare(self, values: Mapping[str, Any]) -> Prepared:
-        """Asks the other hosts, if there are any. LaunchError names those that cannot take part."""
+        """Asks the other hosts, if there are any. LaunchError names those that cannot take part, and without
+        which the job cannot begin.
+        """
         wanted = tuple(values.get("network_interfaces", ()))
         if self.shell is None:
             names = tuple(word for word in wanted if "/" not in word)
@@ -52,7 +60,16 @@ class JobHosts:
                 _refuse_absent(wanted)  # ranks of several hosts do, and those of one never listen there
             return Prepared(Choice(wanted, wanted[:1], interfaces=names))
         cache = None if values.get("disable_cache") else HostCache(default_folder())
-        return Preparation(self.shell, cache).prepare(self.names(), wanted)
+        return Preparation(self.shell, cache, self._can_begin_without).prepare(self.names(), wanted)
+
+    def _can_begin_without(self, hosts: Collection[str]) -> bool:
+        left = sum(host.slots for host in self.hosts if host.name not in hosts)
+        return self.may_lack and left >= self.ranks
+
+    def without(self, failed: Collection[str]) -> JobHosts:
+        """The job where these cannot take part."""
+        left = tuple(host for host in self.hosts if host.name not in failed)
+        return replace(self, hosts=left, failed=tuple(failed))
 
     def forwarding(self, values: Mapping[str, Any], environment: Mapping[str, str]) -> Forwarding:
         """What of the environment mpirun itself sends to the other hosts, and what they do not get."""

@@ -153,6 +153,7 @@ def start(
     values = {**values, "launcher": way.launcher}
     job_hosts = way.hosts(values, environment)
     prepared = job_hosts.prepare(values)
+    job_hosts = job_hosts.without(prepared.missing)
     for text in prepared.warnings:
         say(f"warning: {text}")
     choice = prepared.choice

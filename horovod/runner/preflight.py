@@ -48,15 +48,23 @@ class _Unreachable(Exception):
         self.tries = tries
 
 
-def describe(hosts: Sequence[str], shell: Shell) -> dict[str, Any]:
-    """host -> what its agent says of it. LaunchError: one sentence that names every host that failed."""
+def describe(hosts: Sequence[str], shell: Shell) -> tuple[dict[str, Any], dict[str, str]]:
+    """host -> what its agent says of it; and of those that cannot take part, host -> why."""
 
     def ask(host: str) -> Any:
         record = _ask(shell, host, ["describe"])
         _understood(understood, record)
         return record
 
-    return _on_each(hosts, ask, f"by {shell}")
+    return _asked(hosts, ask)
+
+
+def refusal(failures: Mapping[str, str], asked: int, shell: Shell) -> LaunchError:
+    """One sentence that names every host that failed, of so many."""
+    count = f"{len(failures)} of {asked}" if asked > 1 else "1"
+    plural = "s" if asked > 1 else ""
+    why = "; ".join(f"{host} ({why})" for host, why in failures.items())
+    return LaunchError(f"{count} remote host{plural} cannot take part, asked by {shell}: {why}")
 
 
 def description(record: Any) -> Description:
@@ -107,7 +115,7 @@ def unreached(targets: Mapping[str, Sequence[Address]], shell: Shell) -> dict[st
             return [IPv4Address(text) for text in host_agent.unreachable(port, REACH_SECONDS, words)]
         return _understood(addresses_in, _ask(shell, host, ["reach", str(port), str(REACH_SECONDS), *words]))
 
-    return _on_each(list(targets), ask, f"by {shell}")
+    return _on_each(list(targets), ask, shell)
 
 
 def free_port(host: str, wanted: int, shell: Shell) -> int:
@@ -116,7 +124,7 @@ def free_port(host: str, wanted: int, shell: Shell) -> int:
     def ask(name: str) -> int:
         return _understood(port_in, _ask(shell, name, ["port", str(wanted)]))
 
-    return _on_each([host], ask, f"by {shell}")[host]
+    return _on_each([host], ask, shell)[host]
 
 
 def agent_command(shell: Shell, host: str, arguments: Sequence[str]) -> list[str]:
@@ -125,20 +133,24 @@ def agent_command(shell: Shell, host: str, arguments: Sequence[str]) -> list[str
     return shell.command(host, words)
 
 
-def _on_each(hosts: Sequence[str], ask: Callable[[str], T], how: str) -> dict[str, T]:
+def _on_each(hosts: Sequence[str], ask: Callable[[str], T], shell: Shell) -> dict[str, T]:
+    """LaunchError where one of them cannot take part."""
+    answers, failures = _asked(hosts, ask)
+    if failures:
+        raise refusal(failures, len(hosts), shell)
+    return answers
+
+
+def _asked(hosts: Sequence[str], ask: Callable[[str], T]) -> tuple[dict[str, T], dict[str, str]]:
     answers: dict[str, T] = {}
-    failures = []
+    failures = {}
     with ThreadPoolExecutor(max_workers=MOST_AT_ONCE) as pool:
         for host, job in [(host, pool.submit(ask, host)) for host in hosts]:
             try:
                 answers[host] = job.result()
             except _Unreachable as why:
-                failures.append(f"{host} ({why})")
-    if failures:
-        count = f"{len(failures)} of {len(hosts)}" if len(hosts) > 1 else "1"
-        plural = "s" if len(hosts) > 1 else ""
-        raise LaunchError(f"{count} remote host{plural} cannot take part, asked {how}: {'; '.join(failures)}")
-    return answers
+                failures[host] = str(why)
+    return answers, failures
 
 
 def _ask(shell: Shell, host: str, arguments: Sequence[str]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
@@ -21,31 +21,45 @@ HERE = ""  # what this machine is called among the hosts of a job
 class Prepared:
     """`cache_keys`: what to forget if the job does not start after all.
 
-    `descriptions`: of the hosts, in their order; none where no host was asked.
+    `descriptions`: of the hosts, in their order; none where no host was asked. `missing`: hosts that cannot
+    take part, and without which the job begins.
     """
 
     choice: Choice
     warnings: tuple[str, ...] = ()
     cache_keys: tuple[str, ...] = ()
     descriptions: tuple[Description, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 class Preparation:
-    """Asks through `shell`, and remembers answers in `cache`; None asks every time."""
+    """Asks through `shell`, and remembers answers in `cache`; None asks every time.
 
-    def __init__(self, shell: Shell, cache: host_cache.HostCache | None) -> None:
+    `can_begin_without`: whether a job can do without these hosts.
+    """
+
+    def __init__(
+        self,
+        shell: Shell,
+        cache: host_cache.HostCache | None,
+        can_begin_without: Callable[[Collection[str]], bool] = lambda hosts: False,
+    ) -> None:
         self._shell = shell
         self._cache = cache
+        self._can_begin_without = can_begin_without
         self._keys: list[str] = []
 
     def prepare(self, hosts: Sequence[str], wanted: Sequence[str] = ()) -> Prepared:
         """For these hosts (HERE for this machine); `wanted` are the networks that the user named, if any.
 
-        LaunchError names the hosts that cannot take part.
+        LaunchError names the hosts that cannot take part, where the job cannot begin without them.
         """
         own = host_agent.describe()
-        records = {**self._describe([host for host in hosts if host != HERE], own["software"]), HERE: own}
-        warnings = [_checked_software(records, hosts)]
+        others, failures = self._describe([host for host in hosts if host != HERE], own["software"])
+        records = {**others, HERE: own}
+        warnings = [_without(failures, self._shell)]
+        hosts = [host for host in hosts if host not in failures]
+        warnings.append(_checked_software(records, hosts))
         everything = {host: preflight.description(record) for host, record in records.items()}
         here = {host: everything[host] for host in hosts}
         if wanted:
@@ -53,17 +67,23 @@ class Preparation:
         else:
             choice, warning = self._choose(here, everything[HERE])
             warnings.append(warning)
-        return Prepared(choice, tuple(filter(None, warnings)), tuple(self._keys), tuple(here.values()))
+        said = tuple(filter(None, warnings))
+        return Prepared(choice, said, tuple(self._keys), tuple(here.values()), tuple(failures))
 
-    def _describe(self, hosts: Sequence[str], own: software.Facts) -> dict[str, Any]:
-        """What was remembered counts where it has our versions; else something may be new there."""
+    def _describe(self, hosts: Sequence[str], own: software.Facts) -> tuple[dict[str, Any], dict[str, str]]:
+        """As `preflight.describe`. What was remembered counts where it has our versions; else something may
+        be new there.
+        """
         keys = {host: self._key("describe", host) for host in hosts}
         records = {host: self._remembered(key, preflight.understood) for host, key in keys.items()}
         records = {h: r for h, r in records.items() if r is not None and preflight.software_of(r) == own}
-        new = preflight.describe([host for host in hosts if host not in records], self._shell)
+        asked = [host for host in hosts if host not in records]
+        new, failures = preflight.describe(asked, self._shell)
+        if failures and not self._can_begin_without(failures):
+            raise preflight.refusal(failures, len(asked), self._shell)
         if self._cache and new:
             self._cache.put({keys[host]: record for host, record in new.items()})
-        return {**records, **new}
+        return {**records, **new}, failures
 
     def _choose(self, hosts: Mapping[str, Description], launcher: Description) -> tuple[Choice, str]:
         own = list(hosts.values())
@@ -115,6 +135,15 @@ class Preparation:
         )
         self._keys.append(key)
         return key
+
+
+def _without(failures: Mapping[str, str], shell: Shell) -> str:
+    """What is said where a job begins without these."""
+    if not failures:
+        return ""
+    they = "and it is" if len(failures) == 1 else "and they are"
+    cannot = preflight.refusal(failures, len(failures), shell)
+    return f"{cannot}; the job begins without, {they} on the blacklist"
 
 
 def _checked_software(records: Mapping[str, Any], hosts: Sequence[str]) -> str:

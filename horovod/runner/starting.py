@@ -109,7 +109,8 @@ class ByAgents:
         found = RepeatedDiscovery(self.elastic.discovery(), say).find() or {}
         asked = not all(is_local(name) for name in found)
         shell = self._shell(values, environment) if asked else None
-        return JobHosts(self.elastic.np, tuple(Host(name, slots) for name, slots in found.items()), shell)
+        listed = tuple(Host(name, slots) for name, slots in found.items())
+        return JobHosts(self.elastic.np, listed, shell, may_lack=bool(self.elastic.script))
 
     @staticmethod
     def _shell(values: Mapping[str, Any], environment: Mapping[str, str]) -> Shell:
@@ -169,7 +170,8 @@ class ByAgents:
                 )
             shell = self._shell(values, environment)
             listed = tuple((host.name, host.slots) for host in hosts.hosts)
-            return Plan(listed, (), shell, run.nonce, self.elastic).words(run.rank_command(command))
+            plan = Plan(listed, (), shell, run.nonce, self.elastic, hosts.failed)
+            return plan.words(run.rank_command(command))
         here = [host.name for host in hosts.hosts if is_local(host.name)]
         named = [(here[0] if host.name in here else host.name, host.slots) for host in hosts.hosts]
         plan = Plan(tuple(named), tuple(here[:1]), hosts.shell, run.nonce)

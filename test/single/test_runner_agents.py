@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +38,7 @@ from horovod.runner.agents.store import KeyValueStore
 from horovod.runner.daemon_agent import packed as daemon_packed
 from horovod.runner.daemon_link import is_unanswered
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
+from horovod.runner.elastic.settings import elastic_settings
 from horovod.runner.errors import LaunchError
 from horovod.runner.hosts import Host
 from horovod.runner.job_hosts import JobHosts
@@ -551,6 +553,16 @@ def test_workers_come_and_go_as_decided() -> None:
     assert driver.end(10, "a", 0) == [CloseAgent("a"), CloseAgent("b")], "nobody starts any more"
 
 
+def test_why_a_membership_was_made_and_a_worker_is_stopped_is_said() -> None:
+    decides = Elastic()
+    driver = met(decides)
+    second = places_of([("a", 1)], generation=2)
+    decides.next = [Stop(2, "rank 1 is stopped"), Stop(1), Publish(2, {1: second[0]}, "the job goes on")]
+    driver.job.tick(driver.now)
+    shown = [effect.data for effect in driver.effects() if isinstance(effect, Show)]
+    assert shown == [b"horovodrun: rank 1 is stopped\n", b"horovodrun: the job goes on\n"]
+
+
 def test_output_of_each_worker_has_a_label_of_its_own() -> None:
     """Also where two live workers have begun as the same rank; and it is said when it is all there."""
     places = places_of([("a", 1), ("b", 1)])
@@ -677,6 +689,9 @@ def test_hosts_that_are_found_and_workers_that_are_out() -> None:
 @pytest.mark.parametrize("shell", [None, Ssh(2222, "/key"), Ssh(), Srun()])
 def test_a_plan_on_its_way(shell: Shell | None) -> None:
     plan = Plan((("here", 1), ("b", 2)), ("here",), shell, NONCE)
+    elastic = elastic_settings({"np": 1, "host_discovery_script": "./hosts.sh"})
+    coming = replace(plan, elastic=elastic, failed=("c",))
+    assert Plan.of(coming.words(["true"])[-2]) == coming
     words = plan.words(["python", "x y"])
     assert words[-2:] == ["python", "x y"] and Plan.of(words[-3]) == plan
     assert "ssh" not in agent_words(plan, "here") and agent_words(plan, "here") == agent_words(

@@ -48,6 +48,13 @@ def test_a_script_may_be_a_command_of_a_shell() -> None:
     assert HostDiscoveryScript("echo a:2; echo b", 1).find_available_hosts_and_slots() == {"a": 2, "b": 1}
 
 
+@pytest.mark.parametrize("slots", ["0", "00"])
+def test_a_host_without_slots_is_not_there(slots: str) -> None:
+    """As where it is to be left."""
+    assert hosts_from_output(f"a:{slots}\nb:2\n", 1, "the script") == {"b": 2}
+    assert hosts_from_output(f"a:{slots}\n", 1, "the script") == {}
+
+
 def test_no_hosts_are_no_error() -> None:
     assert HostDiscoveryScript("true", 1).find_available_hosts_and_slots() == {}
 
@@ -56,7 +63,9 @@ def test_no_hosts_are_no_error() -> None:
     ("output", "message"),
     [
         ("a:2\nb:x\n", r"line 2 \('b:x'\): the slots of b must be a whole number"),
-        ("a:0", "line 1 .*the slots of a must be a whole number from 1"),
+        ("a:-1", "line 1 .*the slots of a must be a whole number from 1"),
+        ("a b:0", "line 1 .*is not a host name"),
+        ("a:0\na:1", "line 2 .*the host a is named twice"),
         ("a:", "line 1 .*the slots of a"),
         ("a\n\n-oProxyCommand=x", r"line 3 .*is not a host name"),
         ("a slots=2", "line 1 .*is not a host name"),

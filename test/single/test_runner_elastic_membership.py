@@ -2,99 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
-
 import pytest
+from membership_job import KILLED, Job, two_hosts
 
-from horovod.runner.elastic.actions import (
-    Action,
-    EndJob,
-    Leave,
-    Notify,
-    Place,
-    Publish,
-    Say,
-    Start,
-    Stop,
-)
-from horovod.runner.elastic.limits import Limits
-from horovod.runner.elastic.membership import MembershipMachine
+from horovod.runner.elastic.actions import EndJob, Leave, Notify, Place, Publish, Say, Start, Stop
 from horovod.runner.elastic.placement import Seat, memberships
 from horovod.runner.elastic.reasons import FAILED, RESETS
 from horovod.runner.outcome import End
-
-KILLED = End(signal_number=9)
-AnyAction = TypeVar("AnyAction", bound=Action)
-
-
-class Job:
-    """The machine with its clock, and all that it has said."""
-
-    def __init__(self, hosts: dict[str, int], np: int, least: int = 1, **more: Any) -> None:
-        self.now = 1000.0
-        limits = Limits(np=np, min_np=least, max_np=more.pop("most", None), **more)
-        self.machine = MembershipMachine(limits, hosts, lambda: self.now)
-        self.actions: list[Action] = []
-        self.take(self.machine.tick())
-
-    def take(self, actions: list[Action]) -> list[Action]:
-        self.actions += actions
-        return actions
-
-    def all(self, kind: type[AnyAction]) -> list[AnyAction]:
-        return [action for action in self.actions if isinstance(action, kind)]
-
-    def last(self, kind: type[AnyAction]) -> AnyAction:
-        return self.all(kind)[-1]
-
-    def wait(self, seconds: float) -> list[Action]:
-        """Time passes, in ticks of 0.1 s."""
-        found: list[Action] = []
-        for _ in range(round(seconds * 10)):
-            self.now += 0.1
-            found += self.take(self.machine.tick())
-        return found
-
-    def ask(self, *workers: int) -> list[Action]:
-        return [
-            action
-            for worker in workers
-            for action in self.take(self.machine.worker_asks(worker, self.generations.get(worker, 0)))
-        ]
-
-    @property
-    def generations(self) -> dict[int, int]:
-        return {worker: p.generation for p in self.all(Publish) for worker in p.places}
-
-    def end(self, worker: int, end: End) -> list[Action]:
-        return self.take(self.machine.worker_ended(worker, end))
-
-    def find(self, hosts: dict[str, int]) -> list[Action]:
-        return self.take(self.machine.hosts_found(hosts))
-
-    def accuse(self, by: int, worker: int) -> list[Action]:
-        return self.take(self.machine.worker_accused(by, worker, "silent for 3 s"))
-
-    def started(self) -> list[tuple[int, str, int, int]]:
-        return [(s.worker, s.host, s.slot, s.place.rank) for s in self.all(Start)]
-
-    def order(self) -> list[int]:
-        """Workers of the last generation, by rank."""
-        places = self.last(Publish).places
-        return sorted(places, key=lambda worker: places[worker].rank)
-
-    def over(self) -> EndJob:
-        (end,) = self.all(EndJob)
-        return end
-
-
-def two_hosts(**more: Any) -> Job:
-    """Workers 0, 1 on a, 2, 3 on b; all in generation 1."""
-    job = Job({"a": 2, "b": 2}, np=4, **{"least": 2, **more})
-    job.ask(0, 1, 2, 3)
-    assert job.order() == [0, 1, 2, 3]
-    return job
-
 
 # Where workers are.
 
@@ -140,17 +54,17 @@ def test_the_start_gives_up_after_the_elastic_timeout() -> None:
 
 
 def test_the_first_membership_waits_for_all_that_were_started() -> None:
-    job = Job({"a": 2, "b": 1}, np=2, start_window=100)
+    job = Job({"a": 2, "b": 1}, np=2)
     job.ask(0, 1)
     job.wait(50)
-    assert not job.all(Publish)
+    assert not job.all(Publish) and not job.all(Say)
     job.ask(2)
-    assert job.last(Publish).why == "the first: 3 workers on 2 hosts"
+    assert job.last(Publish).why == "the job begins with 3 workers on 2 hosts"
     assert job.machine.generation == 1 and job.machine.resets == 0
 
 
 def test_who_is_late_for_the_first_membership_comes_with_the_second() -> None:
-    job = Job({"a": 2, "b": 1}, np=3, start_window=100)
+    job = Job({"a": 2, "b": 1}, np=3, elastic_timeout=100)
     job.ask(1, 2)
     job.wait(101)
     assert job.order() == [1, 2]
@@ -167,7 +81,10 @@ def test_a_death_before_the_first_membership_is_named_and_replaced() -> None:
     assert "worker 0 on host a (not started yet) was killed by signal 9 (SIGKILL)" in job.last(Say).text
     assert job.started()[-1] == (2, "c", 0, 1)
     job.ask(2)
-    assert job.order() == [1, 2] and "worker 0 on host a" in job.last(Publish).why
+    lost = "lost: worker 0 on host a (not started yet)"
+    assert (
+        job.order() == [1, 2] and job.last(Publish).why == f"the job begins with 2 workers on 2 hosts; {lost}"
+    )
 
 
 def test_a_death_before_the_first_membership_ends_the_job_where_there_is_no_other_slot() -> None:
@@ -175,7 +92,7 @@ def test_a_death_before_the_first_membership_ends_the_job_where_there_is_no_othe
     job.ask(1)
     job.end(0, End(7))
     assert job.over().message.startswith(
-        "at least 2 workers are needed, and 1 is left; there is no host for another: "
+        f"{FAILED}: at least 2 workers are needed, and 1 is left; there is no host for another: "
     )
     assert "exited with code 7" in job.over().message
 
@@ -187,6 +104,19 @@ def test_a_start_that_always_fails_ends() -> None:
     assert job.started()[-1] == (1, "b", 0, 0)
     job.end(1, End(6))
     assert job.over().code == 5 and job.over().message.startswith(FAILED)
+
+
+@pytest.mark.parametrize("cooldown", [None, (30, 30)])
+def test_a_host_that_has_failed_before_the_start_is_as_one_that_fails_later(
+    cooldown: tuple[int, int] | None,
+) -> None:
+    job = Job({"a": 1}, np=1, cooldown_range=cooldown, failed=["b"])
+    job.ask(0)
+    job.find({"a": 1, "b": 1})
+    job.wait(29)
+    assert [host for _, host, *_ in job.started()] == ["a"]
+    job.wait(2)
+    assert [host for _, host, *_ in job.started()] == (["a", "b"] if cooldown else ["a"])
 
 
 def test_commands_without_horovod_succeed() -> None:
@@ -221,12 +151,13 @@ def test_survivors_go_on_in_their_order_and_the_whole_host_is_out() -> None:
     published = job.ask(2)
     assert published == [job.last(Publish)] and job.order() == [2, 3]
     assert job.last(Publish).places[2] == Place(2, 0, 2, 0, 2, 0, 1, ("b", "b"))
-    assert job.last(Publish).why == "rank 0 on host a was killed by signal 9 (SIGKILL) (2 workers on 1 host)"
+    why = "the job goes on with 2 workers on 1 host; lost: rank 0 on host a"
+    assert job.last(Publish).why == why, "how it was lost was said before"
     (answer,) = job.ask(1)
     assert isinstance(answer, Leave) and "its host a is not used any more" in answer.reason
     assert job.wait(9.8) == []
     (stop,) = job.wait(1)
-    assert isinstance(stop, Stop) and stop.worker == 1
+    assert stop == Stop(1, "rank 1 on host a, which is out, has not ended, and is stopped")
     assert job.wait(700) == [], "it is stopped once, and host a never comes back"
 
 
@@ -245,28 +176,6 @@ def test_a_removed_worker_that_waits_is_told_at_once() -> None:
     assert [a.worker for a in answers if isinstance(a, Leave)] == [1]
 
 
-def test_the_window_is_over_and_enough_have_asked() -> None:
-    job = two_hosts(least=1, window=20)
-    job.end(0, KILLED)
-    job.ask(2)
-    assert job.wait(19.5) == []
-    (published,) = job.wait(1)
-    assert isinstance(published, Publish) and published.places.keys() == {2}
-    assert "rank 3 on host b is out: it did not ask within 20 s" in published.why
-    (answer,) = job.ask(3)
-    assert isinstance(answer, Leave) and "it did not ask within 20 s" in answer.reason
-
-
-def test_one_that_is_left_behind_and_stays_silent_is_stopped() -> None:
-    job = two_hosts(least=1, window=20, leave_grace=10)
-    job.end(0, KILLED)
-    job.ask(2)
-    job.wait(29)
-    assert not job.all(Stop)
-    job.wait(2)
-    assert {stop.worker for stop in job.all(Stop)} == {1, 3}
-
-
 def test_a_death_during_a_recovery_changes_what_is_being_formed() -> None:
     job = Job({"a": 1, "b": 1, "c": 1, "d": 1}, np=4, least=2)
     job.ask(0, 1, 2, 3)
@@ -275,66 +184,7 @@ def test_a_death_during_a_recovery_changes_what_is_being_formed() -> None:
     job.end(1, KILLED)  # which has asked
     job.ask(3)
     assert len(job.all(Publish)) == 2 and job.order() == [2, 3]
-    assert "rank 0 on host a" in job.last(Publish).why and "rank 1 on host b" in job.last(Publish).why
-
-
-def test_too_few_survivors_wait_for_newcomers() -> None:
-    job = Job({"a": 1, "b": 1}, np=2, least=2)
-    job.ask(0, 1)
-    job.end(0, KILLED)
-    job.ask(1)
-    job.wait(100)
-    job.find({"a": 1, "b": 1, "c": 2})
-    assert job.started()[2:] == [(2, "c", 0, 1), (3, "c", 1, 2)]
-    job.ask(3)
-    job.wait(2)
-    assert len(job.all(Publish)) == 1, "the other newcomer is nearly there"
-    job.ask(2)
-    assert job.order() == [1, 2, 3], "newcomers in order of their hosts and local ranks"
-
-
-def test_too_few_survivors_give_up() -> None:
-    job = Job({"a": 1, "b": 1, "c": 1}, np=3, least=2, elastic_timeout=60, window=20)
-    job.ask(0, 1, 2)
-    job.find({"b": 1})
-    job.ask(0, 1, 2)
-    outside = "rank 0 on host a, rank 2 on host c have no slot any more"
-    waits = [say.text for say in job.all(Say) if say.text.startswith("waits")]
-    needed = "as at least 2 are needed, up to 60 s (--elastic-timeout)"
-    assert waits == [f"waits for 1 more worker, {needed}; {outside}"]
-    job.wait(59)
-    assert not job.machine.is_over
-    job.wait(2)
-    waited = "waited 60 s (--elastic-timeout): 1 of 2 workers ready, and hosts that can be used have 1 slot"
-    assert job.over().message == f"{waited}; {outside}"
-    assert len([say for say in job.all(Say) if say.text.startswith("waits")]) == 1, "it is said once"
-
-
-def test_a_wait_for_workers_that_start_is_said_too() -> None:
-    job = Job({"a": 1, "b": 1, "c": 1}, np=3, least=3, elastic_timeout=60)
-    job.ask(0, 1)
-    assert not [say for say in job.all(Say) if say.text.startswith("waits")], "the start is no such wait"
-    job.ask(2)
-    job.find({"a": 1, "b": 1, "c": 1, "d": 1})
-    job.end(0, KILLED)
-    job.ask(1)
-    needed = "as at least 3 are needed, up to 60 s (--elastic-timeout)"
-    assert job.last(Say).text == f"waits for 1 more worker, {needed}; 1 worker is starting"
-    job.ask(2)
-    job.end(3, KILLED)
-    job.wait(30)
-    waits = [say.text for say in job.all(Say) if say.text.startswith("waits")]
-    assert len(waits) == 1, "as many as before are missing"
-    job.find({"d": 1, "e": 1})
-    assert job.last(Say).text.startswith("waits for 3 more workers, ")
-    job.wait(31)
-    assert "0 of 3 workers ready, and hosts that can be used have 1 slot; these did not come: " in (
-        job.over().message
-    )
-    assert (
-        "worker 4 on host e (not started yet); rank 1 on host b, rank 2 on host c have no slot any more"
-        in (job.over().message)
-    )
+    assert "lost: rank 0 on host a, rank 1 on host b" in job.last(Publish).why
 
 
 def test_too_few_survivors_end_at_once_where_no_hosts_will_come() -> None:
@@ -342,7 +192,7 @@ def test_too_few_survivors_end_at_once_where_no_hosts_will_come() -> None:
     job.end(0, KILLED)
     job.ask(2)
     assert job.over().message.startswith(
-        "at least 3 workers are needed, and 2 are left; there is no host for another: "
+        f"{FAILED}: at least 3 workers are needed, and 2 are left; there is no host for another: "
     )
 
 
@@ -365,7 +215,12 @@ def test_a_lost_host_takes_its_workers() -> None:
     job.take(job.machine.host_lost("a", "ssh ended with code 255"))
     job.ask(3)
     assert job.order() == [2, 3]
-    assert "rank 0 on host a was lost with its host: ssh ended with code 255" in job.last(Publish).why
+    (said,) = job.all(Say)
+    assert said.text == (
+        "host a was lost, and with it rank 0 on host a, rank 1 on host a: ssh ended with code 255; host a is "
+        "on the blacklist"
+    )
+    assert job.last(Publish).why.endswith("; lost: rank 0 on host a, rank 1 on host a")
     assert job.end(0, KILLED) == [], "that comes late"
 
 
@@ -437,7 +292,7 @@ def test_newcomers_start_at_once_and_members_hear_of_them_when_they_are_ready() 
     assert len(job.all(Publish)) == 1
     job.ask(3)
     assert job.order() == [0, 1, 2, 3, 4, 5] and len(job.all(Notify)) == 1
-    assert job.last(Publish).why == "2 workers on host c came (6 workers on 3 hosts)"
+    assert job.last(Publish).why == "the job goes on with 6 workers on 3 hosts; new: 2 on host c"
 
 
 def test_a_newcomer_waits_for_others_for_a_while_only() -> None:
@@ -458,8 +313,9 @@ def test_a_host_that_has_gone_is_notified_and_left_out() -> None:
     job.ask(3)
     published = job.last(Publish)
     assert job.order() == [2, 3] and published.out.keys() == {0, 1}
-    assert published.out[0] == "its host a is not there any more"
-    assert "rank 0 on host a is out" in published.why
+    assert published.out[0] == "its host is not there any more"
+    out = "rank 0 on host a, rank 1 on host a (its host is not there any more)"
+    assert published.why == f"the job goes on with 2 workers on 1 host; out: {out}"
     job.end(0, End())
     job.end(1, End(1))
     assert not job.machine.is_over, "how they end says nothing"
@@ -493,7 +349,7 @@ def test_both_are_notified_as_a_bit_mask_and_again_when_it_is_lost() -> None:
     assert job.wait(4.5) == []
     assert [type(action) for action in job.wait(1)] == [Notify]
     job.ask(2)
-    assert job.wait(20) == [], "they know"
+    assert [type(action) for action in job.wait(20)] == [Say], "they know; rank 3 is waited for"
 
 
 def test_fewer_slots_take_the_last_local_rank() -> None:
@@ -523,7 +379,7 @@ def test_a_newcomer_whose_host_goes_leaves_at_once() -> None:
     job.find({"a": 2, "b": 2, "c": 1})
     job.ask(4)
     assert [a for a in job.find({"a": 2, "b": 2}) if isinstance(a, Leave)] == [
-        Leave(4, "its host c is not there any more")
+        Leave(4, "its host is not there any more")
     ]
 
 
@@ -546,7 +402,24 @@ def test_the_reset_limit() -> None:
     job.find({"b": 1})
     assert not job.machine.is_over
     job.ask(2)
-    assert job.over() == EndJob(1, f"{RESETS} (--reset-limit 1)")
+    assert job.over() == EndJob(1, f"{RESETS} (--reset-limit 1): hosts have changed")
+
+
+def test_the_reset_limit_names_those_that_were_lost_since_the_last_membership() -> None:
+    job = Job({"a": 1, "b": 1, "c": 1}, np=3, reset_limit=1)
+    job.ask(0, 1, 2)
+    job.end(0, KILLED)
+    job.ask(1, 2)
+    job.end(1, End(7))
+    job.ask(2)
+    assert job.over() == EndJob(1, f"{RESETS} (--reset-limit 1): rank 0 on host b exited with code 7")
+
+
+def test_the_reset_limit_where_nobody_was_lost() -> None:
+    job = two_hosts(reset_limit=0)
+    job.ask(0)
+    asked = "its members asked for another membership"
+    assert job.over() == EndJob(1, f"{RESETS} (--reset-limit 0): {asked}")
 
 
 # Success.
@@ -613,10 +486,12 @@ def test_an_accused_worker_that_does_not_ask_is_stopped() -> None:
     job.ask(2, 3)
     assert job.wait(1.8) == []
     actions = job.wait(0.4)
-    assert [type(a) for a in actions] == [Stop, Say, Publish] or [type(a) for a in actions] == [Stop, Say]
-    assert job.all(Stop)[0].worker == 1
-    assert "rank 1 on host a is believed to be lost" in job.all(Stop)[0].why
-    assert "rank 2 on host b says: silent for 3 s" in job.all(Stop)[0].why
+    assert [type(a) for a in actions] == [Stop, Publish]
+    assert job.all(Stop)[0] == Stop(
+        1,
+        "rank 1 on host a is believed to be lost, and is stopped (rank 2 on host b says: silent for 3 s); "
+        "host a is on the blacklist",
+    )
     assert job.order() == [2, 3], "host a is out, its other worker too"
 
 

@@ -29,7 +29,7 @@ from horovod.runner.outcome import End
 HOSTS = "abcd"
 NEVER = math.inf
 # Longer than a whole chain of waits of the machine: the made time within which it must come to rest.
-REST = 2000
+REST = 4000
 
 
 class Model:
@@ -178,7 +178,9 @@ class Model:
     def note_failed_hosts(self, host: str, actions: list[Action], was_away: bool) -> None:
         """A host that fails while it is away comes back at the time that was said first."""
         text = f"host {host} is on the blacklist"
-        if not was_away and any(isinstance(action, Say) and text in action.text for action in actions):
+        said = [action.text for action in actions if isinstance(action, Say)]
+        said += [action.why for action in actions if isinstance(action, Stop)]
+        if not was_away and any(text in sentence for sentence in said):
             self.failed_at[host] = self.now
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from horovod.runner.agents.decisions import Decisions
 from horovod.runner.agents.restart_job import ACCUSED, AFTER_CHANGE, AFTER_ERROR, RestartJob
-from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Start, Stop
+from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
 from horovod.runner.elastic.limits import Limits
 from horovod.runner.outcome import End
 
@@ -79,6 +79,10 @@ def test_a_death_starts_all_others_again() -> None:
     job = formed()
     job.end(1, KILLED)
     assert job.stopped() == {0, 2}, "they are ended at once"
+    assert [say.text for say in job.all(Say)][1:] == [
+        "ends 2 workers on a, c: those that stay in the job are started again"
+    ]
+    assert not any(stop.why for stop in job.all(Stop)), "which says it of all"
     started = job.end(0, TERMINATED)
     assert [(s.worker, s.host, s.place.rank, s.place.size) for s in started if isinstance(s, Start)] == [
         (3, "a", 0, 2)
@@ -190,6 +194,17 @@ def test_an_accused_process_that_leaves_has_not() -> None:
         job.end(process, LEFT)
     job.wait(20)  # the new ones load torch
     assert job.running == {3: "a", 4: "b", 5: "c"} and not job.stopped()
+
+
+def test_new_processes_have_the_elastic_timeout_to_ask() -> None:
+    job = formed()
+    job.end(1, KILLED)
+    job.end(0, TERMINATED)
+    job.end(2, TERMINATED)
+    job.ask(3)
+    job.wait(300)
+    job.ask(4)
+    assert (job.ranks[3], job.ranks[4]) == ((2, 0, 2), (2, 1, 2))
 
 
 def test_a_lost_host() -> None:

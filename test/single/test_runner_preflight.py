@@ -15,10 +15,11 @@ import pytest
 from horovod.common import software
 from horovod.common.networks import Choice
 from horovod.runner import host_agent, launch, preflight, remote_hosts, shell
+from horovod.runner.agents.plan import Plan
 from horovod.runner.errors import LaunchError
 from horovod.runner.host_cache import LIFETIME, HostCache
 from horovod.runner.shell import Ssh
-from horovod.runner.supervise import Ending
+from horovod.runner.supervise import Ending, Launch
 
 # ssh [options] -- HOST COMMAND: what is after the host's name says what the host is like.
 FAKE_SSH = """#!/bin/sh
@@ -59,13 +60,13 @@ def ssh_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def refusal(*hosts: str) -> str:
     with pytest.raises(LaunchError) as error:
-        preflight.describe(hosts, Ssh(2222))
+        remote_hosts.Preparation(Ssh(2222), None).prepare(hosts)
     return str(error.value)
 
 
 def test_hosts_describe_themselves(ssh_log: Path) -> None:
-    answers = preflight.describe(["good1", "good2", "slow"], Ssh())
-    assert set(answers) == {"good1", "good2", "slow"}
+    answers, failures = preflight.describe(["good1", "good2", "slow"], Ssh())
+    assert not failures and set(answers) == {"good1", "good2", "slow"}
     assert ssh_log.read_text().split().count("slow") == 2
     described = preflight.description(answers["good1"])
     assert ("lo", "127.0.0.1/8") in [(name, str(address)) for name, address in described.addresses]
@@ -185,6 +186,40 @@ def test_failures_are_not_remembered(tmp_path: Path, ssh_log: Path) -> None:
         with pytest.raises(LaunchError):
             remote_hosts.Preparation(Ssh(), HostCache(tmp_path / "cache")).prepare(["gone"])
     assert ssh_log.read_text().split() == ["gone", "gone"]
+
+
+@pytest.mark.parametrize(("np", "begins"), [(2, True), (3, False)])
+def test_an_elastic_job_begins_without_hosts_that_cannot_be_reached(
+    np: int,
+    begins: bool,
+    tmp_path: Path,
+    ssh_log: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Where a script has found slots enough on the others. They are as hosts that fail later."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    commands: list[list[str]] = []
+
+    def run(job: Launch, output: object) -> Ending:
+        commands.append(list(job.command))
+        return Ending(0, "", None, True, {})
+
+    monkeypatch.setattr(launch, "run", run)
+    script = "printf 'localhost:1\ngood1:1\ngone:2\nlocked:2\n'"
+    code = launch.main(["-np", str(np), "--min-np", "1", "--host-discovery-script", script, "true"])
+    said = (
+        "2 of 2 remote hosts cannot take part, asked by ssh port 22: gone (unknown host name); locked (ssh "
+        "may not log in without a password: see `ssh-copy-id locked`)"
+    )
+    if not begins:
+        assert code == 2 and said.replace("2 of 2", "2 of 3") in capsys.readouterr().err and not commands
+        return
+    assert code == 0
+    warning = f"horovodrun: warning: {said}; the job begins without, and they are on the blacklist\n"
+    assert warning in capsys.readouterr().err
+    plan = Plan.of(commands[0][4])
+    assert plan.hosts == (("localhost", 1), ("good1", 1)) and plan.failed == ("gone", "locked")
 
 
 def test_networks_that_the_user_names(ssh_log: Path) -> None:

@@ -130,7 +130,8 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "elastic_timeout",
-        "elastic job: seconds that it waits for enough workers, at the start and after a loss",
+        "elastic job: seconds that it waits for slots at the start, and after a loss for survivors that are "
+        "busy, and for enough workers",
         ("--elastic-timeout",),
         variable="HOROVOD_ELASTIC_TIMEOUT",
         type="int",

@@ -317,10 +317,10 @@ def _decisions(plan: Plan) -> Decisions:
     if plan.elastic.restart:
         from horovod.runner.agents.restart_job import RestartJob
 
-        return RestartJob(limits, hosts, time.monotonic)
+        return RestartJob(limits, hosts, time.monotonic, plan.failed)
     from horovod.runner.agents.elastic_job import ElasticJob
 
-    return ElasticJob(limits, hosts, time.monotonic)
+    return ElasticJob(limits, hosts, time.monotonic, plan.failed)
 
 
 def main(text: str, command: list[str]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from horovod.runner.elastic.actions import Action
 from horovod.runner.elastic.limits import Limits
@@ -13,10 +13,18 @@ __all__ = ["ElasticJob"]
 
 
 class ElasticJob:
-    """`hosts`: names and slots at the beginning, the first of which has rank 0; `clock`: seconds."""
+    """`hosts`: names and slots at the beginning, the first of which has rank 0; `clock`: seconds; `failed`:
+    hosts that are on the blacklist from the beginning.
+    """
 
-    def __init__(self, limits: Limits, hosts: Mapping[str, int], clock: Callable[[], float]) -> None:
-        self._machine = MembershipMachine(limits, hosts, clock)
+    def __init__(
+        self,
+        limits: Limits,
+        hosts: Mapping[str, int],
+        clock: Callable[[], float],
+        failed: Collection[str] = (),
+    ) -> None:
+        self._machine = MembershipMachine(limits, hosts, clock, failed)
 
     def begin(self) -> list[Action]:
         return self._machine.tick()

@@ -67,4 +67,4 @@ class FixedJob:
         self._code = self._code or code
         if not self._running:
             return [EndJob(self._code)]
-        return [] if is_reported else [Stop(rank, "another rank was lost") for rank in self._running]
+        return [] if is_reported else [Stop(rank) for rank in self._running]

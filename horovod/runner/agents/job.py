@@ -209,8 +209,10 @@ class Job:
             if isinstance(action, Start):
                 self._start(action)
             elif isinstance(action, Stop):
+                self.say(action.why)
                 self._stop(action.worker, signal.SIGTERM)
             elif isinstance(action, Publish):
+                self.say(action.why)
                 self._publish(action)
             elif isinstance(action, Leave):
                 self._refuse(action.worker, action.reason)
@@ -396,6 +398,9 @@ class Job:
         self.effects.append(ToAgent(host, data))
 
     def say(self, text: str) -> None:
+        """As a line of horovodrun's; nothing for ""."""
+        if not text:
+            return
         self.effects.append(Show(f"horovodrun: {text}\n".encode(errors="replace")))
 
     def _report(self, rank: int, text: str) -> None:

@@ -28,7 +28,8 @@ class Plan:
     """`hosts`: names and slots, in the order in which ranks fill them; `here`: those that are this machine.
 
     `shell` reaches the others. `nonce`: of the cells (see `cells`). `elastic`: of a job whose hosts come and
-    go; `hosts` are those of its beginning, and each name is a host of its own.
+    go; `hosts` are those of its beginning, and each name is a host of its own; `failed` are others, which
+    cannot take part.
     """
 
     hosts: tuple[tuple[str, int], ...]
@@ -36,6 +37,7 @@ class Plan:
     shell: Shell | None
     nonce: str
     elastic: ElasticSettings | None = None
+    failed: tuple[str, ...] = ()
 
     def is_here(self, host: str) -> bool:
         """Whether a host is this machine."""
@@ -48,7 +50,7 @@ class Plan:
             kind = next(name for name, kind in _KINDS.items() if isinstance(self.shell, kind))
             told["shell"] = [kind, self.shell.port, self.shell.identity_file]
         if self.elastic is not None:
-            told["elastic"] = dataclasses.asdict(self.elastic)
+            told |= {"elastic": dataclasses.asdict(self.elastic), "failed": self.failed}
         return [sys.executable, "-I", "-S", _DRIVER, json.dumps(told), *command]
 
     @classmethod
@@ -57,12 +59,12 @@ class Plan:
         kind, *arguments = told["shell"] or ("",)
         shell = _KINDS[kind](*arguments) if kind else None
         hosts = tuple((name, slots) for name, slots in told["hosts"])
-        elastic = None
+        elastic, failed = None, tuple(told.get("failed", ()))
         if "elastic" in told:  # other jobs do not wait for this to load
             from horovod.runner.elastic.settings import ElasticSettings
 
             elastic = ElasticSettings.of(told["elastic"])
-        return cls(hosts, tuple(told["here"]), shell, told["nonce"], elastic)
+        return cls(hosts, tuple(told["here"]), shell, told["nonce"], elastic, failed)
 
 
 def agent_words(plan: Plan, host: str) -> list[str]:

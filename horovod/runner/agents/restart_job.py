@@ -15,17 +15,17 @@ rules of who is in which generation are the same. Here are those of processes:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Start, Stop
+from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Publish, Say, Start, Stop
 from horovod.runner.elastic.limits import Limits
 from horovod.runner.elastic.membership import MembershipMachine
+from horovod.runner.elastic.reasons import counted, named
 from horovod.runner.outcome import End
 
 __all__ = ["RestartJob"]
 
-WINDOW = 120.0  # seconds within which all survivors' new processes ask, after the first does: they load torch
 ACCUSED = 2.0  # seconds for an accused process to leave
 AFTER_ERROR = 5.0  # seconds for others to leave
 AFTER_CHANGE = 60.0  # seconds after a change of hosts: they write a commit first
@@ -54,9 +54,15 @@ class _Process:
 class RestartJob:
     """As ElasticJob; the driver's workers are processes."""
 
-    def __init__(self, limits: Limits, hosts: Mapping[str, int], clock: Callable[[], float]) -> None:
-        limits = replace(limits, window=max(limits.window, WINDOW), accusation_grace=0.0, doubtful_grace=0.0)
-        self._machine = MembershipMachine(limits, hosts, clock)
+    def __init__(
+        self,
+        limits: Limits,
+        hosts: Mapping[str, int],
+        clock: Callable[[], float],
+        failed: Collection[str] = (),
+    ) -> None:
+        limits = replace(limits, accusation_grace=0.0, doubtful_grace=0.0)
+        self._machine = MembershipMachine(limits, hosts, clock, failed)
         self._clock = clock
         self._processes: dict[int, _Process] = {}  # by their numbers
         self._of_worker: dict[int, _Process] = {}
@@ -205,9 +211,14 @@ class RestartJob:
         return process.generation == self._machine.generation > 0
 
     def _end_for_restart(self, ending: list[_Process]) -> list[Action]:
+        if not ending:
+            return []
         for process in ending:
             process.is_leaving, process.end_at = True, None
-        return [Stop(process.number, "it is started again, with the others") for process in ending]
+        hosts = named(dict.fromkeys(process.host for process in ending))
+        again = "those that stay in the job are started again"
+        said = Say(f"ends {counted(len(ending), 'worker')} on {hosts}: {again}")
+        return [said, *(Stop(process.number) for process in ending)]
 
     def _translated(self, actions: list[Action]) -> list[Action]:
         return [found for action in actions if (found := self._of_processes(action)) is not None]
@@ -225,7 +236,7 @@ class RestartJob:
         if isinstance(action, Stop | Leave):
             process = self._of_worker.get(action.worker)
             if process is None:
-                return None
+                return Say(action.why) if isinstance(action, Stop) else None
             if isinstance(action, Stop):
                 process.is_told = True
                 if self._is_member(process):

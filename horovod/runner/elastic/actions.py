@@ -37,7 +37,10 @@ class Start:
 
 @dataclass(frozen=True)
 class Stop:
-    """End a worker: SIGTERM, a grace, SIGKILL. That it has ended is to be told (`worker_ended`)."""
+    """End a worker: SIGTERM, a grace, SIGKILL. That it has ended is to be told (`worker_ended`).
+
+    `why`: a sentence for the log; "" where another action says it.
+    """
 
     worker: int
     why: str = ""
@@ -45,7 +48,10 @@ class Stop:
 
 @dataclass(frozen=True)
 class Publish:
-    """Answer these workers, all of which ask: each has its place. `out`: who has none, and why."""
+    """Answer these workers, all of which ask: each has its place. `out`: who has none, and why.
+
+    `why`: this membership in a sentence for the log; "" for none.
+    """
 
     generation: int
     places: Mapping[int, Place]

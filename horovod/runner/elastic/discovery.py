@@ -2,6 +2,8 @@
 
 output := { line "\\n" }
 line   := [ host [ ":" slots ] ] [ "#" comment ]
+
+A host with 0 slots is as one that is not named.
 """
 
 from __future__ import annotations
@@ -78,8 +80,9 @@ class FixedHosts(HostDiscovery):
 class HostDiscoveryScript(HostDiscovery):
     """Runs a script, or a shell's command, that prints one `host` or `host:slots` a line.
 
-    Blank lines and what follows a # are ignored; a host without slots has `slots` of them. The script gets no
-    input, `timeout` seconds, and is ended with all that it started when these are over.
+    Blank lines and what follows a # are ignored; a host without slots has `slots` of them, and one with 0 is
+    not there. The script gets no input, `timeout` seconds, and is ended with all that it started when these
+    are over.
     """
 
     def __init__(self, discovery_script: str, slots: int = 1, *, timeout: float = SCRIPT_TIMEOUT) -> None:
@@ -100,7 +103,7 @@ class HostDiscoveryScript(HostDiscovery):
 
 def hosts_from_output(output: str, slots: int, where: str) -> dict[str, int]:
     """Host name -> slots, in the order of the lines. DiscoveryError names the first line that is wrong."""
-    hosts: dict[str, int] = {}
+    hosts: dict[str, int] = {}  # also with 0 slots, which may not be named again either
     for number, line in enumerate(output.splitlines(), 1):
         words = line.partition("#")[0].strip()
         if not words:
@@ -108,13 +111,14 @@ def hosts_from_output(output: str, slots: int, where: str) -> dict[str, int]:
         name, colon, given = words.partition(":")
         place = f"{where}, line {number} ({shortened(words)!r})"
         try:
-            host = checked_host(name, given if colon else str(slots), place)
+            is_drained = given.isascii() and given.isdigit() and int(given) == 0
+            host = checked_host(name, "1" if is_drained else given if colon else str(slots), place)
         except LaunchError as error:
             raise DiscoveryError(str(error)) from None
         if host.name in hosts:
             raise DiscoveryError(f"{place}: the host {host.name} is named twice; add its slots up")
-        hosts[host.name] = host.slots
-    return hosts
+        hosts[host.name] = 0 if is_drained else host.slots
+    return {name: slots for name, slots in hosts.items() if slots}
 
 
 def _run(script: str, timeout: float, where: str) -> tuple[int, str, str]:

@@ -8,41 +8,43 @@ from dataclasses import dataclass
 from horovod.runner.elastic.limits import Limits
 from horovod.runner.elastic.workers import Worker
 
-__all__ = ["MOST_ACCUSED", "Formation", "have_newcomers_come", "never_heard", "waited"]
+__all__ = ["MOST_ACCUSED", "Formation", "have_newcomers_come", "lacks_state", "never_heard", "waited"]
 
 MOST_ACCUSED = 3  # generations in a row: whoever asks each time, and is never heard, is out then
 
 
 @dataclass(frozen=True)
 class Formation:
-    """Of the membership after `generation`; `needed`: workers, at least. `waited`: seconds since the first
-    asked. `is_late`: there is no more time, so that what can be published is.
+    """Of the membership after `generation`; `needed`: workers, at least. `is_late`: there is no more time, so
+    that what can be published is.
     """
 
     generation: int
     needed: int
-    waited: float
     is_late: bool
 
     def is_complete(self, eligible: Sequence[Worker], limits: Limits, now: float) -> bool:
         """Whether those of `eligible` that ask are to be the membership now.
 
-        After the first generation survivors wait for each other, within the window, and for newcomers only
-        where they are too few. The first waits for all that were started, within the start's window.
+        After the first generation survivors wait for each other, and for newcomers only where they are too
+        few. The first waits for all that were started.
         """
         ready = [worker for worker in eligible if worker.asks()]
-        survivors = [worker for worker in eligible if worker.generation]
-        ready_survivors = [worker for worker in ready if worker.generation]
-        holds_state = bool(ready_survivors) >= bool(self.generation)
-        if len(ready) < self.needed or not holds_state:
+        if len(ready) < self.needed or lacks_state(ready, self.generation):
             return False
         if self.is_late:
             return True
         if not self.generation:
-            return len(ready) == len(eligible) or self.waited >= limits.start_window
-        if len(ready_survivors) < len(survivors) and self.waited < limits.window:
+            return len(ready) == len(eligible)
+        survivors = [worker for worker in eligible if worker.generation]
+        if not all(worker.asks() for worker in survivors):
             return False
-        return len(ready_survivors) >= self.needed or have_newcomers_come(eligible, limits, now)
+        return len(survivors) >= self.needed or have_newcomers_come(eligible, limits, now)
+
+
+def lacks_state(workers: Sequence[Worker], generation: int) -> bool:
+    """Whether a membership of these, after this generation, would not know what training goes on from."""
+    return bool(generation) and not any(worker.generation for worker in workers)
 
 
 def waited(asking: Sequence[Worker], now: float) -> float:

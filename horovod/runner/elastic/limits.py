@@ -13,13 +13,15 @@ class Limits:
 
     `np`: slots that the start waits for. `max_np` None: as many workers as there are slots.
     `hosts_may_come` False: hosts are those of the beginning, so nobody waits for others.
-    `elastic_timeout`: of the start's wait for slots, and of a recovery's wait for `min_np` workers.
-    `start_window`, `window`: of the first and of later memberships: whoever has not asked so long after the
-    first one did is left out. A survivor asks when it next uses Horovod, so that a long step takes its time.
+    `elastic_timeout`: of the start's wait for slots, and of each membership's wait for those that belong to
+    it: at first for all that were started, then for survivors, and for `min_np` workers. Whoever has not
+    asked so long after the first one did is left out. A survivor asks when it next uses Horovod, so that a
+    long step, or a checkpoint, takes its time. Those that are waited for are named after `naming_after`.
     `newcomer_window`: for how long newcomers that are ready wait for others that are starting.
     `accusation_grace`: how long an accused worker may take to ask; it is `doubtful_grace` where another has
     failed in this generation: whoever follows that one looks silent too.
-    `leave_grace`: from being told that it is out, or left behind, until a worker is stopped.
+    `leave_grace`: from being told that it is out, or left out, until a worker is stopped. One that works, and
+    that nobody accuses, has the elastic timeout before that.
     `notify_again`: between two notifications of the same change: one may be lost in a reset.
     """
 
@@ -30,8 +32,7 @@ class Limits:
     elastic_timeout: float = 600.0
     reset_limit: int | None = None
     cooldown_range: tuple[float, float] | None = None
-    start_window: float = 600.0
-    window: float = 30.0
+    naming_after: float = 5.0
     newcomer_window: float = 10.0
     accusation_grace: float = 2.0
     doubtful_grace: float = 10.0

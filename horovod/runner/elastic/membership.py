@@ -7,8 +7,9 @@ Which workers are in a generation:
     * Members of the one before that still run and may stay (survivors), in their old order, come first; then
       newcomers, those on the oldest hosts first. So rank 0 is a survivor, whenever there is one.
     * A new generation is made when a member asks for one: after an error, or after a notification that hosts
-      have changed. It is published when all survivors have asked, or the window is over; who has not asked by
-      then is out. Survivors do not wait for newcomers, unless they are too few without them (min_np).
+      have changed. It is published when all survivors have asked, or the elastic timeout is over; who has not
+      asked by then is out. Survivors do not wait for newcomers, unless they are too few without (min_np).
+      Newcomers alone are no generation: where the hosts of all members are gone, one of these has to return.
     * Newcomers start as soon as there are slots. Members are notified when these have started and ask.
 
 What the end of a worker means:
@@ -30,14 +31,15 @@ Jobs whose ranks are fixed are decided by `agents.fixed_job`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from horovod.runner.elastic import formation
 from horovod.runner.elastic.actions import Action, EndJob, Leave, Notify, Place, Publish, Say, Start, Stop
 from horovod.runner.elastic.discovery import FixedHosts, HostManager
 from horovod.runner.elastic.limits import Limits
 from horovod.runner.elastic.placement import memberships
-from horovod.runner.elastic.reasons import FAILED, RESETS, Losses, Wait, reasons, too_few
+from horovod.runner.elastic.reasons import FAILED, Losses, membership, named, too_few
+from horovod.runner.elastic.waiting import Notices, Wait
 from horovod.runner.elastic.workers import Worker, Workers
 from horovod.runner.outcome import End
 
@@ -48,10 +50,17 @@ class MembershipMachine:
     """Events in, actions out. Not for several threads; call `tick` several times a second.
 
     `hosts`: name -> slots, the first of which has rank 0; more may come by `hosts_found`. `clock`: seconds,
-    which never go back. After EndJob all events are answered with no actions.
+    which never go back. `failed`: hosts that are on the blacklist from the beginning. After EndJob all events
+    are answered with no actions.
     """
 
-    def __init__(self, limits: Limits, hosts: Mapping[str, int], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        hosts: Mapping[str, int],
+        clock: Callable[[], float],
+        failed: Collection[str] = (),
+    ) -> None:
         self._limits = limits
         self._clock = clock
         self._discovery = FixedHosts(hosts)
@@ -61,11 +70,13 @@ class MembershipMachine:
         self._ranks: tuple[int, ...] = ()  # workers of the generation, by rank
         self._losses = Losses()
         self._failed_hosts: set[str] = set()
+        for host in failed:
+            self._blacklisted(host)
         self._generation = 0
         self._resets = 0
         self._has_begun = False  # np slots were there
         self._short_since = clock()  # since when nothing can run
-        self._told_missing = 0  # workers that are waited for, as was said
+        self._notices = Notices()
         self._successes: list[str] = []  # members that ended with code 0
         self._is_draining = False  # nobody is started any more
         self._is_over = False
@@ -155,7 +166,7 @@ class MembershipMachine:
         self._workers.remove(worker)
         is_told = worker.is_told or worker.is_stopped or worker.generation != self._generation
         if worker.out and (is_told or not worker.generation or not end.is_success()):
-            return self._settled([Say(f"{worker}, which was out ({worker.out}), {end.passed_on()}")])
+            return self._settled([Say(f"{worker}, which was out, {end.passed_on()}")])
         if end.is_success():  # also of one that is out and does not know: it has done its work
             return self._settled(self._succeeded(worker))
         text = f"{worker} {end.passed_on()}"
@@ -163,7 +174,8 @@ class MembershipMachine:
         if is_the_scripts:
             return [self._end_job(end.exit_code(), f"{FAILED}: {text}")]
         self._losses.is_certain |= bool(worker.generation)
-        return self._settled(self._failed(worker, text, end.exit_code()))
+        said = Say(f"{text}; {self._blacklisted(worker.host)}")
+        return self._settled([said, *self._failed(worker, text, end.exit_code())])
 
     def worker_accused(self, by: int, number: int, reason: str) -> list[Action]:
         """A member of the present generation does not hear another one any more.
@@ -173,7 +185,11 @@ class MembershipMachine:
         accuser, worker = self._workers.get(by), self._workers.get(number)
         if self._is_over or accuser is None or worker is None or by == number:
             return []
-        if not (accuser.generation == worker.generation == self._generation > 0) or worker.out:
+        if not accuser.generation == worker.generation == self._generation > 0:
+            return []
+        if worker.out:
+            soon = self._clock() + self._limits.leave_grace
+            worker.leave_by = soon if worker.leave_by is None else min(worker.leave_by, soon)
             return []
         if worker.accused_since is None:
             worker.accused_since = self._clock()
@@ -185,16 +201,15 @@ class MembershipMachine:
         """The host is not reached any more: its workers are gone, or will end by themselves."""
         if self._is_over:
             return []
-        actions: list[Action] = []
         gone = self._workers.on_host(host)
         for worker in gone:
             self._workers.remove(worker)
         kept = [worker for worker in gone if not worker.out]
+        with_it = f", and with it {named(kept)}" if kept else ""
+        actions: list[Action] = [Say(f"host {host} was lost{with_it}: {reason}; {self._blacklisted(host)}")]
         for worker in kept:
             self._losses.is_certain |= bool(worker.generation)
             actions += self._failed(worker, f"{worker} was lost with its host: {reason}", 1)
-        if not kept:
-            actions.append(Say(f"host {host} was lost: {reason}; {self._blacklisted(host)}"))
         return self._settled(actions)
 
     def worker_left(self, number: int) -> list[Action]:
@@ -231,9 +246,10 @@ class MembershipMachine:
 
     def _failed(self, worker: Worker, text: str, code: int) -> list[Action]:
         """A worker that is not out has ended, or is stopped for it: it is out, and so is its host."""
-        self._losses.add(text, code, self._clock() if worker.generation else None)
+        self._losses.add(worker, text, code, self._clock())
         worker.out = text
-        actions: list[Action] = [Say(f"{text}; {self._blacklisted(worker.host)}")]
+        self._blacklisted(worker.host)
+        actions: list[Action] = []
         for other in self._workers.on_host(worker.host):
             if not other.out:
                 actions += self._put_out(other, f"its host {other.host} is not used any more, because {text}")
@@ -246,13 +262,16 @@ class MembershipMachine:
         return f"host {host} is on the blacklist{until}"
 
     def _put_out(self, worker: Worker, reason: str) -> list[Action]:
-        """It is told at once if it asks, else when it does. A member has until it is left behind."""
+        """It is told at once if it asks, else when it does. A member that does not may be busy: it has as
+        long as others would wait for it.
+        """
         worker.out = reason
         if worker.asks():
             worker.asks_since = None
             return self._told(worker)
-        if not worker.generation:
-            worker.leave_by = self._clock() + self._limits.leave_grace
+        is_busy = worker.generation and worker.accused_since is None
+        patience = max(0.0, self._limits.elastic_timeout - self._waited()) if is_busy else 0.0
+        worker.leave_by = self._clock() + patience + self._limits.leave_grace
         return []
 
     def _told(self, worker: Worker) -> list[Action]:
@@ -293,24 +312,19 @@ class MembershipMachine:
 
     def _stop_overdue(self, now: float) -> list[Action]:
         actions: list[Action] = []
-        for worker in [worker for worker in self._workers if self._is_silent(worker, now)]:
+        limits = self._limits
+        grace = limits.doubtful_grace if self._losses.is_certain else limits.accusation_grace
+        for worker in [worker for worker in self._workers if worker.is_silent(now, grace)]:
             text = f"{worker} is believed to be lost, and is stopped ({worker.accusation})"
             worker.is_stopped = True
-            actions.append(Stop(worker.number, text))
+            actions.append(Stop(worker.number, f"{text}; {self._blacklisted(worker.host)}"))
             if not worker.out:  # by another one of its host
                 actions += self._failed(worker, text, 1)
         for worker in self._workers:
             if worker.leave_by is not None and now >= worker.leave_by and not worker.is_stopped:
                 worker.is_stopped = True
-                actions.append(Stop(worker.number, f"it is out ({worker.out}) and did not end by itself"))
+                actions.append(Stop(worker.number, f"{worker}, which is out, has not ended, and is stopped"))
         return actions
-
-    def _is_silent(self, worker: Worker, now: float) -> bool:
-        if worker.accused_since is None or worker.out or worker.asks():
-            return False
-        limits = self._limits
-        grace = limits.doubtful_grace if self._losses.is_certain else limits.accusation_grace
-        return now - worker.accused_since >= grace
 
     def _conclude(self, now: float) -> list[Action]:
         """End the job where nothing can come of it any more."""
@@ -318,18 +332,16 @@ class MembershipMachine:
         if not (self._workers.members() if self._generation else kept):
             return self._conclude_without_workers(now)
         self._short_since = now
-        waited, grace = self._waited(), self._limits.leave_grace
-        is_short = len(self._eligible()) < self._needed()
         left = len(self._eligible())
-        if asking and is_short and self._is_draining and waited >= grace:
+        is_short, short = left < self._needed(), too_few(self._needed(), left)
+        if asking and is_short and self._is_draining and self._waited() >= self._limits.leave_grace:
             why = "another ended with code 0 before hvd.init(), or before calling it again"
-            return [self._end_job(1, f"{too_few(self._needed(), left)}: {why}")]
-        if asking and self._generation and self._is_out_of_resets():
-            limit = self._limits.reset_limit
-            return [self._end_job(1, f"{RESETS} (--reset-limit {limit}){self._losses.text()}")]
+            return [self._end_job(1, self._losses.failure(f"{short}: {why}"))]
+        limit, may_reset = self._limits.reset_limit, self._is_draining or not self._generation
+        if asking and not may_reset and limit is not None and self._resets >= limit:
+            return [self._end_job(1, self._losses.out_of_resets(limit, bool(self._update(now))))]
         if asking and is_short and self._is_hopeless():
-            why = "there is no host for another"
-            return [self._end_job(1, f"{too_few(self._needed(), left)}; {why}{self._losses.text()}")]
+            return [self._end_job(1, self._losses.failure(f"{short}; there is no host for another"))]
         return []
 
     def _conclude_without_workers(self, now: float) -> list[Action]:
@@ -342,7 +354,7 @@ class MembershipMachine:
         if self._is_hopeless():
             return [self._end_job(code, f"{FAILED}, and no host is left{self._losses.text()}")]
         if now - self._short_since >= self._limits.elastic_timeout:
-            return [self._end_job(1, f"{self._wait().end()}{self._losses.text()}")]
+            return [self._end_job(1, self._losses.failure(self._wait().end()))]
         return []
 
     def _is_hopeless(self) -> bool:
@@ -360,29 +372,25 @@ class MembershipMachine:
         slots, eligible = sum(self._slots().values()), self._eligible()
         if not self._has_begun:
             return Wait(self._limits.elastic_timeout, self._limits.np, slots, slots)
-        kept = self._workers.kept()
-        here = [worker for worker in eligible if worker.asks()]
-        late = [worker for worker in eligible if not worker.asks()]
-        without = [worker for worker in kept if worker not in eligible]
-        return Wait(self._limits.elastic_timeout, self._needed(), len(here), slots, True, late, without)
+        return Wait(
+            self._limits.elastic_timeout,
+            self._needed(),
+            here=sum(worker.asks() for worker in eligible),
+            slots=slots,
+            has_begun=True,
+            late=[worker for worker in eligible if not worker.asks()],
+            without=[worker for worker in self._workers.kept() if worker not in eligible],
+            is_first=not self._generation,
+            lacks_state=formation.lacks_state(eligible, self._generation),
+        )
 
     def _tell_wait(self, now: float) -> list[Action]:
-        """Say once that the job cannot go on before others come, and again when it needs more of them.
-
-        Survivors that have not asked yet are there; of the first membership, everybody who was started.
-        """
-        wait = self._wait()
-        coming = [w for w in wait.late if w.generation or not self._generation]
-        missing = wait.needed - wait.here - len(coming)
-        if self._is_draining or missing <= 0 or (self._has_begun and not self._asking()):
-            self._told_missing = 0
+        """Say once whom the job waits for, and again when it needs more of them."""
+        if self._has_begun and not self._asking():
+            self._notices.forget()
             return []
-        before, self._told_missing = self._told_missing, missing
-        return [Say(wait.beginning(missing))] if missing > before else []
-
-    def _is_out_of_resets(self) -> bool:
-        limit = self._limits.reset_limit
-        return limit is not None and self._resets >= limit and not self._is_draining
+        is_long = self._waited() >= self._limits.naming_after
+        return [Say(text) for text in self._notices.due(self._wait(), is_long, self._is_draining)]
 
     def _form(self, now: float) -> list[Action]:
         """Publish a membership if it is due."""
@@ -391,15 +399,16 @@ class MembershipMachine:
         eligible = self._eligible()
         ready = [worker for worker in eligible if worker.asks()]
         is_late = self._waited() >= self._limits.elastic_timeout
-        state = formation.Formation(self._generation, self._needed(), self._waited(), is_late)
+        state = formation.Formation(self._generation, self._needed(), is_late)
         if not state.is_complete(eligible, self._limits, now):
-            return [self._end_job(1, f"{self._wait().end()}{self._losses.text()}")] if is_late else []
+            return [self._end_job(1, self._losses.failure(self._wait().end()))] if is_late else []
         unheard = formation.never_heard(ready)
         if unheard is None:
             return [self._publish(ready, now)]
         times = f"in {formation.MOST_ACCUSED} generations in a row"
         text = f"{unheard} was not heard by others {times}, and is out ({unheard.accusation})"
-        actions = self._put_out(unheard, text)
+        said = Say(f"{text}; {self._blacklisted(unheard.host)}")
+        actions = [said, *self._put_out(unheard, text)]
         return [*actions, *self._failed(unheard, text, 1), *self._form(now)]
 
     def _publish(self, ready: list[Worker], now: float) -> Publish:
@@ -417,11 +426,9 @@ class MembershipMachine:
                 removed.append((worker, reason))
                 if self._put_out(worker, reason):
                     out[worker.number] = reason
-            if worker.out and worker.leave_by is None:
-                worker.leave_by = now + self._limits.leave_grace
-        why = reasons(self._losses.since_last, removed, ready, self._generation)
+        why = membership(self._losses.names, removed, ready, self._generation)
         for worker in ready:
-            self._enter(worker, places[worker.number])
+            worker.enter(places[worker.number])
         self._ranks = tuple(worker.number for worker in ready)
         self._losses.take_publication()
         self._notified = None
@@ -429,18 +436,12 @@ class MembershipMachine:
 
     def _reason_to_leave(self, worker: Worker, is_eligible: bool) -> str:
         if is_eligible:
-            return f"it did not ask within {self._waited():.0f} s, as others of its generation did"
+            return f"it did not ask within {self._waited():.0f} s (--elastic-timeout), as others did"
         if self._is_draining:
             return "the job ends"
         if worker.host not in self._slots():
-            return f"its host {worker.host} is not there any more"
+            return "its host is not there any more"
         return "there is no slot for it any more"
-
-    def _enter(self, worker: Worker, place: Place) -> None:
-        worker.accused_in_a_row = worker.accused_in_a_row + 1 if worker.accusers else 0
-        worker.accused_since, worker.accusation = None, ""
-        worker.accusers.clear()
-        worker.generation, worker.rank, worker.asks_since = place.generation, place.rank, None
 
     def _start(self, now: float) -> list[Action]:
         """Fill free slots, of the oldest hosts first."""
@@ -460,10 +461,7 @@ class MembershipMachine:
             while len(started) < room and (slot := self._workers.free_slot(host, count)) is not None:
                 started.append(self._workers.add(host, slot))
         places = memberships(self._generation + 1, [worker.seat() for worker in self._eligible()])
-        for worker in started:
-            place = places[worker.number]
-            actions.append(Start(worker.number, worker.host, place, worker.slot))
-        return actions
+        return [*actions, *(Start(w.number, w.host, places[w.number], w.slot) for w in started)]
 
     def _dismissed_newcomers(self) -> list[Action]:
         """Those whose host or slot has gone: members leave with the next generation, they can at once."""
@@ -477,10 +475,7 @@ class MembershipMachine:
         """Tell members that another membership would be better, until they ask for it."""
         if not self._generation or self._is_draining or self._asking():
             return []
-        eligible = self._eligible()
-        members = [worker for worker in self._workers if worker.generation == self._generation]
-        update = int(formation.have_newcomers_come(eligible, self._limits, now))
-        update |= 2 * any(worker not in eligible for worker in members)
+        update = self._update(now)
         broken = self._losses.broken_since
         if broken is not None:  # the others find out by themselves, unless they exchange nothing
             update = update | 2 if now - broken >= self._limits.notify_again else 0
@@ -491,4 +486,14 @@ class MembershipMachine:
             if update | of == of and now - at < self._limits.notify_again:
                 return []
         self._notified = (now, update)
-        return [Notify(tuple(worker.number for worker in members), now, update)]
+        return [Notify(tuple(worker.number for worker in self._present()), now, update)]
+
+    def _update(self, now: float) -> int:
+        """How hosts have changed since the last membership, as Notify has it; 0: not."""
+        eligible = self._eligible()
+        have_come = formation.have_newcomers_come(eligible, self._limits, now)
+        return have_come + 2 * any(worker not in eligible for worker in self._present())
+
+    def _present(self) -> list[Worker]:
+        """Those of the present generation that run."""
+        return [worker for worker in self._workers if worker.generation == self._generation]

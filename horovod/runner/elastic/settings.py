@@ -83,7 +83,6 @@ class ElasticSettings:
             elastic_timeout=float(self.elastic_timeout),
             reset_limit=self.reset_limit,
             cooldown_range=self.cooldown_range,
-            start_window=float(self.elastic_timeout),
         )
 
 

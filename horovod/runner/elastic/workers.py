@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from horovod.runner.elastic.actions import Place
 from horovod.runner.elastic.placement import Seat
 
 __all__ = ["Worker", "Workers"]
@@ -39,6 +40,18 @@ class Worker:
 
     def asks(self) -> bool:
         return self.asks_since is not None
+
+    def is_silent(self, now: float, grace: float) -> bool:
+        """Whether it has been accused for so long, and neither asks nor is out."""
+        is_awaited = not self.out and not self.asks()
+        return is_awaited and self.accused_since is not None and now - self.accused_since >= grace
+
+    def enter(self, place: Place) -> None:
+        """It has its place in a new generation."""
+        self.accused_in_a_row = self.accused_in_a_row + 1 if self.accusers else 0
+        self.accused_since, self.accusation = None, ""
+        self.accusers.clear()
+        self.generation, self.rank, self.asks_since = place.generation, place.rank, None
 
     def seat(self) -> Seat:
         return Seat(self.number, self.host, self.slot)
