@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from horovod.common import jobs, rejoining, restarting
-from horovod.common.agent_channel import agent_channel
+from horovod.common.agent_channel import accuse, agent_channel
 from horovod.common.commits import Agreement, Commits
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-from horovod.common.notes import lost_ranks
+from horovod.common.notes import is_stalled
 from horovod.common.options import BY_VARIABLE
 from horovod.common.patience import Patience
 from horovod.common.recovery import HOST_CHANGE, LOSS, Recoveries
@@ -349,6 +349,7 @@ def run_fn(
         state: Any = args[0] if args else kwargs["state"]
         if restarting.is_on() and not isinstance(state, ObjectState):
             _refuse_restarts(state)
+        jobs.current().in_function = getattr(func, "__qualname__", "")
         notification_manager.init()
         notification_manager.register_listener(state)
         try:
@@ -388,6 +389,8 @@ def _keep_on(
                 raise
             recoveries.begin(HOST_CHANGE, "hosts have changed")
             skips_sync = interrupt.skip_sync
+        except rejoining.InAnotherFunction:
+            raise
         except Exception as error:
             loss = error if isinstance(error, HorovodInternalError) else loss_behind(error)
             if loss is None:
@@ -397,7 +400,7 @@ def _keep_on(
                 raise
             recoveries.begin(LOSS, str(loss))
             if patience.is_over(loss, state):
-                _tell_of_disagreement()
+                _tell_of_disagreement(str(loss))
                 raise
             accuse(str(loss))
             is_lost, skips_sync = True, False
@@ -440,13 +443,13 @@ def _joined(state: Any, is_first: bool, has_synced: bool, skips_sync: bool) -> b
     return not (state.needs_sync() if agreement is None else agreement.has_newcomers or not agreement.is_kept)
 
 
-def _tell_of_disagreement() -> None:
+def _tell_of_disagreement(why: str) -> None:
     """The launcher shall end the job, as by an exception of the script: it would come again.
 
-    Not where this rank's engine has failed: that may be its host's fault, and others go on without it.
+    Not where this rank's engine has failed otherwise: that may be its host's fault, and others go on without.
     """
     member, channel = jobs.current().member, agent_channel(os.environ)
-    if channel is not None and member is not None and not member.engine.has_ended:
+    if channel is not None and member is not None and (is_stalled(why) or not member.engine.has_ended):
         with contextlib.suppress(ValueError):  # the agent is gone, and ends us anyway
             channel.raised()
 
@@ -462,11 +465,3 @@ def _refuse_restarts(state: Any) -> None:
 def _commits_of(state: Any) -> int:
     """How many the function has made in this process."""
     return state._saves - state._saves_before if isinstance(state, ObjectState) else 0
-
-
-def accuse(why: str) -> None:
-    """Tell the launcher whom this rank does not hear any more, as an error says: it may only seem to live."""
-    channel = agent_channel(os.environ)
-    if channel is not None:
-        for rank in lost_ranks(why):
-            channel.lost(channel.generation, rank, why)

@@ -12,7 +12,8 @@ MOST_REFUSALS = 3  # in a row, of which none has come any further: then it is th
 
 
 class Patience:
-    """How often the function of elastic training was refused something, and came no further.
+    """How often the function of elastic training was refused something, and came no further. That a rank does
+    not ask for what others wait for is one more way to disagree.
 
     Each attempt begins at a commit, and may make that one again on its way to what is refused. So a replay is
     told by how many commits it makes: none or that one, or as many as the attempt before, give or take one
@@ -32,10 +33,12 @@ class Patience:
 
     def is_over(self, error: Exception, state: Any) -> bool:
         """Whether an attempt ends by the third refusal in a row, and made no progress."""
-        if notes.follows_others(str(error)):
-            if notes.lost_ranks(str(error)):  # else one has left, perhaps for the same refusal
-                self._count = 0
+        why = str(error)
+        if notes.lost_ranks(why):
+            self._count = 0
             return False
+        if notes.follows_others(why) and not notes.is_stalled(why):
+            return False  # one has left, perhaps for the same refusal
         made, before = _commits_of(state) - self._begun, self._made
         is_replay = made <= 1 or abs(made - before) <= 1
         self._count = self._count + 1 if is_replay else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import Counter
@@ -13,8 +14,10 @@ import torch
 from elastic_threads import PATIENCE, Launcher, Lost
 
 import horovod.torch as hvd
-from horovod.common import elastic, jobs
-from horovod.common.elastic import REMOVED
+from horovod.common import agent_channel, basics, elastic, jobs
+from horovod.common.agent_messages import VARIABLE as AGENT
+from horovod.common.basics import MOST_ATTEMPTS
+from horovod.common.elastic import ADDED, REMOVED
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.patience import MOST_REFUSALS, Patience
 
@@ -79,6 +82,28 @@ def test_a_death_between_init_and_the_function_is_a_reset(kind: Any) -> None:
     assert launcher.worlds == [["a", "b", "c"], ["b", "c"]]
 
 
+@pytest.mark.parametrize("is_restarting", [False, True], ids=["in process", "started again"])
+@pytest.mark.parametrize("why", ["rank 1 lost rank 0 (process 7 has ended)", "nobody answers"])
+def test_worlds_are_formed_as_long_as_ranks_are_lost(
+    why: str, is_restarting: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And horovodrun is told who, so that it forms none for ever with somebody who is not heard."""
+    job, channel, member = jobs.Job(), mock.Mock(generation=4), mock.Mock()
+    deaths = [ValueError(f"hvd.init() failed: {why}") for _ in range(2 * MOST_ATTEMPTS)]
+    monkeypatch.setenv(AGENT, "7:1:2")
+    monkeypatch.setattr(agent_channel, "agent_channel", lambda environment: channel)
+    monkeypatch.setattr(basics.restarting, "is_on", lambda: is_restarting)
+    begin = mock.Mock(side_effect=[*deaths, member])
+    monkeypatch.setattr(basics.Membership, "begin", begin)
+    if "lost" in why and not is_restarting:
+        assert basics._member_of_what_is_formed(job, mock.Mock(), None, mock.Mock()) is member
+        assert channel.lost.call_args_list == [mock.call(4, 0, str(death)) for death in deaths]
+    else:
+        with pytest.raises(ValueError, match=re.escape(why)):
+            basics._member_of_what_is_formed(job, mock.Mock(), None, mock.Mock())
+        assert begin.call_count == MOST_ATTEMPTS and channel.lost.call_count == 0
+
+
 # ---- who synchronises ----
 
 
@@ -139,6 +164,38 @@ def test_process_sets_are_made_again_whatever_the_state_is(monkeypatch: pytest.M
     assert launcher.wait() == {"a": 2.0, "b": 2.0}
 
 
+def test_a_newcomer_does_not_join_another_function() -> None:
+    """It has run the script from its beginning, and the others are further on: they go on without it."""
+    launcher = Launcher()
+    said: list[str] = []
+
+    def pretrain(state: Any) -> None:
+        hvd.allreduce(torch.ones(1), name="pretrain")
+
+    def work(name: str) -> Any:
+        def train(state: Any) -> Any:
+            while state.step < 6:
+                hvd.allreduce(torch.ones(1), name="train")
+                state.step += 1
+                if name == "a" and state.step == 3:
+                    launcher.start(["new"], work)
+                    state.on_hosts_updated(1.0, ADDED)
+                state.commit()
+            return hvd.size(), state.step
+
+        try:
+            hvd.elastic.run(pretrain)(hvd.elastic.TorchState(step=0))
+        except HorovodInternalError as error:
+            said.append(str(error))
+            raise Lost from None
+        return hvd.elastic.run(train)(hvd.elastic.TorchState(step=0))
+
+    launcher.start(["a", "b"], work)
+    assert launcher.wait() == {"a": (2, 6), "b": (2, 6)}
+    assert len(said) == 1 and "pretrain of hvd.elastic.run, and rank 0 in" in said[0]
+    assert launcher.worlds == [["a", "b"], ["a", "b", "new"], ["a", "b"]]
+
+
 # ---- what is refused again and again ----
 
 
@@ -188,6 +245,8 @@ def test_what_ranks_disagree_about_is_raised_the_third_time(kind: Any, way: Any,
 REFUSED, LOST = "ranks disagree", "rank 0 lost rank 1 (process 7 has ended)"
 ANOTHERS = "Horovod has been shut down: this rank or another called hvd.shutdown(), or ended."
 
+STALLED = "some ranks wait for others, the longest for 3 s.\nMissing ranks:\n0!: [x.1]\n1!: [x.0]"
+
 
 @pytest.mark.parametrize(
     ("attempts", "ends"),
@@ -202,6 +261,7 @@ ANOTHERS = "Horovod has been shut down: this rank or another called hvd.shutdown
         ([(REFUSED, 0), (ANOTHERS, 0), (REFUSED, 0)], False),
         ([(REFUSED, 0), (ANOTHERS, 0), (REFUSED, 0), (REFUSED, 0)], True),
         ([(LOST, 0)] * 9, False),
+        ([(STALLED, 0)] * 3, True),
     ],
 )
 def test_replays_are_told_from_progress(attempts: list[tuple[str, int]], ends: bool) -> None:
@@ -214,9 +274,11 @@ def test_replays_are_told_from_progress(attempts: list[tuple[str, int]], ends: b
     assert over == [*[False] * (len(attempts) - 1), ends]
 
 
-@pytest.mark.parametrize("has_ended", [False, True])
+@pytest.mark.parametrize(
+    ("text", "has_ended", "told"), [(REFUSED, False, 1), (REFUSED, True, 0), (STALLED, True, 1)]
+)
 def test_the_launcher_is_told_that_it_would_come_again(
-    has_ended: bool, monkeypatch: pytest.MonkeyPatch
+    text: str, has_ended: bool, told: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An engine that has failed may be the host's fault: then others go on without it."""
     channel, job = mock.Mock(generation=1), mock.Mock()
@@ -224,9 +286,9 @@ def test_the_launcher_is_told_that_it_would_come_again(
     monkeypatch.setattr(elastic, "agent_channel", lambda environment: channel)
     monkeypatch.setattr(elastic, "_joined", lambda *arguments: False)
     monkeypatch.setattr(elastic, "Recoveries", mock.Mock())
-    func = mock.Mock(side_effect=HorovodInternalError(REFUSED), __name__="f")
+    func = mock.Mock(side_effect=HorovodInternalError(text), __name__="f")
     monkeypatch.setattr(elastic.jobs, "current", lambda: job)
-    with pytest.raises(HorovodInternalError, match=REFUSED):
+    with pytest.raises(HorovodInternalError, match=text[:10]):
         elastic.run_fn(func, mock.Mock())(mock.Mock())
     assert func.call_count == MOST_REFUSALS
-    assert channel.raised.call_count == (not has_ended)
+    assert channel.raised.call_count == told
