@@ -444,12 +444,16 @@ def _joined(state: Any, is_first: bool, has_synced: bool, skips_sync: bool) -> b
 
 
 def _tell_of_disagreement(why: str) -> None:
-    """The launcher shall end the job, as by an exception of the script: it would come again.
+    """The launcher shall end the job, as by an exception of the script, where ranks disagree again and again.
 
-    Not where this rank's engine has failed otherwise: that may be its host's fault, and others go on without.
+    What this rank alone has run into may be its host's fault, and the others go on without it.
     """
     member, channel = jobs.current().member, agent_channel(os.environ)
-    if channel is not None and member is not None and (is_stalled(why) or not member.engine.has_ended):
+    if channel is None or member is None:
+        return
+    engine = member.engine
+    sets = [] if engine.has_ended else engine.process_sets()
+    if is_stalled(why) or any(engine.counters(each)["refusals"] for each in sets):
         with contextlib.suppress(ValueError):  # the agent is gone, and ends us anyway
             channel.raised()
 

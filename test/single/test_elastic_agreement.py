@@ -275,14 +275,23 @@ def test_replays_are_told_from_progress(attempts: list[tuple[str, int]], ends: b
 
 
 @pytest.mark.parametrize(
-    ("text", "has_ended", "told"), [(REFUSED, False, 1), (REFUSED, True, 0), (STALLED, True, 1)]
+    ("text", "has_ended", "refusals", "told"),
+    [
+        (REFUSED, False, 2, 1),
+        (STALLED, True, 0, 1),
+        ("out of memory", True, 0, 0),
+        ("it is no number", False, 0, 0),
+    ],
 )
 def test_the_launcher_is_told_that_it_would_come_again(
-    text: str, has_ended: bool, told: int, monkeypatch: pytest.MonkeyPatch
+    text: str, has_ended: bool, refusals: int, told: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An engine that has failed may be the host's fault: then others go on without it."""
+    """What one rank has run into alone may be its host's fault: then others go on without it."""
     channel, job = mock.Mock(generation=1), mock.Mock()
-    job.member.engine.has_ended = has_ended
+    engine = job.member.engine
+    engine.has_ended = has_ended
+    engine.process_sets.return_value = {0: [0, 1], 3: [1]}
+    engine.counters.side_effect = lambda number: {"refusals": refusals if number == 3 else 0}
     monkeypatch.setattr(elastic, "agent_channel", lambda environment: channel)
     monkeypatch.setattr(elastic, "_joined", lambda *arguments: False)
     monkeypatch.setattr(elastic, "Recoveries", mock.Mock())
