@@ -21,7 +21,7 @@ from horovod.common.agent_messages import VARIABLE, MessageParser, Place, object
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.exits import at_exit, uncaught_exception
 
-__all__ = ["VARIABLE", "AgentChannel", "Place", "Removed", "agent_channel"]
+__all__ = ["VARIABLE", "AgentChannel", "Place", "Removed", "accuse", "agent_channel"]
 
 _log = logging.getLogger("horovod")
 _opened: dict[int, AgentChannel] = {}  # process id -> its channel: a forked child has none
@@ -187,6 +187,14 @@ def agent_channel(environment: Mapping[str, str] = os.environ) -> AgentChannel |
             _opened[os.getpid()] = channel = AgentChannel(connection)
             at_exit(functools.partial(_tell_what_was_raised, channel, os.getpid()))
         return _opened[os.getpid()]
+
+
+def accuse(why: str) -> None:
+    """Tell the launcher whom this rank does not hear any more, as an error says: it may only seem to live."""
+    channel = agent_channel(os.environ)
+    if channel is not None:
+        for rank in notes.lost_ranks(why):
+            channel.lost(channel.generation, rank, why)
 
 
 def _tell_what_was_raised(channel: AgentChannel, owner: int) -> None:

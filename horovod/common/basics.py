@@ -15,7 +15,7 @@ from typing import Any
 
 from horovod import _native as native
 from horovod.common import forked, host_memory, jobs, notes, restarting, util, variables
-from horovod.common.agent_channel import agent_channel
+from horovod.common.agent_channel import accuse, agent_channel
 from horovod.common.agent_messages import VARIABLE as AGENT
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.exits import at_exit, ends_from_uncaught_exception
@@ -33,7 +33,7 @@ from horovod.common.rendezvous import given
 __all__ = ["HorovodBasics", "basics"]
 
 DYNAMIC = "DYNAMIC"  # HOROVOD_TIMELINE: no file before start_timeline()
-MOST_ATTEMPTS = 5  # to form one world; each time the launcher may have published another
+MOST_ATTEMPTS = 5  # to form a world, that nobody's loss explains
 _COARSE = 0.1  # seconds: file systems' clocks are
 _log = logging.getLogger("horovod")
 
@@ -349,23 +349,27 @@ def _member_of_what_is_formed(
     job: jobs.Job, way: jobs.OpenWorld, comm: Sequence[int] | Any | None, settings: native.Settings
 ) -> Membership:
     """In an elastic job a rank may die while ranks meet. Then the launcher forms another world, of the
-    others, and this process asks for that one.
+    others, and this process asks for that one: as often as somebody is lost. The launcher is told who, and
+    forms no world for ever with somebody who is never heard.
     """
-    for attempt in range(1, MOST_ATTEMPTS + 1):
+    failures = 0
+    while True:
         begun = time.monotonic()
         job.has_met = False
         try:
             return Membership.begin(_noting(way, job), comm, job.process_sets_given, settings)
         except (ValueError, HorovodInternalError) as error:
-            if attempt == MOST_ATTEMPTS or not _may_be_another_next_time(job, error):
+            is_explained = bool(notes.lost_ranks(str(error))) and not restarting.is_on()
+            failures += not is_explained
+            if failures == MOST_ATTEMPTS or not _may_be_another_next_time(job, error):
                 raise
             _log.warning(
-                "horovod: the world was not formed (attempt %d of %d, %.1f s): %s. This process asks for the "
-                "next one.",
-                *(attempt, MOST_ATTEMPTS, time.monotonic() - begun, error),
+                "horovod: the world was not formed (%.1f s): %s. This process asks for the next one.",
+                *(time.monotonic() - begun, error),
             )
+            if is_explained:
+                accuse(str(error))
         job.forget()
-    raise AssertionError("the last attempt has returned or raised")
 
 
 def _may_be_another_next_time(job: jobs.Job, error: Exception) -> bool:

@@ -77,12 +77,14 @@ class Standing:
         is_kept: it goes on from where it is, as only the set of hosts has changed; else from a commit.
         process_sets: ranks of the sets that scripts have added, in the order of their numbers.
         generation: of ``held``.
+        function: that it is in, by name: newcomers run the script from its beginning.
     """
 
     held: list[int] = field(default_factory=list)
     is_kept: bool = False
     process_sets: list[list[int]] = field(default_factory=list)
     generation: int = 0
+    function: str = ""
 
     def to_bytes(self) -> bytes:
         """As it travels."""
@@ -95,7 +97,7 @@ class Standing:
             read = cls(**json.loads(data))
             is_right = _are_numbers(read.held) and type(read.is_kept) is bool
             is_right &= isinstance(read.process_sets, list) and all(map(_are_numbers, read.process_sets))
-            is_right &= _are_numbers([read.generation])
+            is_right &= _are_numbers([read.generation]) and type(read.function) is str
         except (ValueError, TypeError, RecursionError):
             is_right = False
         if not is_right:
@@ -124,6 +126,7 @@ class Agreement:
             while, the newest counts that anybody has.
         process_sets: those of root.
         generation: of that commit; 0 for newcomers only.
+        function: that root is in. Who is in another one cannot go on with it.
     """
 
     root: int
@@ -133,6 +136,7 @@ class Agreement:
     is_common: bool
     process_sets: list[list[int]]
     generation: int = 0
+    function: str = ""
 
 
 def agreed(standings: Sequence[Standing]) -> Agreement:
@@ -140,7 +144,7 @@ def agreed(standings: Sequence[Standing]) -> Agreement:
     generation = max((one.generation for one in standings if one.held), default=0)
     survivors = [rank for rank, one in enumerate(standings) if one.held and one.generation == generation]
     if not survivors:
-        return Agreement(0, 0, True, True, True, [])
+        return Agreement(0, 0, True, True, True, [], function=standings[0].function)
     root = survivors[0]
     held = [set(standings[rank].held) for rank in survivors]
     common = set.intersection(*held)
@@ -156,4 +160,5 @@ def agreed(standings: Sequence[Standing]) -> Agreement:
         is_kept or bool(common),
         standings[root].process_sets,
         generation,
+        standings[root].function,
     )

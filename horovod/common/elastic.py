@@ -7,6 +7,7 @@ called again. Survivors and newcomers agree first (commits.py) on whose state co
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import logging
@@ -15,13 +16,13 @@ import queue
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from horovod.common import jobs, notes, rejoining, restarting
-from horovod.common.agent_channel import agent_channel
-from horovod.common.basics import basics
-from horovod.common.commits import Agreement, Commits, Standing, agreed
+from horovod.common import jobs, rejoining, restarting
+from horovod.common.agent_channel import accuse, agent_channel
+from horovod.common.commits import Agreement, Commits
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-from horovod.common.notes import lost_ranks
+from horovod.common.notes import is_stalled
 from horovod.common.options import BY_VARIABLE
+from horovod.common.patience import Patience
 from horovod.common.recovery import HOST_CHANGE, LOSS, Recoveries
 
 __all__ = ["ADDED", "REMOVED", "ObjectState", "State", "WorkerNotificationManager", "is_elastic",
@@ -31,7 +32,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 ADDED, REMOVED = 1, 2  # bits of what a notification says about hosts
-MOST_REFUSALS = 3  # of one and the same thing, without a commit between: then it is the script
 _log = logging.getLogger("horovod")
 
 
@@ -92,6 +92,7 @@ class State:
         self._host_messages: queue.Queue[tuple[float, int]] = queue.Queue()
         self._last_updated_timestamp: float = 0
         self._reset_callbacks: list[Callable[[], Any]] = []
+        self._saves = 0  # by the function, so that it is seen whether it comes any further
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
         """Have functions without arguments called after each reset: to adapt to another size(), for example.
@@ -120,7 +121,9 @@ class State:
         A lost rank costs what was done since the last commit; a commit costs a copy of the state.
         HostsUpdatedInterrupt as in ``check_host_updates``.
         """
+        before = self._saves
         self.save()
+        self._saves = before + 1  # whether or not a subclass' save() counts
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
@@ -173,7 +176,6 @@ class ObjectState(State):
         self._has_synced = False  # else it is a newcomer, whose commit is its own only
         self._has_found = False  # commits of a process before it, in its host's memory
         self._is_kept = True  # it is where training has come to, and has not gone back to a commit
-        self._saves = 0  # by the function, so that it is seen whether it comes any further
         self._saves_before = 0  # those that were before it
         self._agreement: Agreement | None = None  # made, and sync() has not come to it so far
         for name, value in kwargs.items():
@@ -191,10 +193,12 @@ class ObjectState(State):
     def save(self) -> None:
         """Copy all attributes, as the next commit.
 
-        TypeError names one that cannot be copied. HorovodInternalError: a rank was lost.
+        TypeError names one that cannot be copied. HorovodInternalError: a rank was lost. Before the first
+        synchronisation it does not matter: nobody but this process goes on from what it has then.
         """
         content = self._content()
-        _check_world()
+        if self._has_synced:
+            _check_world()
         self._commits.put(self._commits.newest + 1, content)
         self._saves += 1
 
@@ -271,20 +275,12 @@ class ObjectState(State):
                 setattr(self, name, value)
 
     def _agree(self) -> Agreement:
-        if not basics.is_initialized():
-            return Agreement(0, self._commits.newest, True, False, True, [])
-        member = jobs.current().running()
-        left = jobs.current().process_sets_left
         generation, held = self._commits.newest_generation()
         held = held if self._has_synced or self._has_found else []
-        own = Standing(held, self._is_kept, [ranks for ranks, _ in left], generation)
-        texts = member.allgathered("elastic.agreement", own.to_bytes())
-        conclusion = agreed([Standing.of(rank, text) for rank, text in enumerate(texts)])
+        conclusion = rejoining.agree(held, self._is_kept, generation)
         if held and not conclusion.is_kept:
             has_it = generation == conclusion.generation and conclusion.number in held
             self._go_back_with_others(conclusion, has_it)
-        if conclusion.process_sets:
-            rejoining.rebuild(conclusion.process_sets)
         return conclusion
 
     def _go_back_with_others(self, conclusion: Agreement, has_it: bool) -> None:
@@ -329,25 +325,6 @@ def copied(name: str, value: Any) -> Any:
         ) from error
 
 
-class _Patience:
-    """Tells a script that ranks disagree about, again and again, from ranks that were lost."""
-
-    def __init__(self) -> None:
-        self._last: tuple[str, Any] | None = None
-        self._count = 0
-
-    def is_over(self, error: HorovodInternalError, state: Any) -> bool:
-        """Whether this is the third refusal of the same thing, and nothing was committed between."""
-        if not isinstance(state, ObjectState) or notes.follows_others(str(error)):
-            if notes.lost_ranks(str(error)):  # else one has left, perhaps for the same refusal
-                self._last = None
-            return False
-        now = (str(error), state._saves)
-        self._count = self._count + 1 if now == self._last else 1
-        self._last = now
-        return self._count >= MOST_REFUSALS
-
-
 def run_fn(
     func: Callable[P, T],
     reset: Callable[[], Any],
@@ -372,6 +349,7 @@ def run_fn(
         state: Any = args[0] if args else kwargs["state"]
         if restarting.is_on() and not isinstance(state, ObjectState):
             _refuse_restarts(state)
+        jobs.current().in_function = getattr(func, "__qualname__", "")
         notification_manager.init()
         notification_manager.register_listener(state)
         try:
@@ -389,16 +367,19 @@ def _keep_on(
     leave: Callable[[], Any],
     loss_behind: Callable[[Exception], HorovodInternalError | None],
 ) -> T:
-    patience = _Patience()
-    is_first, skips_sync = True, False
+    patience = Patience()
+    is_first, has_synced, skips_sync = True, False, False
     recoveries = Recoveries()
     while True:
         is_lost = False
+        patience.begin(state)
         try:
             if not is_first:
-                skips_sync = _joined(state, reset, recoveries, skips_sync)
-            if not skips_sync:
+                reset()
+                recoveries.note("met")
+            if not _joined(state, is_first, has_synced, skips_sync):
                 state.sync()
+            has_synced = True
             if not is_first:
                 recoveries.end(state._commits.newest if isinstance(state, ObjectState) else None)
             return func()
@@ -408,6 +389,8 @@ def _keep_on(
                 raise
             recoveries.begin(HOST_CHANGE, "hosts have changed")
             skips_sync = interrupt.skip_sync
+        except rejoining.InAnotherFunction:
+            raise
         except Exception as error:
             loss = error if isinstance(error, HorovodInternalError) else loss_behind(error)
             if loss is None:
@@ -417,6 +400,7 @@ def _keep_on(
                 raise
             recoveries.begin(LOSS, str(loss))
             if patience.is_over(loss, state):
+                _tell_of_disagreement(str(loss))
                 raise
             accuse(str(loss))
             is_lost, skips_sync = True, False
@@ -444,12 +428,34 @@ def _leave_for_loss(state: Any, error: HorovodInternalError) -> None:
     restarting.leave(str(error), _commits_of(state), is_lost=True)
 
 
-def _joined(state: Any, reset: Callable[[], Any], recoveries: Recoveries, skips_sync: bool) -> bool:
-    """Join the next world; whether the ranks have the same state as it is."""
-    reset()
-    recoveries.note("met")
-    state.on_reset()
-    return skips_sync and not (isinstance(state, ObjectState) and state.needs_sync())
+def _joined(state: Any, is_first: bool, has_synced: bool, skips_sync: bool) -> bool:
+    """This process is in a world. Whether all its ranks have the same state as it is; on all of them alike.
+
+    An interrupt may say so. But the world is made later, with every newcomer that has come until then.
+    """
+    agreement: Agreement | None = None
+    if not isinstance(state, ObjectState):  # which does so itself
+        agreement = rejoining.agree([0] if has_synced else [], skips_sync)
+    if not is_first:
+        state.on_reset()
+    if not skips_sync:
+        return False
+    return not (state.needs_sync() if agreement is None else agreement.has_newcomers or not agreement.is_kept)
+
+
+def _tell_of_disagreement(why: str) -> None:
+    """The launcher shall end the job, as by an exception of the script, where ranks disagree again and again.
+
+    What this rank alone has run into may be its host's fault, and the others go on without it.
+    """
+    member, channel = jobs.current().member, agent_channel(os.environ)
+    if channel is None or member is None:
+        return
+    engine = member.engine
+    sets = [] if engine.has_ended else engine.process_sets()
+    if is_stalled(why) or any(engine.counters(each)["refusals"] for each in sets):
+        with contextlib.suppress(ValueError):  # the agent is gone, and ends us anyway
+            channel.raised()
 
 
 def _refuse_restarts(state: Any) -> None:
@@ -463,11 +469,3 @@ def _refuse_restarts(state: Any) -> None:
 def _commits_of(state: Any) -> int:
     """How many the function has made in this process."""
     return state._saves - state._saves_before if isinstance(state, ObjectState) else 0
-
-
-def accuse(why: str) -> None:
-    """Tell the launcher whom this rank does not hear any more, as an error says: it may only seem to live."""
-    channel = agent_channel(os.environ)
-    if channel is not None:
-        for rank in lost_ranks(why):
-            channel.lost(channel.generation, rank, why)

@@ -48,6 +48,7 @@ class Job:
         resets: how often elastic training has joined another world.
         losses: how often it left one because a rank was lost.
         recovery_microseconds: from there, or from a change of hosts, until training went on.
+        in_function: what hvd.elastic.run calls, or has called last: its name.
         timeline: the file that rank 0 writes, and whether rounds are marked; None while nobody wants one.
         began: when this process joined its first world, in seconds since the epoch.
     """
@@ -63,6 +64,7 @@ class Job:
         self.process_sets_given: list[ProcessSet] = []
         self.process_sets_left: list[tuple[list[int], list[ProcessSet]]] = []
         self.resets = self.losses = self.recovery_microseconds = 0
+        self.in_function = ""
         self.timeline: tuple[str, bool] | None = None
         self.began = 0.0
         self._belongings: dict[type, Any] = {}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 
-__all__ = ["VARIABLE", "follows_others", "lost_ranks", "tell", "tell_of_failure"]
+__all__ = ["VARIABLE", "follows_others", "is_stalled", "lost_ranks", "tell", "tell_of_failure"]
 
 VARIABLE = "HOROVOD_RANK_NOTES"
 _LONGEST = 300  # characters: a note is one cell, see horovod.runner.rank
@@ -51,6 +51,11 @@ def follows_others(why: str) -> bool:
 def lost_ranks(why: str) -> list[int]:
     """The ranks that an error's text says are lost."""
     return sorted({int(rank) for rank in _LOST.findall(why)})
+
+
+def is_stalled(why: str) -> bool:
+    """Whether an error's text says that ranks live, and have not asked for what others wait for."""
+    return _MISSING.search(why) is not None
 
 
 def tell_of_failure(why: str) -> None:

@@ -1,8 +1,8 @@
-"""How a process leaves a job that has failed or changed, and joins the next one: what elastic training does
-between two worlds.
+"""How a process leaves a job that has failed or changed, joins the next one, and agrees with the ranks there
+on what all go on from: what elastic training does between two worlds.
 
 The engine goes by force: once it has failed it waits for nobody. Process sets that scripts have added are
-noted before, and made again in the new world by ``rebuild``, where the same ranks exist.
+noted before, and made again in the new world by ``agree``, where the same ranks exist.
 """
 
 from __future__ import annotations
@@ -13,10 +13,16 @@ from collections.abc import Sequence
 from horovod.common import jobs
 from horovod.common.agent_messages import VARIABLE as AGENT
 from horovod.common.basics import basics, go_on_with_timeline
+from horovod.common.commits import Agreement, Standing, agreed
+from horovod.common.exceptions import HorovodInternalError
 
-__all__ = ["AGENT", "leave", "rebuild", "rejoin"]
+__all__ = ["AGENT", "InAnotherFunction", "agree", "leave", "rebuild", "rejoin"]
 
 _log = logging.getLogger("horovod")
+
+
+class InAnotherFunction(HorovodInternalError):
+    """This rank does not go on: the others are in another part of the script. They do."""
 
 
 def leave() -> None:
@@ -51,6 +57,30 @@ def rejoin() -> None:
         job.is_rejoining = False
     job.resets += 1
     go_on_with_timeline(job, job.began)
+
+
+def agree(held: list[int], is_kept: bool, generation: int = 0) -> Agreement:
+    """What all ranks of this world conclude from what each says of itself (commits.Standing).
+
+    Collective: once in each world, before anything is synchronised. Without hvd.init() this process is alone.
+    InAnotherFunction: it has nothing to do with the others.
+    """
+    job = jobs.current()
+    own = Standing(held, is_kept, [ranks for ranks, _ in job.process_sets_left], generation, job.in_function)
+    if not basics.is_initialized():
+        return agreed([own])
+    texts = job.running().allgathered("elastic.agreement", own.to_bytes())
+    conclusion = agreed([Standing.of(rank, text) for rank, text in enumerate(texts)])
+    if conclusion.function != job.in_function:
+        raise InAnotherFunction(
+            f"rank {basics.rank()} is in {job.in_function or 'no function'} of hvd.elastic.run, and rank "
+            f"{conclusion.root} in {conclusion.function or 'none'}: a new worker runs the script from its "
+            "beginning, and cannot come to a later function. Have hvd.elastic.run call one function for all "
+            "of the training, which goes on from what the state says."
+        )
+    if conclusion.process_sets:
+        rebuild(conclusion.process_sets)
+    return conclusion
 
 
 def rebuild(process_sets: Sequence[Sequence[int]]) -> None:

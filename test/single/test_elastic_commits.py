@@ -119,7 +119,7 @@ def test_a_standing_travels() -> None:
     [
         b"", b"\xff", b"[]", b"{}x", b'{"held": 3}', b'{"held": [-1]}', b'{"held": [true]}',
         b'{"is_kept": 1}', b'{"process_sets": [3]}', b'{"process_sets": [["a"]]}', b'{"more": 1}',
-        b'{"generation": -1}', b'{"generation": true}',
+        b'{"generation": -1}', b'{"generation": true}', b'{"function": 1}',
         json.dumps({"held": [1.5]}).encode(),
     ],
 )  # fmt: skip

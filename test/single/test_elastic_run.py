@@ -269,6 +269,7 @@ def test_the_commits_are_numbered() -> None:
 def test_a_world_that_has_failed_makes_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a GPU has done when its communicator was aborted must not be what all go back to."""
     state = of_objects(value=1)
+    state.sync()
     job, member = mock.Mock(), mock.Mock()
     job.member, member.engine.has_failed = member, True
     member.allgathered.side_effect = HorovodInternalError("rank 0 lost rank 1")

@@ -131,6 +131,13 @@ class OptimizerStateHandler(StateDictHandler):
 class SamplerStateHandler(StateDictHandler):
     """Of an ElasticSampler: how much of the epoch is done."""
 
+    def restore(self) -> None:
+        """Between two worlds, as where the next one was not formed, nobody knows how to divide the rest."""
+        if basics.is_initialized():
+            super().restore()
+        else:
+            self.value.epoch, self.value.processed_num = self._saved["epoch"], self._saved["processed_num"]
+
     def sync(self) -> None:
         """All go on from what is done on root, which is what every rank has done.
 

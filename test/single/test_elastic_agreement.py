@@ -1,0 +1,303 @@
+"""hvd.elastic with workers as threads: what ranks have to agree on, and what becomes of those that do not."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import Counter
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from elastic_threads import PATIENCE, Launcher, Lost
+
+import horovod.torch as hvd
+from horovod.common import agent_channel, basics, elastic, jobs
+from horovod.common.agent_messages import VARIABLE as AGENT
+from horovod.common.basics import MOST_ATTEMPTS
+from horovod.common.elastic import ADDED, REMOVED
+from horovod.common.exceptions import HorovodInternalError
+from horovod.common.patience import MOST_REFUSALS, Patience
+
+
+@pytest.fixture(autouse=True)
+def elastic_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+
+
+class OfScript(hvd.elastic.State):
+    """A State that knows nothing of commits but its own."""
+
+    def __init__(self, step: int = 0) -> None:
+        super().__init__(hvd.broadcast_object, hvd.rank)
+        self.step = self.saved = step
+
+    def save(self) -> None:
+        self.saved = self.step
+
+    def restore(self) -> None:
+        self.step = self.saved
+
+    def sync(self) -> None:
+        self.step = self._bcast_object(self.step)
+        self.save()
+
+
+KINDS = pytest.mark.parametrize("kind", [hvd.elastic.TorchState, OfScript], ids=["TorchState", "of a script"])
+
+
+# ---- before the function ----
+
+
+@KINDS
+def test_a_death_between_init_and_the_function_is_a_reset(kind: Any) -> None:
+    launcher = Launcher("tcp")
+    have_begun = threading.Barrier(3, timeout=PATIENCE)
+
+    def work(name: str) -> Any:
+        have_begun.wait()
+        if name == "a":
+            jobs.current().running().world.abandon()
+            raise Lost
+        deadline = time.monotonic() + PATIENCE
+        while not jobs.current().running().engine.has_failed:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        model = torch.nn.Linear(hvd.size(), 1)
+        hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters())
+        hvd.elastic.ElasticSampler(range(7))
+        state = kind(step=0)
+        state.step = 3
+        state.save()
+
+        def train(state: Any) -> Any:
+            return hvd.size(), state.step, float(hvd.allreduce(torch.ones(1), op=hvd.Sum))
+
+        return hvd.elastic.run(train)(state)
+
+    launcher.start(["a", "b", "c"], work)
+    assert launcher.wait() == {"b": (2, 3, 2.0), "c": (2, 3, 2.0)}
+    assert launcher.worlds == [["a", "b", "c"], ["b", "c"]]
+
+
+@pytest.mark.parametrize("is_restarting", [False, True], ids=["in process", "started again"])
+@pytest.mark.parametrize("why", ["rank 1 lost rank 0 (process 7 has ended)", "nobody answers"])
+def test_worlds_are_formed_as_long_as_ranks_are_lost(
+    why: str, is_restarting: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And horovodrun is told who, so that it forms none for ever with somebody who is not heard."""
+    job, channel, member = jobs.Job(), mock.Mock(generation=4), mock.Mock()
+    deaths = [ValueError(f"hvd.init() failed: {why}") for _ in range(2 * MOST_ATTEMPTS)]
+    monkeypatch.setenv(AGENT, "7:1:2")
+    monkeypatch.setattr(agent_channel, "agent_channel", lambda environment: channel)
+    monkeypatch.setattr(basics.restarting, "is_on", lambda: is_restarting)
+    begin = mock.Mock(side_effect=[*deaths, member])
+    monkeypatch.setattr(basics.Membership, "begin", begin)
+    if "lost" in why and not is_restarting:
+        assert basics._member_of_what_is_formed(job, mock.Mock(), None, mock.Mock()) is member
+        assert channel.lost.call_args_list == [mock.call(4, 0, str(death)) for death in deaths]
+    else:
+        with pytest.raises(ValueError, match=re.escape(why)):
+            basics._member_of_what_is_formed(job, mock.Mock(), None, mock.Mock())
+        assert begin.call_count == MOST_ATTEMPTS and channel.lost.call_count == 0
+
+
+# ---- who synchronises ----
+
+
+@KINDS
+@pytest.mark.parametrize("comes", [True, False], ids=["another comes meanwhile", "nobody comes"])
+def test_ranks_leave_out_the_synchronisation_together(kind: Any, comes: bool) -> None:
+    """That hosts have gone is no reason to synchronise. Whether nobody has come, the new world knows."""
+    launcher = Launcher()
+    synchronised: Counter[str] = Counter()
+
+    class State(kind):  # type: ignore[misc]
+        def sync(self) -> None:
+            synchronised[self.name] += 1
+            super().sync()
+
+    def work(name: str) -> Any:
+        state = State(step=0)
+        state.name = name
+
+        def train(state: Any) -> Any:
+            while state.step < 6:
+                hvd.allreduce(torch.ones(1))
+                state.step += 1
+                if name == "a" and state.step == 3:
+                    if comes:
+                        launcher.start(["new"], work)
+                    state.on_hosts_updated(1.0, REMOVED)
+                state.commit()
+            return hvd.size(), state.step
+
+        return hvd.elastic.run(train)(state)
+
+    launcher.start(["a", "b"], work)
+    results = launcher.wait()
+    assert set(results.values()) == {(3 if comes else 2, 6)}
+    assert synchronised == ({"a": 2, "b": 2, "new": 1} if comes else {"a": 1, "b": 1})
+
+
+def test_process_sets_are_made_again_whatever_the_state_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
+    launcher = Launcher()
+
+    def work(name: str) -> Any:
+        own = hvd.add_process_set([0, 1])
+
+        def train(state: Any) -> Any:
+            hvd.barrier()
+            if name == "c":
+                raise Lost
+            hvd.barrier()
+            total = float(hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=own))
+            hvd.barrier()  # who ends first leaves the others
+            return total
+
+        return hvd.elastic.run(train)(OfScript())
+
+    launcher.start(["a", "b", "c"], work)
+    assert launcher.wait() == {"a": 2.0, "b": 2.0}
+
+
+def test_a_newcomer_does_not_join_another_function() -> None:
+    """It has run the script from its beginning, and the others are further on: they go on without it."""
+    launcher = Launcher()
+    said: list[str] = []
+
+    def pretrain(state: Any) -> None:
+        hvd.allreduce(torch.ones(1), name="pretrain")
+
+    def work(name: str) -> Any:
+        def train(state: Any) -> Any:
+            while state.step < 6:
+                hvd.allreduce(torch.ones(1), name="train")
+                state.step += 1
+                if name == "a" and state.step == 3:
+                    launcher.start(["new"], work)
+                    state.on_hosts_updated(1.0, ADDED)
+                state.commit()
+            return hvd.size(), state.step
+
+        try:
+            hvd.elastic.run(pretrain)(hvd.elastic.TorchState(step=0))
+        except HorovodInternalError as error:
+            said.append(str(error))
+            raise Lost from None
+        return hvd.elastic.run(train)(hvd.elastic.TorchState(step=0))
+
+    launcher.start(["a", "b"], work)
+    assert launcher.wait() == {"a": (2, 6), "b": (2, 6)}
+    assert len(said) == 1 and "pretrain of hvd.elastic.run, and rank 0 in" in said[0]
+    assert launcher.worlds == [["a", "b"], ["a", "b", "new"], ["a", "b"]]
+
+
+# ---- what is refused again and again ----
+
+
+def committing_again(state: Any, refused: Any) -> None:
+    """The usual loop: it begins with the batch whose commit it went back to, and commits that again."""
+    for step in range(state.step, 8):
+        state.step = step
+        if state.step == 5:
+            refused()
+        if state.step % 3 == 0:
+            state.commit()
+
+
+def without_commits(state: Any, refused: Any) -> None:
+    refused()
+
+
+@KINDS
+@pytest.mark.parametrize("way", [committing_again, without_commits])
+@pytest.mark.parametrize("shape", ["fixed", "random"])
+def test_what_ranks_disagree_about_is_raised_the_third_time(kind: Any, way: Any, shape: str) -> None:
+    launcher = Launcher()
+    calls: Counter[str] = Counter()
+    raised: list[str] = []
+
+    def work(name: str) -> None:
+        def refused() -> None:
+            elements = 3 + (name == "a") + (2 * calls[name] if shape == "random" else 0)
+            hvd.allreduce(torch.ones(elements), name="x")
+
+        def train(state: Any) -> None:
+            calls[name] += 1
+            assert calls[name] <= MOST_REFUSALS + 1, "it goes on for ever"
+            way(state, refused)
+
+        try:
+            hvd.elastic.run(train)(kind(step=0))
+        except HorovodInternalError as error:
+            raised.append(str(error))
+
+    launcher.start(["a", "b"], work)
+    launcher.wait()
+    assert raised and all("shape of 'allreduce.x'" in text for text in raised)
+    assert min(calls.values()) == MOST_REFUSALS
+
+
+REFUSED, LOST = "ranks disagree", "rank 0 lost rank 1 (process 7 has ended)"
+ANOTHERS = "Horovod has been shut down: this rank or another called hvd.shutdown(), or ended."
+
+STALLED = "some ranks wait for others, the longest for 3 s.\nMissing ranks:\n0!: [x.1]\n1!: [x.0]"
+
+
+@pytest.mark.parametrize(
+    ("attempts", "ends"),
+    [
+        ([(REFUSED, 0)] * 3, True),
+        ([(REFUSED, 9), (REFUSED, 1), (REFUSED, 0)], True),
+        ([(REFUSED, 7), (REFUSED, 6), (REFUSED, 7)], True),  # the clock says when to commit
+        ([(REFUSED, 9), (REFUSED, 3), (REFUSED, 3)], False),
+        ([(REFUSED, 9), (REFUSED, 3), (REFUSED, 3), (REFUSED, 3)], True),
+        ([(REFUSED, 5), (REFUSED, 30), (REFUSED, 12), (REFUSED, 50)] * 5, False),
+        ([(REFUSED, 0), (REFUSED, 0), (LOST, 0), (REFUSED, 0), (REFUSED, 0)], False),
+        ([(REFUSED, 0), (ANOTHERS, 0), (REFUSED, 0)], False),
+        ([(REFUSED, 0), (ANOTHERS, 0), (REFUSED, 0), (REFUSED, 0)], True),
+        ([(LOST, 0)] * 9, False),
+        ([(STALLED, 0)] * 3, True),
+    ],
+)
+def test_replays_are_told_from_progress(attempts: list[tuple[str, int]], ends: bool) -> None:
+    patience, state = Patience(), mock.Mock(_saves=4)
+    over = []
+    for text, commits in attempts:
+        patience.begin(state)
+        state._saves += commits
+        over.append(patience.is_over(HorovodInternalError(text), state))
+    assert over == [*[False] * (len(attempts) - 1), ends]
+
+
+@pytest.mark.parametrize(
+    ("text", "has_ended", "refusals", "told"),
+    [
+        (REFUSED, False, 2, 1),
+        (STALLED, True, 0, 1),
+        ("out of memory", True, 0, 0),
+        ("it is no number", False, 0, 0),
+    ],
+)
+def test_the_launcher_is_told_that_it_would_come_again(
+    text: str, has_ended: bool, refusals: int, told: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one rank has run into alone may be its host's fault: then others go on without it."""
+    channel, job = mock.Mock(generation=1), mock.Mock()
+    engine = job.member.engine
+    engine.has_ended = has_ended
+    engine.process_sets.return_value = {0: [0, 1], 3: [1]}
+    engine.counters.side_effect = lambda number: {"refusals": refusals if number == 3 else 0}
+    monkeypatch.setattr(elastic, "agent_channel", lambda environment: channel)
+    monkeypatch.setattr(elastic, "_joined", lambda *arguments: False)
+    monkeypatch.setattr(elastic, "Recoveries", mock.Mock())
+    func = mock.Mock(side_effect=HorovodInternalError(text), __name__="f")
+    monkeypatch.setattr(elastic.jobs, "current", lambda: job)
+    with pytest.raises(HorovodInternalError, match=text[:10]):
+        elastic.run_fn(func, mock.Mock())(mock.Mock())
+    assert func.call_count == MOST_REFUSALS
+    assert channel.raised.call_count == told
