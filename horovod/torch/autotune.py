@@ -192,6 +192,8 @@ class Tuning:
         """Ranks have made a step together, that of ``tuned``; of all that call this one is counted."""
         if self._probe is not None:
             return self._probe.step_ended()
+        if self._agreed.phase == "off" and not self._agreed.settings:
+            return
         agreed = self.agreed()
         if self._is_on and self._leader.is_it(tuned):
             if self._tuner is None:
