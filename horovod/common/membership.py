@@ -12,13 +12,22 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from horovod import _native as native
-from horovod.common import communicators, jobs, launched, listeners, rendezvous, software, waiting
+from horovod.common import (
+    communicators,
+    jobs,
+    launched,
+    listeners,
+    rendezvous,
+    software,
+    tuning_settings,
+    waiting,
+)
 from horovod.common.build_info import build_info
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.jobs import OpenWorld
@@ -31,8 +40,6 @@ from horovod.common.wording import OF_HVD, Wording
 __all__ = ["Membership", "as_launched"]
 
 _log = logging.getLogger("horovod")
-# Read in Python, while the job runs, by all ranks alike.
-_TUNING = ("HOROVOD_AUTOTUNE", "HOROVOD_AUTOTUNE_COMPRESSION", "HOROVOD_DDP_BUCKET_MB")
 _BYTES = 0  # the core's number for uint8
 _NAMES_BETWEEN_JOINS = 10**9
 
@@ -71,12 +78,13 @@ class Membership:
         self.engine = engine
         self.settings = settings  # that it was begun with
         self.is_dynamic = is_dynamic
-        self.tuning = {name: f"{BY_VARIABLE[name].read(os.environ):g}" for name in _TUNING}
+        self.tuning = tuning_settings.of_this_rank(os.environ)
         self._sets: dict[int, list[ProcessSet]] = {0: [global_process_set]}
         self._unnamed: dict[int, Iterator[int]] = {}
         self._ranks_of: dict[int, list[int]] = {}  # by number, of the sets that init() was not given
         self._rebuilt: set[int] = set()  # numbers of sets that stand for those of the membership before
         self.joins = 0  # that have ended
+        self.before_leaving: list[Callable[[], None]] = []  # is called, once
 
     @classmethod
     def begin(
@@ -135,11 +143,13 @@ class Membership:
             "host": socket.gethostname(),
             "software": software.loaded(),
         }
+        if wanted["error"] is None and (wrong := tuning_settings.wrong(os.environ, world.rank)):
+            wanted["error"] = ["ValueError", wrong]
         texts = self.allgathered("init", json.dumps(wanted).encode())
         by_rank = [_read(rank, text, wanted, forming) for rank, text in enumerate(texts)]
         _check_software(by_rank, world.rank)
         _check_dynamic([each["is_dynamic"] for each in by_rank])
-        _check_tuning([each["tuning"] for each in by_rank])
+        tuning_settings.check_alike([each["tuning"] for each in by_rank])
         for ranks in _agreed(by_rank, world.size):
             process_set_id = self._completed(self.engine.add_process_set(ranks))[0]
             self._sets[process_set_id] = []
@@ -278,6 +288,8 @@ class Membership:
 
     def leave(self) -> None:
         """End the membership; the process sets are registered no more."""
+        while self.before_leaving:
+            self.before_leaving.pop()()
         for process_set in itertools.chain.from_iterable(self._sets.values()):
             process_set._forget()
         global_process_set._assign(0, None, None)
@@ -324,15 +336,6 @@ def _check_dynamic(by_rank: list[bool]) -> None:
             f"HOROVOD_DYNAMIC_PROCESS_SETS is on for ranks {dynamic} of {len(by_rank)} only: they would wait "
             "for the others to add a set. Set it on all ranks, or give all init(process_sets='dynamic')."
         )
-
-
-def _check_tuning(by_rank: list[dict[str, str]]) -> None:
-    """Raise the same ValueError on all ranks that would change settings otherwise than others."""
-    for name in _TUNING:
-        texts = [each[name] for each in by_rank]
-        if len(set(texts)) > 1:
-            values = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(texts[:16]))
-            raise ValueError(f"the ranks have different settings: {name} ({values}). Give all the same.")
 
 
 def _is_on(variable: str) -> bool:

@@ -31,6 +31,7 @@ from horovod.torch.gradients import GradientReducer, Reduction, wait_for_all
 from horovod.torch.parameters import Groups, checked_passes, default_name, group_members
 from horovod.torch.reduce_ops import OP_NAMES, Average
 from horovod.torch.seen_gradient import SeenGradient
+from horovod.torch.workloads import Workload
 
 __all__ = ["GradientListener", "listening", "listening_here"]
 
@@ -365,13 +366,12 @@ class GradientListener(torch.optim.Optimizer):
     def _note_end_of_step(self) -> None:
         """Ranks have reduced a step's gradients: the autotuner counts it. Not where only some ranks do."""
         if self._active and self.process_set.process_set_id == 0:
-            autotune.step_ended(self, self._workload)
+            autotune.step_ended(self._reducer.tuned, self._workload)
 
-    def _workload(self) -> autotune.Workload:
+    def _workload(self) -> Workload:
         compressors = sorted(set(map(short_name, self._reducer.rules.compressors)))
-        parameters = list(self._all_parameters())
-        knobs = autotune.compression_knob(self._reducer.rules, autotune.weakly(self._reducer.compress))
-        return autotune.Workload("optimizer", type(self).__name__, parameters, ", ".join(compressors), knobs)
+        parameters, knobs = list(self._all_parameters()), self._reducer.tuned.knobs
+        return Workload("optimizer", type(self).__name__, parameters, ", ".join(compressors), knobs)
 
     @breaks_graphs
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.torch import autotune
+from horovod.torch.autotune import Tuned
 from horovod.torch.checkpoint import Checkpoint
 from horovod.torch.compression import Compression, Rules, short_name
 from horovod.torch.compression.first_step import FirstStep
@@ -21,6 +21,7 @@ from horovod.torch.object_exchange import ProcessSetPeers
 from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, ReduceArguments, Sum, reduce_arguments
 from horovod.torch.residuals import Residuals
 from horovod.torch.submission import Kept, start_allreduce
+from horovod.torch.workloads import NONE, compression_knob, weakly
 
 __all__ = ["GradientReducer", "Reduction", "Wait", "wait_for_all"]
 
@@ -85,6 +86,7 @@ class GradientReducer:
         residuals: what they have lost of gradients, and is still owed, by the parameter's name.
         first_step: how gradients travel, for rank 0 to say.
         checkpoint: how the two are saved and restored.
+        tuned: what the autotuner may change of it, between steps.
         in_flight: handles of reductions that have been started, and not waited for.
     """
 
@@ -106,6 +108,8 @@ class GradientReducer:
         self.checkpoint = Checkpoint(self.residuals, self.memory, ProcessSetPeers(process_set))
         self.in_flight: set[int] = set()
         self._is_compressed = True
+        is_of_all = process_set is global_process_set  # some ranks alone could not agree on anything
+        self.tuned = Tuned(compression_knob(self.rules, weakly(self._compress)) if is_of_all else ())
         self._process_set = process_set
         self._has_sparse_gradients = has_sparse_gradients
         # Average divides by size() in the core; predividing moves part of that before the sum.
@@ -123,7 +127,7 @@ class GradientReducer:
 
     def end_step(self) -> None:
         """All gradients of a step have been reduced, or there is nobody to reduce them with."""
-        if not self.first_step.is_over and self._process_set.included():
+        if not self.first_step.is_over and self._process_set.included() and self._is_compressed:
             self.first_step.end(self._process_set.rank() or 0, self._process_set.size() or 1)
 
     def fill_missing(self, parameter: torch.Tensor) -> None:
@@ -174,6 +178,7 @@ class GradientReducer:
 
     def start_dense(self, entries: Sequence[Entry], grouped: bool) -> Reduction:
         """Start to reduce dense tensors in place; if ``grouped``, all that travel alike together."""
+        self.tuned.before_reduction()
         parts: list[Reduction] = []
         alike: dict[int, list[Entry]] = {}
         for number, entry in enumerate(entries):
@@ -184,9 +189,9 @@ class GradientReducer:
                 parts.append(self._start_alike(members, grouped))
         return Reduction.of_all(parts)
 
-    def compress(self, text: str) -> None:
+    def _compress(self, text: str) -> None:
         """From the next step on: as the rules say, or with "none" nothing. The same on all ranks."""
-        self._is_compressed = text != autotune.NONE
+        self._is_compressed = text != NONE
 
     def _compressor_of(self, name: str, parameter: torch.Tensor) -> Any:
         return self.rules.gradient_compressor(name, parameter) if self._is_compressed else Compression.none

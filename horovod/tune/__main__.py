@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from horovod.tune.cache import Cache, Stored
+from horovod.tune.report import gain_in
 
 EXPLANATION = """\
 A job with HOROVOD_AUTOTUNE=1 tries settings while it trains, and keeps what is faster. On rank 0:
@@ -63,12 +64,8 @@ def shown(stored: Stored) -> str:
     """A workload, its settings and their gain, for people."""
     key = stored.key
     head = f"{key.model_name} ({key.model}), {key.face}, ranks {key.world}, {key.machine}, {key.versions}"
-    gain = stored.figures.get("gain")
-    numbers = gain if isinstance(gain, list) and len(gain) == 3 else []
-    if numbers and all(type(each) in (int, float) and abs(each) < 1e9 for each in numbers):
-        gained = f"{numbers[0]:.2f}x ({numbers[1]:.2f} to {numbers[2]:.2f})"
-    else:
-        gained = "nothing was faster"
+    gain = gain_in(stored.figures)
+    gained = f"{gain[0]:.2f}x ({gain[1]:.2f} to {gain[2]:.2f})" if gain is not None else "nothing was faster"
     return "\n".join(
         [head, *(f"  {name}={text}" for name, text in stored.settings.items()), f"  gain: {gained}"]
     )

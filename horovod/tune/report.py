@@ -10,7 +10,7 @@ from horovod.tune.knobs import Configuration, Space
 from horovod.tune.paired import Gain
 from horovod.tune.search import Duel, Result
 
-__all__ = ["as_data", "overall", "so_far", "table"]
+__all__ = ["as_data", "gain_in", "overall", "so_far", "table"]
 
 
 def overall(duels: Sequence[Duel]) -> Gain | None:
@@ -34,7 +34,9 @@ def _of_knob(name: str, result: Result) -> Gain | None:
 
 
 def table(space: Space, result: Result, steps: int) -> str:
-    """Setting, default, what the job began with, what was chosen, the gain that was measured for it."""
+    """Setting, default, what the search began with (``space.start``), what was chosen, the gain that was
+    measured for it.
+    """
     rows = [("setting", "default", "began with", "chosen", "gain (95 %)")]
     defaults, start = space.defaults(), space.start
     for knob in space.knobs:
@@ -66,11 +68,14 @@ def so_far(result: Result) -> str:
     return f"{gain} so far, by {', '.join(changed)}"
 
 
+def gain_in(figures: Mapping[str, Any]) -> list[float] | None:
+    """Of figures that were kept, where it is one: the ratio and the ends of its interval."""
+    gain = figures.get("gain")
+    numbers = gain if isinstance(gain, list) and len(gain) == 3 else []
+    is_one = bool(numbers) and all(type(each) in (int, float) and abs(each) < 1e9 for each in numbers)
+    return numbers if is_one else None
+
+
 def as_data(space: Space, settings: Configuration, figures: Mapping[str, Any]) -> dict[str, Any]:
     """For ``hvd.tuning()`` and the log file."""
-    return {
-        "settings": dict(settings),
-        "began_with": dict(space.start),
-        "defaults": space.defaults(),
-        **figures,
-    }
+    return {"settings": dict(settings), "defaults": space.defaults(), **figures}

@@ -16,11 +16,11 @@ from typing import Any, Protocol
 from horovod.tune.cache import Cache, Key, Stored
 from horovod.tune.decision import Decision
 from horovod.tune.knobs import Configuration, Space
-from horovod.tune.report import overall, so_far
+from horovod.tune.report import gain_in, overall, so_far
 from horovod.tune.scores import Shift, seconds_of
 from horovod.tune.search import NO_NEIGHBOUR, Duel, Limits, Result, Search, look
 
-__all__ = ["Agreement", "Agreements", "Director", "Plan", "Trial", "Tuner"]
+__all__ = ["Agreement", "Agreements", "Director", "Plan", "Trained", "Trial", "Tuner"]
 
 AGAIN = 10  # steps until ranks ask again, where rank 0 could not decide
 LINES = 4  # that say how far a search is, at most
@@ -55,8 +55,25 @@ class Plan:
     reuse: str = "reuse"
 
     def limits(self) -> Limits:
-        blocks = max(0, self.most_steps - self.warmup_steps) // (self.steps_per_block + 1)
-        return Limits(blocks=blocks)
+        return Limits(blocks=max(0, self.most_steps - self.warmup_steps) // (self.steps_per_block + 1))
+
+    def why_nothing_is_tried(self) -> str:
+        """Where no comparison could be won in so few steps; else empty."""
+        fewest = 2 * Limits().fewest_pairs
+        if self.limits().blocks >= fewest:
+            return ""
+        return (
+            f"{self.most_steps} steps leave nothing to try: {self.warmup_steps} of warm-up come first, and "
+            f"the shortest comparison takes {fewest * (self.steps_per_block + 1)}"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """What is trained: a model's seconds of a step by configuration, and the key of what is found for it."""
+
+    predicted: Callable[[Configuration], float]
+    key: Key | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,18 +94,18 @@ class Tuner:
         self,
         agreements: Agreements,
         director: Director | None,
-        apply: Callable[[Mapping[str, str]], None] = lambda settings: None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``director``: on rank 0. ``apply`` takes settings that are changed in Python, on every rank."""
-        self._agreements, self._director, self._apply, self._clock = agreements, director, apply, clock
+        """``director``: on rank 0."""
+        self._agreements, self._director, self._clock = agreements, director, clock
         self._steps = 0
         self._due = 1
         self._under_way: Agreement | None = None
         self._last: float | None = None
         self.decision = Decision("warming up", 1)
 
-    def step_ended(self) -> None:
+    def step_ended(self, trained: Callable[[], Trained | None] = lambda: None) -> None:
+        """``trained``: what is now, as rank 0 knows; asked for where it decides. None: what was before."""
         now = self._clock()
         self._steps += 1
         if self._director is not None and self._last is not None:
@@ -101,32 +118,29 @@ class Tuner:
             else:  # rank 0 has joined, and decides nothing
                 self._due = self._steps + AGAIN
         elif self._steps >= self._due:
-            text = "" if self._director is None else self._director.decide(self._steps).to_text()
+            text = "" if self._director is None else self._director.decide(self._steps, trained()).to_text()
             self._under_way = self._agreements.start(text)
 
     def begin_afresh(self) -> None:
-        """Some ranks had joined, and have counted fewer steps: all take the latest, and agree after a whole
-        block of it.
+        """Some ranks had joined, and have counted fewer steps, or none: all take the latest, and agree after
+        a whole block of it. Nothing else is as long as that, or short epochs never come to it.
         """
-        self._finish()
+        self.finish()
         if latest := self._agreements.latest():
             self._take(Decision.from_text(latest))
         self._last = None  # the next step begins somewhere in between
-        self._due = self._steps + self.decision.next_in + 1
+        is_block = self.decision.phase == "searching"
+        self._due = (
+            self._steps + 1 + (self.decision.next_in if is_block else min(self.decision.next_in, AGAIN))
+        )
 
-    def stop(self) -> None:
-        """Nothing more is decided; what is under way is waited for, on all ranks at the same step."""
-        self._finish()
-        self.decision = Decision("off", 1, self.decision.settings)
-
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """What is under way is waited for, on all ranks at the same step."""
         if self._under_way is not None:
             self._under_way.text()
             self._under_way = None
 
     def _take(self, decision: Decision) -> None:
-        if decision.settings != self.decision.settings:
-            self._apply(decision.settings)
         self.decision = decision
         self._due = self._steps + decision.next_in
         self._last = self._clock()
@@ -135,30 +149,41 @@ class Tuner:
 
 
 class Director:
-    """Rank 0's: from the times of steps to decisions."""
+    """Rank 0's: from the times of steps to decisions.
+
+    Attributes:
+        space: of the search that goes on, or was last: its start is what that began with.
+        settled: how often settings have been found, or taken from an earlier job.
+        trials: of that search.
+        result: what it has come to; None before, and where nothing was tried.
+    """
 
     def __init__(
         self,
         space: Space,
-        predicted: Callable[[Configuration], float],
+        trained: Trained,
         plan: Plan = Plan(),
         tell: Callable[[str], None] = lambda line: None,
         cache: Cache | None = None,
-        key: Key | None = None,
     ) -> None:
-        self.space, self.plan = space, plan
-        self._predicted, self._tell, self._cache, self._key = predicted, tell, cache, key
+        self.space, self.plan, self._given = space, plan, space
+        self._trained, self._tell, self._cache = trained, tell, cache
         self._current: dict[str, str] = space.start
         self._search: Search | None = None
         self._phase = "warming up"
         self._steps: list[float] = []  # since the last decision was taken
         self._shift = Shift()
-        self._is_first = True
+        self._is_first = True  # decision about what is trained
+        self._warm_at = 0  # step
+        self._begun: dict[
+            Key | None, Stored | None
+        ] = {}  # what was trained, and what was found for it so far
+        self._in_force: Stored | None = None  # what was found, in this job or an earlier one
         self.trials: list[Trial] = []
         self.result: Result | None = None
         self._so_far: Result | None = None  # of the search that goes on
         self._told = 0  # of LINES
-        self.retunings = 0
+        self.retunings = self.settled = 0
 
     @property
     def phase(self) -> str:
@@ -171,9 +196,12 @@ class Director:
         """All ranks have the decision: from here on steps are its."""
         self._steps = []
 
-    def decide(self, step: int) -> Decision:
+    def decide(self, step: int, trained: Trained | None = None) -> Decision:
+        """After so many steps. ``trained``: what is now; None: what was before."""
+        if trained is not None and self._is_new(trained):
+            return self._begin_with(trained, step)
         if self._phase == "warming up":
-            return self._begin(step)
+            return self._begin(step) if step >= self._warm_at else self._decision(self._warm_at - step)
         if self._phase == "searching":
             if not self._steps:  # none was measured whole: the block once more
                 return self._decision(self.plan.steps_per_block)
@@ -188,43 +216,82 @@ class Director:
     def settings(self) -> dict[str, str]:
         return dict(self._current)
 
+    def _is_new(self, trained: Trained) -> bool:
+        """Whether that is a reason to begin anew. Who freezes and unfreezes in turns shall come to an end:
+        while one search goes on, others that have begun are none.
+        """
+        if trained.key == self._trained.key:
+            return False
+        return self._phase == "watching" or trained.key not in self._begun
+
+    def _begin_with(self, trained: Trained, step: int) -> Decision:
+        if self._search is not None and self._so_far is not None:
+            self._current = dict(self._so_far.best)  # and not what was being tried
+        self._trained, self._search, self._phase = trained, None, "warming up"
+        self._shift, self.result, self._in_force = Shift(), None, None
+        self._is_first, self._warm_at = True, step
+        if self._begun.get(trained.key) is None:
+            self.retunings += 1
+            self._tell(f"tuning again at step {step}: other parameters are trained than before")
+        return self._begin(step)
+
     def _begin(self, step: int) -> Decision:
+        why_not = self.plan.why_nothing_is_tried()
         if self._is_first:
             self._is_first = False
+            if (found := self._begun.get(self._trained.key)) is not None:
+                return self._take(found)
+            self._begun[self._trained.key] = None
             if (stored := self._found()) is not None:
-                self._current = dict(stored.settings)
+                self._current, self._in_force = dict(stored.settings), stored
                 if self.plan.reuse == "reuse" and self._is_enough(stored):
-                    self._phase = "watching"
                     self._tell("tuning: took what was found before; nothing is tried")
-                    return self._decision(WATCH)
+                    return self._take(stored)
             self._tell(
-                f"tuning {len(self.space.knobs)} settings, in {self.plan.most_steps} steps at most; "
-                "training goes on meanwhile"
+                f"tuning: {why_not}; training goes on with what it has" if why_not else self._plan_said()
             )
-            if self.plan.warmup_steps > 1:
+            if not why_not and self.plan.warmup_steps > 1:
+                self._warm_at = step + self.plan.warmup_steps
                 return self._decision(self.plan.warmup_steps)
-        self._phase, self.trials, self._told = "searching", [], 0
-        start = Space(self.space.knobs, self._current)
-        self._so_far = Result(start.start)
-        self._search = look(start, self._predicted, self.plan.limits(), self._so_far)
+        self.space = Space(self._given.knobs, self._current)
+        self.trials, self._told, self.result = [], 0, None
+        if why_not:
+            self._phase = "watching"
+            self.settled += 1
+            return self._decision(WATCH)
+        self._phase = "searching"
+        self._so_far = Result(self.space.start)
+        self._search = look(self.space, self._trained.predicted, self.plan.limits(), self._so_far)
         return self._go_on(None)
 
+    def _plan_said(self) -> str:
+        return (
+            f"tuning {len(self.space.knobs)} settings, in {self.plan.most_steps} steps at most; "
+            "training goes on meanwhile"
+        )
+
+    def _take(self, found: Stored) -> Decision:
+        """Of an earlier job, or of this one when the same parameters were trained."""
+        self._current, self._in_force = dict(found.settings), found
+        self._phase, self.trials, self.result = "watching", [], None
+        self.settled += 1
+        return self._decision(WATCH)
+
     def _found(self) -> Stored | None:
-        if self._cache is None or self._key is None or self.plan.reuse == "off":
+        key = self._trained.key
+        if self._cache is None or key is None or self.plan.reuse == "off":
             return None
-        stored = self._cache.find(self._key)
+        stored = self._cache.find(key)
         if stored is None:
             return None
-        if not self.space.is_in(stored.settings):
+        if not self._given.is_in(stored.settings):
             self._tell("tuning: what was found before has other settings than this job, and is not taken")
             return None
         return stored
 
     def _is_enough(self, stored: Stored) -> bool:
         """Whether as much was tried as may be now."""
-        allowed = stored.figures.get("steps_allowed")
-        is_over = stored.figures.get("why_it_ended") == NO_NEIGHBOUR
-        return is_over or (isinstance(allowed, int) and allowed >= self.plan.most_steps)
+        return _is_over(stored.figures) or _steps_allowed(stored.figures) >= self.plan.most_steps
 
     def _go_on(self, seconds: float | None) -> Decision:
         assert self._search is not None
@@ -248,36 +315,89 @@ class Director:
         self.result, self._search, self._phase = result, None, "watching"
         self._current = dict(result.best)
         self._shift = Shift()
-        may_keep = self.plan.reuse != "off" and result.blocks > 0
-        if self._cache is not None and self._key is not None and may_keep:
-            self._cache.keep(Stored(self._key, dict(result.best), self.figures()))
+        self.settled += 1
+        key = self._trained.key
+        if key is not None:
+            found = self._stored(key, result)
+            self._begun[key] = self._in_force = found
+            if self._cache is not None and self.plan.reuse != "off" and result.blocks > 0:
+                self._cache.keep(found)
         return self._decision(WATCH)
+
+    def _stored(self, key: Key, result: Result) -> Stored:
+        """What was found. Where that is what the search began with, as it had been found before, the figures
+        that decided are those of then.
+        """
+        figures, before = self.figures(), self._in_force
+        is_confirmed = before is not None and before.key == key and before.settings == self.space.start
+        if before is None or not is_confirmed or any(duel.is_won for duel in result.duels):
+            return Stored(key, dict(result.best), figures)
+        allowed = max(_steps_allowed(before.figures), self.plan.most_steps)
+        why = NO_NEIGHBOUR if _is_over(before.figures) else result.why
+        return Stored(
+            key, dict(result.best), {**before.figures, "steps_allowed": allowed, "why_it_ended": why}
+        )
 
     def _watch(self, step: int) -> Decision:
         shifted = [self._shift.add(seconds) for seconds in self._steps]
-        if not any(shifted):
+        if not any(shifted) or self.plan.why_nothing_is_tried():
             return self._decision(WATCH)
         self.retunings += 1
         self._tell(f"tuning again at step {step}: steps take another time than when it ended")
-        self._phase = "warming up"
+        self._phase, self._warm_at = "warming up", step
         return self._decision(1)
 
     def _decision(self, next_in: int) -> Decision:
         return Decision(self._phase, next_in, self._current)
 
     def figures(self) -> dict[str, Any]:
-        """What decided: of the settings that were taken, and of all duels."""
-        duels = self.result.duels if self.result is not None else []
+        """What decided: of the settings that were taken, and of all duels.
+
+        Where an earlier search has found them, that one's; ``steps`` are those that this job has tried.
+        """
+        steps = {"steps": self._steps_of_trials(), "is_reused": False}
+        if self.result is None and self._search is None and self._in_force is not None:
+            began = self._in_force.figures.get("began_with")
+            is_known = isinstance(began, dict) and set(began) == set(self.space.start)
+            return {
+                "began_with": began if is_known else dict(self.space.start),
+                "steps_allowed": _steps_allowed(self._in_force.figures),
+                "why_it_ended": str(self._in_force.figures.get("why_it_ended", "")),
+                "gain": gain_in(self._in_force.figures),
+                "duels": self._in_force.figures.get("duels", []),
+                **steps,
+                "is_reused": True,
+            }
         return {
-            "steps": self._steps_of_trials(),
+            "began_with": dict(self.space.start),
             "steps_allowed": self.plan.most_steps,
             "why_it_ended": self.result.why if self.result is not None else "",
             "gain": _gain_of(self.result),
-            "duels": [_as_figures(duel) for duel in duels],
+            "duels": [_as_figures(duel) for duel in (self.result.duels if self.result is not None else [])],
+            **steps,
         }
+
+    def how_far(self) -> str:
+        """Of a search that goes on; else empty."""
+        if self._phase == "watching":
+            return ""
+        most = self.plan.most_steps
+        if self._phase == "warming up" or self._so_far is None:
+            return f"before any of {most} steps was tried"
+        return f"after {self._steps_of_trials()} of at most {most} steps; {so_far(self._so_far)}"
 
     def _steps_of_trials(self) -> int:
         return sum(len(trial.steps) + 1 for trial in self.trials)
+
+
+def _steps_allowed(figures: Mapping[str, Any]) -> int:
+    """As a file has it, which may be anybody's."""
+    allowed = figures.get("steps_allowed")
+    return allowed if type(allowed) is int else 0
+
+
+def _is_over(figures: Mapping[str, Any]) -> bool:
+    return bool(figures.get("why_it_ended") == NO_NEIGHBOUR)
 
 
 def _gain_of(result: Result | None) -> list[float] | None:

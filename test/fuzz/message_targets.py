@@ -13,7 +13,7 @@ import torch
 from campaign import Target
 
 from horovod import _native
-from horovod.common import membership
+from horovod.common import membership, tuning_settings
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.rendezvous import card, choosing, meeting, store
 from horovod.torch import gathered
@@ -205,7 +205,7 @@ _WANTED = {
     "sets": [{"ranks": [0, 1], "from_comm": False}, {"ranks": [1, 2], "from_comm": True}],
     "error": None,
     "is_dynamic": False,
-    "tuning": {name: "0" for name in membership._TUNING},
+    "tuning": {name: "0" for name in tuning_settings.VARIABLES},
     "host": "node1",
     "software": {"horovod": "0.29.0", "PyTorch": "2.13.0", "Python": "3.11.7"},
 }
@@ -213,7 +213,7 @@ _REFUSED = {
     "sets": [],
     "error": ["ValueError", "init(process_sets=...) takes hvd.ProcessSet objects"],
     "is_dynamic": True,
-    "tuning": {name: "1" for name in membership._TUNING},
+    "tuning": {name: "1" for name in tuning_settings.VARIABLES},
     "host": "node2",
     "software": {"horovod": "0.29.0", "PyTorch": "", "Python": "3.12.1"},
 }

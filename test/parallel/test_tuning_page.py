@@ -44,7 +44,11 @@ def test_a_command(command: str, folder: Path) -> None:
 
 def test_the_commands_of_tuning(folder: Path) -> None:
     """README's script makes few steps. The launch tries but one thing: the others are set, and so decided."""
-    own = {"HOROVOD_AUTOTUNE_CACHE": str(folder / "tuned"), "HOROVOD_AUTOTUNE_MAX_STEPS": "40"}
+    own = {
+        "HOROVOD_AUTOTUNE_CACHE": str(folder / "tuned"),
+        "HOROVOD_AUTOTUNE_MAX_STEPS": "40",
+        "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "1",
+    }
     autotuned, show, explain, clear, launch = TUNING
     assert "with 2 processes" in typed.output_of(autotuned, folder, **own)
     assert "HOROVOD_FUSION_THRESHOLD=" in typed.output_of(show, folder, **own)

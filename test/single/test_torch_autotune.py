@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import json
+import os
 import statistics
 import time
 import weakref
@@ -13,12 +15,17 @@ from typing import Any
 
 import pytest
 import torch
+from ranks import in_threads
 from thread_ranks import run_ranks
 
 import horovod.torch as hvd
-from horovod.common import jobs, membership
+from horovod import _native as native
+from horovod.common import jobs, tuning_settings
 from horovod.common.exceptions import HorovodInternalError
+from horovod.torch import autotune
 from horovod.torch.autotune import Tuning
+from horovod.tune.decision import Decision
+from horovod.tune.knobs import Space
 
 SIZES = [2, 3]
 
@@ -107,7 +114,13 @@ def test_what_was_found_is_taken_the_next_time(tmp_path: Path, monkeypatch: pyte
         training.steps(3)
         return hvd.tuning()["phase"], dict(hvd.tuning()["settings"])
 
+    (tmp_path / "log.json").unlink()
     assert in_ranks(2, again)[0] == ("watching", first)
+    now = json.loads((tmp_path / "log.json").read_text())
+    assert (
+        now["settings"] == first and now["phase"] == "watching" and now["trials"] == [] and now["steps"] == 0
+    )
+    assert now["is_reused"] and now["duels"] == log["duels"] and now["began_with"] == log["began_with"]
 
 
 def test_compression_may_be_given_up_where_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,16 +145,137 @@ def test_compression_may_be_given_up_where_that_is_allowed(monkeypatch: pytest.M
 def test_a_rank_that_runs_out_of_data(size: int, first: int) -> None:
     """It joins, and goes on with the others' settings. While that is rank 0 nobody decides."""
 
-    def work() -> tuple[list[float], dict[str, str]]:
-        training = Training(compression="bit8")
+    def work() -> tuple[list[float], list[Any]]:
+        training, told = Training(compression="bit8"), []
         for _ in range(4):
             training.steps(13 if hvd.rank() == first else 25)
             hvd.join()
+            told.append((hvd.tuning()["phase"], dict(hvd.tuning()["settings"])))
             hvd.broadcast_parameters(training.model.state_dict(), root_rank=1 - first)
         training.steps(40)
-        return training.parameters(), dict(hvd.tuning()["settings"])
+        return training.parameters(), [*told, dict(hvd.tuning()["settings"])]
 
     in_ranks(size, work)
+
+
+@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize("before", [1, 2, 9])
+def test_a_rank_that_joins_before_its_first_step(late: int, before: int) -> None:
+    def work() -> tuple[list[float], dict[str, str], str]:
+        training = Training()
+        if hvd.rank() != late:
+            training.steps(before)
+        hvd.join()
+        hvd.broadcast_parameters(training.model.state_dict(), root_rank=1 - late)
+        training.steps(30)
+        return training.parameters(), dict(hvd.tuning()["settings"]), str(hvd.tuning()["phase"])
+
+    assert in_ranks(2, work)[0][2] == "searching"
+
+
+def test_after_a_join_the_first_to_make_a_step_leads() -> None:
+    """One rank has made so many steps of the second that it took over there, and the other has not."""
+
+    def work() -> list[Any]:
+        first, second = Training(), Training(named="b.")
+        first.steps(20)
+        second.steps(5 + 10 * hvd.rank())
+        hvd.join()
+        for each in (first, second):
+            hvd.broadcast_parameters(each.model.state_dict(), root_rank=1)
+        second.steps(60)
+        phase = hvd.tuning()["phase"]
+        first.steps(30)
+        return [phase, first.parameters(), second.parameters()]
+
+    assert in_ranks(2, work)[0][0] == "searching"
+
+
+class Decided:
+    """A director that switches compression off and on again, every few steps."""
+
+    phase, settled, result = "searching", 0, None
+
+    def __init__(self) -> None:
+        self.texts = itertools.cycle(["none", "as asked"])
+        self.space = Space([], {})
+
+    def decide(self, step: int, trained: object) -> Decision:
+        return Decision("searching", 2, {"HOROVOD_COMPRESSION": next(self.texts)})
+
+    def figures(self) -> dict[str, Any]:
+        return {}
+
+    settings = figures
+
+    def how_far(self) -> str:
+        return ""
+
+    def add_step(self, seconds: float) -> None:
+        pass
+
+    def taken(self) -> None:
+        pass
+
+
+@pytest.fixture
+def decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_AUTOTUNE_COMPRESSION", "1")
+    monkeypatch.setattr(autotune, "_director", lambda *words: Decided())
+
+
+@pytest.mark.filterwarnings("error:bit8 compresses none")  # "made_later" does, as it was decided
+@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize("first", [0, 7])
+def test_compression_is_alike_in_the_first_step_after_a_join(first: int, late: int, decided: None) -> None:
+    """Some have taken another decision than others; codes and numbers in one reduction would be refused."""
+
+    def work() -> list[Any]:
+        training, told = Training(compression="bit8"), []
+        if first:
+            training.steps(first)
+        for more in range(1, 9):
+            if hvd.rank() != late:
+                training.steps(more)
+            hvd.join()
+            told.append(hvd.tuning()["settings"])
+            hvd.broadcast_parameters(training.model.state_dict(), root_rank=1 - late)
+            before = hvd.metrics()["wire_bytes"]
+            training.steps(1)
+            told.append(hvd.metrics()["wire_bytes"] - before)
+        made_later = Training(named="b.", compression="bit8")
+        made_later.steps(3)
+        return [training.parameters(), made_later.parameters(), *map(repr, told)]
+
+    told = in_ranks(2, work)[0]
+    assert first == 0 or late == 0 or len({text for text in told[3::2]}) == 2, (
+        "both kinds of steps were there"
+    )
+
+
+def test_who_does_not_lead_takes_what_is_found_too(decided: None) -> None:
+    """At the end of its own steps, also when it has led before."""
+
+    def work() -> list[int]:
+        first, second = Training(compression="bit8"), Training(named="b.", compression="bit8")
+        first.steps(8)
+        left_with = hvd.tuning()["settings"]
+        second.steps(20)
+        tuner = jobs.current().own(Tuning)._tuner
+        assert tuner is not None
+        while tuner._under_way is not None or tuner.decision.settings == left_with:
+            second.steps(1)
+        tuner._due = 10**9  # as where the search has ended
+        sent = []
+        for training in (first, second):
+            training.steps(1)
+            before = hvd.metrics()["wire_bytes"]
+            training.steps(2)
+            sent.append(hvd.metrics()["wire_bytes"] - before)
+        return sent
+
+    for sent in run_ranks(2, work):
+        assert sent[0] == sent[1]
 
 
 def test_short_epochs_measure_whole_steps() -> None:
@@ -208,10 +342,91 @@ def _no_home(path: Path) -> Path:
 
 
 def test_ranks_that_were_told_differently_hear_of_it() -> None:
-    one = dict.fromkeys(membership._TUNING, "1")
-    membership._check_tuning([one, one])
+    one = dict.fromkeys(tuning_settings.VARIABLES, "1")
+    tuning_settings.check_alike([one, one])
     with pytest.raises(ValueError, match=r"different settings: HOROVOD_AUTOTUNE \(rank 0: 1; rank 1: 0\)"):
-        membership._check_tuning([one, one | {"HOROVOD_AUTOTUNE": "0"}])
+        tuning_settings.check_alike([one, one | {"HOROVOD_AUTOTUNE": "0"}])
+
+
+@pytest.mark.parametrize("name", ["MODE", "REUSE", "MAX_STEPS", "WARMUP_SAMPLES", "STEPS_PER_SAMPLE"])
+def test_what_is_wrong_all_ranks_hear_of_when_they_meet(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"HOROVOD_AUTOTUNE_{name}", "-x")
+    assert f"HOROVOD_AUTOTUNE_{name}='-x' is not" in tuning_settings.wrong(os.environ, 1)
+    assert tuning_settings.wrong({**os.environ, "HOROVOD_AUTOTUNE": "0"}, 1) == ""
+    heard = in_threads(2, _said_by_init(native.local_worlds(2)))
+    assert heard[0] == heard[1] and f"rank 0: HOROVOD_AUTOTUNE_{name}='-x' is not" in heard[0]
+
+
+def test_a_log_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All ranks hear of it. A file that is there stays as it is, and none is left behind."""
+    monkeypatch.setenv("HOROVOD_AUTOTUNE_LOG", str(tmp_path / "none" / "log.json"))
+    heard = in_threads(2, _said_by_init(native.local_worlds(2)))
+    assert heard[0] == heard[1]
+    assert "rank 0: HOROVOD_AUTOTUNE_LOG: " in heard[0] and "none/log.json" in heard[0]
+    there = tmp_path / "there.json"
+    for path in (there, tmp_path / "new.json"):
+        there.write_text("before")
+        assert tuning_settings.wrong({"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(path)}, 0) == ""
+        assert there.read_text() == "before" and list(tmp_path.glob("*.json")) == [there]
+    assert tuning_settings.wrong({**os.environ, "HOROVOD_ELASTIC": "1"}, 0) == ""
+
+
+def _said_by_init(worlds: list[native.World]) -> Callable[[int], str]:
+    def said(rank: int) -> str:
+        with jobs.Job(lambda settings, ranks: worlds[rank]).entered():
+            with pytest.raises(ValueError) as raised:
+                hvd.init()
+            return str(raised.value)
+
+    return said
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_other_parameters_are_new_tensors(frozen: bool) -> None:
+    """Those that a step does not use are none."""
+
+    def work() -> tuple[list[float], int]:
+        training = Training()
+        last = training.model[3]
+        training.model[3] = torch.nn.Identity()  # which the optimizer still has
+        if frozen:
+            last.requires_grad_(False)
+        training.steps(20)
+        if not frozen:
+            training.model[3] = last
+        last.requires_grad_(True)
+        training.steps(12)
+        director = jobs.current().own(Tuning)._director
+        return training.parameters(), 0 if director is None else director.retunings
+
+    results = run_ranks(2, work)
+    assert results[0][0] == results[1][0] and results[0][1] == frozen
+
+
+def test_what_is_found_keeps_no_model_alive() -> None:
+    def work() -> bool:
+        training = Training()
+        training.steps(12)
+        reference = weakref.ref(training.model[0].weight)
+        del training
+        gc.collect()
+        return reference() is None
+
+    assert in_ranks(2, work)[0]
+
+
+def test_a_job_that_ends_in_the_search_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+    run_ranks(2, lambda: Training().steps(30))
+    said = [line for line in capfd.readouterr().err.splitlines() if "the job ended" in line]
+    assert len(said) == 1
+    assert (
+        "after 2" in said[0]
+        and " of at most 90 steps; nothing faster was found yet. Nothing is kept" in said[0]
+    )
+
+
+def test_before_the_first_step() -> None:
+    assert in_ranks(2, hvd.tuning)[0] == {"phase": "warming up", "settings": {}}
 
 
 def test_a_dropped_optimizer_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,15 +496,15 @@ def test_alone_nothing_is_tuned() -> None:
 def test_a_process_set_is_not_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its ranks alone could not agree on settings of all."""
 
-    def work() -> str:
+    def work() -> dict[str, Any]:
         some = hvd.add_process_set([0, 1])
         if hvd.rank() < 2:
             Training(process_set=some).steps(10)
         hvd.barrier()
-        return str(hvd.tuning()["phase"])
+        return hvd.tuning()
 
     monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
-    assert in_ranks(3, work)[0] == "off"
+    assert in_ranks(3, work)[0] == {"phase": "warming up", "settings": {}}, "as before the first step"
 
 
 def test_deterministic_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
+import re
 from pathlib import Path
 
 import pytest
 from tune_landscapes import CYCLE, FUSION, WRONG, ordinary
 
-from horovod.tune.cache import Cache, Key
+from horovod.tune.cache import Cache, Key, Stored
 from horovod.tune.decision import Decision
 from horovod.tune.knobs import Space
 from horovod.tune.report import as_data, so_far, table
-from horovod.tune.search import Result
-from horovod.tune.tuner import LINES, WATCH, Director, Plan, Tuner
+from horovod.tune.search import NO_NEIGHBOUR, Result
+from horovod.tune.tuner import AGAIN, LINES, WATCH, Director, Plan, Trained, Tuner
 
 ORDINARY = Plan()
 KEY = Key("machine", "digest", "Net", "1+1", "1.0", "optimizer")
+ALL, HALF, HEAD = (
+    Trained(ordinary, dataclasses.replace(KEY, model=model)) for model in ("digest", "half", "head")
+)
 
 
 class Agreed:
@@ -57,23 +62,23 @@ class MadeJob:
     def __init__(self, start: dict[str, str], plan: Plan = ORDINARY, cache: Cache | None = None) -> None:
         self.lines: list[str] = []
         self.space = Space([FUSION, CYCLE], start)
-        self.director = Director(self.space, ordinary, plan, self.lines.append, cache, KEY)
+        self.director = Director(self.space, ALL, plan, self.lines.append, cache)
         self.now, self.factor, self.draw = 0.0, 1.0, random.Random(2)
-        self.settings: list[dict[str, str]] = [self.space.start for _ in range(3)]
+        self.trained = ALL
         self.agreed = Agreed()
-        self.ranks = [self._tuner(rank) for rank in range(3)]
+        self.ranks = [self.tuner(rank) for rank in range(3)]
 
-    def _tuner(self, rank: int) -> Tuner:
-        def apply(settings) -> None:  # type: ignore[no-untyped-def]
-            self.settings[rank] = dict(settings)
+    def tuner(self, rank: int) -> Tuner:
+        return Tuner(self.agreed.of(rank), self.director if rank == 0 else None, lambda: self.now)
 
-        director = self.director if rank == 0 else None
-        return Tuner(self.agreed.of(rank), director, apply, lambda: self.now)
+    @property
+    def settings(self) -> list[dict[str, str]]:
+        return [dict(tuner.decision.settings) or self.space.start for tuner in self.ranks]
 
     def step(self, *ranks: int) -> None:
         self.now += self.factor * ordinary(self.settings[0]) * math.exp(self.draw.gauss(0, 0.02))
         for rank in ranks or range(3):
-            self.ranks[rank].step_ended()
+            self.ranks[rank].step_ended(lambda: self.trained)
 
     def steps(self, count: int) -> None:
         for _ in range(count):
@@ -187,6 +192,51 @@ def test_a_rank_that_had_joined_has_what_the_others_have() -> None:
         assert job.agreed.asked[0] == job.agreed.asked[1] == job.agreed.asked[2]
 
 
+@pytest.mark.parametrize("missed", range(1, 13))
+@pytest.mark.parametrize("late", [0, 2])
+def test_a_rank_that_joins_before_its_first_step(late: int, missed: int) -> None:
+    """Its tuner is made after the join, and agrees at the steps at which the others do."""
+    job = MadeJob(WRONG)
+    others = [rank for rank in range(3) if rank != late]
+    for _ in range(missed):
+        if late == 0:  # the core answers for it, with nothing
+            job.agreed.texts += [""] * (job.agreed.asked[1] - len(job.agreed.texts))
+            job.agreed.asked[0] = max(job.agreed.asked)
+        job.step(*others)
+    most = max(job.agreed.asked)
+    job.agreed.texts += [""] * (most - len(job.agreed.texts))
+    job.agreed.asked[late] = most
+    job.ranks[late] = job.tuner(late)
+    for tuner in job.ranks:
+        tuner.begin_afresh()
+    job.steps(60)
+    assert len(set(job.agreed.asked)) == 1 and job.phase == "searching"
+
+
+def test_short_epochs_are_watched_too() -> None:
+    """After each, ranks begin afresh."""
+    job = MadeJob({})
+    job.steps(500)
+    assert job.phase == "watching"
+    job.factor = 2.0
+    for _ in range(40):
+        job.steps(AGAIN + 4)
+        for tuner in job.ranks:
+            tuner.begin_afresh()
+    assert job.director.retunings == 1
+
+
+def test_short_epochs_have_a_warm_up_too() -> None:
+    job = MadeJob({}, Plan(warmup_steps=40))
+    for epoch in range(4):
+        assert job.phase == "warming up", epoch
+        job.steps(AGAIN + 3)
+        for tuner in job.ranks:
+            tuner.begin_afresh()
+    job.steps(AGAIN + 3)
+    assert job.phase == "searching"
+
+
 class TestDecision:
     def test_there_and_back(self) -> None:
         one = Decision(
@@ -218,6 +268,7 @@ def test_the_table_and_the_data() -> None:
     assert "x (" in lines[1] and " steps of trials: " in lines[3] and "in all" in lines[3]
     data = as_data(job.space, director.settings(), director.figures())
     assert data["settings"] == director.settings() and data["gain"][1] > 1 and data["began_with"] == WRONG
+    assert not data["is_reused"]
     right = MadeJob({})
     right.steps(420)
     assert right.director.result is not None
@@ -239,3 +290,127 @@ def test_it_says_how_far_it_is() -> None:
 
 def test_it_says_that_nothing_was_faster_yet() -> None:
     assert so_far(Result({"a": "1"})) == "nothing faster was found yet"
+
+
+def test_after_a_second_search_the_table_is_about_that_one(cache: Cache) -> None:
+    """It began with what the first had found, in this job or an earlier one."""
+    job = MadeJob(WRONG, cache=cache)
+    job.steps(500)
+    first = job.director.settings()
+    job.factor = 2.0
+    job.steps(900)
+    again = MadeJob(WRONG, Plan(reuse="update"), cache)
+    began = cache.find(KEY)
+    again.steps(500)
+    for director, start in ((job.director, first), (again.director, began and began.settings)):
+        assert director.phase == "watching" and director.result is not None
+        assert director.figures()["began_with"] == director.space.start == start
+        lines = table(director.space, director.result, director.figures()["steps"]).splitlines()
+        changed = {name for name, text in director.settings().items() if text != director.space.start[name]}
+        assert {line.split()[0] for line in lines[1:3] if "x (" in line} == changed
+        assert ("nothing was faster" in lines[3]) == (not changed)
+
+
+def test_update_that_finds_nothing_keeps_the_figures_that_decided(cache: Cache) -> None:
+    first = MadeJob(WRONG, cache=cache)
+    first.steps(420)
+    before = cache.find(KEY)
+    assert before is not None and before.figures["gain"] and before.figures["began_with"] == WRONG
+    again = MadeJob(WRONG, Plan(reuse="update", most_steps=60), cache)
+    again.steps(100)
+    after = cache.find(KEY)
+    assert again.director.result is not None and again.director.result.blocks > 0
+    assert not any(duel.is_won for duel in again.director.result.duels), "or this test shows nothing"
+    assert after == before
+
+
+def test_what_was_found_before_is_told_with_its_figures(cache: Cache) -> None:
+    first = MadeJob(WRONG, cache=cache)
+    first.steps(420)
+    again = MadeJob(WRONG, cache=cache)
+    assert again.director.settled == 0
+    again.steps(2)
+    assert again.director.settled == 1
+    then, now = first.director.figures(), again.director.figures()
+    assert now == {**then, "steps": 0, "is_reused": True} and now["gain"][1] > 1
+
+
+@pytest.mark.parametrize(
+    "figures", [{}, {"gain": "1", "began_with": 3}, {"gain": [1, 2], "steps_allowed": "9"}]
+)
+def test_figures_of_somebody_elses(cache: Cache, figures: dict[str, object]) -> None:
+    job = MadeJob(WRONG, cache=cache)
+    cache.keep(Stored(KEY, job.space.defaults(), {**figures, "why_it_ended": NO_NEIGHBOUR}))
+    job.steps(2)
+    found = job.director.figures()
+    assert job.phase == "watching" and found["gain"] is None and found["began_with"] == WRONG
+    assert found["steps_allowed"] == 0
+
+
+@pytest.mark.parametrize("most", [0, 10, 44])
+def test_too_few_steps_are_said_at_the_start(most: int) -> None:
+    job = MadeJob({}, Plan(most_steps=most))
+    job.steps(2)
+    assert job.phase == "watching" and job.lines == [
+        f"tuning: {most} steps leave nothing to try: 15 of warm-up come first, and the shortest comparison "
+        "takes 30; training goes on with what it has"
+    ]
+    job.factor = 2.0
+    job.steps(600)
+    assert job.phase == "watching" and len(job.lines) == 1 and job.director.result is None
+
+
+def test_a_few_more_are_enough() -> None:
+    job = MadeJob({}, Plan(most_steps=45))
+    job.steps(70)
+    assert "tuning 2 settings" in job.lines[0] and job.director.result is not None
+
+
+def test_other_parameters_start_it_again_in_the_search_and_after_it(cache: Cache) -> None:
+    job = MadeJob(WRONG, cache=cache)
+    job.steps(40)
+    assert job.phase == "searching"
+    job.trained = HALF
+    job.steps(6)
+    assert job.phase == "warming up" and job.director.retunings == 1
+    job.steps(450)
+    assert job.phase == "watching" and cache.find(KEY) is None
+    job.trained = HEAD
+    job.steps(WATCH + 2)
+    assert job.phase != "watching" and job.director.retunings == 2
+    job.steps(450)
+    kept = [stored.key for stored in cache.all()]
+    assert job.phase == "watching" and {key.model for key in kept} == {"half", "head"}
+
+
+def test_what_was_being_tried_is_given_up_where_other_parameters_are_trained() -> None:
+    job = MadeJob({})
+    while job.director.settings() == job.space.start:
+        job.step()
+    job.trained = HALF
+    while job.director.retunings == 0:
+        job.step()
+    assert job.director.settings() == job.space.start
+
+
+def test_who_trains_other_parameters_in_turns_comes_to_an_end() -> None:
+    """Each step, each epoch of 30 steps, or each of 700: two searches, and then what was found for each."""
+    for length in (1, 30, 700):
+        job = MadeJob(WRONG, Plan(reuse="off"))
+        for number in range(4000):
+            job.trained = HALF if number // length % 2 else ALL
+            job.step()
+        assert job.director.retunings <= 2 and job.phase == "watching", length
+        assert sum("in 400 steps at most" in line for line in job.lines) <= 3
+        tried = len(job.director.trials)
+        job.steps(2 * length)
+        assert len(job.director.trials) == tried
+
+
+def test_how_far_it_is_when_the_job_ends() -> None:
+    job = MadeJob(WRONG)
+    assert job.director.how_far() == "before any of 400 steps was tried"
+    job.steps(60)
+    assert re.fullmatch(r"after \d+ of at most 400 steps; \S.*", job.director.how_far())
+    job.steps(400)
+    assert job.director.how_far() == ""

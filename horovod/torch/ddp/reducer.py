@@ -29,6 +29,7 @@ from horovod.torch.reduce_ops import Average, ReduceArguments, Sum
 from horovod.torch.residuals import Residuals
 from horovod.torch.submission import Kept, start_allreduce
 from horovod.torch.tensors import check_served, is_addressable
+from horovod.torch.workloads import Workload
 
 __all__ = ["BUCKET_MB", "Gradient", "GroupReducer"]
 
@@ -191,12 +192,12 @@ class GroupReducer:
             return dict(self._last_metrics)
         return self._job.run(member.metrics, global_process_set)
 
-    def note_step(self, leader: object, workload: Callable[[], autotune.Workload]) -> None:
+    def note_step(self, tuned: autotune.Tuned, workload: Callable[[], Workload]) -> None:
         """Ranks have made a step since the last call, which the autotuner counts. All make the call at one
         place.
         """
         if self.size > 1 and not self._is_closed and self._completion.failure is None:
-            self._job.run(autotune.step_ended, leader, workload)
+            self._job.run(autotune.step_ended, tuned, workload)
 
     @property
     def is_tuned(self) -> bool:

@@ -13,7 +13,6 @@ from torch.nn.parallel import DistributedDataParallel
 from horovod import _native as native
 from horovod.common.variable_names import COMPRESSION, DDP_COMPRESSION
 from horovod.torch import autotune
-from horovod.torch.autotune import NONE, OwnKnob, Workload, compression_knob, own_knob
 from horovod.torch.checkpoint import Checkpoint
 from horovod.torch.compression import UNSET, NoneCompressor, Rules, compressor_name
 from horovod.torch.compression.first_step import FirstStep
@@ -23,6 +22,7 @@ from horovod.torch.ddp.originals import Originals
 from horovod.torch.ddp.parameter_names import ParameterNames
 from horovod.torch.ddp.reducer import BUCKET_MB, Gradient, GroupReducer
 from horovod.torch.residuals import Residuals
+from horovod.torch.workloads import NONE, Workload, compression_knob, own_knob, weakly
 
 __all__ = ["VARIABLES", "CompressionState"]
 
@@ -86,6 +86,7 @@ class CompressionState:
         self._reducer: GroupReducer | None = None
         self._checkpoint: Checkpoint | None = None
         self._trial: Trial | None = None
+        self._tuned = autotune.Tuned()
         self._agreed: set[str] = set()  # names of which ranks have compared compressor, shape and dtype
         self._loaded: Mapping[str, Any] | None = None  # a checkpoint, until there are residuals to restore
         self._loss_scale: Any = None
@@ -132,7 +133,7 @@ class CompressionState:
                     reducer.close()  # ranks agree on everything, and nothing is sent through it
             elif self.may_turn_off and reducer.size > 1 and not reducer.is_tuned:
                 self._trial = Trial(group)
-            self._reducer = reducer
+            self._reducer, self._tuned = reducer, self._tuned_by(reducer)
         return self._reducer
 
     def begin_step(self, device: torch.device) -> None:
@@ -141,7 +142,7 @@ class CompressionState:
         assert self._checkpoint is not None and self.process_group is not None
         self._checkpoint.on_reduction()
         reducer.let_go()  # of a backward pass that has failed
-        reducer.note_step(self, self._workload)
+        reducer.note_step(self._tuned, self._workload)
         if self._trial is not None and self._trial.choice is None:
             self._is_compressed = self._trial.begin_step(device)
             if self._trial.choice is not None and not self._is_compressed:
@@ -156,12 +157,13 @@ class CompressionState:
         parameters = [] if model is None else list(model.parameters())
         name = "a model" if model is None else type(model.module).__name__
         compressors = sorted(set(map(compressor_name, self.rules.compressors)))
-        return Workload("ddp", name, parameters, ", ".join(compressors), self._knobs())
+        return Workload("ddp", name, parameters, ", ".join(compressors), self._tuned.knobs)
 
-    def _knobs(self) -> list[OwnKnob]:
+    def _tuned_by(self, reducer: GroupReducer) -> autotune.Tuned:
         """What tuning may change here, on all ranks before the same step."""
-        gather, compress = map(autotune.weakly, (self.begin().gather, self._compress))
-        return [own_knob(BUCKET_MB, gather), *compression_knob(self.rules, compress, self.may_turn_off)]
+        gather, compress = map(weakly, (reducer.gather, self._compress))
+        knobs = [own_knob(BUCKET_MB, gather), *compression_knob(self.rules, compress, self.may_turn_off)]
+        return autotune.Tuned(knobs)
 
     def _compress(self, text: str) -> None:
         self._is_compressed = text != NONE
@@ -257,6 +259,7 @@ class CompressionState:
             "_reducer": None,
             "_checkpoint": None,
             "_trial": None,
+            "_tuned": autotune.Tuned(),
             "_agreed": set(),
             "_loaded": self.state_dict(),
         }

@@ -1,0 +1,77 @@
+"""The settings of the autotuner, as ranks look at them when they meet: what one would find wrong later, while
+the others train, all hear of at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from horovod.common.options import BY_VARIABLE
+
+__all__ = ["VARIABLES", "check_alike", "of_this_rank", "wrong"]
+
+# Read in Python, while the job runs, by all ranks alike.
+VARIABLES = ("HOROVOD_AUTOTUNE", "HOROVOD_AUTOTUNE_COMPRESSION", "HOROVOD_DDP_BUCKET_MB")
+# Read by rank 0, in its first steps.
+_OF_THE_SEARCH = (
+    "HOROVOD_AUTOTUNE_MODE",
+    "HOROVOD_AUTOTUNE_REUSE",
+    "HOROVOD_AUTOTUNE_MAX_STEPS",
+    "HOROVOD_AUTOTUNE_WARMUP_SAMPLES",
+    "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE",
+)
+LOG = "HOROVOD_AUTOTUNE_LOG"
+
+
+def of_this_rank(environment: Mapping[str, str]) -> dict[str, str]:
+    """By variable, what has to be the same on all ranks; a setting that is wrong as it is written."""
+    found = {}
+    for name in VARIABLES:
+        try:
+            found[name] = f"{BY_VARIABLE[name].read(environment):g}"
+        except ValueError:
+            found[name] = environment[name]
+    return found
+
+
+def wrong(environment: Mapping[str, str], rank: int) -> str:
+    """What is wrong with this rank's; else empty.
+
+    The log's file is rank 0's. Elastic jobs go on without it, as the next rank 0 may be on a host without its
+    folder.
+    """
+    try:
+        for name in VARIABLES:
+            BY_VARIABLE[name].read(environment)
+        if not BY_VARIABLE["HOROVOD_AUTOTUNE"].read(environment):
+            return ""
+        for name in _OF_THE_SEARCH:
+            BY_VARIABLE[name].read(environment)
+        is_elastic = BY_VARIABLE["HOROVOD_ELASTIC"].read(environment)
+    except ValueError as error:
+        return str(error)
+    path = environment.get(LOG, "").strip()
+    return "" if rank != 0 or is_elastic or not path else _why_not_written(path)
+
+
+def _why_not_written(path: str) -> str:
+    """What is in the file stays: tuning may end as it did before."""
+    try:
+        is_new = not os.path.exists(path)
+        with open(path, "a"):
+            pass
+        if is_new:  # a job that ends during the search leaves none
+            os.unlink(path)
+    except OSError as error:
+        return f"{LOG}: {error}"
+    return ""
+
+
+def check_alike(by_rank: list[dict[str, str]]) -> None:
+    """Raise the same ValueError on all ranks that would change settings otherwise than others."""
+    for name in VARIABLES:
+        texts = [each[name] for each in by_rank]
+        if len(set(texts)) > 1:
+            values = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(texts[:16]))
+            raise ValueError(f"the ranks have different settings: {name} ({values}). Give all the same.")

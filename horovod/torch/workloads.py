@@ -1,0 +1,212 @@
+"""What the autotuner has to know of a training: its knobs, a model of its steps, the key of what is found."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from horovod import _native as native
+from horovod.common import interfaces, software
+from horovod.common.options import BY_VARIABLE, CORE, OPTIONS
+from horovod.common.variable_names import COMPRESSION
+from horovod.torch.compression import NoneCompressor, Rules, compressor_name
+from horovod.tune.cache import Key
+from horovod.tune.knobs import Configuration, Knob, Space
+from horovod.tune.predicted import ALGORITHM, Gradients, predictor
+from horovod.tune.tuner import Trained
+
+__all__ = [
+    "NONE",
+    "OwnKnob",
+    "Watched",
+    "Workload",
+    "compression_knob",
+    "own_knob",
+    "space_of",
+    "trained_in",
+    "weakly",
+]
+
+AS_ASKED, NONE = "as asked", "none"  # of the knob of compression
+CONNECTIONS, CARRIERS = "HOROVOD_TCP_CONNECTIONS", "HOROVOD_CARRIERS"
+BETWEEN_HOSTS = (CARRIERS, "HOROVOD_MESSAGE_KB", "HOROVOD_STEPS_UNDER_WAY")
+_ANSWER = 1e-4  # seconds until ranks have agreed, for the model
+
+
+class Workload(NamedTuple):
+    """What is trained, for the model and for the key of what is found."""
+
+    face: str  # "optimizer" or "ddp"
+    name: str
+    parameters: Sequence[torch.Tensor]
+    compression: str
+    knobs: Sequence[OwnKnob] = ()
+
+
+class OwnKnob(NamedTuple):
+    """A setting that is changed in Python, what it is before anything is tuned, and what changes it: on all
+    ranks between the same two steps.
+    """
+
+    knob: Knob
+    start: str
+    apply: Callable[[str], None]
+
+
+def own_knob(variable: str, apply: Callable[[str], None]) -> OwnKnob:
+    """Of a row of the table of options."""
+    option = BY_VARIABLE[variable]
+    knob = Knob(variable, option.tries, option.default, option.help)
+    return OwnKnob(knob, _as_text(option.read(os.environ)), apply)
+
+
+def compression_knob(rules: Rules, apply: Callable[[str], None], is_allowed: bool = False) -> list[OwnKnob]:
+    """Compression on or off, where the user has allowed the latter, and there is one."""
+    is_allowed = is_allowed or bool(BY_VARIABLE["HOROVOD_AUTOTUNE_COMPRESSION"].read(os.environ))
+    named = [
+        compressor_name(compressor) for compressor in rules.compressors if compressor is not NoneCompressor
+    ]
+    if not is_allowed or not named:
+        return []
+    knob = Knob(COMPRESSION, (AS_ASKED, NONE), AS_ASKED, "compression of gradients")
+    return [OwnKnob(knob, AS_ASKED, apply)]
+
+
+def weakly(method: Callable[[str], None]) -> Callable[[str], None]:
+    """Calls it for as long as its object is there: who tunes keeps no model alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call(text: str) -> None:
+        if (found := reference()) is not None:
+            found(text)
+
+    return call
+
+
+class Watched:
+    """Which parameters of those whose steps count are trained, as rank 0 sees it.
+
+    A parameter that a step does not use is trained all the same: it requires a gradient. Looked at where
+    rank 0 decides, not in every step.
+    """
+
+    _MOST = 16  # that are remembered, of who freezes and unfreezes in turns
+
+    def __init__(self, world: native.World) -> None:
+        self._world = world
+        self._known: dict[tuple[int, ...], Trained] = {}
+
+    def now(self, workload: Workload) -> Trained:
+        marks = tuple(id(parameter) for parameter in workload.parameters if parameter.requires_grad)
+        if marks not in self._known:
+            if len(self._known) == self._MOST:
+                self._known.clear()
+            self._known[marks] = trained_in(self._world, workload)
+        return self._known[marks]
+
+
+def space_of(world: native.World, settings: native.Settings, workload: Workload) -> Space:
+    """The knobs of a job, and what it was given."""
+    core = _knobs(world)
+    start = _start(settings, core) | {own.knob.name: own.start for own in workload.knobs}
+    return Space([*core, *(own.knob for own in workload.knobs)], start)
+
+
+def trained_in(world: native.World, workload: Workload) -> Trained:
+    return Trained(_predictor(world, workload), _key(world, workload))
+
+
+def _knobs(world: native.World) -> list[Knob]:
+    """The settings of the core that can change while it runs, and make a difference in this job."""
+    knobs = []
+    is_one_host = world.cross_size == 1
+    for option in OPTIONS:
+        tries = option.tries if option.part == CORE else ()
+        if is_one_host and option.variable in BETWEEN_HOSTS:
+            continue
+        if option.variable == CARRIERS and world.cross_size == world.size:
+            continue
+        if option.variable == CONNECTIONS and "tcp" not in world.transport:
+            continue
+        if option.variable == ALGORITHM:
+            tries = tuple(text for text in tries if _is_possible(text, world))
+        if len(tries) > 1:
+            knobs.append(Knob(option.variable, tries, option.default, option.help))
+    return knobs
+
+
+def _is_possible(algorithm: str, world: native.World) -> bool:
+    """Whether there is such a route here: a hierarchy takes hosts with several ranks."""
+    several_hosts, several_on_a_host = world.cross_size > 1, world.cross_size < world.size
+    if "hierarchical" in algorithm or "ring" in algorithm:
+        return several_hosts and several_on_a_host
+    return world.size > 1
+
+
+def _start(settings: native.Settings, knobs: Sequence[Knob]) -> dict[str, str]:
+    """What the core was given, by variable."""
+    values = {knob.name: getattr(settings, BY_VARIABLE[knob.name].member) for knob in knobs}
+    return {name: _as_text(value) for name, value in values.items()}
+
+
+def _as_text(value: Any) -> str:
+    """As people write a setting: 1 and 2.5, not 1.0."""
+    return str(int(value)) if isinstance(value, float) and value == int(value) else str(value)
+
+
+def _predictor(world: native.World, workload: Workload) -> Callable[[Configuration], float]:
+    sizes = [parameter.nbytes for parameter in reversed(list(workload.parameters)) if parameter.requires_grad]
+    sums_can_travel = workload.compression == "none"  # the model outlives the workload, and keeps none alive
+
+    def of_bucket(size: int, algorithm: str) -> float:
+        facts = native.PlanFacts()
+        facts.ranks, facts.hosts = world.size, world.cross_size
+        facts.most_on_a_host = facts.carriers = max(1, world.local_size)
+        facts.shares_memory = world.cross_size == 1
+        facts.has_host_windows = world.local_size > 1
+        facts.bytes = facts.wire_bytes = size
+        facts.sums_can_travel = sums_can_travel
+        plan = native.plan_allreduce(facts, algorithm, False, world.links)
+        return min((seconds for route, seconds in plan.estimates if route == plan.route), default=0.0)
+
+    wire = sum(of_bucket(size, "auto") for size in sizes)
+    return predictor(Gradients(sizes, max(0.01, wire)), of_bucket, _ANSWER)
+
+
+def _key(world: native.World, workload: Workload) -> Key:
+    shapes = [
+        f"{parameter.dtype!s}{list(parameter.shape)}{'' if parameter.requires_grad else ' frozen'}"
+        for parameter in workload.parameters
+    ]
+    speeds = sorted({f"{speed} Mbit/s" for _, _, speed in interfaces.addresses() if speed})
+    spread = "" if world.homogeneous else "unevenly "
+    parts = [platform.machine(), _processor(), *_gpus(workload.parameters), *speeds]
+    return Key(
+        machine=", ".join(parts),
+        model=hashlib.sha256("\n".join(shapes).encode()).hexdigest()[:16],
+        model_name=workload.name,
+        world=f"{world.size} on {world.cross_size} {spread}over {world.transport}",
+        versions=f"{software.build_name()}, torch {torch.__version__}",
+        face=f"{workload.face}, {workload.compression}",
+    )
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{len(names)} x {names[0]}" if names else platform.processor()
+
+
+def _gpus(parameters: Sequence[torch.Tensor]) -> list[str]:
+    devices = {parameter.device for parameter in parameters if parameter.device.type == "cuda"}
+    return sorted({torch.cuda.get_device_name(device) for device in devices})
