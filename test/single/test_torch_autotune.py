@@ -417,7 +417,7 @@ def test_what_is_found_keeps_no_model_alive() -> None:
 
 def test_a_job_that_ends_in_the_search_says_so(capfd: pytest.CaptureFixture[str]) -> None:
     run_ranks(2, lambda: Training().steps(30))
-    said = [line for line in capfd.readouterr().err.splitlines() if "the job ended" in line]
+    said = [line for line in capfd.readouterr().err.splitlines() if "tuning ended early, " in line]
     assert len(said) == 1
     assert (
         "after 2" in said[0]
