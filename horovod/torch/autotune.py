@@ -244,7 +244,7 @@ class Tuning:
 
     def _say_how_far(self) -> None:
         if self._is_on and self._director is not None and (so_far := self._director.how_far()):
-            self._say(f"tuning: the job ended {so_far}. Nothing is kept for the next one.")
+            self._say(f"tuning ended early, {so_far}. Nothing is kept for the next job.")
 
     def _report(self, director: Director) -> None:
         """The table and the log, once for each search that has ended, or was spared."""

@@ -6,6 +6,7 @@ import gc
 import itertools
 import json
 import os
+import random
 import statistics
 import time
 import weakref
@@ -28,6 +29,7 @@ from horovod.tune.decision import Decision
 from horovod.tune.knobs import Space
 
 SIZES = [2, 3]
+_director = autotune._director
 
 
 @pytest.fixture(autouse=True)
@@ -253,6 +255,39 @@ def test_compression_is_alike_in_the_first_step_after_a_join(first: int, late: i
     )
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_random_optimizers_and_joins(seed: int, decided: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three optimizers make steps in a random order, some are made with their first; ranks run out of data
+    anywhere. In every other job settings are the tuner's own.
+    """
+    monkeypatch.setenv("HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "0")
+    if seed % 2:
+        monkeypatch.setattr(autotune, "_director", _director)
+
+    def work() -> list[Any]:
+        plan, made, told = random.Random(seed), {}, []
+
+        def one(name: str) -> Training:
+            if name not in made:
+                made[name] = Training(named=name, compression="bit8")
+            return made[name]
+
+        for _ in range(6):
+            calls = [plan.choice("AAABBC" if plan.random() < 0.7 else "A") for _ in range(plan.randrange(25))]
+            ends = [plan.randrange(len(calls) + 1) for _ in range(hvd.size())]
+            for name in "ABC" if plan.random() < 0.5 else "":
+                one(name)
+            for name in calls[: ends[hvd.rank()]]:
+                one(name).steps(1)
+            last = hvd.join()
+            told.append((hvd.tuning()["phase"], dict(hvd.tuning()["settings"])))
+            for name in "ABC":
+                hvd.broadcast_parameters(one(name).model.state_dict(), root_rank=last)
+        return [told, [one(name).parameters() for name in "ABC"]]
+
+    in_ranks(2 + seed % 3 % 2, work)
+
+
 def test_who_does_not_lead_takes_what_is_found_too(decided: None) -> None:
     """At the end of its own steps, also when it has led before."""
 
@@ -417,7 +452,7 @@ def test_what_is_found_keeps_no_model_alive() -> None:
 
 def test_a_job_that_ends_in_the_search_says_so(capfd: pytest.CaptureFixture[str]) -> None:
     run_ranks(2, lambda: Training().steps(30))
-    said = [line for line in capfd.readouterr().err.splitlines() if "the job ended" in line]
+    said = [line for line in capfd.readouterr().err.splitlines() if "tuning ended early, " in line]
     assert len(said) == 1
     assert (
         "after 2" in said[0]
