@@ -53,7 +53,7 @@ def tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_ranks_stay_alike_while_it_tunes(tuned: None) -> None:
     model, state = training(may_turn_off=True)
-    assert state.tuning() == {"phase": "off", "settings": {}}
+    assert state.tuning() == {"phase": "warming up", "settings": {}}
     parameters = steps(model, 100)
     found = state.tuning()
     assert alike_on_all(parameters) and found["phase"] == "watching"
