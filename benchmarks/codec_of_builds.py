@@ -76,7 +76,7 @@ def rows_of(here: Build, other: Build, rounds: int) -> list[list[str]]:
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description="The codecs of another build beside this environment's.")
     parser.add_argument("build", help="a wheel for this Python, or a library _native")
-    parser.add_argument("--mb", type=float, default=25, help="of float32 (default 25)")
+    parser.add_argument("--mb", type=float, default=100, help="of float32 (default 100)")
     parser.add_argument("--rounds", type=int, default=41)
     options = parser.parse_args(words)
     count = int(options.mb * 1e6) // 4
