@@ -18,6 +18,7 @@ from device_trials import DeviceError, Gpu, address_of, trials  # noqa: E402
 
 import build  # noqa: E402
 
+build.library_path()  # where it cannot be built, nothing here can be: also what processes of their own do
 FLAG_TIME = 0.05  # seconds in which a kernel that did not wait would have run
 
 

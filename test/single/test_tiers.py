@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,9 @@ def test_once():
 }
 
 
+needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make here, which .ci/run calls")
+
+
 def ci_in(folder: Path, test: str, arguments: str = "") -> subprocess.CompletedProcess[str]:
     """What CI does with a `make test` that runs this file."""
     (folder / "test").mkdir()
@@ -82,12 +86,14 @@ def ci_in(folder: Path, test: str, arguments: str = "") -> subprocess.CompletedP
     )
 
 
+@needs_make
 def test_a_test_that_failed_beside_others_gets_a_second_run_and_is_named(tmp_path: Path) -> None:
     done = ci_in(tmp_path, FAILING["once"])
     assert done.returncode == 0, done.stdout + done.stderr
     assert "CI: failed beside others, and passed alone: test/test_it.py::test_once" in done.stdout
 
 
+@needs_make
 @pytest.mark.parametrize(
     ("test", "arguments", "runs"),
     [

@@ -403,6 +403,9 @@ def test_a_log_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monkey
         there.write_text("before")
         assert tuning_settings.wrong({"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(path)}, 0) == ""
         assert there.read_text() == "before" and list(tmp_path.glob("*.json")) == [there]
+    os.mkfifo(tmp_path / "pipe")
+    pipe = {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(tmp_path / "pipe")}
+    assert "pipe" in tuning_settings.wrong(pipe, 0), "which nobody reads: to open it would wait"
     assert tuning_settings.wrong({**os.environ, "HOROVOD_ELASTIC": "1"}, 0) == ""
 
 
