@@ -31,7 +31,12 @@ FIRST_NOTE, LONGEST_BETWEEN_NOTES = 5e-3, 0.1  # seconds between two times that 
 
 
 class Stepper(Protocol):
-    """An operation that takes several requests, one after the other."""
+    """An operation that takes several requests, one after the other.
+
+    Attribute ``is_completed``: some rank took part in it only because others did (see native.Result).
+    """
+
+    is_completed: bool
 
     def advance(self) -> bool:
         """Do what can be done without waiting; whether the operation is over. Raises nothing."""

@@ -44,7 +44,7 @@ class DistributedAdasumOptimizer(GradientListener):
         deltas = [self._local_delta(parameter) for parameter in members]
         names = [self._parameter_names[parameter] for parameter in members]
         entries = list(zip(names, members, deltas, strict=True))
-        reduction = self._reducer.start_dense(entries, grouped=members[0] in self._group_of)
+        reduction = self._reducer.start_dense(entries, grouped=self._life.is_grouped(members[0]))
         for parameter, delta in zip(members, deltas, strict=True):
             self._handles[parameter] = (reduction, delta)
 

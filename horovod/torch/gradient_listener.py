@@ -1,9 +1,10 @@
 """What every distributed optimizer does: hear of gradients, count backward passes, start reductions in time.
 
-A hook of each parameter fires when a backward pass has accumulated its gradient. After
-``backward_passes_per_step`` of them the parameter is due; when all of its group are, ``_start`` is called.
-At the end of the pass it is waited for what has been started, so that whoever looks at gradients between
-``backward()`` and ``step()`` finds them reduced. Who changes one that is still being reduced hears of it.
+A hook of each parameter fires when a backward pass has accumulated its gradient. The machine of a gradient's
+life (horovod.common.gradient_life) says when it is due; then ``_start`` is called. At its end the pass waits
+for all reductions, and takes part in those that other ranks have started of gradients that this rank lacks.
+So whoever looks at gradients between ``backward()`` and ``step()`` finds them reduced, the same on all ranks.
+If somebody changes one that is still being reduced, an error names it.
 """
 
 from __future__ import annotations
@@ -22,16 +23,18 @@ import torch
 from horovod.common import jobs
 from horovod.common.basics import basics
 from horovod.common.elastic import is_elastic
+from horovod.common.gradient_life import GradientLife, Life
 from horovod.common.process_sets import ProcessSet
 from horovod.torch import autotune, devices
 from horovod.torch.compiling import breaks_graphs
 from horovod.torch.compression import short_name
 from horovod.torch.functions import broadcast_object
 from horovod.torch.gradients import GradientReducer, Reduction, wait_for_all
+from horovod.torch.missing_gradients import MissingGradients, Question
 from horovod.torch.parameters import Groups, checked_passes, default_name, group_members
 from horovod.torch.reduce_ops import OP_NAMES, Average
 from horovod.torch.seen_gradient import SeenGradient
-from horovod.torch.workloads import Workload
+from horovod.torch.workloads import Workload, weakly
 
 __all__ = ["GradientListener", "listening", "listening_here"]
 
@@ -57,11 +60,13 @@ class GradientListener(torch.optim.Optimizer):
     Attributes (those with an underscore are what scripts for Horovod look at):
         _parameter_names: what each parameter is called between ranks.
         _requires_update: the parameters that take part in every step.
-        _allreduce_delay: by parameter, the backward passes left until it is due.
-        _handles: by parameter that has a new gradient, (its reduction, or None before that; a context).
+        _life: where each gradient is.
+        _handles: by parameter that has a new gradient, (its reduction, or None before that; a context: of a
+            further contribution, the gradient that it is to be added to).
         _seen: by the same, what the gradient was when its reduction started or ended, or it was accumulated.
         _end_of_pass: what autograd calls when the backward pass is over; dead when none is under way.
         _groups: the groups as the caller gave them, or None.
+        _lacked: by parameter whose gradient this rank has lacked while others reduced it, a hook.
         _streams: by parameter of a group that is not complete, the GPU's stream that made its new gradient.
     """
 
@@ -73,9 +78,10 @@ class GradientListener(torch.optim.Optimizer):
     _reducer: GradientReducer
     _parameter_names: dict[torch.Tensor, str]
     _groups: Groups | None
-    _group_of: dict[torch.Tensor, list[torch.Tensor]]
+    _life: GradientLife[torch.Tensor]
+    _missing: MissingGradients
     _requires_update: set[torch.Tensor]
-    _allreduce_delay: dict[torch.Tensor, int]
+    _lacked: dict[torch.Tensor, Any]
     _handles: dict[torch.Tensor, tuple[Reduction | None, Any]]
     _seen: dict[torch.Tensor, SeenGradient]
     _end_of_pass: Callable[[], Callable[[], None] | None]
@@ -96,18 +102,38 @@ class GradientListener(torch.optim.Optimizer):
 
     def _begin(self) -> None:
         """Start to listen to gradients, if there is anybody to share them with. ValueError before init."""
-        self._group_of, self._requires_update, self._handles, self._hooks = {}, set(), {}, {}
+        self._requires_update, self._handles, self._hooks, self._lacked = set(), {}, {}, {}
         self._lost, self._streams, self._seen, self._end_of_pass = [], {}, {}, lambda: None
-        self._allreduce_delay = dict.fromkeys(self._all_parameters(), self.backward_passes_per_step)
+        self._life = GradientLife(self.backward_passes_per_step)
+        for parameter in self._all_parameters():
+            self._life.add(parameter)
+        self._missing = MissingGradients(
+            self._life,
+            self._reducer,
+            self.process_set,
+            self._parameter_names,
+            is_required=weakly(self._takes_part),
+            start=weakly(self._complete),
+            start_further=weakly(self._complete_further),
+        )
         self._job = jobs.current()
         self._active = self._is_shared()
         if not self._active and not is_elastic():
             return
         with _registering:
             _all_listening.add(self)
-        weakref.finalize(self, _remove_hooks, self._hooks).atexit = False
+        for hooks in (self._hooks, self._lacked):
+            weakref.finalize(self, _remove_hooks, hooks).atexit = False
         if self._active:
             self._listen()
+
+    @property
+    def _allreduce_delay(self) -> dict[torch.Tensor, int]:
+        """By parameter, the backward passes left until it is due: its name in Horovod."""
+        return self._life.left
+
+    def _takes_part(self, parameter: torch.Tensor) -> bool:
+        return parameter in self._hooks and parameter in self._requires_update
 
     def _is_shared(self) -> bool:
         return (basics.size() > 1 or is_elastic()) and bool(self.process_set.included())
@@ -118,9 +144,9 @@ class GradientListener(torch.optim.Optimizer):
         # New workers of an elastic job make their optimizer while others train, and would wait for them.
         if isinstance(self._groups, int) and not is_elastic():
             trainable = self._in_order_of_first_rank(trainable)
-        self._group_of.clear()
+        self._life.ungroup()
         for members in group_members(self._groups, trainable):
-            self._group_of.update(dict.fromkeys(members, members))
+            self._life.group(members)
 
     def _abandon_step(self) -> None:
         """Let go of the step under way, as the job that it belongs to has ended."""
@@ -129,7 +155,7 @@ class GradientListener(torch.optim.Optimizer):
         self._end_of_pass = lambda: None
         for of_step in (self._handles, self._streams, self._seen, self._reducer.in_flight):
             of_step.clear()
-        self._count_anew()
+        self._life.end_step()
 
     def _join_new_world(self) -> None:
         """Go on with other ranks: this one may have come into the process set, or have left it.
@@ -172,7 +198,7 @@ class GradientListener(torch.optim.Optimizer):
                     self._parameter_names.setdefault(parameter, default_name(group, index))
                     self._take_over(parameter)
                     self._requires_update.add(parameter)
-                    self._allreduce_delay[parameter] = self.backward_passes_per_step
+                    self._life.add(parameter)
                     hook = _hook_for(weakref.ref(self))
                     self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(hook)
 
@@ -191,16 +217,18 @@ class GradientListener(torch.optim.Optimizer):
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         if self._end_of_pass() is None:
             self._begin_pass()
-        if self._allreduce_delay[parameter] <= 0:
+        reduction, set_aside = self._handles.get(parameter, (None, None))
+        if reduction is None and set_aside is not None:
+            return self._start_further(parameter, set_aside)
+        if self._life.left[parameter] <= 0 or self._life.of(parameter) is not Life.WAITING:
             self._check_step_was_skipped(parameter)
             self._forget_reduced()
-        self._allreduce_delay[parameter] -= 1
         self._handles.setdefault(parameter, (None, None))
-        members = self._members(parameter)
-        self._note_stream(parameter, members)
+        due = self._life.accumulated(parameter)
+        self._note_stream(parameter, self._life.unit(parameter))
         self._seen[parameter] = SeenGradient(parameter)
-        if all(self._allreduce_delay[member] == 0 for member in members):
-            self._start_after_streams(members)
+        if due:
+            self._start_after_streams(due)
 
     def _begin_pass(self) -> None:
         """With the first gradient of a backward pass. Passes of reentrant checkpoints are within the first.
@@ -216,22 +244,74 @@ class GradientListener(torch.optim.Optimizer):
         def end() -> None:
             optimizer = reference()
             if optimizer is not None:
-                job.run(optimizer._end_pass)
+                job.run(_end_pass)
 
         # Autograd drops `end` also when the pass fails: so it is known whether one is under way.
         self._end_of_pass = weakref.ref(end)
         torch.autograd.Variable._execution_engine.queue_callback(end)
 
-    def _end_pass(self) -> None:
+    def _is_in_pass(self) -> bool:
+        return self._end_of_pass() is not None
+
+    def _finish_pass(self) -> None:
         """Wait for what has been started, unless ranks that have to take part wait for this one meanwhile."""
-        self._end_of_pass = lambda: None
-        if not self._wait_in_backward:
-            return
         try:
             self._finish_all(may_yield=True)
         except BaseException:
             self._forget_reduced()
             raise
+
+    def _complete(self, members: list[torch.Tensor]) -> None:
+        """Take part in the reduction of gradients that other ranks have and this one lacks, or has not all."""
+        for member in members:
+            if member not in self._lacked and member.requires_grad:
+                hook = _set_aside_for(weakref.ref(self), weakref.ref(member))
+                self._lacked[member] = member.register_hook(hook)
+            self._reducer.fill_missing(member)
+        self._start_after_streams(members)
+
+    def _complete_further(self, parameter: torch.Tensor) -> None:
+        """The same of a further contribution: this rank has none."""
+        set_aside, parameter.grad = parameter.grad, None
+        self._reducer.fill_missing(parameter)
+        self._start_further(parameter, set_aside)
+
+    def _set_aside(self, parameter: torch.Tensor) -> None:
+        """Before a gradient is accumulated: a further contribution to a step must not mix with its reduction.
+
+        It is none if the gradient has been zeroed or changed meanwhile, as for a step that was skipped.
+        """
+        if self._life.takes_further(parameter) and self._seen[parameter].is_untouched(parameter):
+            self._handles[parameter] = (None, parameter.grad)
+            parameter.grad = None
+
+    def _start_further(self, parameter: torch.Tensor, set_aside: torch.Tensor | None) -> None:
+        number = self._life.started_further(parameter)
+        name = self._parameter_names[parameter]
+        reduction = self._reducer.start([name], [parameter], grouped=False, again=number)
+        self._handles[parameter] = (reduction, set_aside)
+        self._note([parameter])
+
+    @torch.no_grad()
+    def _add_further(self, parameter: torch.Tensor) -> None:
+        """After its reduction: what was set aside, and this."""
+        reduction, set_aside = self._handles[parameter]
+        further = parameter.grad
+        assert set_aside is not None and further is not None
+        parameter.grad = set_aside + further if set_aside.is_sparse else set_aside.add_(further)
+        self._handles[parameter] = (reduction, None)
+
+    def _settle_further(self) -> None:
+        """In a step: take part in further contributions until no rank has any. Only after a pass in which some
+        rank lacked something: then all ranks know it.
+        """
+        while self._life.contributions:
+            was_under_way = self._life.is_under_way()
+            question = self._missing.ask([], self._life.open())
+            has_started = self._missing.take_part(question, may_yield=False)
+            self._finish_all(may_yield=False)
+            if not has_started and not was_under_way:
+                break
 
     def _in_flight(self) -> dict[Reduction, list[torch.Tensor]]:
         """What is being reduced, and the parameters of each reduction."""
@@ -249,9 +329,12 @@ class GradientListener(torch.optim.Optimizer):
             if may_yield and not reduction.wait_or_yield():
                 return
             changed.extend(member for member in members if not self._seen[member].is_untouched(member))
-            others = self._others_that_reduce(members)
             reduction.wait()
-            self._note(members, others)
+            for member in members:
+                if self._is_further(member):
+                    self._add_further(member)
+            self._life.reduced(members, reduction.is_completed)
+            self._note(members)
 
         wait_for_all([functools.partial(finish, *each) for each in self._in_flight().items()])
         if changed:
@@ -288,7 +371,7 @@ class GradientListener(torch.optim.Optimizer):
         for parameter, (reduction, _) in list(self._handles.items()):
             if (reduction is None or reduction.is_over) and which(parameter):
                 del self._handles[parameter]
-                self._allreduce_delay[parameter] = self.backward_passes_per_step
+                self._life.forget(parameter)
 
     def _note_stream(self, parameter: torch.Tensor, members: list[torch.Tensor]) -> None:
         device = devices.device_of(parameter)
@@ -303,25 +386,17 @@ class GradientListener(torch.optim.Optimizer):
         self._start_and_note(members)
 
     def _start_and_note(self, members: list[torch.Tensor]) -> None:
-        others = self._others_that_reduce(members)
         self._start(members)
-        self._note(members, others)
+        self._life.started(members)
+        self._note(members)
 
-    def _others_that_reduce(self, members: list[torch.Tensor]) -> list[tuple[GradientListener, torch.Tensor]]:
-        """Optimizers with the same parameters, under other names: what this one does is no change to them."""
-        if len(_all_listening) == 1:
-            return []
-        others = [other for other in listening() if other is not self]
-        shared = [(other, member) for other in others for member in members if member in other._handles]
-        return [(other, member) for other, member in shared if other._seen[member].is_untouched(member)]
+    def _is_further(self, parameter: torch.Tensor) -> bool:
+        """Whether it is a further contribution that is being reduced."""
+        return parameter in self._life.contributions and self._handles[parameter][1] is not None
 
-    def _note(self, members: list[torch.Tensor], others: list[tuple[GradientListener, torch.Tensor]]) -> None:
-        for listener, member in [*((self, member) for member in members), *others]:
-            listener._seen[member] = SeenGradient(member)
-
-    def _members(self, parameter: torch.Tensor) -> list[torch.Tensor]:
-        """What is reduced together with a parameter, itself included."""
-        return self._group_of.get(parameter, [parameter])
+    def _note(self, members: list[torch.Tensor]) -> None:
+        for member in members:
+            self._seen[member] = SeenGradient(member)
 
     def _start(self, members: list[torch.Tensor]) -> None:
         """Start the reduction of parameters that are reduced together, and set their ``_handles``."""
@@ -338,24 +413,18 @@ class GradientListener(torch.optim.Optimizer):
                 "that one, or give parameters that two optimizers share other names in each."
             )
         self._listen_to_new_parameters()
-        for parameter in self._hooks:
-            has_started = self._handles.get(parameter, (None, None))[0] is not None
-            if parameter in self._requires_update and not has_started:
-                yield self._members(parameter)
+        yield from self._life.left_over(self._takes_part)
 
     def _wait(self) -> None:
         try:
             self._finish_all(may_yield=False)
+            self._settle_further()
             self._reducer.end_step()
         finally:
             self._handles.clear()
             self._streams.clear()
             self._seen.clear()
-            self._count_anew()
-
-    def _count_anew(self) -> None:
-        for parameter in self._allreduce_delay:
-            self._allreduce_delay[parameter] = self.backward_passes_per_step
+            self._life.end_step()
 
     def _note_step(self) -> None:
         """Mark the wrapped instance as stepped: a scheduler that was made for it asks, and would warn."""
@@ -435,8 +504,8 @@ class GradientListener(torch.optim.Optimizer):
 
         ValueError unless 1 or more.
         """
-        self.backward_passes_per_step = checked_passes(passes)
-        self._count_anew()
+        self.backward_passes_per_step = self._life.passes = checked_passes(passes)
+        self._life.end_step()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """A copy that listens to the copies of the parameters; what belongs to the job is shared."""
@@ -445,10 +514,9 @@ class GradientListener(torch.optim.Optimizer):
         inner = object.__new__(inner_class)
         own = {name: value for name, value in vars(self).items() if name not in _own_attributes(type(self))}
         inner.__dict__.update(own)
-        groups = {id(members): members for members in self._group_of.values()}
         options = {
             "named_parameters": [(name, p) for p, name in self._parameter_names.items()],
-            "groups": list(groups.values()) or None,
+            "groups": self._life.groups() or None,
         }
         wrapped = self._wrap_again(copy.deepcopy(inner, memo), **copy.deepcopy(options, memo))
         wrapped.set_backward_passes_per_step(self.backward_passes_per_step)
@@ -481,6 +549,36 @@ def _hook_for(reference: weakref.ref[GradientListener]) -> Callable[[torch.Tenso
             job.run(optimizer._on_gradient, parameter)
 
     return hook
+
+
+def _set_aside_for(
+    reference: weakref.ref[GradientListener], of_parameter: weakref.ref[torch.Tensor]
+) -> Callable[[torch.Tensor], None]:
+    """As above, but before the gradient is accumulated."""
+    job = jobs.current()
+
+    @breaks_graphs
+    def hook(_gradient: torch.Tensor) -> None:
+        optimizer, parameter = reference(), of_parameter()
+        if optimizer is not None and parameter is not None:
+            job.run(optimizer._set_aside, parameter)
+
+    return hook
+
+
+def _end_pass() -> None:
+    """At the end of a pass, of all optimizers that it has gone through: each asks for what it lacks before any
+    waits, as they may end it in another order on other ranks.
+    """
+    ending = [listener for listener in listening_here() if listener._is_in_pass()]
+    for listener in ending:
+        listener._end_of_pass = lambda: None
+    waits: list[Callable[[], object]] = []
+    for listener in [each for each in ending if each._wait_in_backward]:
+        question = listener._missing.ask_after_pass()
+        waits.append(functools.partial(listener._missing.take_part, question, may_yield=True))
+    waits += [listener._finish_pass for listener in ending if listener._wait_in_backward]
+    wait_for_all(waits)
 
 
 def _remove_hooks(hooks: dict[torch.Tensor, Any]) -> None:

@@ -15,7 +15,7 @@ from horovod.torch.checkpoint import Checkpoint
 from horovod.torch.compression import Compression, Rules, short_name
 from horovod.torch.compression.first_step import FirstStep
 from horovod.torch.compression.memory import Memory
-from horovod.torch.handles import synchronize, wait_or_yield
+from horovod.torch.handles import operation_of, synchronize, wait_or_yield
 from horovod.torch.movements import start_sparse_allreduce
 from horovod.torch.object_exchange import ProcessSetPeers
 from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, ReduceArguments, Sum, reduce_arguments
@@ -25,7 +25,7 @@ from horovod.torch.workloads import NONE, compression_knob, weakly
 
 __all__ = ["GradientReducer", "Reduction", "Wait", "wait_for_all"]
 
-Wait = Callable[[], None]
+Wait = Callable[[], object]
 Entry = tuple[str, torch.Tensor, torch.Tensor]  # name, parameter, what is reduced for it
 
 
@@ -34,11 +34,13 @@ class Reduction:
 
     Attributes:
         is_over: it has been waited for: gradients are reduced, or it has failed.
+        is_completed: some rank lacked a gradient of it, and took part with zeros; known once it is over.
     """
 
     def __init__(self, handles: Sequence[int], finish: Wait) -> None:
-        self.is_over = False
+        self.is_over = self.is_completed = False
         self.handles = list(handles)
+        self._operations = [operation_of(handle) for handle in handles]
         self._finish = finish
 
     @classmethod
@@ -63,6 +65,8 @@ class Reduction:
             self.is_over = True
             raise
         self.is_over = True
+        self.is_completed = any(operation.is_completed for operation in self._operations)
+        self._operations.clear()  # their tensors are no longer needed
 
     def wait_or_yield(self) -> bool:
         """Wait until ``wait`` would not, and return True.
@@ -88,6 +92,7 @@ class GradientReducer:
         checkpoint: how the two are saved and restored.
         tuned: what the autotuner may change of it, between steps.
         in_flight: handles of reductions that have been started, and not waited for.
+        prefix: of the names of operations, not of parameters; another optimizer may have equal names.
     """
 
     def __init__(
@@ -107,6 +112,7 @@ class GradientReducer:
         self.residuals = Residuals(any(getattr(c, "error_feedback", False) for c in self.rules.compressors))
         self.checkpoint = Checkpoint(self.residuals, self.memory, ProcessSetPeers(process_set))
         self.in_flight: set[int] = set()
+        self.prefix = ""
         self._is_compressed = True
         is_of_all = process_set is global_process_set  # some ranks alone could not agree on anything
         self.tuned = Tuned(compression_knob(self.rules, weakly(self._compress)) if is_of_all else ())
@@ -153,8 +159,24 @@ class GradientReducer:
         values = gradient._values() if gradient.is_sparse else gradient
         return not torch.count_nonzero(values)
 
-    def start(self, names: Sequence[str], parameters: Sequence[torch.Tensor], grouped: bool) -> Reduction:
-        """Start to reduce the parameters' gradients, as a group if ``grouped``."""
+    def operation_name(self, name: str, parameter: torch.Tensor, grouped: bool, again: int = 0) -> str:
+        """The operation by which ``start`` reduces it, or a group of which it is the first."""
+        label = self._label(name, grouped, again)
+        is_sparse = parameter in self._sparse_dims or self._has_sparse_gradients
+        if is_sparse and not self.sparse_as_dense:
+            return f"allgather.{label.removeprefix('group.')}.indices"
+        return f"allreduce.{label}"
+
+    def _label(self, name: str, grouped: bool, again: int) -> str:
+        return f"{'group.' if grouped else ''}{self.prefix}{name}{f'.again{again}' if again else ''}"
+
+    def start(
+        self, names: Sequence[str], parameters: Sequence[torch.Tensor], grouped: bool, again: int = 0
+    ) -> Reduction:
+        """Start to reduce the parameters' gradients, as a group if ``grouped``.
+
+        ``again`` tells further contributions to one step from the first, which is 0.
+        """
         parts: list[Reduction] = []
         dense: list[Entry] = []
         with waiting_on_failure(parts):
@@ -164,10 +186,10 @@ class GradientReducer:
                 if gradient.is_sparse:
                     self._sparse_dims[parameter] = gradient.sparse_dim()
                 if gradient.is_sparse and not self.sparse_as_dense:
-                    parts.append(self._start_sparse(name, parameter, gradient))
+                    parts.append(self._start_sparse(name, parameter, gradient, again))
                 else:
                     dense.append((name, parameter, gradient.to_dense() if gradient.is_sparse else gradient))
-            parts.append(self.start_dense(dense, grouped))
+            parts.append(self.start_dense(dense, grouped, again))
 
         def give_back_sparse() -> None:
             for _, parameter, gradient in dense:
@@ -176,7 +198,7 @@ class GradientReducer:
 
         return Reduction.of_all(parts, give_back_sparse)
 
-    def start_dense(self, entries: Sequence[Entry], grouped: bool) -> Reduction:
+    def start_dense(self, entries: Sequence[Entry], grouped: bool, again: int = 0) -> Reduction:
         """Start to reduce dense tensors in place; if ``grouped``, all that travel alike together."""
         self.tuned.before_reduction()
         parts: list[Reduction] = []
@@ -186,7 +208,7 @@ class GradientReducer:
             alike.setdefault(id(compressor) if grouped else number, []).append(entry)
         with waiting_on_failure(parts):
             for members in alike.values():
-                parts.append(self._start_alike(members, grouped))
+                parts.append(self._start_alike(members, grouped, again))
         return Reduction.of_all(parts)
 
     def _compress(self, text: str) -> None:
@@ -196,9 +218,9 @@ class GradientReducer:
     def _compressor_of(self, name: str, parameter: torch.Tensor) -> Any:
         return self.rules.gradient_compressor(name, parameter) if self._is_compressed else Compression.none
 
-    def _start_alike(self, entries: Sequence[Entry], grouped: bool) -> Reduction:
+    def _start_alike(self, entries: Sequence[Entry], grouped: bool, again: int) -> Reduction:
         names, parameters, tensors = zip(*entries, strict=True)
-        name = f"group.{names[0]}" if grouped else names[0]
+        name = self._label(names[0], grouped, again)
         compressor = self._compressor_of(names[0], parameters[0])
         if not self.in_flight:
             self.checkpoint.on_reduction()
@@ -244,9 +266,12 @@ class GradientReducer:
         synchronize(handle)
         return value
 
-    def _start_sparse(self, name: str, parameter: torch.Tensor, gradient: torch.Tensor) -> Reduction:
+    def _start_sparse(
+        self, name: str, parameter: torch.Tensor, gradient: torch.Tensor, again: int
+    ) -> Reduction:
         self.first_step.note(name, gradient._values(), Compression.none)
-        handles, finish = start_sparse_allreduce(gradient, name, self.op, self._process_set)
+        label = self._label(name, False, again)
+        handles, finish = start_sparse_allreduce(gradient, label, self.op, self._process_set)
 
         def wait() -> None:
             parameter.grad = finish()

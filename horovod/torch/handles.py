@@ -22,7 +22,7 @@ from horovod.torch import devices, storage
 from horovod.torch.compiling import breaks_graphs
 
 __all__ = [
-    *("Operation", "Output", "abandon", "complete_all", "is_done_within", "poll", "register", "starting"),
+    *("Operation", "Output", "abandon", "complete_all", "is_done_within", "operation_of", "poll", "register", "starting"),
     "synchronize", "together",
     "wait_or_yield",
 ]
@@ -49,6 +49,12 @@ class Operation:
     label: str = ""
     lent: list[tuple[torch.Tensor, int]] = field(default_factory=list)
     written: list[torch.Tensor] = field(default_factory=list)
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether some rank took part only because others did, as it lacked that gradient. Known at its end."""
+        rounds = any(stepper.is_completed for stepper in self.steppers)
+        return rounds or any(result.is_completed for result in self.results)
 
     def lend(self, label: str, read: Sequence[torch.Tensor], written: Sequence[torch.Tensor] = ()) -> None:
         """From now on the core has the memory of these tensors."""
@@ -202,6 +208,13 @@ def synchronize(handle: int) -> Output:
         if operation.waits:
             abandon(operation)
         raise
+
+
+def operation_of(handle: int) -> Operation:
+    """The operation that a handle stands for, which must be in flight."""
+    flight = _in_flight()
+    with flight.lock:
+        return flight.operations[handle]
 
 
 def wait_or_yield(handle: int) -> bool:

@@ -53,7 +53,7 @@ class _DistributedOptimizer(GradientListener):
 
     def _start(self, members: list[torch.Tensor]) -> None:
         names = [self._parameter_names[member] for member in members]
-        reduction = self._reducer.start(names, members, grouped=members[0] in self._group_of)
+        reduction = self._reducer.start(names, members, grouped=self._life.is_grouped(members[0]))
         for member in members:
             self._handles[member] = (reduction, None)
 

@@ -108,6 +108,7 @@ class RoundsOperation:
         self._sources: list[torch.Tensor] = []
         self._sums: list[torch.Tensor] = []
         self._handle: int | None = None
+        self.is_completed = False
         self._continue()
         waiting.begin(self)
 
@@ -119,6 +120,7 @@ class RoundsOperation:
             while self._handle is not None and self._engine.has_result(self._handle):
                 handle, self._handle = self._handle, None
                 result = self._engine.wait(handle)
+                self.is_completed = self.is_completed or result.is_completed
                 with self._origin.resumed():
                     devices.order(result, self._origin.device)
                     self._continue()

@@ -177,6 +177,18 @@ void bind_collectives(nb::class_<BoundEngine>& engine) {
             return self.engine().submit(0, tune_submission(std::move(name), std::move(settings)));
           },
           "name"_a, "settings"_a)
+      .def(
+          "missing",
+          [](BoundEngine& self, std::string name, const std::vector<std::string>& gradients, int set) {
+            return self.engine().submit(set, missing_submission(std::move(name), gradients));
+          },
+          "name"_a, "gradients"_a, "process_set"_a = 0)
+      .def(
+          "refuse",
+          [](BoundEngine& self, std::string name, std::string error, int set) {
+            return self.engine().submit(set, refusal_submission(std::move(name), std::move(error)));
+          },
+          "name"_a, "error"_a, "process_set"_a = 0)
       .def_prop_ro("tuned", [](const BoundEngine& self) { return self.engine().tuned(); })
       .def("join", [](BoundEngine& self) { return self.engine().submit(0, join_submission()); });
 }
@@ -298,6 +310,7 @@ void register_engine(nb::module_& m) {
   nb::class_<Result>(m, "Result")
       .def_prop_ro("sizes", [](const Result& result) { return result.rows; })
       .def_prop_ro("nbytes", [](const Result& result) { return result.bytes; })
+      .def_ro("is_completed", &Result::is_completed)
       .def("buffer", buffer_of, nb::sig("def buffer(self) -> typing.Any"))
       .def(
           "order", [](const Result& result, uintptr_t stream) { result.order(reinterpret_cast<Stream>(stream)); }, "stream"_a)

@@ -55,6 +55,7 @@ std::vector<std::pair<BucketTensor, size_t>> bucket_tensors_of(const Submission&
 struct Agreed {
   Submission submission;
   std::vector<int64_t> rows;  // allgather: first dimensions, tensor by tensor and in that by rank; join: the last rank
+  bool is_completed = false;  // see Item
 };
 
 // The dtypes of a bucket, each once. Fused requests have one in common; only a group alone has several.

@@ -27,6 +27,7 @@ Coordinator::Coordinator(std::vector<int> ranks, std::string label, int64_t cach
       listeners_(std::move(listeners)),
       rules_(rules),
       cache_(cache_capacity),
+      missing_(ranks_.size()),
       begun_(ranks_.size()),
       owed_(ranks_.size(), 0),
       has_joined_(ranks_.size(), false) {
@@ -61,6 +62,7 @@ std::vector<uint32_t> Coordinator::on_announcement(size_t position, const Announ
 }
 
 void Coordinator::on_request(size_t position, const Request& request, uint32_t id, TimePoint now) {
+  if (request.operation == Operation::kMissing) return missing_.ask(position, request.name, split_names(request.text));
   if (request.operation == Operation::kJoin) on_join(position);
   Pending& pending = pending_[request.name];
   if (pending.requests.empty()) {
@@ -227,6 +229,9 @@ bool Coordinator::is_complete(const Pending& pending) const {
 }
 
 std::string Coordinator::refusal(const std::vector<RankRequest>& requests) const {
+  for (const RankRequest& one : requests) {
+    if (one.request->operation == Operation::kRefuse) return one.request->text;
+  }
   const Request& first = *requests.front().request;
   if (first.operation == Operation::kTune) return disagreement(requests);  // also of those that have joined
   const bool is_allreduce = first.operation == Operation::kAllreduce;
@@ -262,20 +267,21 @@ std::optional<Response> Coordinator::refuse_or_accept(const std::string& name, s
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (pending.requests[i]) requests.push_back({ranks_[i], &*pending.requests[i]});
   }
+  const bool is_completed = missing_.take_completed(name);
   const Request first = *requests.front().request;
   const uint32_t id = pending.ids.front();
   const bool all_by_id = id != 0 && cache_.request(id, 0) != nullptr &&
                          std::all_of(pending.ids.begin(), pending.ids.end(), [&](uint32_t other) { return other == id; });
   if (all_by_id) {
     cache_.touch(id);
-    ready->push_back({{id, "", 0, {}, {}}, first});
+    ready->push_back({{id, "", 0, {}, {}, is_completed}, first});
     return std::nullopt;
   }
   if (std::string error = refusal(requests); !error.empty()) {
     for (Listener* listener : listeners_) listener->on_refused(label_ + name);
     return Response{0, ResponseKind::kRefuse, {{0, name, 0, {}, {}}}, {}, error + ". The job can go on"};
   }
-  Ready one{{0, name, 0, {}, {}}, first};
+  Ready one{{0, name, 0, {}, {}, is_completed}, first};
   if (first.operation == Operation::kAllgather) one.item.rows = first_dimensions(requests);
   if (first.operation == Operation::kJoin) {
     one.item.rows.push_back(last_joined_);
@@ -283,8 +289,8 @@ std::optional<Response> Coordinator::refuse_or_accept(const std::string& name, s
     joined_count_ = 0;
   } else if (first.operation == Operation::kTune) {
     one.item.request = first;
-    if (requests.front().rank != ranks_.front()) one.item.request->settings.clear();  // rank 0 has joined
-    rules_.tune(one.item.request->settings);
+    if (requests.front().rank != ranks_.front()) one.item.request->text.clear();  // rank 0 has joined
+    rules_.tune(one.item.request->text);
   } else if (requests.size() < ranks_.size()) {
     one.item.request = first;
   } else if (is_repeated(first.operation)) {
@@ -300,6 +306,7 @@ std::vector<Response> Coordinator::decide() {
   std::vector<Response> responses;
   if (is_over_) return responses;
   if (order_) refuse_out_of_order(&responses);
+  answer_missing(&responses);
   answer_begun(&responses);
   // What others begin has its place before what has been asked for since.
   if (begun_.is_empty()) answer_complete(&responses);
@@ -332,8 +339,31 @@ void Coordinator::answer_complete(std::vector<Response>* responses) {
   if (!forgotten.empty()) responses->push_back({0, ResponseKind::kForget, {}, std::move(forgotten), ""});
 }
 
+bool Coordinator::has_asked(size_t position, const std::string& name) const {
+  const auto found = pending_.find(name);
+  return found != pending_.end() && found->second.requests[position].has_value();
+}
+
+// Before what is complete is answered: until then it is known who has started it.
+void Coordinator::answer_missing(std::vector<Response>* responses) {
+  if (missing_.is_empty()) return;
+  const auto has_started = [&](const std::string& name) { return pending_.contains(name); };
+  const auto has_joined = [&](size_t position) { return has_joined_[position] && owed_[position] == 0; };
+  for (MissingGradients::Answer& answer : missing_.answer(has_started, has_joined)) {
+    Response& response = responses->emplace_back();
+    response.kind = ResponseKind::kDecided;
+    response.items.push_back({0, std::move(answer.question), 0, std::move(answer.decisions), {}});
+  }
+}
+
 std::vector<int> Coordinator::missing(size_t position, const std::string& name) const {
   std::vector<int> ranks;
+  const auto has_joined = [&](size_t other) { return has_joined_[other]; };
+  const auto asked = [&](size_t other, const std::string& about) { return has_asked(other, about); };
+  if (const auto awaited = missing_.waits_for(name, has_joined, asked)) {
+    for (const size_t other : *awaited) ranks.push_back(ranks_[other]);
+    return ranks;
+  }
   const auto found = pending_.find(name);
   if (found == pending_.end() || !found->second.requests[position]) return ranks;
   for (size_t other = 0; other < ranks_.size(); ++other) {

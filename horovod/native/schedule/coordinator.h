@@ -12,6 +12,7 @@
 #include "observe/stall_inspector.h"
 #include "schedule/agreement.h"
 #include "schedule/fusion.h"
+#include "schedule/missing_gradients.h"
 #include "schedule/request.h"
 #include "schedule/response_cache.h"
 
@@ -36,6 +37,8 @@ class Coordinator {
   std::vector<Response> decide();
   // The ranks that have not asked for an operation that the rank at `position` has; none if it has not, or all have.
   std::vector<int> missing(size_t position, const std::string& name) const;
+  // Answers a rank's question about missing gradients without those that others have not decided. False if it is none.
+  bool release(const std::string& question) { return missing_.release(question); }
   // What some ranks have asked for and others have not.
   std::vector<StalledOperation> incomplete(TimePoint now) const;
 
@@ -61,6 +64,8 @@ class Coordinator {
   void refuse_out_of_order(std::vector<Response>* responses);
   void answer_begun(std::vector<Response>* responses);
   void answer_complete(std::vector<Response>* responses);
+  void answer_missing(std::vector<Response>* responses);
+  bool has_asked(size_t position, const std::string& name) const;
   void tell_agreed(const std::string& name, Pending* pending) const;
   void complete_without_absent();
   bool is_missing(const Pending& pending, size_t position) const;
@@ -77,6 +82,7 @@ class Coordinator {
   FusionRules rules_;  // from the response on that changes them, as on the ranks
   ResponseCache cache_;
   std::optional<OrderCheck> order_;
+  MissingGradients missing_;
   BegunBatches begun_;
   std::string broken_;  // not empty: why the job ends, as somebody has begun what others do not
   std::unordered_map<std::string, Pending> pending_;

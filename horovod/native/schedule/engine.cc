@@ -413,11 +413,16 @@ bool Engine::report_blocked() {
 }
 
 void Engine::release_deadlocked() {
+  bool has_answers = false;
   const auto missing = [this](const BlockedCaller& caller) {
     const ProcessSets::Pointer set = sets_.by_serial(caller.set);
     return set == nullptr ? std::vector<int>{} : set->missing(caller.rank, caller.name);
   };
   for (const BlockedCaller& caller : deadlocks_.take_released(missing)) {
+    if (sets_.by_serial(caller.set)->release(caller.name)) {
+      has_answers = true;
+      continue;
+    }
     const Response release{caller.set, ResponseKind::kRelease, {{0, caller.name, 0, {}, {}}}, {}, ""};
     if (caller.rank == 0) {
       responses_.push_back(release);
@@ -426,6 +431,7 @@ void Engine::release_deadlocked() {
       transport_.post(caller.rank, write({release}, &writer));
     }
   }
+  if (has_answers) issue();
 }
 
 // Sends responses on what has become ready to all whom they concern, this rank included.
@@ -571,7 +577,11 @@ void Engine::release_names(ProcessSet& set, const std::vector<Agreed>& done) {
 
 void Engine::give_out(ProcessSet& set, const CarriedOut& done) {
   release_names(set, done.together);
-  for (const Agreed& agreed : done.together) handles_.complete(agreed.submission.handle, done.result);
+  for (const Agreed& agreed : done.together) {
+    Result result = done.result;
+    result.is_completed = agreed.is_completed;
+    handles_.complete(agreed.submission.handle, std::move(result));
+  }
 }
 
 // `begins`: not all have asked for it yet, as far as this rank knows.
@@ -614,10 +624,10 @@ Result Engine::carry_out(ProcessSet& set, std::span<Agreed> together) {
   if (request.operation == Operation::kRemoveProcessSet) remove_set(static_cast<int>(request.set.at(0)));
   Result result = set.run(together);
   if (request.operation == Operation::kTune) {
-    tune(request.settings);
-    result.bytes = request.settings.size();
+    tune(request.text);
+    result.bytes = request.text.size();
     result.data.reset(new std::byte[result.bytes]);
-    std::memcpy(result.data.get(), request.settings.data(), result.bytes);
+    std::memcpy(result.data.get(), request.text.data(), result.bytes);
   }
   if (request.operation == Operation::kAddProcessSet) {
     result.rows = {sets_.add({request.set.begin(), request.set.end()})};
@@ -635,6 +645,18 @@ void Engine::refuse(ProcessSet& set, const Response& response) {
   for (const Agreed& agreed : refused) handles_.fail(agreed.submission.handle, response.error);
 }
 
+// All ranks of the set hear of it, and one has asked.
+void Engine::tell_decided(ProcessSet& set, const Response& response) {
+  is_unanswered_ = false;
+  const std::vector<Agreed> asked = set.take_present(response.items);
+  release_names(set, asked);
+  for (const Agreed& one : asked) {
+    Result result;
+    result.rows = one.rows;
+    handles_.complete(one.submission.handle, std::move(result));
+  }
+}
+
 void Engine::carry_out(const Response& response) {
   if (response.kind == ResponseKind::kShutdown) {
     return end(response.error);
@@ -649,6 +671,8 @@ void Engine::carry_out(const Response& response) {
       return;
     case ResponseKind::kRefuse:
       return refuse(*set, response);
+    case ResponseKind::kDecided:
+      return tell_decided(*set, response);
     case ResponseKind::kAskInFull: {
       ByteWriter writer;
       return transport_.post(0, write({set->announce_in_full(response.ids)}, &writer));

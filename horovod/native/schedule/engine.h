@@ -78,7 +78,7 @@ class Engine {
   void run_together(ProcessSet& set, const std::vector<Item>& items, bool begins);
   void give_out(ProcessSet& set, const CarriedOut& done);
   Result carry_out(ProcessSet& set, std::span<Agreed> together);
-  void refuse(ProcessSet& set, const Response& response);
+  void refuse(ProcessSet& set, const Response& response), tell_decided(ProcessSet& set, const Response& response);
   void remove_set(int id) EXCLUDES(mutex_), tune(const std::string& lines) EXCLUDES(mutex_);
   void release_names(ProcessSet& set, const std::vector<Agreed>& done) EXCLUDES(mutex_);
   void give_up(const std::string& why) EXCLUDES(mutex_), end(const std::string& error) EXCLUDES(mutex_);

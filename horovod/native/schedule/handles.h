@@ -25,6 +25,7 @@ struct Result {
   // allgather, alltoall: what was received, tensor by tensor at multiples of 16 bytes, owned by the core
   std::shared_ptr<std::byte[]> data;
   size_t bytes = 0;
+  bool is_completed = false;  // see Item
 
   // Of an operation on a GPU, which may still be under way there: the data is of its memory.
   Device* device = nullptr;  // null: it was in CPU memory, and is done

@@ -119,7 +119,7 @@ std::vector<ObservedOperation> observed(std::span<const Agreed> together, const 
       if (members > 1) name += "_" + std::to_string(i + 1) + "of" + std::to_string(members);
       all.push_back({std::move(name), is_adasum ? "ADASUM" : name_of(request.operation),
                      members == 0 ? "" : name_of(request.dtypes[i]), members == 0 ? "" : to_text(request.shapes[i])});
-      all.back().settings = request.settings;
+      if (request.operation == Operation::kTune) all.back().settings = request.text;
     }
   }
   return all;

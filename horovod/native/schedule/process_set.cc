@@ -158,9 +158,9 @@ Agreed ProcessSet::take(const Item& item) {
     if (item.request) return {stand_in(*item.request, simd_), item.rows};
     throw InternalError("the coordinator named '" + item.name + "', which this rank has not submitted");
   }
-  Agreed agreed{std::move(found->second), known ? known->rows : item.rows};
+  Agreed agreed{std::move(found->second), known ? known->rows : item.rows, item.is_completed};
   Request& own = agreed.submission.request;
-  if (own.operation == Operation::kTune && item.request) own.settings = item.request->settings;
+  if (own.operation == Operation::kTune && item.request) own.text = item.request->text;
   announced_.erase(found);
   if (item.assigned_id != 0) mirror_.remember(item.assigned_id, {agreed.submission.request, item.rows});
   return agreed;

@@ -82,6 +82,7 @@ class ProcessSet {
   std::vector<uint32_t> on_announcement(int rank, const Announcement& announcement, Coordinator::TimePoint now);
   bool is_ahead(int rank, const Announcement& next) const { return coordinator_->is_ahead(position_of(rank), next); }
   std::vector<Response> decide();
+  bool release(const std::string& question) { return coordinator_->release(question); }
   std::vector<int> missing(int rank, const std::string& name) const { return coordinator_->missing(position_of(rank), name); }
   std::vector<StalledOperation> incomplete(Coordinator::TimePoint now) const { return coordinator_->incomplete(now); }
 

@@ -8,7 +8,7 @@ namespace hvd {
 namespace {
 
 // A number above these stands for nothing.
-constexpr Operation kLastOperation = Operation::kTune;
+constexpr Operation kLastOperation = Operation::kRefuse;
 constexpr ResponseKind kLastResponseKind = ResponseKind::kAnnounced;
 
 void put(const Request& r, ByteWriter* out) {
@@ -24,7 +24,7 @@ void put(const Request& r, ByteWriter* out) {
   out->put(r.dtypes);
   out->put(r.shapes);
   out->put(r.set);
-  out->put(r.settings);
+  out->put(r.text);
 }
 
 // What all who work with requests take for granted.
@@ -65,7 +65,7 @@ void get(ByteReader* in, Request* r) {
   for (DType& dtype : r->dtypes) in->get(&dtype, static_cast<DType>(kDTypeCount - 1));
   in->get(&r->shapes);
   in->get(&r->set);
-  in->get(&r->settings);
+  in->get(&r->text);
   check_tensors(*in, *r);
 }
 
@@ -74,6 +74,7 @@ void put(const Item& item, ByteWriter* out) {
   out->put(item.name);
   out->put(item.assigned_id);
   out->put(item.rows);
+  out->put(item.is_completed);
   out->put(item.request.has_value());
   if (item.request) put(*item.request, out);
 }
@@ -86,6 +87,7 @@ void get(ByteReader* in, Item* item) {
   for (const int64_t rows : item->rows) {
     if (rows < 0) in->refuse("says that '" + item->name + "' has " + std::to_string(rows) + " rows");
   }
+  in->get(&item->is_completed);
   if (!in->get<bool>()) return;
   get(in, &item->request.emplace());
   const Operation operation = item->request->operation;
@@ -179,6 +181,8 @@ const OperationKind& kind_of(Operation operation) {
       {.name = "ADD_PROCESS_SET"},
       {.name = "REMOVE_PROCESS_SET"},
       {.name = "TUNE"},
+      {.name = "MISSING_GRADIENTS"},
+      {.name = "REFUSAL"},
   };
   static_assert(std::size(kKinds) == static_cast<size_t>(kLastOperation) + 1);
   return kKinds[static_cast<size_t>(operation)];

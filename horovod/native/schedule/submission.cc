@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/settings.h"
+#include "schedule/missing_gradients.h"
 
 namespace hvd {
 namespace {
@@ -168,7 +169,19 @@ Submission barrier_submission(std::string name) { return bare_submission(Operati
 Submission tune_submission(std::string name, std::string settings) {
   Settings().tune(settings);  // throws for what no rank could take
   Submission submission = bare_submission(Operation::kTune, std::move(name));
-  submission.request.settings = std::move(settings);
+  submission.request.text = std::move(settings);
+  return submission;
+}
+
+Submission missing_submission(std::string name, const std::vector<std::string>& gradients) {
+  Submission submission = bare_submission(Operation::kMissing, std::move(name));
+  submission.request.text = join_names(gradients);
+  return submission;
+}
+
+Submission refusal_submission(std::string name, std::string error) {
+  Submission submission = bare_submission(Operation::kRefuse, std::move(name));
+  submission.request.text = std::move(error);
   return submission;
 }
 

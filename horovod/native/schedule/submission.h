@@ -64,6 +64,9 @@ Submission alltoall_submission(std::string name, TensorRef tensor, std::vector<i
 Submission barrier_submission(std::string name);
 Submission join_submission();
 Submission tune_submission(std::string name, std::string settings);
+// `name` is of this question alone, on all ranks; `gradients` are names of operations.
+Submission missing_submission(std::string name, const std::vector<std::string>& gradients);
+Submission refusal_submission(std::string name, std::string error);
 Submission add_process_set_submission(const std::vector<int>& ranks);
 Submission remove_process_set_submission(int id);
 

@@ -1,0 +1,66 @@
+// Rank 0's account of backward passes that have ended without some gradients, which other ranks may have.
+//
+// A rank whose pass lacks gradients asks what becomes of each, by the name under which it would be reduced. The answer is
+// `kStart` as soon as some rank has started that operation; `kNobodyHasIt` when every rank asks about it too, or has joined;
+// `kNotYet` if the asking rank must go on first, as others wait for it elsewhere (see deadlocks.h). An answer is the same for
+// all that ask, and is sent when all names of a question have one. No threads, no clock, no transport.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+namespace hvd {
+
+enum class MissingGradient : int64_t { kNotYet, kStart, kNobodyHasIt };
+
+class MissingGradients {
+ public:
+  using HasStarted = std::function<bool(const std::string& name)>;      // whether some rank has asked for the operation
+  using IsSettled = std::function<bool(size_t position)>;               // whether the rank has joined
+  using HasAsked = std::function<bool(size_t, const std::string& name)>;  // whether that rank has asked for the operation
+
+  struct Answer {
+    std::string question;
+    std::vector<int64_t> decisions;  // a MissingGradient of each name, in the order of the question
+  };
+
+  explicit MissingGradients(size_t ranks) : ranks_(ranks) {}
+
+  bool is_empty() const { return questions_.empty(); }
+  // `question` is a name that no other question has while it is open.
+  void ask(size_t position, std::string question, std::vector<std::string> names);
+  // Questions that can be answered now, in the order in which they were asked. They are forgotten.
+  std::vector<Answer> answer(const HasStarted& has_started, const IsSettled& has_joined);
+  // For which ranks the rank's question waits; nothing if there is no such question.
+  std::optional<std::vector<size_t>> waits_for(const std::string& question, const IsSettled& has_joined,
+                                               const HasAsked& has_asked) const;
+  // Answers what is undecided with kNotYet, at the next answer(). False if there is no such question.
+  bool release(const std::string& question);
+  // Whether a rank takes part in this operation only because others have started it. Asked once: then it is forgotten.
+  bool take_completed(const std::string& name) { return completed_.erase(name) != 0; }
+
+ private:
+  struct Question {
+    size_t position = 0;
+    std::string name;
+    std::vector<std::string> about;
+    std::vector<std::optional<MissingGradient>> decisions;
+  };
+  bool all_lack(const std::string& name, const IsSettled& has_joined) const;
+  bool lacks(size_t position, const std::string& name) const;
+  void decide(const std::string& name, MissingGradient decision);
+
+  const size_t ranks_;
+  std::vector<Question> questions_;  // there are as many as ranks and optimizers, at most
+  std::unordered_set<std::string> completed_;
+};
+
+// The names of a question as one text, as they travel.
+std::string join_names(const std::vector<std::string>& names);
+std::vector<std::string> split_names(const std::string& text);
+
+}  // namespace hvd
