@@ -152,6 +152,10 @@ class GradientLife(Generic[P]):
             seen.update(members)
             yield members
 
+    def has_part(self, unit: list[P]) -> bool:
+        """Whether some gradients of a unit that is not started are due, and wait for the others."""
+        return any(self.left[member] == 0 for member in unit)
+
     def has_due(self) -> bool:
         """Whether a step's passes are through for some parameter, so that others that wait are missing."""
         return bool(self._life) or 0 in self.left.values()

@@ -30,11 +30,11 @@ from horovod.torch.compiling import breaks_graphs
 from horovod.torch.compression import short_name
 from horovod.torch.functions import broadcast_object
 from horovod.torch.gradients import GradientReducer, Reduction, wait_for_all
-from horovod.torch.missing_gradients import MissingGradients, Question
+from horovod.torch.missing_gradients import MissingGradients
 from horovod.torch.parameters import Groups, checked_passes, default_name, group_members
 from horovod.torch.reduce_ops import OP_NAMES, Average
 from horovod.torch.seen_gradient import SeenGradient
-from horovod.torch.workloads import Workload, weakly
+from horovod.torch.workloads import Workload
 
 __all__ = ["GradientListener", "listening", "listening_here"]
 
@@ -61,12 +61,11 @@ class GradientListener(torch.optim.Optimizer):
         _parameter_names: what each parameter is called between ranks.
         _requires_update: the parameters that take part in every step.
         _life: where each gradient is.
-        _handles: by parameter that has a new gradient, (its reduction, or None before that; a context: of a
-            further contribution, the gradient that it is to be added to).
+        _missing: takes part in the reduction of gradients that this rank lacks, and of further contributions.
+        _handles: by parameter that has a new gradient, (its reduction, or None before that; a context).
         _seen: by the same, what the gradient was when its reduction started or ended, or it was accumulated.
         _end_of_pass: what autograd calls when the backward pass is over; dead when none is under way.
         _groups: the groups as the caller gave them, or None.
-        _lacked: by parameter whose gradient this rank has lacked while others reduced it, a hook.
         _streams: by parameter of a group that is not complete, the GPU's stream that made its new gradient.
     """
 
@@ -81,7 +80,6 @@ class GradientListener(torch.optim.Optimizer):
     _life: GradientLife[torch.Tensor]
     _missing: MissingGradients
     _requires_update: set[torch.Tensor]
-    _lacked: dict[torch.Tensor, Any]
     _handles: dict[torch.Tensor, tuple[Reduction | None, Any]]
     _seen: dict[torch.Tensor, SeenGradient]
     _end_of_pass: Callable[[], Callable[[], None] | None]
@@ -102,27 +100,19 @@ class GradientListener(torch.optim.Optimizer):
 
     def _begin(self) -> None:
         """Start to listen to gradients, if there is anybody to share them with. ValueError before init."""
-        self._requires_update, self._handles, self._hooks, self._lacked = set(), {}, {}, {}
+        self._requires_update, self._handles, self._hooks = set(), {}, {}
         self._lost, self._streams, self._seen, self._end_of_pass = [], {}, {}, lambda: None
         self._life = GradientLife(self.backward_passes_per_step)
         for parameter in self._all_parameters():
             self._life.add(parameter)
-        self._missing = MissingGradients(
-            self._life,
-            self._reducer,
-            self.process_set,
-            self._parameter_names,
-            is_required=weakly(self._takes_part),
-            start=weakly(self._complete),
-            start_further=weakly(self._complete_further),
-        )
+        self._missing = MissingGradients(weakref.proxy(self))
         self._job = jobs.current()
         self._active = self._is_shared()
         if not self._active and not is_elastic():
             return
         with _registering:
             _all_listening.add(self)
-        for hooks in (self._hooks, self._lacked):
+        for hooks in (self._hooks, self._missing.hooks):
             weakref.finalize(self, _remove_hooks, hooks).atexit = False
         if self._active:
             self._listen()
@@ -153,8 +143,9 @@ class GradientListener(torch.optim.Optimizer):
         with contextlib.suppress(Exception):  # which has been told already; nobody uses these gradients
             self._finish_all(may_yield=False)
         self._end_of_pass = lambda: None
-        for of_step in (self._handles, self._streams, self._seen, self._reducer.in_flight):
+        for of_step in (self._handles, self._streams, self._seen, self._missing.set_aside):
             of_step.clear()
+        self._reducer.in_flight.clear()
         self._life.end_step()
 
     def _join_new_world(self) -> None:
@@ -217,9 +208,8 @@ class GradientListener(torch.optim.Optimizer):
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         if self._end_of_pass() is None:
             self._begin_pass()
-        reduction, set_aside = self._handles.get(parameter, (None, None))
-        if reduction is None and set_aside is not None:
-            return self._start_further(parameter, set_aside)
+        if self._missing.is_further(parameter):
+            return self._missing.start_further(parameter)
         if self._life.left[parameter] <= 0 or self._life.of(parameter) is not Life.WAITING:
             self._check_step_was_skipped(parameter)
             self._forget_reduced()
@@ -261,58 +251,6 @@ class GradientListener(torch.optim.Optimizer):
             self._forget_reduced()
             raise
 
-    def _complete(self, members: list[torch.Tensor]) -> None:
-        """Take part in the reduction of gradients that other ranks have and this one lacks, or has not all."""
-        for member in members:
-            if member not in self._lacked and member.requires_grad:
-                hook = _set_aside_for(weakref.ref(self), weakref.ref(member))
-                self._lacked[member] = member.register_hook(hook)
-            self._reducer.fill_missing(member)
-        self._start_after_streams(members)
-
-    def _complete_further(self, parameter: torch.Tensor) -> None:
-        """The same of a further contribution: this rank has none."""
-        set_aside, parameter.grad = parameter.grad, None
-        self._reducer.fill_missing(parameter)
-        self._start_further(parameter, set_aside)
-
-    def _set_aside(self, parameter: torch.Tensor) -> None:
-        """Before a gradient is accumulated: a further contribution to a step must not mix with its reduction.
-
-        It is none if the gradient has been zeroed or changed meanwhile, as for a step that was skipped.
-        """
-        if self._life.takes_further(parameter) and self._seen[parameter].is_untouched(parameter):
-            self._handles[parameter] = (None, parameter.grad)
-            parameter.grad = None
-
-    def _start_further(self, parameter: torch.Tensor, set_aside: torch.Tensor | None) -> None:
-        number = self._life.started_further(parameter)
-        name = self._parameter_names[parameter]
-        reduction = self._reducer.start([name], [parameter], grouped=False, again=number)
-        self._handles[parameter] = (reduction, set_aside)
-        self._note([parameter])
-
-    @torch.no_grad()
-    def _add_further(self, parameter: torch.Tensor) -> None:
-        """After its reduction: what was set aside, and this."""
-        reduction, set_aside = self._handles[parameter]
-        further = parameter.grad
-        assert set_aside is not None and further is not None
-        parameter.grad = set_aside + further if set_aside.is_sparse else set_aside.add_(further)
-        self._handles[parameter] = (reduction, None)
-
-    def _settle_further(self) -> None:
-        """In a step: take part in further contributions until no rank has any. Only after a pass in which some
-        rank lacked something: then all ranks know it.
-        """
-        while self._life.contributions:
-            was_under_way = self._life.is_under_way()
-            question = self._missing.ask([], self._life.open())
-            has_started = self._missing.take_part(question, may_yield=False)
-            self._finish_all(may_yield=False)
-            if not has_started and not was_under_way:
-                break
-
     def _in_flight(self) -> dict[Reduction, list[torch.Tensor]]:
         """What is being reduced, and the parameters of each reduction."""
         members: dict[Reduction, list[torch.Tensor]] = {}
@@ -330,9 +268,7 @@ class GradientListener(torch.optim.Optimizer):
                 return
             changed.extend(member for member in members if not self._seen[member].is_untouched(member))
             reduction.wait()
-            for member in members:
-                if self._is_further(member):
-                    self._add_further(member)
+            self._missing.add_further(members)
             self._life.reduced(members, reduction.is_completed)
             self._note(members)
 
@@ -390,10 +326,6 @@ class GradientListener(torch.optim.Optimizer):
         self._life.started(members)
         self._note(members)
 
-    def _is_further(self, parameter: torch.Tensor) -> bool:
-        """Whether it is a further contribution that is being reduced."""
-        return parameter in self._life.contributions and self._handles[parameter][1] is not None
-
     def _note(self, members: list[torch.Tensor]) -> None:
         for member in members:
             self._seen[member] = SeenGradient(member)
@@ -418,12 +350,13 @@ class GradientListener(torch.optim.Optimizer):
     def _wait(self) -> None:
         try:
             self._finish_all(may_yield=False)
-            self._settle_further()
+            self._missing.settle_further()
             self._reducer.end_step()
         finally:
             self._handles.clear()
             self._streams.clear()
             self._seen.clear()
+            self._missing.set_aside.clear()
             self._life.end_step()
 
     def _note_step(self) -> None:
@@ -547,21 +480,6 @@ def _hook_for(reference: weakref.ref[GradientListener]) -> Callable[[torch.Tenso
         optimizer = reference()
         if optimizer is not None:
             job.run(optimizer._on_gradient, parameter)
-
-    return hook
-
-
-def _set_aside_for(
-    reference: weakref.ref[GradientListener], of_parameter: weakref.ref[torch.Tensor]
-) -> Callable[[torch.Tensor], None]:
-    """As above, but before the gradient is accumulated."""
-    job = jobs.current()
-
-    @breaks_graphs
-    def hook(_gradient: torch.Tensor) -> None:
-        optimizer, parameter = reference(), of_parameter()
-        if optimizer is not None and parameter is not None:
-            job.run(optimizer._set_aside, parameter)
 
     return hook
 

@@ -8,25 +8,43 @@ before ``backward()`` returns. horovod.common.gradient_life decides, and describ
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from horovod.common import waiting
+from horovod.common import jobs, waiting
 from horovod.common.basics import basics
 from horovod.common.gradient_life import Decision, GradientLife
 from horovod.common.process_sets import ProcessSet
-from horovod.torch.gradients import GradientReducer
+from horovod.torch.compiling import breaks_graphs
+from horovod.torch.gradients import GradientReducer, Reduction
 from horovod.torch.reduce_ops import Average, Sum
+from horovod.torch.seen_gradient import SeenGradient
 
 __all__ = ["MissingGradients", "Question"]
 
 _numbers = itertools.count()  # of the questions of this process
 
 
+class _Optimizer(Protocol):
+    """The part of a GradientListener that is needed here."""
+
+    process_set: ProcessSet
+    _life: GradientLife[torch.Tensor]
+    _reducer: GradientReducer
+    _parameter_names: dict[torch.Tensor, str]
+    _handles: dict[torch.Tensor, tuple[Reduction | None, Any]]
+    _seen: dict[torch.Tensor, SeenGradient]
+
+    def _takes_part(self, parameter: torch.Tensor) -> bool: ...
+    def _start_after_streams(self, members: list[torch.Tensor]) -> None: ...
+    def _finish_all(self, may_yield: bool) -> None: ...
+
+
 class Question(NamedTuple):
-    """What has been asked, with a handle of the engine's: units by their members, then further contributions
+    """A question that the ranks are to answer: its handle; units, by their members; then further contributions
     of single parameters.
     """
 
@@ -36,77 +54,145 @@ class Question(NamedTuple):
 
 
 class MissingGradients:
-    """Those of one optimizer. Only sums and averages can be completed: zeros change no other result.
+    """Those of one optimizer, which may be a weak proxy. Only sums and averages can be completed, as zeros
+    change any other result.
 
-    ``names`` are those of the parameters; ``is_required`` says which take part in every step; ``start`` begins
-    the reduction of a unit with what there is; ``start_further`` that of a further contribution.
+    Attributes:
+        set_aside: by parameter of which a further contribution is under way, the gradient that it is added to.
+        hooks: by parameter that this rank has lacked once, the hook that sets its gradient aside.
     """
 
-    def __init__(
-        self,
-        life: GradientLife[torch.Tensor],
-        reducer: GradientReducer,
-        process_set: ProcessSet,
-        names: dict[torch.Tensor, str],
-        is_required: Callable[[torch.Tensor], bool],
-        start: Callable[[list[torch.Tensor]], None],
-        start_further: Callable[[torch.Tensor], None],
-    ) -> None:
-        self._life = life
-        self._reducer = reducer
-        self._process_set = process_set
-        self._names = names
-        self._is_required = is_required
-        self._start = start
-        self._start_further = start_further
+    def __init__(self, optimizer: _Optimizer) -> None:
+        self._of = optimizer
+        self.set_aside: dict[torch.Tensor, torch.Tensor] = {}
+        self.hooks: dict[torch.Tensor, Any] = {}
 
     def ask_after_pass(self) -> Question | None:
         """What this rank lacks at the end of a pass; nothing is asked if it lacks nothing, or nothing is due."""
-        if self._reducer.op not in (Average, Sum) or not self._life.has_due():
+        life = self._of._life
+        if self._of._reducer.op not in (Average, Sum) or not life.has_due():
             return None
-        return self.ask(list(self._life.left_over(self._is_required)), self._life.open())
+        return self.ask(list(life.left_over(self._of._takes_part)), life.open())
 
     def ask(
         self, units: Sequence[list[torch.Tensor]], further: Sequence[torch.Tensor] = ()
     ) -> Question | None:
         """Ask what becomes of these; nothing is asked about nothing."""
         names = [self._operation_of(members) for members in units]
+        has_part = [self._of._life.has_part(members) for members in units] + [False] * len(further)
         for parameter in further:
-            names.append(self._operation_of([parameter], self._life.contributions[parameter]))
+            names.append(self._operation_of([parameter], self._of._life.contributions[parameter]))
         if not names:
             return None
         member = basics.member()
         question = f"missing_gradients.{basics.rank()}.{next(_numbers)}"
-        handle = member.engine.missing(question, names, member.id_of(self._process_set))
+        handle = member.engine.missing(question, names, has_part, member.id_of(self._of.process_set))
         return Question(handle, units, further)
 
     def _operation_of(self, members: list[torch.Tensor], again: int = 0) -> str:
-        first = members[0]
-        grouped = not again and self._life.is_grouped(first)
-        return self._reducer.operation_name(self._names[first], first, grouped, again)
+        first, of = members[0], self._of
+        grouped = not again and of._life.is_grouped(first)
+        return of._reducer.operation_name(of._parameter_names[first], first, grouped, again)
+
+    def decisions(self, question: Question | None, may_yield: bool) -> list[int]:
+        """The answer, about the units and then about the further contributions.
+
+        Where it ``may_yield``, ranks that wait for this one elsewhere are found out, and it is NOT_YET.
+        """
+        if question is None:
+            return []
+        engine = basics.member().engine
+        while may_yield and not waiting.wait_or_yield(engine, question.handle):
+            pass  # rank 0 has it yield by answering
+        return list(waiting.wait(engine, question.handle).sizes)
 
     def take_part(self, question: Question | None, may_yield: bool) -> bool:
-        """Wait for the answer, and start what other ranks have started; whether there was any.
-
-        Where it ``may_yield``, ranks that wait for this one elsewhere are found out, and the answer is
-        NOT_YET.
-        """
+        """Wait for the answer, and start what other ranks have started; whether there was any."""
         decisions = self.decisions(question, may_yield)
         if question is None:
             return False
         for members, decision in zip(question.units, decisions, strict=False):
             if decision == Decision.START:
-                self._start(members)
+                self._complete(members)
         for parameter, decision in zip(question.further, decisions[len(question.units) :], strict=True):
             if decision == Decision.START:
-                self._start_further(parameter)
+                self._complete_further(parameter)
         return Decision.START in decisions
 
-    def decisions(self, question: Question | None, may_yield: bool) -> list[int]:
-        """The answer, about the units and then about the further contributions."""
-        if question is None:
-            return []
-        engine = basics.member().engine
-        while may_yield and not waiting.wait_or_yield(engine, question.handle):
-            pass  # it is told to yield by the answer
-        return list(waiting.wait(engine, question.handle).sizes)
+    def _complete(self, members: list[torch.Tensor]) -> None:
+        """Take part with zeros, or with what there is of an accumulation."""
+        for member in members:
+            if member not in self.hooks and member.requires_grad:
+                hook = _hook_for(weakref.ref(self), weakref.ref(member))
+                self.hooks[member] = member.register_hook(hook)  # type: ignore[no-untyped-call]
+            self._of._reducer.fill_missing(member)
+        self._of._start_after_streams(members)
+
+    def before_accumulation(self, parameter: torch.Tensor) -> None:
+        """Set a gradient that is reduced aside: a further contribution must not mix with it.
+
+        It is none if the gradient has been zeroed or changed meanwhile, as for a step that was skipped.
+        """
+        of = self._of
+        if of._life.takes_further(parameter) and of._seen[parameter].is_untouched(parameter):
+            assert parameter.grad is not None
+            self.set_aside[parameter], parameter.grad = parameter.grad, None
+
+    def is_further(self, parameter: torch.Tensor) -> bool:
+        """Whether the gradient that has just been accumulated is a further contribution."""
+        return parameter in self.set_aside
+
+    def start_further(self, parameter: torch.Tensor) -> None:
+        """Reduce a further contribution, which is the parameter's gradient now."""
+        of = self._of
+        number = of._life.started_further(parameter)
+        name = of._parameter_names[parameter]
+        reduction = of._reducer.start([name], [parameter], grouped=False, again=number)
+        of._handles[parameter] = (reduction, None)
+        of._seen[parameter] = SeenGradient(parameter)
+
+    def _complete_further(self, parameter: torch.Tensor) -> None:
+        """Take part in one that this rank does not have."""
+        assert parameter.grad is not None
+        self.set_aside[parameter], parameter.grad = parameter.grad, None
+        self._of._reducer.fill_missing(parameter)
+        self.start_further(parameter)
+
+    @torch.no_grad()
+    def add_further(self, members: Iterable[torch.Tensor]) -> None:
+        """After their reduction: to what was set aside, if that is what they are."""
+        for parameter in members:
+            earlier = self.set_aside.pop(parameter, None)
+            if earlier is not None:
+                further = parameter.grad
+                assert further is not None
+                parameter.grad = earlier + further if earlier.is_sparse else earlier.add_(further)
+
+    def settle_further(self) -> None:
+        """In a step: take part in further contributions until no rank has any.
+
+        Only after a pass in which some rank lacked something: then all ranks know it.
+        """
+        life = self._of._life
+        while life.contributions:
+            was_under_way = life.is_under_way()
+            question = self.ask([], life.open())
+            has_started = self.take_part(question, may_yield=False)
+            self._of._finish_all(may_yield=False)
+            if not has_started and not was_under_way:
+                break
+
+
+def _hook_for(
+    reference: weakref.ref[MissingGradients], of_parameter: weakref.ref[torch.Tensor]
+) -> Callable[[torch.Tensor], None]:
+    """A hook that runs before a gradient is accumulated, and keeps nothing alive."""
+    job = jobs.current()
+
+    @breaks_graphs
+    def hook(_gradient: torch.Tensor) -> None:
+        missing, parameter = reference(), of_parameter()
+        if missing is not None and parameter is not None:
+            job.run(missing.before_accumulation, parameter)
+
+    return hook

@@ -179,10 +179,10 @@ void bind_collectives(nb::class_<BoundEngine>& engine) {
           "name"_a, "settings"_a)
       .def(
           "missing",
-          [](BoundEngine& self, std::string name, const std::vector<std::string>& gradients, int set) {
-            return self.engine().submit(set, missing_submission(std::move(name), gradients));
+          [](BoundEngine& self, std::string name, const std::vector<std::string>& gradients, const std::vector<bool>& has_part,
+             int set) { return self.engine().submit(set, missing_submission(std::move(name), gradients, has_part));
           },
-          "name"_a, "gradients"_a, "process_set"_a = 0)
+          "name"_a, "gradients"_a, "has_part"_a, "process_set"_a = 0)
       .def(
           "refuse",
           [](BoundEngine& self, std::string name, std::string error, int set) {

@@ -62,7 +62,7 @@ std::vector<uint32_t> Coordinator::on_announcement(size_t position, const Announ
 }
 
 void Coordinator::on_request(size_t position, const Request& request, uint32_t id, TimePoint now) {
-  if (request.operation == Operation::kMissing) return missing_.ask(position, request.name, split_names(request.text));
+  if (request.operation == Operation::kMissing) return missing_.ask(position, request.name, subjects_of(request.text));
   if (request.operation == Operation::kJoin) on_join(position);
   Pending& pending = pending_[request.name];
   if (pending.requests.empty()) {

@@ -5,46 +5,51 @@
 
 namespace hvd {
 
-void MissingGradients::ask(size_t position, std::string question, std::vector<std::string> names) {
+void MissingGradients::ask(size_t position, std::string question, std::vector<Subject> about) {
   Question& one = questions_.emplace_back();
   one.position = position;
   one.name = std::move(question);
-  one.decisions.resize(names.size());
-  one.about = std::move(names);
+  one.decisions.resize(about.size());
+  one.about = std::move(about);
 }
 
-bool MissingGradients::lacks(size_t position, const std::string& name) const {
-  return std::ranges::any_of(questions_, [&](const Question& one) {
-    return one.position == position && std::ranges::find(one.about, name) != one.about.end();
-  });
-}
-
-bool MissingGradients::all_lack(const std::string& name, const IsSettled& has_joined) const {
-  for (size_t position = 0; position < ranks_; ++position) {
-    if (!has_joined(position) && !lacks(position, name)) return false;
+const MissingGradients::Subject* MissingGradients::asked(size_t position, const std::string& name) const {
+  for (const Question& one : questions_) {
+    if (one.position != position) continue;
+    const auto found = std::ranges::find(one.about, name, &Subject::name);
+    if (found != one.about.end()) return &*found;
   }
-  return true;
+  return nullptr;
+}
+
+std::optional<MissingGradient> MissingGradients::found(const std::string& name, const HasStarted& has_started,
+                                                       const IsSettled& has_joined) const {
+  if (has_started(name)) return MissingGradient::kStart;
+  bool has_part = false;
+  for (size_t position = 0; position < ranks_; ++position) {
+    const Subject* subject = asked(position, name);
+    if (subject == nullptr && !has_joined(position)) return std::nullopt;
+    has_part = has_part || (subject != nullptr && subject->has_part);
+  }
+  return has_part ? MissingGradient::kStart : MissingGradient::kNobodyHasIt;
 }
 
 // Of all that ask about it: a rank whose other names are undecided must not hear something else later.
 void MissingGradients::decide(const std::string& name, MissingGradient decision) {
+  if (decision == MissingGradient::kStart) completed_.insert(name);
   for (Question& one : questions_) {
     for (size_t i = 0; i < one.about.size(); ++i) {
-      if (one.about[i] == name && !one.decisions[i]) one.decisions[i] = decision;
+      if (one.about[i].name == name && !one.decisions[i]) one.decisions[i] = decision;
     }
   }
 }
 
 std::vector<MissingGradients::Answer> MissingGradients::answer(const HasStarted& has_started, const IsSettled& has_joined) {
-  for (const Question& one : questions_) {
-    for (size_t i = 0; i < one.about.size(); ++i) {
-      if (one.decisions[i]) continue;
-      if (has_started(one.about[i])) {
-        completed_.insert(one.about[i]);
-        decide(one.about[i], MissingGradient::kStart);
-      } else if (all_lack(one.about[i], has_joined)) {
-        decide(one.about[i], MissingGradient::kNobodyHasIt);
-      }
+  for (size_t q = 0; q < questions_.size(); ++q) {
+    for (size_t i = 0; i < questions_[q].about.size(); ++i) {
+      if (questions_[q].decisions[i]) continue;
+      const std::string& name = questions_[q].about[i].name;
+      if (const auto decision = found(name, has_started, has_joined)) decide(name, *decision);
     }
   }
   std::vector<Answer> answers;
@@ -65,7 +70,8 @@ std::optional<std::vector<size_t>> MissingGradients::waits_for(const std::string
   for (size_t position = 0; position < ranks_; ++position) {
     bool is_awaited = false;
     for (size_t i = 0; i < one->about.size(); ++i) {
-      is_awaited = is_awaited || (!one->decisions[i] && !lacks(position, one->about[i]) && !has_asked(position, one->about[i]));
+      const std::string& name = one->about[i].name;
+      is_awaited = is_awaited || (!one->decisions[i] && asked(position, name) == nullptr && !has_asked(position, name));
     }
     if (is_awaited && !has_joined(position)) positions.push_back(position);
   }
@@ -81,18 +87,18 @@ bool MissingGradients::release(const std::string& question) {
   return true;
 }
 
-std::string join_names(const std::vector<std::string>& names) {
+std::string to_text(const std::vector<MissingGradients::Subject>& about) {
   std::string text;
-  for (const std::string& name : names) text.append(name).push_back('\0');
+  for (const auto& [name, has_part] : about) text.append(has_part ? "+" : "-").append(name).push_back('\0');
   return text;
 }
 
-std::vector<std::string> split_names(const std::string& text) {
-  std::vector<std::string> names;
+std::vector<MissingGradients::Subject> subjects_of(const std::string& text) {
+  std::vector<MissingGradients::Subject> about;
   for (size_t from = 0, to; (to = text.find('\0', from)) != std::string::npos; from = to + 1) {
-    names.push_back(text.substr(from, to - from));
+    if (to > from) about.push_back({text.substr(from + 1, to - from - 1), text[from] == '+'});
   }
-  return names;
+  return about;
 }
 
 }  // namespace hvd

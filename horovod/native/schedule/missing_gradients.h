@@ -1,8 +1,8 @@
 // Rank 0's account of backward passes that have ended without some gradients, which other ranks may have.
 //
 // A rank whose pass lacks gradients asks what becomes of each, by the name under which it would be reduced. The answer is
-// `kStart` as soon as some rank has started that operation; `kNobodyHasIt` when every rank asks about it too, or has joined;
-// `kNotYet` if the asking rank must go on first, as others wait for it elsewhere (see deadlocks.h). An answer is the same for
+// `kStart` as soon as some rank has started that operation; when every rank asks about it too, or has joined, `kStart` if some
+// rank has a part of it, as of a group, else `kNobodyHasIt`; `kNotYet` if the asking rank must go on first, as others wait for it elsewhere (see deadlocks.h). An answer is the same for
 // all that ask, and is sent when all names of a question have one. No threads, no clock, no transport.
 #pragma once
 
@@ -31,8 +31,12 @@ class MissingGradients {
   explicit MissingGradients(size_t ranks) : ranks_(ranks) {}
 
   bool is_empty() const { return questions_.empty(); }
+  struct Subject {
+    std::string name;
+    bool has_part = false;  // the asking rank has some gradients of it, but not all
+  };
   // `question` is a name that no other question has while it is open.
-  void ask(size_t position, std::string question, std::vector<std::string> names);
+  void ask(size_t position, std::string question, std::vector<Subject> about);
   // Questions that can be answered now, in the order in which they were asked. They are forgotten.
   std::vector<Answer> answer(const HasStarted& has_started, const IsSettled& has_joined);
   // For which ranks the rank's question waits; nothing if there is no such question.
@@ -47,11 +51,12 @@ class MissingGradients {
   struct Question {
     size_t position = 0;
     std::string name;
-    std::vector<std::string> about;
+    std::vector<Subject> about;
     std::vector<std::optional<MissingGradient>> decisions;
   };
-  bool all_lack(const std::string& name, const IsSettled& has_joined) const;
-  bool lacks(size_t position, const std::string& name) const;
+  std::optional<MissingGradient> found(const std::string& name, const HasStarted& has_started,
+                                       const IsSettled& has_joined) const;
+  const Subject* asked(size_t position, const std::string& name) const;
   void decide(const std::string& name, MissingGradient decision);
 
   const size_t ranks_;
@@ -59,8 +64,8 @@ class MissingGradients {
   std::unordered_set<std::string> completed_;
 };
 
-// The names of a question as one text, as they travel.
-std::string join_names(const std::vector<std::string>& names);
-std::vector<std::string> split_names(const std::string& text);
+// What a question is about as one text, as it travels.
+std::string to_text(const std::vector<MissingGradients::Subject>& about);
+std::vector<MissingGradients::Subject> subjects_of(const std::string& text);
 
 }  // namespace hvd

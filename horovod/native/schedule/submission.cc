@@ -173,9 +173,12 @@ Submission tune_submission(std::string name, std::string settings) {
   return submission;
 }
 
-Submission missing_submission(std::string name, const std::vector<std::string>& gradients) {
+Submission missing_submission(std::string name, const std::vector<std::string>& gradients, const std::vector<bool>& has_part) {
+  if (gradients.size() != has_part.size()) refuse(name, "as many gradients are needed as it says which this rank has parts of");
+  std::vector<MissingGradients::Subject> about;
+  for (size_t i = 0; i < gradients.size(); ++i) about.push_back({gradients[i], has_part[i]});
   Submission submission = bare_submission(Operation::kMissing, std::move(name));
-  submission.request.text = join_names(gradients);
+  submission.request.text = to_text(about);
   return submission;
 }
 
