@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from horovod.common.basics import basics
 from horovod.torch.compiling import breaks_graphs
 from horovod.torch.gradient_listener import GradientListener
 
@@ -81,6 +82,10 @@ class DistributedAdasumOptimizer(GradientListener):
             step = step.__wrapped__
         step(self)
 
+    def _before_unscaling(self) -> None:
+        if self._handles:
+            raise RuntimeError(f"A GradScaler cannot unscale gradients on rank {basics.rank()}. {self._remedy}")
+
     def synchronize(self) -> None:
         """Does nothing: there are no reduced gradients to look at before the step."""
 
@@ -100,6 +105,7 @@ class DistributedAdasumOptimizer(GradientListener):
             with torch.enable_grad():
                 loss = closure()
         self._note_step()
+        self._check_names_agree()
         for members in self._not_started():
             self._start_and_note(members)
         deltas = {parameter: delta for parameter, (_, delta) in self._handles.items()}

@@ -15,7 +15,7 @@ import functools
 import inspect
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -25,15 +25,18 @@ from horovod.common.basics import basics
 from horovod.common.elastic import is_elastic
 from horovod.common.gradient_life import GradientLife, Life
 from horovod.common.process_sets import ProcessSet
-from horovod.torch import autotune, devices
+from horovod.torch import autotune, devices, shared_parameters
+from horovod.torch.amp import settle_before_unscaling
 from horovod.torch.compiling import breaks_graphs
 from horovod.torch.compression import short_name
+from horovod.torch.extra_gradients import ExtraGradients
 from horovod.torch.functions import broadcast_object
 from horovod.torch.gradients import GradientReducer, Reduction, wait_for_all
 from horovod.torch.missing_gradients import MissingGradients
 from horovod.torch.parameters import Groups, checked_passes, default_name, group_members
 from horovod.torch.reduce_ops import OP_NAMES, Average
 from horovod.torch.seen_gradient import SeenGradient
+from horovod.torch.wire_names import WireNames, prefix_of
 from horovod.torch.workloads import Workload
 
 __all__ = ["GradientListener", "listening", "listening_here"]
@@ -66,6 +69,9 @@ class GradientListener(torch.optim.Optimizer):
         _seen: by the same, what the gradient was when its reduction started or ended, or it was accumulated.
         _end_of_pass: what autograd calls when the backward pass is over; dead when none is under way.
         _groups: the groups as the caller gave them, or None.
+        _shared: parameters that an older optimizer reduces, under another name, for this one too.
+        _lent: by parameter that others share, the gradient that was reduced for a step, until there is a new one.
+        _number: see WireNames.
         _streams: by parameter of a group that is not complete, the GPU's stream that made its new gradient.
     """
 
@@ -85,6 +91,15 @@ class GradientListener(torch.optim.Optimizer):
     _end_of_pass: Callable[[], Callable[[], None] | None]
     _wait_in_backward: bool
     _hooks: dict[torch.Tensor, Any]
+    _shared: dict[torch.Tensor, weakref.ref[GradientListener]]
+    _lent: dict[torch.Tensor, SeenGradient]
+    _lent_to_others: set[torch.Tensor]
+    _names_of_job: WireNames | None
+    _number: int
+    _has_agreed: bool
+    _is_settled: bool
+    _extra: ExtraGradients | None
+    _unused: str
     _streams: dict[torch.Tensor, int]
     _lost: list[str]
     _active: bool
@@ -102,20 +117,50 @@ class GradientListener(torch.optim.Optimizer):
         """Start to listen to gradients, if there is anybody to share them with. ValueError before init."""
         self._requires_update, self._handles, self._hooks = set(), {}, {}
         self._lost, self._streams, self._seen, self._end_of_pass = [], {}, {}, lambda: None
+        self._shared, self._lent, self._lent_to_others, self._is_settled = {}, {}, set(), False
+        self._names_of_job, self._has_agreed = None, False
         self._life = GradientLife(self.backward_passes_per_step)
         for parameter in self._all_parameters():
             self._life.add(parameter)
         self._missing = MissingGradients(weakref.proxy(self))
         self._job = jobs.current()
         self._active = self._is_shared()
+        self._number = jobs.current().own(WireNames).number_for(self._set_id(), self._parameter_names)
+        self._enter_job()
         if not self._active and not is_elastic():
             return
         with _registering:
             _all_listening.add(self)
-        for hooks in (self._hooks, self._missing.hooks):
+        for hooks in self._all_hooks():
             weakref.finalize(self, _remove_hooks, hooks).atexit = False
         if self._active:
             self._listen()
+        settle_before_unscaling()
+
+    def _set_id(self) -> int | None:
+        return self.process_set.process_set_id
+
+    def _enter_job(self) -> None:
+        """With the first gradient in a job: an elastic one forgets names when its ranks change."""
+        names = jobs.current().own(WireNames)
+        if names is not self._names_of_job:
+            self._names_of_job, self._has_agreed = names, False
+            names.take(self._set_id(), self._number, self._parameter_names)
+            self._reducer.prefix = prefix_of(self._number)
+
+    def _check_names_agree(self) -> None:
+        """In the first step of a job. ValueError on all ranks unless they have numbered this optimizer alike."""
+        if self._has_agreed:
+            return
+        self._has_agreed = True
+        smallest, largest = self._reducer.agree_on(self._number)
+        if smallest != largest:
+            raise ValueError(
+                f"Ranks have made different optimizers: on rank {basics.rank()} the names of this one begin with "
+                f"{prefix_of(self._number)!r}, on others with {prefix_of(smallest)!r} and {prefix_of(largest)!r}. "
+                "Make the same optimizers in the same order on all ranks, or give each named_parameters with "
+                "names of its own."
+            )
 
     @property
     def _allreduce_delay(self) -> dict[torch.Tensor, int]:
@@ -159,8 +204,9 @@ class GradientListener(torch.optim.Optimizer):
         if self._active and not was_active:
             self._listen()
         if was_active and not self._active:
-            _remove_hooks(self._hooks)
-            self._hooks.clear()
+            for hooks in self._all_hooks():
+                _remove_hooks(hooks)
+                hooks.clear()
             self._requires_update.clear()
 
     def _all_parameters(self) -> Iterator[torch.Tensor]:
@@ -188,10 +234,21 @@ class GradientListener(torch.optim.Optimizer):
                 if parameter.requires_grad and parameter not in self._hooks:
                     self._parameter_names.setdefault(parameter, default_name(group, index))
                     self._take_over(parameter)
+                    if shared_parameters.leave_to_owner(self, parameter, self._others()):
+                        continue
                     self._requires_update.add(parameter)
                     self._life.add(parameter)
                     hook = _hook_for(weakref.ref(self))
                     self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(hook)
+                    if self._extra is not None:
+                        self._extra.listen_to(parameter)
+
+    def _others(self) -> list[GradientListener]:
+        return [other for other in listening_here() if other is not self]
+
+    def _all_hooks(self) -> list[dict[torch.Tensor, Any]]:
+        extra = [] if self._extra is None else [self._extra.hooks]
+        return [self._hooks, self._missing.hooks, *extra]
 
     def _take_over(self, parameter: torch.Tensor) -> None:
         """Make older optimizers that reduce the parameter under the same name let go of it.
@@ -201,13 +258,20 @@ class GradientListener(torch.optim.Optimizer):
         name = self._parameter_names[parameter]
         for other in listening():
             if other is not self and parameter in other._hooks and other._parameter_names[parameter] == name:
-                other._hooks.pop(parameter).remove()
+                for hooks in other._all_hooks():
+                    if parameter in hooks:
+                        hooks.pop(parameter).remove()
                 other._requires_update.discard(parameter)
                 other._lost.append(name)
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
+        if self._extra is not None and self._extra.drop(parameter):
+            return
         if self._end_of_pass() is None:
             self._begin_pass()
+        self._lent.pop(parameter, None)
+        if self._extra is not None and parameter in self._handles and self._has_been_zeroed(parameter):
+            self._life.forget(parameter)
         if self._missing.is_further(parameter):
             return self._missing.start_further(parameter)
         if self._life.left[parameter] <= 0 or self._life.of(parameter) is not Life.WAITING:
@@ -220,11 +284,18 @@ class GradientListener(torch.optim.Optimizer):
         if due:
             self._start_after_streams(due)
 
+    def _has_been_zeroed(self, parameter: torch.Tensor) -> bool:
+        """Whether an accumulation that is not due was given up, by model.zero_grad(), which tells nobody."""
+        is_waiting = self._life.of(parameter) is Life.WAITING
+        return is_waiting and not self._seen[parameter].was_only_added_to(parameter)
+
     def _begin_pass(self) -> None:
         """With the first gradient of a backward pass. Passes of reentrant checkpoints are within the first.
 
         Gradients that were reduced and have gone since were those of a step that was skipped.
         """
+        self._enter_job()
+        self._is_settled = False
         if any(reduction is not None for reduction, _ in self._handles.values()):
             self._forget_reduced(lambda parameter: not self._seen[parameter].is_of(parameter))
         reference = weakref.ref(self)
@@ -271,6 +342,7 @@ class GradientListener(torch.optim.Optimizer):
             self._missing.add_further(members)
             self._life.reduced(members, reduction.is_completed)
             self._note(members)
+            self._note_final(members)
 
         wait_for_all([functools.partial(finish, *each) for each in self._in_flight().items()])
         if changed:
@@ -326,6 +398,23 @@ class GradientListener(torch.optim.Optimizer):
         self._life.started(members)
         self._note(members)
 
+    def _note_final(self, members: Iterable[torch.Tensor]) -> None:
+        """For skip_extra_backward. Of what this rank lacked, more may come that belongs to the step."""
+        if self._extra is not None:
+            for member in members:
+                if member in self._extra.hooks and member not in self._missing.hooks:
+                    self._extra.note_final(member)
+
+    def _reduce_for_others(self, parameters: set[torch.Tensor]) -> None:
+        """Reduce these, unless it is done, as another optimizer that holds them makes its step."""
+        for members in self._not_started():
+            if parameters.intersection(members):
+                for member in members:
+                    self._reducer.fill_missing(member)
+                self._start_and_note(members)
+        self._finish_all(may_yield=False)
+        self._missing.settle_further()
+
     def _note(self, members: list[torch.Tensor]) -> None:
         for member in members:
             self._seen[member] = SeenGradient(member)
@@ -345,12 +434,15 @@ class GradientListener(torch.optim.Optimizer):
                 "that one, or give parameters that two optimizers share other names in each."
             )
         self._listen_to_new_parameters()
-        yield from self._life.left_over(self._takes_part)
+        for members in self._life.left_over(self._takes_part):
+            if not all(shared_parameters.is_lent(self, member) for member in members):
+                yield members
 
     def _wait(self) -> None:
         try:
             self._finish_all(may_yield=False)
             self._missing.settle_further()
+            shared_parameters.lend(self)
             self._reducer.end_step()
         finally:
             self._handles.clear()
@@ -382,12 +474,15 @@ class GradientListener(torch.optim.Optimizer):
         AssertionError while gradients are being reduced, or have yet to be.
         """
         reductions = [reduction for reduction, _ in self._handles.values()]
-        if self._in_flight() or (reductions and not any(reductions)):
+        is_early = reductions and not any(reductions) and self._extra is None
+        if self._in_flight() or is_early:
             raise AssertionError(
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
                 "optimizer.synchronize(): the gradients are being reduced."
             )
         self._forget_reduced()
+        self._is_settled = False
+        shared_parameters.forget(self)
         super().zero_grad(*args, **kwargs)
 
     def state_dict(self) -> dict[str, Any]:

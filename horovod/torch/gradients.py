@@ -18,7 +18,7 @@ from horovod.torch.compression.memory import Memory
 from horovod.torch.handles import operation_of, synchronize, wait_or_yield
 from horovod.torch.movements import start_sparse_allreduce
 from horovod.torch.object_exchange import ProcessSetPeers
-from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, ReduceArguments, Sum, reduce_arguments
+from horovod.torch.reduce_ops import OP_NAMES, Adasum, Average, Max, ReduceArguments, Sum, reduce_arguments
 from horovod.torch.residuals import Residuals
 from horovod.torch.submission import Kept, start_allreduce
 from horovod.torch.workloads import NONE, compression_knob, weakly
@@ -40,7 +40,7 @@ class Reduction:
     def __init__(self, handles: Sequence[int], finish: Wait) -> None:
         self.is_over = self.is_completed = False
         self.handles = list(handles)
-        self._operations = [operation_of(handle) for handle in handles]
+        self._operations = [found for handle in handles if (found := operation_of(handle)) is not None]
         self._finish = finish
 
     @classmethod
@@ -204,7 +204,7 @@ class GradientReducer:
         parts: list[Reduction] = []
         alike: dict[int, list[Entry]] = {}
         for number, entry in enumerate(entries):
-            compressor = self._compressor_of(*entry[:2])
+            compressor = self.compressor_of(*entry[:2])
             alike.setdefault(id(compressor) if grouped else number, []).append(entry)
         with waiting_on_failure(parts):
             for members in alike.values():
@@ -215,13 +215,14 @@ class GradientReducer:
         """From the next step on: as the rules say, or with "none" nothing. The same on all ranks."""
         self._is_compressed = text != NONE
 
-    def _compressor_of(self, name: str, parameter: torch.Tensor) -> Any:
+    def compressor_of(self, name: str, parameter: torch.Tensor) -> Any:
+        """How a parameter's gradient travels now."""
         return self.rules.gradient_compressor(name, parameter) if self._is_compressed else Compression.none
 
     def _start_alike(self, entries: Sequence[Entry], grouped: bool, again: int) -> Reduction:
         names, parameters, tensors = zip(*entries, strict=True)
         name = self._label(names[0], grouped, again)
-        compressor = self._compressor_of(names[0], parameters[0])
+        compressor = self.compressor_of(names[0], parameters[0])
         if not self.in_flight:
             self.checkpoint.on_reduction()
             self.residuals.rescale()
@@ -255,6 +256,17 @@ class GradientReducer:
             self.in_flight.discard(handle)
 
         return Reduction([handle], wait)
+
+    def agree_on(self, number: int) -> tuple[int, int]:
+        """The smallest and the largest of the numbers that ranks have. All ranks make the call."""
+        value = torch.tensor([-number, number])
+        name = "DistributedOptimizer.names"
+        arguments = reduce_arguments(Max, 1.0, 1.0)
+        handle = start_allreduce(
+            [value], name, arguments, Compression.none, self._process_set, into=[value]
+        )
+        synchronize(handle)
+        return -int(value[0]), int(value[1])
 
     def reduced_loss(self, loss: Any) -> torch.Tensor:
         """A closure's loss (a tensor of one element, or a number), reduced as gradients are."""

@@ -210,11 +210,11 @@ def synchronize(handle: int) -> Output:
         raise
 
 
-def operation_of(handle: int) -> Operation:
-    """The operation that a handle stands for, which must be in flight."""
+def operation_of(handle: int) -> Operation | None:
+    """The operation that a handle stands for; None unless it is in flight."""
     flight = _in_flight()
     with flight.lock:
-        return flight.operations[handle]
+        return flight.operations.get(handle)
 
 
 def wait_or_yield(handle: int) -> bool:

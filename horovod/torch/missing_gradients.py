@@ -75,11 +75,18 @@ class MissingGradients:
         return self.ask(list(life.left_over(self._of._takes_part)), life.open())
 
     def ask(
-        self, units: Sequence[list[torch.Tensor]], further: Sequence[torch.Tensor] = ()
+        self,
+        units: Sequence[list[torch.Tensor]],
+        further: Sequence[torch.Tensor] = (),
+        has_part: Sequence[bool] | None = None,
     ) -> Question | None:
-        """Ask what becomes of these; nothing is asked about nothing."""
+        """Ask what becomes of these; nothing is asked about nothing. ``has_part``: of which units there are some
+        gradients; without it, those that are due.
+        """
         names = [self._operation_of(members) for members in units]
-        has_part = [self._of._life.has_part(members) for members in units] + [False] * len(further)
+        if has_part is None:
+            has_part = [self._of._life.has_part(members) for members in units]
+        has_part = [*has_part, *(False for _ in further)]
         for parameter in further:
             names.append(self._operation_of([parameter], self._of._life.contributions[parameter]))
         if not names:

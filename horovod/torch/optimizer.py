@@ -21,10 +21,13 @@ import torch
 from horovod.common import util
 from horovod.common.basics import basics
 from horovod.common.elastic import is_elastic
+from horovod.common.gradient_life import Decision
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch import shared_parameters
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
 from horovod.torch.compiling import breaks_graphs
 from horovod.torch.compression import UNSET, CompressorLike
+from horovod.torch.extra_gradients import ExtraGradients
 from horovod.torch.gradient_listener import GradientListener
 from horovod.torch.gradients import GradientReducer
 from horovod.torch.parameters import checked_groups, checked_passes, parameter_names
@@ -63,8 +66,10 @@ class _DistributedOptimizer(GradientListener):
         A parameter that is frozen here may have a gradient elsewhere: it takes part too, and goes without
         gradient again if nobody had one, so that weight decay and momentum leave it alone.
         """
+        self._check_names_agree()
+        shared_parameters.reduce_shared(self)
         frozen = []
-        for members in self._not_started():
+        for members in self._left_in_step():
             for member in members:
                 if member.grad is None:
                     self._reducer.fill_missing(member)
@@ -76,6 +81,23 @@ class _DistributedOptimizer(GradientListener):
             if self._reducer.is_zero(parameter):
                 parameter.grad = None
 
+    def _left_in_step(self) -> Iterable[list[torch.Tensor]]:
+        """What is reduced although no hook has started it: with unused="none", if any rank has some of it."""
+        if self._unused == "zeros":
+            return self._not_started()
+        left = list(self._not_started())
+        has_part = [any(member in self._handles for member in members) for members in left]
+        decisions = self._missing.decisions(self._missing.ask(left, has_part=has_part), may_yield=False)
+        return [
+            members for members, decision in zip(left, decisions, strict=True) if decision == Decision.START
+        ]
+
+    def _before_unscaling(self) -> None:
+        """A GradScaler is about to change gradients, and this rank's decision must be that of all."""
+        if self._active and self._should_synchronize and not (self._synchronized or self._is_settled):
+            self._reduce_what_is_left()
+            self._is_settled = True
+
     @breaks_graphs
     def synchronize(self) -> None:
         """Wait until every gradient is the reduction over all ranks. Gradients that are missing become zeros.
@@ -83,7 +105,8 @@ class _DistributedOptimizer(GradientListener):
         Call it to work on reduced gradients (clipping) before ``with optimizer.skip_synchronize(): step()``.
         """
         if self._active:
-            self._reduce_what_is_left()
+            if not self._is_settled:
+                self._reduce_what_is_left()
         else:
             self._reducer.end_step()
         self._synchronized = True
@@ -117,7 +140,8 @@ class _DistributedOptimizer(GradientListener):
         try:
             return super().step() if closure is None else super().step(self._synchronizing(closure))
         finally:
-            self._synchronized = False
+            self._synchronized = self._is_settled = False
+            self._note_final(self._hooks)
 
     # The wrapped class' step is hooked already: a second wrapper would run the user's step hooks twice.
     step.hooked = True  # type: ignore[attr-defined]
@@ -135,18 +159,18 @@ class _DistributedOptimizer(GradientListener):
             if not self._active:
                 return loss
             passes = self.backward_passes_per_step
-            if decides_by_loss or any(left != passes for left in self._allreduce_delay.values()):
+            if decides_by_loss or self._shared or any(left != passes for left in self._allreduce_delay.values()):
                 self._reduce_what_is_left()
             return self._reducer.reduced_loss(loss) if decides_by_loss else loss
 
         return closure_and_synchronize
 
     def _abandon_step(self) -> None:
-        self._synchronized, self._should_synchronize = False, True
+        self._synchronized, self._should_synchronize, self._is_settled = False, True, False
         super()._abandon_step()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._synchronized, self._should_synchronize = False, True
+        self._synchronized, self._should_synchronize, self._is_settled = False, True, False
         super().load_state_dict(state_dict)
 
     load_state_dict.__doc__ = GradientListener.load_state_dict.__doc__
@@ -165,6 +189,8 @@ def DistributedOptimizer(
     process_set: ProcessSet = global_process_set,
     *,
     wait_in_backward: bool = True,
+    unused: str = "zeros",
+    skip_extra_backward: bool = False,
 ) -> OptimizerT:
     """An optimizer of the same class, and with the same state, whose gradients are reduced over all ranks.
 
@@ -190,6 +216,10 @@ def DistributedOptimizer(
             what looks at gradients before ``step()`` (GradScaler, clipping, noise) finds them reduced. With
             False ``step()`` and ``synchronize()`` wait, so that reductions go on while the script does
             something else; then call ``synchronize()`` before you change gradients. Nothing with Adasum.
+        unused: the gradient of a parameter that no rank has used in a step: "zeros", as in Horovod, so that weight
+            decay and momentum move it; or "none", as in DistributedDataParallel, so that the step leaves it alone.
+        skip_extra_backward: leave out gradients that a backward pass adds to those that are reduced already, or
+            that a step has used, until they are zeroed: as a generator's loss does to a discriminator.
 
     Raises:
         ValueError: an argument is wrong; most are found even before ``hvd.init()``.
@@ -200,6 +230,10 @@ def DistributedOptimizer(
     if not gradient_predivide_factor > 0:
         raise ValueError(f"gradient_predivide_factor={gradient_predivide_factor} must be greater than 0.")
     checked_passes(backward_passes_per_step)
+    if unused not in ("zeros", "none"):
+        raise ValueError(f'unused={unused!r} must be "zeros" or "none".')
+    if skip_extra_backward and op == Adasum:
+        raise ValueError("skip_extra_backward=True is not served with op=Adasum, whose steps are made in backward().")
     if not hasattr(optimizer, "param_groups"):
         raise ValueError(
             f"DistributedOptimizer takes an optimizer of torch.optim, not {type(optimizer)}; of a model it "
@@ -227,6 +261,7 @@ def DistributedOptimizer(
     wrapped.backward_passes_per_step = backward_passes_per_step
     wrapped._wait_in_backward = wait_in_backward and not isinstance(wrapped, DistributedAdasumOptimizer)
     wrapped._reducer, wrapped._parameter_names, wrapped._groups = reducer, names, checked
+    wrapped._unused, wrapped._extra = unused, ExtraGradients() if skip_extra_backward else None
     wrapped._wrap_again = functools.partial(
         DistributedOptimizer,
         compression=compression,
@@ -236,6 +271,8 @@ def DistributedOptimizer(
         sparse_as_dense=sparse_as_dense,
         process_set=process_set,
         wait_in_backward=wait_in_backward,
+        unused=unused,
+        skip_extra_backward=skip_extra_backward,
     )
     wrapped._begin()
     return cast(OptimizerT, wrapped)

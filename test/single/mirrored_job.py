@@ -88,13 +88,16 @@ class MirroredEngine:
 
     Attributes:
         requests: what was asked for.
+        questions: about which missing gradients, of which all ranks lack the same.
         failures: by name, what wait() raises; such requests are not made.
     """
 
     def __init__(self, engines: list[native.Engine], rank: int) -> None:
         self.size = len(engines)
         self.requests: list[Request] = []
+        self.questions: list[list[str]] = []
         self.failures: dict[str, Exception] = {}
+        self._answers: list[native.Result] = []
         self._engines, self._rank = engines, rank
 
     def _ask(self, request: Request, *more: Any) -> int:
@@ -137,15 +140,31 @@ class MirroredEngine:
     def barrier(self, name: str, process_set: int = 0) -> int:
         return self._ask(Request("barrier", name, []), process_set)
 
+    def missing(self, name: str, gradients: list[str], has_part: list[bool], process_set: int = 0) -> int:
+        """Is answered here and now, as all ranks ask the same. Handles of questions are negative."""
+        asked = [
+            engine.missing(f"{name}/{rank}", gradients, has_part, process_set)
+            for rank, engine in enumerate(self._engines)
+        ]
+        self._answers.append(
+            [engine.wait(handle) for engine, handle in zip(self._engines, asked, strict=True)][self._rank]
+        )
+        self.questions.append(gradients)
+        return -len(self._answers)
+
     def poll(self, handle: int) -> bool:
         request = self.requests[handle]
         return request.waited or not request.handles or self._own.poll(request.handles[self._rank])
 
     def has_result(self, handle: int) -> bool:
+        if handle < 0:
+            return True
         request = self.requests[handle]
         return request.waited or not request.handles or self._own.has_result(request.handles[self._rank])
 
     def wait_or_yield(self, handle: int) -> bool:
+        if handle < 0:
+            return True
         handles = self.requests[handle].handles
         return not handles or self._own.wait_or_yield(handles[self._rank])
 
@@ -156,6 +175,8 @@ class MirroredEngine:
         """Nobody waits in a circle here."""
 
     def wait(self, handle: int) -> Any:
+        if handle < 0:
+            return self._answers[-handle - 1]
         request = self.requests[handle]
         request.waited = True
         if request.name in self.failures:

@@ -1,0 +1,94 @@
+"""Parameters that several optimizers hold, under different names: one of them reduces their gradients.
+
+It is the one that was wrapped first. The others make their steps with what it has reduced, and have it reduce
+what no backward pass has. With op=Adasum each reduces a step of its own, and nothing is shared.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import torch
+
+from horovod.torch.compression import short_name
+from horovod.torch.reduce_ops import OP_NAMES, Adasum
+from horovod.torch.seen_gradient import SeenGradient
+
+if TYPE_CHECKING:
+    from horovod.torch.gradient_listener import GradientListener
+
+__all__ = ["forget", "is_lent", "leave_to_owner", "lend", "reduce_shared"]
+
+
+def leave_to_owner(
+    optimizer: GradientListener, parameter: torch.Tensor, others: Iterable[GradientListener]
+) -> bool:
+    """Whether an older optimizer reduces the parameter. ValueError if it does so in another way."""
+    for owner in others:
+        if parameter not in owner._hooks or owner.op == optimizer.op == Adasum:
+            continue
+        _check_alike(optimizer, owner, parameter)
+        optimizer._shared[parameter] = weakref.ref(owner)
+        owner._lent_to_others.add(parameter)
+        return True
+    optimizer._shared.pop(parameter, None)
+    return False
+
+
+def _check_alike(optimizer: GradientListener, owner: GradientListener, parameter: torch.Tensor) -> None:
+    own, others = _terms(optimizer, parameter), _terms(owner, parameter)
+    differing = [f"{term}={own[term]} here and {others[term]} there" for term in own if own[term] != others[term]]
+    if differing:
+        raise ValueError(
+            f"{optimizer._parameter_names[parameter]!r} is also a parameter of a DistributedOptimizer that was "
+            f"made before, as {owner._parameter_names[parameter]!r}. Its gradient is reduced once, for both, so "
+            f"both need the same: {', '.join(differing)}."
+        )
+
+
+def _terms(optimizer: GradientListener, parameter: torch.Tensor) -> dict[str, object]:
+    name = optimizer._parameter_names[parameter]
+    return {
+        "op": OP_NAMES[optimizer.op],
+        "compression": short_name(optimizer._reducer.compressor_of(name, parameter)),
+        "process_set": optimizer.process_set.process_set_id,
+        "backward_passes_per_step": optimizer.backward_passes_per_step,
+        "gradient_predivide_factor": optimizer.gradient_predivide_factor,
+        "sparse_as_dense": optimizer.sparse_as_dense,
+    }
+
+
+def reduce_shared(optimizer: GradientListener) -> None:
+    """Before a step: have owners reduce what this optimizer shares with them, unless they have."""
+    by_owner: dict[int, tuple[GradientListener, set[torch.Tensor]]] = {}
+    for parameter, reference in optimizer._shared.items():
+        owner = reference()
+        if owner is not None:
+            by_owner.setdefault(id(owner), (owner, set()))[1].add(parameter)
+    for owner, parameters in by_owner.values():
+        owner._reduce_for_others(parameters)
+
+
+def is_lent(owner: GradientListener, parameter: torch.Tensor) -> bool:
+    """Whether its gradient has been reduced for an earlier step, of another optimizer, and is still that."""
+    reduced = owner._lent.get(parameter)
+    return reduced is not None and reduced.is_of(parameter)
+
+
+def lend(owner: GradientListener) -> None:
+    """At the end of a step: others that share its parameters need not reduce them again."""
+    for parameter in owner._lent_to_others:
+        if parameter in owner._hooks:
+            owner._lent[parameter] = SeenGradient(parameter)
+
+
+def forget(optimizer: GradientListener) -> None:
+    """Gradients are about to be zeroed."""
+    optimizer._lent.clear()
+    for parameter, reference in optimizer._shared.items():
+        owner = reference()
+        if owner is not None:
+            owner._lent.pop(parameter, None)
+            owner._forget_reduced(lambda other, parameter=parameter: other is parameter)  # type: ignore[misc]

@@ -1,0 +1,48 @@
+"""Names of several optimizers of one job: different tensors must not be reduced under one name.
+
+Two models may have equal names of parameters, and parameters that have no names are numbered by each
+optimizer. An optimizer of which a name is taken has a prefix: how many optimizers of its process set had been
+made when it was. All ranks make the same optimizers in the same order, so they have the same prefixes; the first step
+checks that. A name stays taken when its tensor has gone, as ranks may collect garbage at different times.
+Checkpoints have the parameters' own names.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Mapping
+
+import torch
+
+__all__ = ["WireNames"]
+
+
+class WireNames:
+    """The names that are taken in a job, until it ends."""
+
+    def __init__(self) -> None:
+        self._taken: dict[tuple[int | None, str], weakref.ref[torch.Tensor]] = {}
+        self._optimizers: Counter[int | None] = Counter()
+
+    def number_for(self, process_set_id: int | None, names: Mapping[torch.Tensor, str]) -> int:
+        """Of an optimizer that is made now: 0 if its names are free, else its number among the others."""
+        self._optimizers[process_set_id] += 1
+        is_free = all(
+            self._taken.get((process_set_id, name), lambda p=parameter: p)() is parameter
+            for parameter, name in names.items()
+        )
+        number = 0 if is_free else self._optimizers[process_set_id]
+        self.take(process_set_id, number, names)
+        return number
+
+    def take(self, process_set_id: int | None, number: int, names: Mapping[torch.Tensor, str]) -> None:
+        """These names are taken from now on."""
+        prefix = prefix_of(number)
+        for parameter, name in names.items():
+            self._taken[process_set_id, prefix + name] = weakref.ref(parameter)
+
+
+def prefix_of(number: int) -> str:
+    """The prefix of an optimizer's names between ranks."""
+    return f"optimizer{number}." if number else ""
