@@ -84,7 +84,9 @@ class DistributedAdasumOptimizer(GradientListener):
 
     def _before_unscaling(self) -> None:
         if self._handles:
-            raise RuntimeError(f"A GradScaler cannot unscale gradients on rank {basics.rank()}. {self._remedy}")
+            raise RuntimeError(
+                f"A GradScaler cannot unscale gradients on rank {basics.rank()}. {self._remedy}"
+            )
 
     def synchronize(self) -> None:
         """Does nothing: there are no reduced gradients to look at before the step."""

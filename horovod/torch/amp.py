@@ -1,9 +1,9 @@
 """GradScaler and reductions that are not over: gradients are reduced before they are unscaled.
 
 PyTorch's scaler changes gradients in place without raising their versions, so that nobody could tell
-afterwards. It looks at them in ``torch.amp.GradScaler.unscale_``, which ``step`` calls if the script has not,
-and for optimizers that unscale by themselves (``fused=True``) in ``_check_inf_per_device``. These two names of
-torch are needed here; both get the optimizer first.
+afterwards. It looks at them in ``torch.amp.GradScaler.unscale_``, which ``step`` calls if the script has
+not, and for optimizers that unscale by themselves (``fused=True``) in ``_check_inf_per_device``. These two
+names of torch are needed here; both get the optimizer first.
 """
 
 from __future__ import annotations

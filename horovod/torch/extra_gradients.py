@@ -1,7 +1,8 @@
 """skip_extra_backward=True: gradients that another model's backward pass adds between steps are left out.
 
 A discriminator's parameters get gradients when the generator's loss goes through it. They come when the
-discriminator's own gradients are reduced, or its step has been made; its script zeroes them before it goes on.
+discriminator's own gradients are reduced, or its step has been made; the script zeroes them before it goes
+on.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class GradientListener(torch.optim.Optimizer):
         _end_of_pass: what autograd calls when the backward pass is over; dead when none is under way.
         _groups: the groups as the caller gave them, or None.
         _shared: parameters that an older optimizer reduces, under another name, for this one too.
-        _lent: by parameter that others share, the gradient that was reduced for a step, until there is a new one.
+        _lent: by parameter that others share, the gradient that was reduced for a step, until another comes.
         _number: see WireNames.
         _streams: by parameter of a group that is not complete, the GPU's stream that made its new gradient.
     """
@@ -149,17 +149,17 @@ class GradientListener(torch.optim.Optimizer):
             self._reducer.prefix = prefix_of(self._number)
 
     def _check_names_agree(self) -> None:
-        """In the first step of a job. ValueError on all ranks unless they have numbered this optimizer alike."""
+        """In the first step of a job. ValueError on all ranks unless they number this optimizer alike."""
         if self._has_agreed:
             return
         self._has_agreed = True
         smallest, largest = self._reducer.agree_on(self._number)
         if smallest != largest:
             raise ValueError(
-                f"Ranks have made different optimizers: on rank {basics.rank()} the names of this one begin with "
-                f"{prefix_of(self._number)!r}, on others with {prefix_of(smallest)!r} and {prefix_of(largest)!r}. "
-                "Make the same optimizers in the same order on all ranks, or give each named_parameters with "
-                "names of its own."
+                f"Ranks have made different optimizers: on rank {basics.rank()} the names of this one begin "
+                f"with {prefix_of(self._number)!r}, on others with {prefix_of(smallest)!r} and "
+                f"{prefix_of(largest)!r}. Make the same optimizers in the same order on all ranks, or give "
+                "each named_parameters with names that no other has."
             )
 
     @property
@@ -580,8 +580,8 @@ def _hook_for(reference: weakref.ref[GradientListener]) -> Callable[[torch.Tenso
 
 
 def _end_pass() -> None:
-    """At the end of a pass, of all optimizers that it has gone through: each asks for what it lacks before any
-    waits, as they may end it in another order on other ranks.
+    """At the end of a pass, of all optimizers that it has gone through: each asks for what it lacks before
+    any waits, as they may end it in another order on other ranks.
     """
     ending = [listener for listener in listening_here() if listener._is_in_pass()]
     for listener in ending:

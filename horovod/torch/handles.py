@@ -22,9 +22,8 @@ from horovod.torch import devices, storage
 from horovod.torch.compiling import breaks_graphs
 
 __all__ = [
-    *("Operation", "Output", "abandon", "complete_all", "is_done_within", "operation_of", "poll", "register", "starting"),
-    "synchronize", "together",
-    "wait_or_yield",
+    *("Operation", "Output", "abandon", "complete_all", "is_done_within", "operation_of", "poll", "register"),
+    *("starting", "synchronize", "together", "wait_or_yield"),
 ]
 
 Output = torch.Tensor | tuple[torch.Tensor, ...] | None
@@ -52,7 +51,7 @@ class Operation:
 
     @property
     def is_completed(self) -> bool:
-        """Whether some rank took part only because others did, as it lacked that gradient. Known at its end."""
+        """Whether some rank lacked that gradient, and took part because others did. Known at its end."""
         rounds = any(stepper.is_completed for stepper in self.steppers)
         return rounds or any(result.is_completed for result in self.results)
 

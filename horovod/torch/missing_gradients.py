@@ -1,8 +1,8 @@
 """At the end of a backward pass: gradients that this rank lacks and others have started to reduce.
 
-Without this, such a gradient would be reduced in step() only, after the script has clipped, unscaled or looked
-at gradients that are not those of the other ranks. So this rank asks what becomes of them, and takes part
-before ``backward()`` returns. horovod.common.gradient_life decides, and describes how.
+Without this, such a gradient would be reduced in step() only, after the script has clipped, unscaled or
+looked at gradients that are not those of the other ranks. So this rank asks what becomes of them, and takes
+part before ``backward()`` returns. horovod.common.gradient_life decides, and describes how.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class _Optimizer(Protocol):
 
 
 class Question(NamedTuple):
-    """A question that the ranks are to answer: its handle; units, by their members; then further contributions
-    of single parameters.
+    """A question that the ranks are to answer: its handle; units, by their members; then further
+    contributions of single parameters.
     """
 
     handle: int
@@ -58,7 +58,7 @@ class MissingGradients:
     change any other result.
 
     Attributes:
-        set_aside: by parameter of which a further contribution is under way, the gradient that it is added to.
+        set_aside: by parameter of which a further contribution is under way, what that is added to.
         hooks: by parameter that this rank has lacked once, the hook that sets its gradient aside.
     """
 
@@ -68,7 +68,7 @@ class MissingGradients:
         self.hooks: dict[torch.Tensor, Any] = {}
 
     def ask_after_pass(self) -> Question | None:
-        """What this rank lacks at the end of a pass; nothing is asked if it lacks nothing, or nothing is due."""
+        """What this rank lacks at the end of a pass; no question if it lacks nothing or nothing is due."""
         life = self._of._life
         if self._of._reducer.op not in (Average, Sum) or not life.has_due():
             return None
@@ -80,8 +80,8 @@ class MissingGradients:
         further: Sequence[torch.Tensor] = (),
         has_part: Sequence[bool] | None = None,
     ) -> Question | None:
-        """Ask what becomes of these; nothing is asked about nothing. ``has_part``: of which units there are some
-        gradients; without it, those that are due.
+        """Ask what becomes of these; nothing is asked about nothing. ``has_part``: of which units there are
+        some gradients; without it, those that are due.
         """
         names = [self._operation_of(members) for members in units]
         if has_part is None:

@@ -159,7 +159,8 @@ class _DistributedOptimizer(GradientListener):
             if not self._active:
                 return loss
             passes = self.backward_passes_per_step
-            if decides_by_loss or self._shared or any(left != passes for left in self._allreduce_delay.values()):
+            has_new = any(left != passes for left in self._allreduce_delay.values())
+            if decides_by_loss or self._shared or has_new:
                 self._reduce_what_is_left()
             return self._reducer.reduced_loss(loss) if decides_by_loss else loss
 
@@ -216,10 +217,11 @@ def DistributedOptimizer(
             what looks at gradients before ``step()`` (GradScaler, clipping, noise) finds them reduced. With
             False ``step()`` and ``synchronize()`` wait, so that reductions go on while the script does
             something else; then call ``synchronize()`` before you change gradients. Nothing with Adasum.
-        unused: the gradient of a parameter that no rank has used in a step: "zeros", as in Horovod, so that weight
-            decay and momentum move it; or "none", as in DistributedDataParallel, so that the step leaves it alone.
-        skip_extra_backward: leave out gradients that a backward pass adds to those that are reduced already, or
-            that a step has used, until they are zeroed: as a generator's loss does to a discriminator.
+        unused: the gradient of a parameter that no rank has used in a step: "zeros", as in Horovod, so that
+            weight decay and momentum move it; or "none", as in DistributedDataParallel, so that the step
+            leaves it alone.
+        skip_extra_backward: leave out gradients that a backward pass adds to those that are reduced already,
+            or that a step has used, until they are zeroed: as a generator's loss does to a discriminator.
 
     Raises:
         ValueError: an argument is wrong; most are found even before ``hvd.init()``.
@@ -233,7 +235,9 @@ def DistributedOptimizer(
     if unused not in ("zeros", "none"):
         raise ValueError(f'unused={unused!r} must be "zeros" or "none".')
     if skip_extra_backward and op == Adasum:
-        raise ValueError("skip_extra_backward=True is not served with op=Adasum, whose steps are made in backward().")
+        raise ValueError(
+            "skip_extra_backward=True is not served with op=Adasum, whose steps are made in backward()."
+        )
     if not hasattr(optimizer, "param_groups"):
         raise ValueError(
             f"DistributedOptimizer takes an optimizer of torch.optim, not {type(optimizer)}; of a model it "

@@ -39,12 +39,13 @@ def leave_to_owner(
 
 def _check_alike(optimizer: GradientListener, owner: GradientListener, parameter: torch.Tensor) -> None:
     own, others = _terms(optimizer, parameter), _terms(owner, parameter)
-    differing = [f"{term}={own[term]} here and {others[term]} there" for term in own if own[term] != others[term]]
+    unlike = [term for term in own if own[term] != others[term]]
+    differing = [f"{term}={own[term]} here and {others[term]} there" for term in unlike]
     if differing:
         raise ValueError(
-            f"{optimizer._parameter_names[parameter]!r} is also a parameter of a DistributedOptimizer that was "
-            f"made before, as {owner._parameter_names[parameter]!r}. Its gradient is reduced once, for both, so "
-            f"both need the same: {', '.join(differing)}."
+            f"{optimizer._parameter_names[parameter]!r} is also a parameter of a DistributedOptimizer that "
+            f"was made before, as {owner._parameter_names[parameter]!r}. Its gradient is reduced once, for "
+            f"both, so both need the same: {', '.join(differing)}."
         )
 
 

@@ -1,8 +1,8 @@
 """Names of several optimizers of one job: different tensors must not be reduced under one name.
 
 Two models may have equal names of parameters, and parameters that have no names are numbered by each
-optimizer. An optimizer of which a name is taken has a prefix: how many optimizers of its process set had been
-made when it was. All ranks make the same optimizers in the same order, so they have the same prefixes; the first step
+optimizer. If a name is taken, the names of the optimizer get a prefix: its number among those of its process
+set. All ranks make the same optimizers in the same order, so they have the same prefixes; the first step
 checks that. A name stays taken when its tensor has gone, as ranks may collect garbage at different times.
 Checkpoints have the parameters' own names.
 """
