@@ -149,8 +149,8 @@ class GradientListener(torch.optim.Optimizer):
             self._reducer.prefix = prefix_of(self._number)
 
     def _check_names_agree(self) -> None:
-        """In the first step of a job. ValueError on all ranks unless they number this optimizer alike."""
-        if self._has_agreed:
+        """In the first step of a job, if there is a prefix: ValueError on all ranks if they differ."""
+        if self._has_agreed or self._number == 0:
             return
         self._has_agreed = True
         smallest, largest = self._reducer.agree_on(self._number)
