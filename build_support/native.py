@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -21,13 +20,12 @@ from build_support.ccache import ccache_settings, compiler_launcher
 from build_support.cuda import Cuda, chosen_cuda
 from build_support.mpi import Mpi, chosen_mpi
 from build_support.requirements import BuildError
+from horovod.common.unbuilt import BUILD_INFO, core_digest
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGINS = {"any": ("libhorovod_mpi_open_mpi.so", "libhorovod_mpi_mpich.so"), "none": ()}
 LINKED_PLUGIN = ("libhorovod_mpi.so",)
 CUDA_PLUGIN = "libhorovod_cuda.so"
-BUILD_INFO = "build_info.json"
-SOURCES = (".cc", ".h", ".cu", ".cuh")
 
 
 class BuildPackage(build_py):  # type: ignore[misc]
@@ -85,7 +83,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
         facts = json.loads((build / "facts.json").read_text())
         record = {
             "version": version(),  # not the distribution's, which may tell whose build it is
-            "digest": source_digest(),
+            "digest": core_digest(ROOT / "horovod"),
             "mpi": mpi.record(),
             **facts,
             "cuda": None if self.cuda is None else self.cuda.record(),
@@ -129,7 +127,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
             "Python_EXECUTABLE": sys.executable,
             "nanobind_DIR": nanobind.cmake_dir(),
             "HOROVOD_VERSION": version(),
-            "HOROVOD_BUILD_DIGEST": source_digest(),
+            "HOROVOD_BUILD_DIGEST": core_digest(ROOT / "horovod"),
             "HOROVOD_DEVELOPER": "ON" if requirements.switched_on("HOROVOD_DEVELOPER") else "OFF",
             "HOROVOD_SANITIZE": sanitize,
             "HOROVOD_MPI_INCLUDE": ";".join(mpi.include_directories),
@@ -159,16 +157,6 @@ class BuildNative(build_ext):  # type: ignore[misc]
 
 def _mpi_plugins(mpi: Mpi) -> tuple[str, ...]:
     return PLUGINS.get(mpi.source, LINKED_PLUGIN)
-
-
-def source_digest() -> str:
-    """Of all of the core's sources, 16 digits; see build_digest() in base/settings.h."""
-    digest = hashlib.sha256()
-    for path in sorted((ROOT / "horovod" / "native").rglob("*")):
-        if path.suffix in SOURCES:
-            content = path.read_bytes()
-            digest.update(f"{path.relative_to(ROOT)} {len(content)}\n".encode() + content)
-    return digest.hexdigest()[:16]
 
 
 def version() -> str:

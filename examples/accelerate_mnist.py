@@ -25,7 +25,8 @@ def main() -> None:
     args = mnist_frameworks.parse_arguments("Train a small network on MNIST with Accelerate.")
     set_seed(args.seed)
     data = mnist_frameworks.load(args)
-    accelerator = Accelerator(cpu=args.no_cuda)
+    # Without a GPU it has to be told, or it takes several processes for one each.
+    accelerator = Accelerator(cpu=args.no_cuda or not torch.cuda.is_available())
     model = MnistNet()
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr * accelerator.num_processes)
     model, optimizer, train, test = accelerator.prepare(

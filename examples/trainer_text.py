@@ -82,7 +82,7 @@ def train(args: argparse.Namespace, folder: str) -> None:
         per_device_train_batch_size=args.batch_size,
         learning_rate=args.lr,
         seed=args.seed,
-        use_cpu=args.no_cuda,
+        use_cpu=args.no_cuda or not torch.cuda.is_available(),  # else it wraps no model where there is no GPU
         ddp_find_unused_parameters=False,
         save_strategy="no",
         report_to="none",

@@ -2,6 +2,8 @@
 
 In the processes torch does without what the compiler needs until it is used: see lean_torch/lean_torch.py.
 
+Where the machine is busy, every time limit of a test is longer by its load.
+
 With `pytest --numprocesses 2 --dist loadscope`, what shares something that is dear to make (hosts, an image,
 a browser) is a group, which one process runs in order. Elsewhere a file is one.
 """
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from busy import times_longer
 from xdist.scheduler import LoadScopeScheduling
 
 LEAN_TORCH = str(Path(__file__).parent / "lean_torch")
@@ -35,3 +38,12 @@ class InGroups(LoadScopeScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> InGroups | None:
     """None: what --dist says."""
     return InGroups(config, log) if config.getvalue("dist") == "loadscope" else None
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Any:
+    """pytest-timeout's own, with more time."""
+    import pytest_timeout
+
+    longer = settings._replace(timeout=settings.timeout * times_longer())
+    return pytest_timeout.pytest_timeout_set_timer(item, longer)

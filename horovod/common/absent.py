@@ -64,18 +64,30 @@ def attribute_error(module: str, name: str) -> AttributeError:
     return AttributeError(f"module {module!r} has no attribute {name!r}{hint}")
 
 
+def _native_elsewhere() -> Any:
+    """The spec of an installed native module that fits these sources, which are not built."""
+    from importlib.util import spec_from_file_location
+
+    from horovod.common.unbuilt import native_module, native_package, why_unbuilt
+
+    module = native_module(native_package())
+    if module is None:
+        raise ModuleNotFoundError(why_unbuilt())
+    return spec_from_file_location(NATIVE, module)
+
+
 class _Refusing:
-    """Finder that finds nothing, and knows why. Parents are asked for before modules below them."""
+    """Finder that finds nothing but an installed core, and knows why. Parents are asked for before modules
+    below them.
+    """
 
     @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+    def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
         # Without its `name`: `from horovod import keras` would hide an error that names the submodule.
         if name in ABSENT:
             raise ModuleNotFoundError(_sentence(name))
         if name == NATIVE:
-            from horovod.common.unbuilt import why_unbuilt
-
-            raise ModuleNotFoundError(why_unbuilt())
+            return _native_elsewhere()
 
 
 def install() -> None:

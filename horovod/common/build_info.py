@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import horovod
+from horovod.common.unbuilt import BUILD_INFO, native_package
 
 WHEEL, SYSTEM, ANY, FOUND, NONE = "wheel", "system", "any", "found", "none"
-FILE = Path(horovod.__file__).parent / "build_info.json"
 
 
 @dataclass(frozen=True)
@@ -68,4 +68,5 @@ def from_record(record: dict[str, Any]) -> BuildInfo:
 @lru_cache(maxsize=1)
 def build_info() -> BuildInfo:
     """The facts of this installation, read once."""
-    return from_record(json.loads(FILE.read_text())) if FILE.exists() else BuildInfo()
+    file = native_package() / BUILD_INFO
+    return from_record(json.loads(file.read_text())) if file.exists() else BuildInfo()

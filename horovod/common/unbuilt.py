@@ -1,36 +1,69 @@
 """Sources of horovod that are not built, as a fresh clone has them, where Python takes them for the package.
 
-`python -m` and `python -c` look in the current folder first: inside of a clone they import its `horovod/`,
-and an installation that would work is never asked. The folder has to be called so, as Horovod's is; so it is
+Python looks first in the folder of a script, and with `python -m` and `python -c` in the current one: inside
+of a clone it imports the clone's `horovod/`. The folder has to be called so, as Horovod's is. What `pip
+install .` has built of the same core serves these sources too, so they load it; where none fits, that is
 found out here, and said. What needs the native module asks: absent.py's finder, horovodrun and the lab.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-__all__ = ["explanation", "why_unbuilt"]
+__all__ = ["core_digest", "explanation", "native_module", "native_package", "why_unbuilt"]
 
 PACKAGE = Path(__file__).resolve().parents[1]
+BUILD_INFO = "build_info.json"
+_SOURCES = (".cc", ".h", ".cu", ".cuh")
+
+
+@lru_cache(maxsize=1)
+def native_package() -> Path:
+    """The folder of what the build made for this process: this package's, or that of an installed one, where
+    this one is sources that are not built, and the other was built of the same core.
+    """
+    if native_module(PACKAGE) or not _is_source(PACKAGE):
+        return PACKAGE
+    installed = list(_installed(PACKAGE, sys.path))
+    wanted = core_digest(PACKAGE) if installed else ""
+    return next((other for other in installed if _digest_of_build(other) == wanted), PACKAGE)
+
+
+def native_module(package: Path) -> Path | None:
+    """The file of a package's native module for this Python; None where it has none."""
+    files = (package / f"_native{suffix}" for suffix in EXTENSION_SUFFIXES)
+    return next((file for file in files if file.exists()), None)
+
+
+def core_digest(package: Path) -> str:
+    """Of all sources of a package's core, 16 digits; see build_digest() in base/settings.h."""
+    digest = hashlib.sha256()
+    for path in sorted((package / "native").rglob("*")):
+        if path.suffix in _SOURCES:
+            content = path.read_bytes()
+            digest.update(f"{path.relative_to(package.parent)} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
 
 
 def why_unbuilt() -> str:
-    """Why the package of this process lacks its native module, and what to type; "" where it has it."""
-    return "" if _has_native_module(PACKAGE) else explanation(PACKAGE, sys.path, sys.orig_argv)
+    """Why this process finds no native module, and what to type; "" where it finds one."""
+    return "" if native_module(native_package()) else explanation(PACKAGE, sys.path, sys.orig_argv)
 
 
 def explanation(package: Path, search_path: Sequence[str], typed: Sequence[str]) -> str:
     """The same for a package without one. `typed`: how Python was started, as sys.orig_argv has it."""
     folder = package.parent
-    others = [other for each in search_path if (other := Path(each or ".").resolve()) != folder]
-    installed = next((other for other in others if _has_native_module(other / package.name)), None)
+    installed = next(_installed(package, search_path), None)
     here = f"{package} lacks its native module"
-    if not (folder / "setup.py").exists():
+    if not _is_source(package):
         return f"{here}: the installation is not complete; install horovod again.{_other_pythons(package)}"
     if installed is None:
         return (
@@ -38,19 +71,33 @@ def explanation(package: Path, search_path: Sequence[str], typed: Sequence[str])
             f"{sys.executable}. Type `cd {shlex.quote(str(folder))} && python -m pip install -e .` (or `make "
             f"mnist` there, which installs PyTorch too).{_other_pythons(package)}"
         )
-    begin = f"{here}: these are its sources, not built, which hide the horovod installed in {installed}"
+    begin = (
+        f"{here}: these are its sources, not built, which hide the horovod installed in {installed.parent}, "
+        "whose core is another"
+    )
     if str(folder) in os.environ.get("PYTHONPATH", "").split(os.pathsep):
         return f"{begin}. Take {folder} out of PYTHONPATH"
     again = f" Or type `{_without_current_folder(typed)}`." if sys.version_info >= (3, 11) else ""
     return (
-        f"{begin}: Python looks first in the folder where it is started. Start it elsewhere (`cd ..`), or "
-        f"build the sources in place: `python -m pip install -e .`.{again}"
+        f"{begin}. Install these sources: `cd {shlex.quote(str(folder))} && python -m pip install .`; or "
+        f"start elsewhere: Python looks first in a script's folder, and in the one where it starts.{again}"
     )
 
 
-def _has_native_module(package: Path) -> bool:
-    """For this Python."""
-    return any((package / f"_native{suffix}").exists() for suffix in EXTENSION_SUFFIXES)
+def _is_source(package: Path) -> bool:
+    return (package.parent / "setup.py").exists()
+
+
+def _installed(package: Path, search_path: Iterable[str]) -> Iterator[Path]:
+    """Other packages of this name, with a native module for this Python, in the order in which it looks."""
+    others = (Path(each or ".").resolve() / package.name for each in search_path)
+    return (other for other in others if other != package and native_module(other))
+
+
+def _digest_of_build(package: Path) -> str:
+    """Of the core that a package's native module was built of; "" where no build has written that down."""
+    record = package / BUILD_INFO
+    return str(json.loads(record.read_text()).get("digest", "")) if record.exists() else ""
 
 
 def _other_pythons(package: Path) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import horovod
 from horovod.common.options import OPTIONS
+from horovod.common.unbuilt import native_package
 
 PACKAGE = Path(horovod.__file__).parent
 NOT_OF_A_RUN = (PACKAGE / "lab" / "report", PACKAGE / "lab" / "environment", PACKAGE / "topology")
@@ -66,9 +67,10 @@ def _imported(path: Path) -> Iterator[str]:
 def _environment() -> str:
     """This package's files, for somebody may be at work on it, and what it runs on."""
     found = hashlib.sha256()
-    for path in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.glob("*.so")]):
+    for path in sorted([*PACKAGE.rglob("*.py"), *native_package().glob("*.so")]):
         if not any(path.is_relative_to(folder) for folder in NOT_OF_A_RUN):
-            found.update(str(path.relative_to(PACKAGE)).encode() + path.read_bytes())
+            name = path.relative_to(PACKAGE) if path.suffix == ".py" else path.name
+            found.update(str(name).encode() + path.read_bytes())
     try:
         torch = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:

@@ -14,6 +14,15 @@ from horovod.common.build_info import ANY, FOUND, MpiInfo, build_info
 from horovod.common.mpi_here import family_of, mpi_here, version_text
 from horovod.common.unbuilt import why_unbuilt
 
+_NOT_LOADED = "the native core does not load"  # where it does, SIMD's level stands
+
+
+def check_build() -> int:
+    """Prints the report. The command's exit status: 1 where nothing could be trained with this."""
+    text = report()
+    print(text)
+    return 1 if _NOT_LOADED in text else 0
+
 
 def report() -> str:
     """Horovod's three blocks of [X] and [ ], and one with versions."""
@@ -38,18 +47,18 @@ def report() -> str:
             f"{title}:",
             *(f"    [{'X' if there else ' '}] {name}" for name, there in entries.items()),
         ]
+    why = why_unbuilt()
     versions = {
         "Python": platform.python_version(),
         "PyTorch": metadata.version("torch") if has_torch else "not installed",
         "MPI": _mpi(mpi) if mpi.built else _no_mpi(info.mpi),
-        "SIMD": _simd_level(),
+        "SIMD": f"{_NOT_LOADED}: see below" if why else _simd_level(),
         "CUDA": info.cuda or "none",
         "NCCL": _nccl(info.nccl),
         "Compiler": info.compiler or "unknown",
     }
     lines += ["", "Versions:", *(f"    {name}: {version}" for name, version in versions.items())]
-    if why := why_unbuilt():
-        lines += ["", why]
+    lines += ["", why] if why else []
     return "\n".join(lines)
 
 
@@ -90,4 +99,4 @@ def _simd_level() -> str:
     answer = subprocess.run([sys.executable, "-c", question], capture_output=True, text=True, check=False)
     if answer.returncode == 0:
         return answer.stdout.strip()
-    return "the native core does not load: " + (answer.stderr.strip().splitlines() or ["no message"])[-1]
+    return f"{_NOT_LOADED}: " + (answer.stderr.strip().splitlines() or ["no message"])[-1]

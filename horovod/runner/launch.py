@@ -70,8 +70,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     if given.get("check_build"):
         from horovod.runner import build_report  # here, as jobs do without it
 
-        print(build_report.report())
-        return 0
+        return build_report.check_build()
     if "print_completion" in given:
         return _completion(given["print_completion"])
     if given.get("topology"):

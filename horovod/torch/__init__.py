@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from horovod.common import shown_warnings as _shown_warnings
 from horovod.common import tracebacks as _tracebacks
 from horovod.common.absent import attribute_error
 from horovod.common.exceptions import HorovodInternalError
@@ -101,6 +102,7 @@ __all__ = [
 
 
 _tracebacks.install()
+_shown_warnings.install()
 _make_stores_with(_make_store)
 
 

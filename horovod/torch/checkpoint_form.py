@@ -30,12 +30,21 @@ def check_form(saved: Any) -> None:
         raise ValueError("it has no error feedback by rank")
     for state in residuals.values():
         _check_residuals(state)
+    _check_compressors(compressors)
+
+
+def _check_compressors(compressors: Any) -> None:
+    """As ``Memory.state_dict()`` has them."""
     if not isinstance(compressors, Mapping) or not all(
         isinstance(state, Mapping) for state in compressors.values()
     ):
         raise ValueError("it does not say what compressors remember")
     if not all(isinstance(key, str) for state in compressors.values() for key in (*compressors, *state)):
         raise ValueError("what its compressors remember has no names")
+    for name, state in compressors.items():
+        for value in state.values():
+            if isinstance(value, torch.Tensor) and (wrong := _wrong_with(value)):
+                raise ValueError(f"what the compressor of {name!r:.80} remembers is {wrong}")
 
 
 def _check_residuals(state: Any) -> None:
@@ -51,12 +60,25 @@ def _check_residuals(state: Any) -> None:
         _check_parameter(name, saved)
 
 
+def _wrong_with(values: torch.Tensor) -> str:
+    """Why nobody can go on from these numbers; "" where one can, whatever their strides are."""
+    if values.device.type == "meta":
+        return "without data (on the device meta)"
+    if values.layout != torch.strided or values.is_quantized or values.is_complex():
+        return f"of layout {values.layout} and dtype {values.dtype}, and no plain numbers"
+    return ""
+
+
 def _check_parameter(name: str, saved: Mapping[str, Any]) -> None:
     counts = [saved.get("count"), saved.get("uses")]
     for stage in STAGES:
         match saved.get(stage):
-            case [begin, torch.Tensor()]:
+            case [begin, torch.Tensor() as values]:
                 counts.append(begin)
+                if wrong := _wrong_with(values):
+                    raise ValueError(f"the error feedback of {name!r:.80} is {wrong}")
+                if values.dim() != 1:
+                    raise ValueError(f"the error feedback of {name!r:.80} has {values.dim()} dimensions")
             case _:
                 raise ValueError(f"the error feedback of {name!r:.80} has no stage {stage!r}")
     if not all(type(count) is int and 0 <= count < 2**63 for count in counts):

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.autotune import Tuned
 from horovod.torch.checkpoint import Checkpoint
@@ -181,8 +182,7 @@ class GradientReducer:
         dense: list[Entry] = []
         with waiting_on_failure(parts):
             for name, parameter in zip(names, parameters, strict=True):
-                gradient = parameter.grad
-                assert gradient is not None
+                gradient = _gradient_of(name, parameter)
                 if gradient.is_sparse:
                     self._sparse_dims[parameter] = gradient.sparse_dim()
                 if gradient.is_sparse and not self.sparse_as_dense:
@@ -236,7 +236,7 @@ class GradientReducer:
             grouped=grouped,
             kept=[
                 Kept(
-                    self.memory.of(each, compressor, tensor.device),
+                    self.memory.of(each, compressor, tensor),
                     self.residuals.of(each, tensor, compressor),
                     self.first_step.note(each, tensor, compressor),
                 )
@@ -289,6 +289,18 @@ class GradientReducer:
             parameter.grad = finish()
 
         return Reduction(handles, wait)
+
+
+def _gradient_of(name: str, parameter: torch.Tensor) -> torch.Tensor:
+    """ValueError where a hook has taken it away, which ran before the optimizer's own."""
+    if parameter.grad is None:
+        raise ValueError(
+            f"{name!r} has no gradient on rank {basics.rank()} when it shall be reduced: a hook that was "
+            "registered before the optimizer was wrapped has set it to None. Let the optimizer's step() use "
+            "it, and zero_grad() drop it: leave out that hook, or, to step in the backward pass, call "
+            "hvd.allreduce() in it, without a DistributedOptimizer."
+        )
+    return parameter.grad
 
 
 def _check_not_added(op: int, compressor: Any, said: str) -> None:

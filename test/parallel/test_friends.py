@@ -230,7 +230,7 @@ def test_an_example(command: str, tmp_path: Path) -> None:
     launcher, *words = shlex.split(command)
     ranks, module = {"horovodrun": (2, ["-m", "horovod.runner"]), "python": (1, [])}[launcher]
     more = environment("friends", MNIST_DATA_DIR=str(real_mnist() or ""), OMP_NUM_THREADS="1")
-    printed = run([sys.executable, *module, *words, "--no-cuda"], ROOT, 300, **more).stdout
+    printed = run([sys.executable, *module, *words], ROOT, 300, **more).stdout
     assert f"compression    bit8, {ranks} rank(s)" in printed
     same = rf"parameters     bit-identical on {ranks} rank\(s\), SHA-256 \w{{16}}$"
     assert re.search(same, printed, re.MULTILINE)

@@ -50,8 +50,11 @@ def test_a_documented_command(command: str, tmp_path: Path) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
     loss = re.search(r"loss ([\d.]+) with (\d) processes", run.stdout)
     assert loss, run.stdout
-    assert float(loss[1]) < 5.0  # it starts at about 16, the variance of the target
+    assert float(loss[1]) < 0.3  # it starts at about 1.3
     assert int(loss[2]) == (2 if "-np 2" in command else 1)
+    (line,) = blocks("README.md", "text")
+    assert (line in run.stderr) == ("-np 2" in command), run.stderr
+    assert "warning" not in run.stderr.lower()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
@@ -67,6 +68,10 @@ def test_another_compressor_goes_on_with_what_was_lost() -> None:
         ("uses", -1, "for its counts"),
         ("sent", None, "no stage 'sent'"),
         ("result", (0, [1.0]), "no stage 'result'"),
+        ("sent", (0, torch.ones(32).to_sparse()), "sparse"),
+        ("sent", (0, torch.ones(32, device="meta")), "without data"),
+        ("sent", (0, torch.ones(32, dtype=torch.complex64)), "complex64"),
+        ("sent", (0, torch.ones(8, 4).t()), "2 dimensions"),
         ("usual", None, "for its usual size"),
         ("usual", [float("nan")], "for its usual size"),
     ],
@@ -74,8 +79,62 @@ def test_another_compressor_goes_on_with_what_was_lost() -> None:
 def test_what_is_damaged_is_named_when_it_is_loaded(key: str, value: Any, said: str) -> None:
     saved = kept()
     saved["residuals"][0]["parameters"]["w"][key] = value
-    with pytest.raises(ValueError, match=f"entry \"horovod\" is damaged.*'w' has.*{said}"):
+    with pytest.raises(ValueError, match=f"entry \"horovod\" is damaged.*'w' (has|is).*{said}"):
         loaded(saved)
+
+
+@pytest.mark.parametrize("compressor", [Compression.topk, Compression.bit8(error_feedback=True)])
+def test_residuals_with_any_strides_are_taken(compressor: Any) -> None:
+    for values in (torch.arange(64.0)[::2], torch.full((1,), 0.5).expand(32), torch.arange(32)):
+        saved = kept()
+        saved["residuals"][0]["parameters"]["w"]["sent"] = (0, values)
+        restored = torch.from_dlpack(loaded(saved, compressor).read("sent")[1])
+        assert torch.equal(restored, values.float())
+
+
+Q = torch.ones(8, 1)
+
+
+def remembered(q: Any) -> dict[str, Any]:
+    return {"form": 1, "rank": 0, "size": 1, "residuals": {}, "compressors": {"w": {"q": q}}}
+
+
+def memory_of(q: Any, compressor: Any) -> list[str]:
+    """What is said when training goes on with this compressor where PowerSGD had left ``q``."""
+    memory = Memory()
+    Checkpoint(Residuals(is_kept=True), memory, Alone()).load_state_dict(remembered(q), ["w"])
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            memory.of("w", compressor, GRADIENT)
+    return [str(each.message) for each in told]
+
+
+@pytest.mark.parametrize(
+    ("q", "why"),
+    [
+        (torch.ones(3), r"\[3\].*\[8, 1\]"),
+        (Q.expand(8, 2), r"\[8, 2\]"),
+        (Q * float("nan"), "not finite"),
+        ([1.0], "list"),
+    ],
+)
+def test_powersgds_memory_that_does_not_fit_begins_anew_with_a_warning(q: Any, why: str) -> None:
+    (said,) = memory_of(q, Compression.powersgd(rank=1))
+    assert re.search(f"'w' in the checkpoint does not fit: it is .*{why}.*begins anew", said)
+
+
+def test_powersgds_memory_that_fits_or_is_not_used_is_no_warning() -> None:
+    cold, bulky = Compression.powersgd(rank=1, warm_start=False), Compression.powersgd(rank=8)
+    assert memory_of(Q, Compression.powersgd(rank=1)) == []
+    for compressor in (cold, bulky, Compression.topk):
+        assert memory_of(torch.ones(3), compressor) == []
+
+
+@pytest.mark.parametrize("q", [Q.to_sparse(), Q.to("meta")])
+def test_memory_without_plain_numbers_is_named_when_it_is_loaded(q: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match=r"damaged.*compressor of 'w' remembers"):
+        memory_of(q, Compression.powersgd(rank=1))
 
 
 def test_residuals_that_are_not_finite_begin_anew() -> None:

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import pytest_timeout
+from busy import MOST
 
 ROOT = Path(__file__).resolve().parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -44,6 +46,24 @@ def test_ci_runs_all_of_test_all() -> None:
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
     timed = [line.split()[1] for line in lines if line.startswith("timed ")]
     assert timed == ["mnist", *recipe("test-all").split("##")[0].split()]
+
+
+@pytest.mark.parametrize(("load", "times"), [(0.0, 1.0), (1.0, 1.0), (3.0, 3.0), (1000.0, MOST)])
+def test_a_busy_machine_has_more_time(
+    load: float, times: float, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pytest-timeout is asked before each test."""
+    limits: list[float] = []
+
+    def note(item: pytest.Item, settings: pytest_timeout.Settings) -> bool:
+        limits.append(settings.timeout)
+        return True
+
+    monkeypatch.setattr(os, "getloadavg", lambda: (load * (os.cpu_count() or 1), 0.0, 0.0))
+    monkeypatch.setattr(pytest_timeout, "pytest_timeout_set_timer", note)
+    own = pytest_timeout.get_env_settings(request.config)._replace(timeout=100.0)
+    assert request.config.hook.pytest_timeout_set_timer(item=request.node, settings=own)
+    assert limits == [100.0 * times]
 
 
 FAILING = {

@@ -111,6 +111,15 @@ def test_a_frozen_parameter_takes_part_and_stays_where_it_is(engine: MirroredEng
     optimizer.step()
 
 
+def test_a_gradient_that_a_hook_has_taken_away_is_named(engine: MirroredEngine) -> None:
+    model = make_model()
+    model[0].weight.register_post_accumulate_grad_hook(lambda parameter: setattr(parameter, "grad", None))
+    optimizer = wrapped(model)
+    with pytest.raises(ValueError, match=r"'0\.weight' has no gradient on rank 0.*hook"):
+        backward(model)
+    del optimizer  # whose hooks end with it
+
+
 def test_an_unused_parameter_has_a_zero_gradient_afterwards(engine: MirroredEngine) -> None:
     model = make_model()
     optimizer = wrapped(model)

@@ -12,28 +12,44 @@ from pathlib import Path
 import pytest
 
 import horovod
-from horovod.common.unbuilt import explanation, why_unbuilt
+from horovod.common.unbuilt import explanation, native_module, why_unbuilt
 from horovod.lab.plan import PARALLEL_EXAMPLE, SERIAL_EXAMPLE
 
 PACKAGE = Path(horovod.__file__).resolve().parent
 HIDES = "these are its sources, not built, which hide the horovod installed in"
 # An editable installation of older setuptools finds modules by a hook, and finds ours for the clone too.
-IMPORT = """
+WITHOUT_EDITABLE = """
 import sys
 sys.meta_path[:] = [finder for finder in sys.meta_path if "editable" not in str(finder).lower()]
-import horovod.common.basics
+"""
+IMPORT = f"{WITHOUT_EDITABLE}import horovod.common.basics"
+CHECK_BUILD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from horovod.runner.launch import main
+sys.exit(main(["--check-build"]))
 """
 
 
 @pytest.fixture(scope="module")
-def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fitting_clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clone")
-    built = shutil.ignore_patterns("*.so", "build_info.json", "native", "__pycache__")
+    built = shutil.ignore_patterns("*.so", "build_info.json", "__pycache__")
     shutil.copytree(PACKAGE, folder / "horovod", ignore=built)
     (folder / "setup.py").touch()
     (folder / "examples").mkdir()
     for example in (SERIAL_EXAMPLE, PARALLEL_EXAMPLE):
         (folder / "examples" / example.name).touch()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def clone(fitting_clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One whose core was changed since."""
+    folder = tmp_path_factory.mktemp("changed") / "clone"
+    shutil.copytree(fitting_clone, folder)
+    with (folder / "horovod" / "native" / "base" / "dtype.h").open("a") as header:
+        header.write("// changed\n")
     return folder
 
 
@@ -57,7 +73,8 @@ def test_a_package_that_is_built_has_nothing_to_explain() -> None:
 def test_what_hides_the_installation_is_said_with_the_way_out(words: list[str], clone: Path) -> None:
     done = typed(clone, *words)
     assert done.returncode == 2 and done.stdout == ""
-    assert f"{clone}/horovod lacks its native module: {HIDES} {PACKAGE.parent}: Python looks" in done.stderr
+    assert f"{clone}/horovod lacks its native module: {HIDES} {PACKAGE.parent}, whose core is" in done.stderr
+    assert f"`cd {clone} && python -m pip install .`" in done.stderr
     assert "no MPI" not in done.stderr and done.stderr.count("\n") == 1
     if sys.version_info >= (3, 11):
         (way_out,) = re.findall(r"Or type `(.*)`\.$", done.stderr.strip())
@@ -81,8 +98,38 @@ def test_importing_the_core_says_the_same(clone: Path) -> None:
     assert f"ModuleNotFoundError: {clone}/horovod lacks its native module: {HIDES}" in done.stderr
 
 
-def test_check_build_says_the_same(clone: Path) -> None:
-    assert HIDES in typed(clone, "-m", "horovod.runner", "--check-build").stdout
+def test_check_build_says_the_same_and_fails(clone: Path) -> None:
+    done = typed(clone, "-m", "horovod.runner", "--check-build")
+    assert (done.returncode, done.stdout.count(HIDES)) == (1, 1)
+
+
+def test_check_build_of_an_installation_fails_where_a_clone_hides_it(clone: Path) -> None:
+    """As the command horovodrun, which does not begin in the current folder; a rank's script does."""
+    done = typed(clone, "-P" if sys.version_info >= (3, 11) else "-I", "-c", CHECK_BUILD, str(PACKAGE.parent))
+    assert (done.returncode, done.stdout.count(HIDES)) == (1, 1)
+
+
+def test_a_clone_loads_the_core_that_was_built_of_the_same_sources(fitting_clone: Path) -> None:
+    show = (
+        "from horovod import _native; import horovod; from horovod.common.build_info import build_info; "
+        "print(horovod.__file__, _native.__file__, build_info().digest == _native.build_digest())"
+    )
+    said = typed(fitting_clone, "-c", WITHOUT_EDITABLE + show).stdout.split()
+    native = Path(str(native_module(PACKAGE)))
+    assert said == [str(fitting_clone / "horovod" / "__init__.py"), str(native), "True"]
+
+
+def test_a_job_runs_in_such_a_clone(fitting_clone: Path) -> None:
+    script = "import torch, horovod.torch as hvd; hvd.init(); print(hvd.allreduce(torch.ones(1), op=hvd.Sum))"
+    (fitting_clone / "sums.py").write_text(script)
+    done = typed(fitting_clone, "-m", "horovod.runner", "-np", "2", sys.executable, "sums.py")
+    said = [f"[{rank}]<stdout>:tensor([2.])" for rank in (0, 1)]
+    assert sorted(done.stdout.splitlines()) == said, done.stderr
+
+
+def test_check_build_of_such_a_clone(fitting_clone: Path) -> None:
+    done = typed(fitting_clone, "-m", "horovod.runner", "--check-build")
+    assert done.returncode == 0 and HIDES not in done.stdout
 
 
 def test_pythonpath_may_be_what_names_the_clone(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:

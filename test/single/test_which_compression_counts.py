@@ -162,6 +162,10 @@ def test_nothing_compressed_is_a_warning(environment: Callable[..., None]) -> No
     assert of_size.startswith("bit8 compresses none of 2 tensors: exactly travel vectors, and what has fewer")
     assert of_size.endswith("The largest here is 'weight', of shape [10, 20].")
     assert of_dtype == "fp16 compresses none of 2 tensors: it makes none of them smaller."
+    for each in told:  # shown without the place inside of this package
+        shown = warnings.formatwarning(each.message, each.category, each.filename, each.lineno)
+        assert shown == f"horovod: {each.message}\n"
+    assert "train.py:7: UserWarning: mine" in warnings.formatwarning("mine", UserWarning, "train.py", 7)
 
 
 def test_it_is_said_once_in_a_job(environment: Callable[..., None]) -> None:

@@ -91,6 +91,9 @@ class Compressor(metaclass=CompressorType):
     # decompress_add(codes, ctx, total): may be there where combine is "gather", and adds what decompress
     # would return to ``total`` (float32 or float64, contiguous): cheaper where most of it is zero.
 
+    # misfit(shape, state): may be there where combine is "rounds", and says why a state that a checkpoint has
+    # is of no use for a tensor of this shape; "" where it is of use.
+
     @staticmethod
     def rounds(tensor: torch.Tensor, state: State) -> Rounds:
         """The sum of all ranks' tensors, in this one's shape, made from sums of what is yielded.

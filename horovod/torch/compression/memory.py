@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from horovod.torch.compression.contract import State
+from horovod.torch.compression.names import short_name
 
 __all__ = ["Memory"]
 
@@ -20,14 +22,18 @@ class Memory:
         self._owners: dict[str, Any] = {}
         self._loaded: set[str] = set()  # names whose states came from a checkpoint, and are in host memory
 
-    def of(self, name: str, compressor: Any, device: torch.device | None = None) -> State:
+    def of(self, name: str, compressor: Any, tensor: torch.Tensor | None = None) -> State:
         """The state of a name, which begins anew when its compressor is another one than before.
 
-        What has come from a checkpoint is brought to ``device``, where what is compressed is.
+        What has come from a checkpoint is brought to where ``tensor`` is, which is compressed, with a warning
+        where the compressor has no use for it.
         """
         if name in self._loaded:
             self._loaded.discard(name)
-            self._states[name] = _moved(self._states[name], device or torch.device("cpu"))
+            if tensor is not None:
+                _warn_of_misfit(name, compressor, tensor, self._states[name])
+            device = torch.device("cpu") if tensor is None else tensor.device
+            self._states[name] = _moved(self._states[name], device)
         if self._owners.setdefault(name, compressor) is not compressor:
             self._owners[name] = compressor
             self._states.pop(name, None)
@@ -48,6 +54,16 @@ class Memory:
         self.clear()
         self._states.update((name, dict(state)) for name, state in states.items())
         self._loaded.update(self._states)
+
+
+def _warn_of_misfit(name: str, compressor: Any, tensor: torch.Tensor, state: State) -> None:
+    misfit = getattr(compressor, "misfit", None)
+    if misfit is not None and (why := misfit(tensor.shape, state)):
+        warnings.warn(
+            f"What {short_name(compressor)} remembers of {name!r} in the checkpoint does not fit: {why}. It "
+            "begins anew.",
+            stacklevel=2,
+        )
 
 
 def _moved(state: Mapping[str, Any], device: torch.device) -> dict[str, Any]:

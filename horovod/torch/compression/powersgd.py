@@ -77,6 +77,17 @@ class PowerSGDCompressor(ConfiguredCompressor):
             state["q"] = q
         return product(p, q).reshape(tensor.shape)
 
+    @method_on_class_too
+    def misfit(self, shape: torch.Size, state: State) -> str:
+        """Why ``_first_q`` will not, or not wholly, go on from a checkpoint's state; "" if it will."""
+        if "q" not in state or not (self.warm_start and self.pays(shape)):
+            return ""
+        last, needed = state["q"], (_matrix_shape(shape)[1], self.rank)
+        if not isinstance(last, torch.Tensor) or last.shape != needed:
+            shown = list(last.shape) if isinstance(last, torch.Tensor) else type(last).__name__
+            return f"it is {shown}, and {list(needed)} is what this parameter needs"
+        return "" if bool(torch.isfinite(last).all()) else "it is not finite"
+
     def _first_q(self, matrix: torch.Tensor, state: State) -> torch.Tensor:
         """A matrix to begin with, of shape (columns, rank): its scale does not matter, and is about 1.
 

@@ -30,8 +30,9 @@ def compress(
     """Have a model's gradients travel compressed from now on. Collective: every rank calls it with the same.
 
     Args:
-        model: wrapped, and without a communication hook. Where there is one process it need not be wrapped,
-            as libraries leave it then: a line of the log says that nothing is done.
+        model: wrapped, and without a communication hook; or torch.compile's of such a model. Where there is
+            one process it need not be wrapped, as libraries leave it then: a line of the log says that
+            nothing is done.
 
     The others are those of CompressionState, which is returned: it has what a checkpoint needs.
 
@@ -40,6 +41,8 @@ def compress(
         ValueError: it has a hook, as with ``mixed_precision=``; an argument is wrong; or ranks were told
             differently, on every rank.
     """
+    compiled = getattr(model, "_orig_mod", None)  # torch.compile's model has the wrapped one inside
+    model = compiled if isinstance(compiled, DistributedDataParallel) else model
     if not isinstance(model, DistributedDataParallel):
         if isinstance(model, torch.nn.Module) and alone.is_alone():
             state = CompressionState(compression, model, algorithm=algorithm, may_turn_off=may_turn_off)

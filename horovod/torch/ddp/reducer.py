@@ -225,7 +225,7 @@ class GroupReducer:
     def _start(self, gradients: Sequence[Gradient], arguments: ReduceArguments, started: list[int]) -> None:
         """Append the handles of all, which travel together."""
         for name, tensor, compressor, source, note_sent in gradients:
-            state = self.memory.of(name, compressor, tensor.device)
+            state = self.memory.of(name, compressor, tensor)
             keeps = self.residuals.is_kept
             feedback = self.residuals.of(name, tensor, compressor) if keeps else None
             handle = start_allreduce(

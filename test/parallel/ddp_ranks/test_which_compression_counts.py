@@ -189,7 +189,7 @@ def test_fsdp_and_compressors_of_python_say_so_too(rank: int, monkeypatch: pytes
     assert all(map(str.startswith, said, (f"horovod: {line}" for line in wanted))), said
 
 
-@pytest.mark.parametrize("order", ["model", "wrapped"])
+@pytest.mark.parametrize("order", ["model", "wrapped", "compressed last"])
 def test_a_compiled_model_trains_as_the_plain_one(order: str) -> None:
     def weights(compiles: bool) -> list[torch.Tensor]:
         torch.manual_seed(0)
@@ -197,8 +197,10 @@ def test_a_compiled_model_trains_as_the_plain_one(order: str) -> None:
         if compiles and order == "model":
             model = torch.compile(model, backend="aot_eager")
         model = DistributedDataParallel(model)
-        state = ddp.compress(model, "bit8")
-        trained(torch.compile(model, backend="aot_eager") if compiles and order == "wrapped" else model)
+        is_last = compiles and order == "compressed last"
+        state = ddp.compress(torch.compile(model, backend="aot_eager") if is_last else model, "bit8")
+        compiles_wrapped = compiles and order != "model"
+        trained(torch.compile(model, backend="aot_eager") if compiles_wrapped else model)
         assert "bit8: 2 of 4 tensors" in repr(state)
         return [parameter.detach() for parameter in model.parameters()]
 
