@@ -269,7 +269,14 @@ class ObjectState(State):
     def _receive(self, root: int) -> None:
         """Take over the state of that rank."""
         own = {name: getattr(self, name) for name in self._names}
-        theirs = self._bcast_object(own) if root == 0 else self._bcast_object(own, root_rank=root)
+        try:
+            theirs = self._bcast_object(own) if root == 0 else self._bcast_object(own, root_rank=root)
+        except HorovodInternalError:
+            raise
+        except Exception as error:  # whatever the class of a value raises
+            if self._rank() == root and (name := _unpicklable(own)):
+                raise _refusal(name, own[name], "pickled", error) from error
+            raise
         if self._rank() != root:
             for name, value in theirs.items():
                 setattr(self, name, value)
@@ -319,10 +326,27 @@ def copied(name: str, value: Any) -> Any:
     try:
         return copy.deepcopy(value)
     except Exception as error:  # whatever the class of the value raises
-        raise TypeError(
-            f"the elastic state's attribute {name!r} cannot be copied: {error}. Keep {type(value).__name__} "
-            "outside of the state, and make it again inside of the function."
-        ) from error
+        raise _refusal(name, value, "copied", error) from error
+
+
+def _unpicklable(values: Mapping[str, Any]) -> str | None:
+    """The first that cannot travel to other ranks. By cloudpickle, as objects do: pickle takes less."""
+    import cloudpickle  # type: ignore[import-untyped]  # here, as only an error needs it
+
+    for name, value in values.items():
+        try:
+            cloudpickle.dumps(value)
+        except Exception:  # of any class: that it fails is the answer, and the caller raises
+            return name
+    return None
+
+
+def _refusal(name: str, value: Any, what: str, error: Exception) -> TypeError:
+    why = " ".join(str(error).split()) or type(error).__name__
+    return TypeError(
+        f"the elastic state's attribute {name!r} cannot be {what}: {why}. Keep {type(value).__name__} "
+        "outside of the state, and make it again inside of the function."
+    )
 
 
 def run_fn(

@@ -233,6 +233,23 @@ def test_what_rank_0_has_not_packed(data: bytes) -> None:
     assert unpacked(packed([b"", b"xy"]), 2, "") == [b"", b"xy"]
 
 
+@pytest.mark.parametrize(
+    "text", [b"\x1b[31mevil\x1b]0;title\x07 " + b"A" * 9, b"3872963401", b"", b"\xff\xfe", b"\x1b \r\n"]
+)
+def test_what_others_write_as_a_reason_is_shown_as_such(text: bytes) -> None:
+    """Nothing of it reaches a terminal as control characters, and a word alone is no error."""
+    store = MemoryStore()
+    rank = StoreRendezvous(store, assignment_of(1, 2, []), "the store", seconds=5.0)
+    rank._session = "s"
+    data = b"E" + text
+    store.set(f"{rank.prefix}/s/card/all/0", len(data).to_bytes(4, "big") + data)
+    with pytest.raises(ValueError) as caught:
+        rank.allgather("card", b"")
+    said = str(caught.value)
+    assert said.isprintable() and len(said.split()) > 1
+    assert ("by way of the store" in said) == (b"A" not in text)
+
+
 def test_a_rank_that_cannot_listen_is_every_ranks_error(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_native(monkeypatch, refused="127.")
     (why,) = errors_of(meet_in(MemoryStore(), 3))

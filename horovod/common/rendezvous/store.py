@@ -206,8 +206,19 @@ class StoreRendezvous:
                 length = 4 + min(struct.unpack(">I", whole[:4])[0], self.size * (MOST_BYTES + 4) + 1)
         kind, data = whole[4:5], whole[5:length]
         if kind != b"V":
-            raise ValueError(data[:MOST_BYTES].decode(errors="replace"))
+            raise ValueError(self._reason(data[:MOST_BYTES]))
         return unpacked(data, self.size, self.name)
+
+    def _reason(self, data: bytes) -> str:
+        """Why rank 0 has published no values, as it may be shown: others may write anything there."""
+        text = data.decode(errors="replace")
+        shown = "".join(each if each.isprintable() else " " for each in text)
+        if data and len(shown.split()) > 1:
+            return shown
+        return (
+            f"rank {self._members[self.rank]} read {shown[:80]!r} by way of {self.name}, where rank 0 says "
+            "why ranks cannot meet: look who else writes there, and whether two jobs use it at once"
+        )
 
     def _await(self, key: str, deadline: float) -> bytes | None:
         """A value, or None if it is not there by the deadline; what is there already counts after it too."""
