@@ -22,7 +22,7 @@ from horovod.common.commits import Agreement, Commits
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from horovod.common.notes import is_stalled
 from horovod.common.options import BY_VARIABLE
-from horovod.common.patience import Patience
+from horovod.common.patience import Patience, is_scripts_own
 from horovod.common.recovery import HOST_CHANGE, LOSS, Recoveries
 
 __all__ = ["ADDED", "REMOVED", "ObjectState", "State", "WorkerNotificationManager", "is_elastic",
@@ -424,7 +424,7 @@ def _keep_on(
                 raise
             recoveries.begin(LOSS, str(loss))
             if patience.is_over(loss, state):
-                _tell_of_disagreement(str(loss))
+                _tell_of_disagreement(str(loss), loss is error and is_scripts_own(error))
                 raise
             accuse(str(loss))
             is_lost, skips_sync = True, False
@@ -467,8 +467,9 @@ def _joined(state: Any, is_first: bool, has_synced: bool, skips_sync: bool) -> b
     return not (state.needs_sync() if agreement is None else agreement.has_newcomers or not agreement.is_kept)
 
 
-def _tell_of_disagreement(why: str) -> None:
-    """The launcher shall end the job, as by an exception of the script, where ranks disagree again and again.
+def _tell_of_disagreement(why: str, is_own: bool) -> None:
+    """The launcher shall end the job, as by an exception of the script, where ranks disagree again and again,
+    or the function raises the error itself (`is_own`).
 
     What this rank alone has run into may be its host's fault, and the others go on without it.
     """
@@ -477,7 +478,7 @@ def _tell_of_disagreement(why: str) -> None:
         return
     engine = member.engine
     sets = [] if engine.has_ended else engine.process_sets()
-    if is_stalled(why) or any(engine.counters(each)["refusals"] for each in sets):
+    if is_own or is_stalled(why) or any(engine.counters(each)["refusals"] for each in sets):
         with contextlib.suppress(ValueError):  # the agent is gone, and ends us anyway
             channel.raised()
 
