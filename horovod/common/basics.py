@@ -47,6 +47,8 @@ class HorovodBasics:
         self._exit_registered = False
         self._has_failed = False  # an engine of this process ended otherwise than in order
         self._departures = 0  # by hvd.shutdown()
+        self._has_left = False  # at its end
+        at_exit(self._tell_when_done)
 
     def init(
         self,
@@ -139,7 +141,12 @@ class HorovodBasics:
         if not self._has_failed:
             jobs.current().forget()  # an engine must not outlive the MPI it lives in
             native.close_mpi_at_exit()
-        notes.tell("done")
+        self._has_left = True
+
+    def _tell_when_done(self) -> None:
+        """When all that scripts have done at exit is done too: registered first, it comes last."""
+        if self._has_left and not self._is_child:
+            notes.tell("done")
 
     def _forget_in_child(self) -> None:
         """A forked child is no member: the engine's thread exists in the parent only.

@@ -8,7 +8,7 @@ it has another file under that number, or none, and tells nothing; so it is with
 
 `joining`, `joined`: hvd.init() begins, has ended. `leaving`: the interpreter ends, before others hear of it.
 `outside`, `inside`: the Nth hvd.shutdown() has left the job, and hvd.init() has joined another. `done`: the
-interpreter has left the job, and what follows, as MPI_Finalize(), may wait for other ranks.
+interpreter has left the job, and done all that scripts do at exit: MPI_Finalize() may wait for others.
 `follows`: an operation failed because of other ranks: RANKS, as 1,3, or - where that is not known.
 """
 

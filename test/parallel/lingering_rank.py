@@ -9,14 +9,16 @@ import time
 import torch
 
 import horovod.torch as hvd
+from horovod.runner.rank import RANK_VARIABLES
 
 HOW = sys.argv[1]
+NUMBER = next(os.environ[name] for name in RANK_VARIABLES if name in os.environ)
+if HOW == "exit" and NUMBER == "1":  # comes after Horovod's own, which is registered by hvd.init()
+    atexit.register(time.sleep, 1000)
 hvd.init()
 hvd.allreduce(torch.ones(3))
 rank = hvd.rank()
-if HOW == "exit" and rank == 1:
-    atexit.register(time.sleep, 1000)
-elif HOW != "exit":
+if HOW != "exit":
     hvd.shutdown()
 if rank == 1 and HOW == "stop":
     os.kill(os.getpid(), signal.SIGSTOP)
