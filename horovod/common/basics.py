@@ -46,6 +46,9 @@ class HorovodBasics:
         self._is_child = False
         self._exit_registered = False
         self._has_failed = False  # an engine of this process ended otherwise than in order
+        self._departures = 0  # by hvd.shutdown()
+        self._has_left = False  # at its end
+        at_exit(self._tell_when_done)
 
     def init(
         self,
@@ -101,6 +104,8 @@ class HorovodBasics:
             job.member = _member_of_what_is_formed(job, way, comm, settings)
             _go_on_with_timeline_of_processes_before(job)
             notes.tell("joined")
+            if self._departures:
+                notes.tell(f"inside {self._departures}")
             if job.member.world.rank == 0 and notes.VARIABLE not in os.environ:  # else horovodrun has said it
                 variables.warn_of_unknown(os.environ)
             if not self._exit_registered:
@@ -118,6 +123,8 @@ class HorovodBasics:
             if member is not None:
                 member.leave()
                 self._has_failed |= member.engine.has_failed
+                self._departures += 1
+                notes.tell(f"outside {self._departures}")
 
     def _leave_at_exit(self) -> None:
         """Leave in order, unless the engine failed or an uncaught exception ends the interpreter.
@@ -134,6 +141,12 @@ class HorovodBasics:
         if not self._has_failed:
             jobs.current().forget()  # an engine must not outlive the MPI it lives in
             native.close_mpi_at_exit()
+        self._has_left = True
+
+    def _tell_when_done(self) -> None:
+        """When all that scripts have done at exit is done too: registered first, it comes last."""
+        if self._has_left and not self._is_child:
+            notes.tell("done")
 
     def _forget_in_child(self) -> None:
         """A forked child is no member: the engine's thread exists in the parent only.

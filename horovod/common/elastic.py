@@ -22,7 +22,7 @@ from horovod.common.commits import Agreement, Commits
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from horovod.common.notes import is_stalled
 from horovod.common.options import BY_VARIABLE
-from horovod.common.patience import Patience
+from horovod.common.patience import Patience, is_scripts_own
 from horovod.common.recovery import HOST_CHANGE, LOSS, Recoveries
 
 __all__ = ["ADDED", "REMOVED", "ObjectState", "State", "WorkerNotificationManager", "is_elastic",
@@ -269,7 +269,14 @@ class ObjectState(State):
     def _receive(self, root: int) -> None:
         """Take over the state of that rank."""
         own = {name: getattr(self, name) for name in self._names}
-        theirs = self._bcast_object(own) if root == 0 else self._bcast_object(own, root_rank=root)
+        try:
+            theirs = self._bcast_object(own) if root == 0 else self._bcast_object(own, root_rank=root)
+        except HorovodInternalError:
+            raise
+        except Exception as error:  # whatever the class of a value raises
+            if self._rank() == root and (name := _unpicklable(own)):
+                raise _refusal(name, own[name], "pickled", error) from error
+            raise
         if self._rank() != root:
             for name, value in theirs.items():
                 setattr(self, name, value)
@@ -319,10 +326,27 @@ def copied(name: str, value: Any) -> Any:
     try:
         return copy.deepcopy(value)
     except Exception as error:  # whatever the class of the value raises
-        raise TypeError(
-            f"the elastic state's attribute {name!r} cannot be copied: {error}. Keep {type(value).__name__} "
-            "outside of the state, and make it again inside of the function."
-        ) from error
+        raise _refusal(name, value, "copied", error) from error
+
+
+def _unpicklable(values: Mapping[str, Any]) -> str | None:
+    """The first that cannot travel to other ranks. By cloudpickle, as objects do: pickle takes less."""
+    import cloudpickle  # type: ignore[import-untyped]  # here, as only an error needs it
+
+    for name, value in values.items():
+        try:
+            cloudpickle.dumps(value)
+        except Exception:  # of any class: that it fails is the answer, and the caller raises
+            return name
+    return None
+
+
+def _refusal(name: str, value: Any, what: str, error: Exception) -> TypeError:
+    why = " ".join(str(error).split()) or type(error).__name__
+    return TypeError(
+        f"the elastic state's attribute {name!r} cannot be {what}: {why}. Keep {type(value).__name__} "
+        "outside of the state, and make it again inside of the function."
+    )
 
 
 def run_fn(
@@ -400,7 +424,7 @@ def _keep_on(
                 raise
             recoveries.begin(LOSS, str(loss))
             if patience.is_over(loss, state):
-                _tell_of_disagreement(str(loss))
+                _tell_of_disagreement(str(loss), loss is error and is_scripts_own(error))
                 raise
             accuse(str(loss))
             is_lost, skips_sync = True, False
@@ -443,8 +467,9 @@ def _joined(state: Any, is_first: bool, has_synced: bool, skips_sync: bool) -> b
     return not (state.needs_sync() if agreement is None else agreement.has_newcomers or not agreement.is_kept)
 
 
-def _tell_of_disagreement(why: str) -> None:
-    """The launcher shall end the job, as by an exception of the script, where ranks disagree again and again.
+def _tell_of_disagreement(why: str, is_own: bool) -> None:
+    """The launcher shall end the job, as by an exception of the script, where ranks disagree again and again,
+    or the function raises the error itself (`is_own`).
 
     What this rank alone has run into may be its host's fault, and the others go on without it.
     """
@@ -453,7 +478,7 @@ def _tell_of_disagreement(why: str) -> None:
         return
     engine = member.engine
     sets = [] if engine.has_ended else engine.process_sets()
-    if is_stalled(why) or any(engine.counters(each)["refusals"] for each in sets):
+    if is_own or is_stalled(why) or any(engine.counters(each)["refusals"] for each in sets):
         with contextlib.suppress(ValueError):  # the agent is gone, and ends us anyway
             channel.raised()
 

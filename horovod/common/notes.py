@@ -3,9 +3,12 @@
 The wrapper opens a pipe and names it in VARIABLE: `descriptor:device:inode`. A process that did not inherit
 it has another file under that number, or none, and tells nothing; so it is without horovodrun.
 
-    note := "joining" | "joined" | "leaving" | "follows " RANKS " " WHY, and a newline
+    note := "joining" | "joined" | "outside " N | "inside " N | "leaving" | "done" | "follows " RANKS " " WHY,
+            and a newline
 
 `joining`, `joined`: hvd.init() begins, has ended. `leaving`: the interpreter ends, before others hear of it.
+`outside`, `inside`: the Nth hvd.shutdown() has left the job, and hvd.init() has joined another. `done`: the
+interpreter has left the job, and done all that scripts do at exit: MPI_Finalize() may wait for others.
 `follows`: an operation failed because of other ranks: RANKS, as 1,3, or - where that is not known.
 """
 

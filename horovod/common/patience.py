@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from horovod.common import notes
+from horovod.common.exceptions import HorovodInternalError
 
-__all__ = ["MOST_REFUSALS", "Patience"]
+__all__ = ["MOST_REFUSALS", "Patience", "is_scripts_own"]
 
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 MOST_REFUSALS = 3  # in a row, of which none has come any further: then it is the script
 
 
@@ -44,6 +47,17 @@ class Patience:
         self._count = self._count + 1 if is_replay else 1
         self._made = made
         return self._count >= MOST_REFUSALS
+
+
+def is_scripts_own(error: BaseException) -> bool:
+    """Whether an error was raised by code of the script, and passes on none of ours."""
+    before = error.__cause__ or error.__context__
+    if isinstance(before, HorovodInternalError):
+        return is_scripts_own(before)
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return at is not None and not at.tb_frame.f_code.co_filename.startswith(_PACKAGE)
 
 
 def _commits_of(state: Any) -> int:

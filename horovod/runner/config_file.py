@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from horovod.common.names import did_you_mean
 from horovod.common.options import OPTIONS, UNSERVED
 from horovod.runner.errors import LaunchError
 
+MOST_BYTES = 1 << 20  # of a file: this says all keys a hundred times
+
 
 def load(path: str) -> tuple[dict[str, Any], list[str]]:
     """(option name -> converted value, warnings about unknown keys). LaunchError names file and key."""
     try:
-        text = Path(path).read_text()
+        text = _bytes_of(path).decode()
     except OSError as error:
         raise LaunchError(f"the config file {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -33,6 +36,19 @@ def load(path: str) -> tuple[dict[str, Any], list[str]]:
             f"the config file {path} holds a {type(content).__name__}; it needs `section: {{key: value}}`"
         )
     return _convert(path, content)
+
+
+def _bytes_of(path: str) -> bytes:
+    """All of a regular file, or of what a symbolic link leads to. LaunchError for anything else: a device may
+    have no end, and a pipe would be opened when somebody writes to it.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise LaunchError(f"the config file {path} is no regular file: give a YAML file")
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise LaunchError(f"the config file {path} has more than {MOST_BYTES} bytes, and is not read")
+    return content
 
 
 def _convert(path: str, content: dict[Any, Any]) -> tuple[dict[str, Any], list[str]]:

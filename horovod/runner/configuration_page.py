@@ -42,6 +42,7 @@ logging:
   with_timestamp: false
 ```
 
+The file is a regular one of at most 1 MiB, or a symbolic link to one; a pipe or a device is refused.
 Unknown keys are warned about by name. A section with `enabled: false` may hold settings that are not served.
 """
 

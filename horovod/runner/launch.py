@@ -188,6 +188,7 @@ def start(
             ranks=way.most_ranks or job_hosts.ranks,
             is_elastic=way.most_ranks is not None,
             start_timeout=values["start_timeout"],
+            exit_timeout=values["exit_timeout"],
             verbose=values.get("verbose", False),
             spare=spare,
             networks=way.networks(environment),

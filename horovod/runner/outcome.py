@@ -18,7 +18,7 @@ of these that there is:
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -93,6 +93,7 @@ class Outcome:
     _left: dict[int, None] = field(default_factory=dict)  # said so, or ended with code 0
     _follows: dict[int, tuple[tuple[int, ...], str]] = field(default_factory=dict)  # whom, why
     _stopped: dict[int, int] = field(default_factory=dict)  # signal
+    _outside: set[int] = field(default_factory=set)  # have called hvd.shutdown(), or their script is done
 
     def take(self, rank: int, report: str) -> None:
         """A report as `rank` writes it. ValueError for one that no rank writes."""
@@ -130,6 +131,10 @@ class Outcome:
 
     def _take_note(self, rank: int, word: str, rest: str) -> None:
         self.notes.setdefault(rank, set()).add(word)
+        if word in ("outside", "leaving"):
+            self._outside.add(rank)
+        elif word == "inside":
+            self._outside.discard(rank)
         if word == "leaving" and rank not in self._follows:
             self._left.setdefault(rank)
         elif word == "follows":
@@ -250,6 +255,34 @@ class Outcome:
         is_stopped = any("joined" not in self.notes.get(rank, ()) for rank in self._stopped)
         return STOPPED_WAIT if is_stopped and set(waiting) - set(self._stopped) else 0.0
 
+    def lingering(self) -> list[int]:
+        """Ranks that alone keep the job from its end, by rank: they are stopped, or have left the job.
+
+        The others have ended, or have nothing to do any more (MPI_Finalize() waits for all).
+        """
+        if self.is_over or self.has_failure() or not self.have_all_started():
+            return []
+        here = sorted(rank for rank in self.hosts if rank not in self.ends and rank not in self.unreported)
+        late = [rank for rank in here if rank in self._stopped or "done" not in self.notes.get(rank, ())]
+        late = late or here
+        if len(late) == len(self.hosts) or not all(r in self._stopped or r in self._outside for r in late):
+            return []
+        return late
+
+    def overdue(self, ranks: Sequence[int], seconds: float) -> str:
+        """Why such ranks were ended after so many seconds, and what to do."""
+        said = [f"{self.named(rank)} {self._how_it_lingers(rank)}" for rank in ranks[:8]]
+        more = f", and {len(ranks) - 8} more" if len(ranks) > 8 else ""
+        return (
+            f"{', '.join(said)}{more}; all other ranks have ended, and it was ended after {seconds:g} s "
+            "without any work (--exit-timeout, HOROVOD_EXIT_TIMEOUT; 0: never)"
+        )
+
+    def _how_it_lingers(self, rank: int) -> str:
+        if (number := self._stopped.get(rank)) is not None:
+            return f"was stopped by signal {number} ({signal_name(number)})"
+        return "did not end after it had left the job (hvd.shutdown(), or the end of its script)"
+
     def named(self, rank: int) -> str:
         return f"rank {rank} on host {self.hosts.get(rank, 'unknown')}"
 
@@ -321,6 +354,11 @@ class ElasticOutcome(Outcome):
 
     def has_failure(self) -> bool:
         return False
+
+    def lingering(self) -> list[int]:
+        """Once the first has ended well. They leave worlds and join others: their script's end counts."""
+        self._outside = {rank for rank in self._outside if "leaving" in self.notes[rank]}
+        return super().lingering() if any(end.is_success() for end in self.ends.values()) else []
 
     def waits_in_vain(self) -> float:
         return 0.0

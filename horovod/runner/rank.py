@@ -35,6 +35,7 @@ from horovod.runner.processes import (
     adopt_orphans,
     end_descendants,
     end_with_parent,
+    processor_time,
     send,
 )
 from horovod.runner.rank_input import RankInput
@@ -55,6 +56,7 @@ ELASTIC_VARIABLE, SILENCE_VARIABLE = "HOROVOD_ELASTIC", "HOROVOD_TCP_TIMEOUT_SEC
 PATIENCE = 5.0  # seconds that the wrapper of a rank that failed waits to be told to end
 START_SPREAD = 60.0  # seconds in which the ranks of a host all start, at most
 BEAT = 1.0  # seconds between two signs of life of a host
+BUSY = 0.05  # of a processor, in a BEAT, from which on a rank that has left the job does something
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # what a shell answers
 
 
@@ -125,6 +127,7 @@ class Rank:
         self.pipes: dict[int, bytes] = {}  # file descriptor -> kind
         self.input: RankInput | None = None  # rank 0 only
         self._notes = b""  # the beginning of a line
+        self._look_at, self._worked = float("inf"), 0  # when next, and ticks then; once it has left the job
         self._began = time.time()
         self._took = 0  # as was reported last
 
@@ -226,6 +229,7 @@ class Rank:
                 elif not self._pass_in(descriptor):
                     poll.unregister(descriptor)
             self._give_sign_of_life()
+            self._report_work()
             self._end_if_stopped()
         return status
 
@@ -234,7 +238,7 @@ class Rank:
         is_watched = self._stopped_since is not None and self._stop_limit != float("inf")
         if self.kill_at is not None or is_watched:
             return 100
-        left = self.beat_at - time.monotonic()
+        left = min(self.beat_at, self._look_at) - time.monotonic()
         return None if left == float("inf") else max(0, int(1e3 * left) + 1)
 
     def _give_sign_of_life(self) -> None:
@@ -242,6 +246,20 @@ class Rank:
             self.report("alive")
             self._link.look()
             self.beat_at = time.monotonic() + BEAT
+
+    def _heed_note(self, word: str) -> None:
+        """From when it has left the job on, it is reported that it does something."""
+        if word in ("outside", "leaving"):
+            self._look_at, self._worked = time.monotonic() + BEAT, processor_time(self.child)
+        elif word == "inside":
+            self._look_at = float("inf")
+
+    def _report_work(self) -> None:
+        if time.monotonic() >= self._look_at:
+            worked, self._worked = self._worked, processor_time(self.child)
+            self._look_at = time.monotonic() + BEAT
+            if self._worked - worked >= BUSY * BEAT * os.sysconf("SC_CLK_TCK"):
+                self.report("busy")
 
     def _end_if_stopped(self) -> None:
         """In an elastic job, when it has been stopped for too long. A debugger's stop is not seen here."""
@@ -318,6 +336,7 @@ class Rank:
             *lines, self._notes = (self._notes + data).split(b"\n")
             for line in map(os.fsdecode, lines):
                 self.report(f"note {line}")
+                self._heed_note(line.partition(" ")[0])
         elif data:
             self.write(self.pipes[descriptor], data)
         else:

@@ -58,8 +58,15 @@ class ByMpi:
     def variables(
         self, values: Mapping[str, Any], hosts: JobHosts, choice: Choice, environment: Mapping[str, str]
     ) -> dict[str, str]:
-        """What ranks are told besides."""
-        return {}
+        """What ranks are told besides: where they meet in torch's store (--ddp), which listens on all
+        addresses, a secret that only they know, unless one is given or other hosts would not get it.
+        """
+        if not values.get("ddp") or environment.get(_SECRET):
+            return {}
+        made = {_SECRET: secrets.token_hex(32)}
+        forwarding = hosts.forwarding(values, {**environment, **made}) if hosts.others() else None
+        # A secret that only some ranks know ends the job.
+        return {} if forwarding is not None and _SECRET in forwarding.withheld else made
 
     def session(self) -> AbstractContextManager[str]:
         """A folder for mpirun's own files."""

@@ -71,6 +71,7 @@ class Launch:
     networks: str = ""  # that mpirun may listen on, see `listeners`; all for none
     is_elastic: bool = False  # `ranks` are at most so many, and the command alone decides when the job ends
     starter: str = "mpirun"  # what the command is called where it fails: see `starting`
+    exit_timeout: float = 0.0  # seconds, see `Outcome.lingering`; 0: no limit
 
 
 def run(launch: Launch, output: RankOutput) -> Ending:
@@ -98,6 +99,8 @@ class _Supervision:
         tells_news = launch.ranks >= MANY_RANKS and not launch.is_elastic
         self._news_at: float | None = self._started + BEFORE_NEWS if tells_news else None
         self._vain_since: float | None = None
+        self._lingering: list[int] = []  # and since when they do nothing, and when we looked last:
+        self._lingers_since = self._looked_at = self._started
         self._life = SignsOfLife()
         self._input: JobInput | None = None
         self._to_send: list[tuple[float, int]] = []  # when, which signal for mpirun
@@ -177,7 +180,7 @@ class _Supervision:
             say(f"warning: standard input cannot be read: {self._input.error}")
 
     def _milliseconds(self) -> int | None:
-        if self._to_send or self._start_by or self._outcome.waits_in_vain():
+        if self._to_send or self._start_by or self._lingering or self._outcome.waits_in_vain():
             return 200
         return 1000 if self._life.are_expected() else None
 
@@ -215,6 +218,7 @@ class _Supervision:
             elif part.kind == cells.VALUE:
                 self._values.setdefault(part.rank, bytearray()).extend(part.payload)
             else:
+                self._take_work(part.rank)
                 self._guarded(self._output.write, part.rank, part.kind, part.payload)
         self._guarded(self._output.flush)
         return bool(data)
@@ -249,6 +253,8 @@ class _Supervision:
                 self._input.take(int(report[5:]))
             elif report.partition(" ")[0] in ("named", "gone"):
                 self._take_label(cell.rank, report[6:])
+            elif report == "busy":
+                self._take_work(cell.rank)
             elif report == "alive":
                 self._life.note(outcome.hosts[cell.rank], time.monotonic())
             else:
@@ -270,6 +276,22 @@ class _Supervision:
             self._output.name(number, label)
         else:
             self._guarded(self._output.end, number)
+
+    def _take_work(self, rank: int) -> None:
+        """A rank writes, or uses the processor."""
+        if rank in self._lingering:
+            self._lingers_since = time.monotonic()
+
+    def _heed_lingering(self, now: float) -> None:
+        """End those that keep the job from its end, and do nothing. Where we were stopped, so may they be."""
+        limit = self._launch.exit_timeout
+        ranks = self._outcome.lingering() if limit and self._trouble is None else []
+        if ranks != self._lingering or now - self._looked_at > processes.LONGEST_ROUND:
+            self._lingering, self._lingers_since = ranks, now
+        elif ranks and now - self._lingers_since > limit:
+            self._lingering = []
+            self._stop(1, self._outcome.overdue(ranks, limit))
+        self._looked_at = now
 
     def _heed_failure(self) -> None:
         if self._outcome.is_ended_by_mpirun() and not self._interrupt:
@@ -312,6 +334,7 @@ class _Supervision:
         self._vain_since = (self._vain_since or now) if wait else None
         if self._vain_since is not None and now - self._vain_since > wait:
             self._end_mpirun(after=0.0)
+        self._heed_lingering(now)
         if silent := self._life.silent(now):
             self._outcome.lost |= silent
             self._end_mpirun(after=0.0)

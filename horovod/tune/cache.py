@@ -7,6 +7,7 @@ figures that decided.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -128,9 +129,18 @@ class Cache:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
+        """OSError where another has it, or it is a symbolic link: that would have us make a file, or hold the
+        lock of one, where somebody else wants it.
+        """
         # Without waiting: a pipe in its place would have us wait for a reader.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK
-        lock = os.open(self.folder / "lock", flags, 0o666)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW
+        path = self.folder / "lock"
+        try:
+            lock = os.open(path, flags, 0o666)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise OSError(f"{path} is a symbolic link, which is not followed: remove it") from None
         try:
             _lock(lock)
             yield

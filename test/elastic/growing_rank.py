@@ -57,6 +57,8 @@ def train(state) -> None:  # type: ignore[no-untyped-def]
             return
         if (FOLDER / f"raise-{hvd.rank()}").exists():
             raise RuntimeError("the data of this rank is damaged")
+        if (FOLDER / f"raise-internal-{hvd.rank()}").exists():
+            raise hvd.HorovodInternalError("raised by the function itself")
         state.commit()
         time.sleep(0.02)
 

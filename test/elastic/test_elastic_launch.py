@@ -232,6 +232,16 @@ def test_an_exception_of_the_script_ends_the_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
+def test_an_internal_error_of_the_functions_own_ends_the_job_the_third_time(tmp_path: Path) -> None:
+    with job(tmp_path, "-np", "2", "--min-np", "1") as one:
+        one.wait_for_size(2)
+        (tmp_path / "raise-internal-0").touch()
+        assert one.end() == 1
+    assert one.err.count("goes back to its last commit, as this failed: raised by the function") == 3, one.err
+    assert "exception" in one.err.splitlines()[-1] and "blacklist" not in one.err
+
+
+@pytest.mark.timeout(120)
 def test_too_few_and_no_others_will_come(tmp_path: Path) -> None:
     with job(tmp_path, "-np", "2", "--elastic-timeout", "4") as one:
         one.wait_for_size(2)

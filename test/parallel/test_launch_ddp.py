@@ -95,6 +95,20 @@ def test_what_a_rank_is_told(tmp_path: Path) -> None:
         assert told["OMP_NUM_THREADS"] == os.environ.get("OMP_NUM_THREADS", "1")
 
 
+@pytest.mark.parametrize("launcher", ["mpi", "tcp"])
+def test_ranks_have_a_secret_that_is_new_each_time(tmp_path: Path, launcher: str) -> None:
+    """Their store listens on all addresses."""
+
+    def secrets_of(**more: str) -> list[str]:
+        result = run(tmp_path, TELL, "--ddp", "--launcher", launcher, **more)
+        assert result.returncode == 0, result.stderr
+        return [json.loads(line.partition(":")[2])["HOROVOD_SECRET"] for line in result.stdout.splitlines()]
+
+    (first, again), (other, _) = secrets_of(), secrets_of()
+    assert first == again != other and len(bytes.fromhex(first)) == 32
+    assert secrets_of(HOROVOD_SECRET="one of the user's") == ["one of the user's"] * 2
+
+
 def test_what_the_user_sets_stays(tmp_path: Path) -> None:
     own = {"GLOO_SOCKET_IFNAME": "own0", "NCCL_SOCKET_IFNAME": "own1", "OMP_NUM_THREADS": "3"}
     result = run(tmp_path, TELL, "--ddp", "--network-interfaces", "lo", ranks=1, **own)

@@ -19,7 +19,7 @@ from horovod.common.agent_messages import VARIABLE as AGENT
 from horovod.common.basics import MOST_ATTEMPTS
 from horovod.common.elastic import ADDED, REMOVED
 from horovod.common.exceptions import HorovodInternalError
-from horovod.common.patience import MOST_REFUSALS, Patience
+from horovod.common.patience import MOST_REFUSALS, Patience, is_scripts_own
 
 
 @pytest.fixture(autouse=True)
@@ -274,17 +274,40 @@ def test_replays_are_told_from_progress(attempts: list[tuple[str, int]], ends: b
     assert over == [*[False] * (len(attempts) - 1), ends]
 
 
+def test_an_error_of_ours_that_a_script_passes_on_is_not_its_own() -> None:
+    def caught(*codes: tuple[str, str]) -> BaseException:
+        scope: dict[str, Any] = {"E": HorovodInternalError}
+        for text, file in codes:
+            exec(compile(text, file, "exec"), scope)
+        try:
+            scope["f"]()
+        except HorovodInternalError as error:
+            return error
+        raise AssertionError("it raises")
+
+    ours = ("def g(): raise E('a rank was lost')", elastic.__file__)
+    again = "def f():\n try: g()\n except E as e: raise"
+    assert not is_scripts_own(caught(ours, (again, "train.py")))
+    assert not is_scripts_own(caught(ours, (again + " E('lost')", "train.py")))
+    assert not is_scripts_own(caught(ours, (again + " E('lost') from e", "train.py")))
+    assert is_scripts_own(caught(("def f(): raise E('mine')", "train.py")))
+    mine = ("def g(): raise E('mine')", "other.py")
+    assert is_scripts_own(caught(mine, (again + " E('mine too')", "train.py")))
+
+
 @pytest.mark.parametrize(
-    ("text", "has_ended", "refusals", "told"),
+    ("text", "has_ended", "refusals", "raised_by", "told"),
     [
-        (REFUSED, False, 2, 1),
-        (STALLED, True, 0, 1),
-        ("out of memory", True, 0, 0),
-        ("it is no number", False, 0, 0),
+        (REFUSED, False, 2, elastic.__file__, 1),
+        (STALLED, True, 0, elastic.__file__, 1),
+        ("out of memory", True, 0, elastic.__file__, 0),
+        ("it is no number", False, 0, elastic.__file__, 0),
+        ("of the function", False, 0, "train.py", 1),
+        ("of the function", True, 0, "train.py", 1),
     ],
 )
 def test_the_launcher_is_told_that_it_would_come_again(
-    text: str, has_ended: bool, refusals: int, told: int, monkeypatch: pytest.MonkeyPatch
+    text: str, has_ended: bool, refusals: int, raised_by: str, told: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What one rank has run into alone may be its host's fault: then others go on without it."""
     channel, job = mock.Mock(generation=1), mock.Mock()
@@ -295,7 +318,9 @@ def test_the_launcher_is_told_that_it_would_come_again(
     monkeypatch.setattr(elastic, "agent_channel", lambda environment: channel)
     monkeypatch.setattr(elastic, "_joined", lambda *arguments: False)
     monkeypatch.setattr(elastic, "Recoveries", mock.Mock())
-    func = mock.Mock(side_effect=HorovodInternalError(text), __name__="f")
+    scope = {"error": HorovodInternalError}
+    exec(compile(f"def raises(state): raise error({text!r})", raised_by, "exec"), scope)
+    func = mock.Mock(side_effect=scope["raises"], __name__="f")
     monkeypatch.setattr(elastic.jobs, "current", lambda: job)
     with pytest.raises(HorovodInternalError, match=text[:10]):
         elastic.run_fn(func, mock.Mock())(mock.Mock())

@@ -238,6 +238,26 @@ def test_what_cannot_be_copied_is_named() -> None:
         of_objects(lock=threading.Lock())
 
 
+class Held:
+    """Can be copied, and cannot travel."""
+
+    def __deepcopy__(self, memo: object) -> Held:
+        return self
+
+    def __reduce__(self) -> str:
+        raise RuntimeError("held\nfast")
+
+
+def test_what_cannot_be_pickled_is_named() -> None:
+    hvd.init()
+    try:
+        state = hvd.elastic.TorchState(step=0, thing=Held())
+        with pytest.raises(TypeError, match=r"'thing' cannot be pickled: held fast\. Keep Held out"):
+            state.sync()
+    finally:
+        hvd.shutdown()
+
+
 def test_missing_attributes_are_missing() -> None:
     state = of_objects(epoch=0)
     with pytest.raises(AttributeError):

@@ -233,6 +233,115 @@ def test_what_rank_0_has_not_packed(data: bytes) -> None:
     assert unpacked(packed([b"", b"xy"]), 2, "") == [b"", b"xy"]
 
 
+def two_at_once(store: MemoryStore, *ranks: int) -> list[str]:
+    """What each of these says, of two jobs of two ranks."""
+    found = [StoreRendezvous(store, assignment_of(rank, 2, []), "the store", seconds=3.0) for rank in ranks]
+
+    def meets(number: int) -> str:
+        try:
+            return f"{found[number].allgather('card', b'')}"
+        except ValueError as error:
+            return str(error)
+
+    return in_threads(len(ranks), meets)
+
+
+def test_two_jobs_in_one_store_at_once() -> None:
+    """Whoever comes first: at most one rank 0 goes on, with one rank 1, and others say why they do not."""
+    name = f"{socket.gethostname()}, process {os.getpid()}"
+    first = f"another process is rank 0 too ({name}), and meets others in the store"
+    for _ in range(5):
+        said = two_at_once(MemoryStore(), 0, 1, 0, 1)
+        assert any(text.startswith(first) for text in said[::2]), said
+        met = [text.startswith("[") for text in said]
+        assert sum(met[::2]) == sum(met[1::2]) <= 1, said
+
+
+def test_the_second_rank_0_is_refused_by_the_first() -> None:
+    store = MemoryStore()
+    first, second = (
+        StoreRendezvous(store, assignment_of(0, 2, []), "the store", seconds=20.0) for _ in range(2)
+    )
+    said: dict[int, str] = {}
+
+    def rank(number: int) -> None:
+        if number == 1:
+            while not any(key.endswith("/called") for key in store.values):
+                time.sleep(0.001)
+        with pytest.raises(ValueError) as caught:
+            (first, second)[number].allgather("card", b"")
+        said[number] = str(caught.value)
+
+    in_threads(2, rank)
+    assert all(text.startswith("another process is rank 0 too (") for text in said.values()), said
+
+
+def test_the_second_of_one_number_is_told() -> None:
+    """Rank 0 has taken another for that rank."""
+    store = MemoryStore()
+    rank_1 = StoreRendezvous(store, assignment_of(1, 2, []), "the store", seconds=20.0)
+
+    def rank(number: int) -> None:
+        if number == 1:
+            with pytest.raises(ValueError, match=r"^two processes are rank 1, and meet others in the store"):
+                rank_1.allgather("card", b"")
+            return
+        while (asks := store.values.get(f"{rank_1.prefix}/hello/1")) is None:
+            time.sleep(0.001)
+        data = b"V" + packed([b"", b"c" * 32])
+        store.set(f"{rank_1.prefix}/{'d' * 32}/roll/all/0", len(data).to_bytes(4, "big") + data)
+        store.set(f"{rank_1.prefix}/welcome/1", asks + b"d" * 32)
+
+    in_threads(2, rank)
+
+
+def test_two_processes_of_one_number() -> None:
+    """Who asks again with an earlier number lives, beside who asks with another."""
+    store = MemoryStore()
+    rank_0 = StoreRendezvous(store, assignment_of(0, 2, []), "the store", seconds=20.0)
+    numbers = [b"a" * 32, b"b" * 32]
+
+    def rank(number: int) -> None:
+        if number == 0:
+            with pytest.raises(ValueError, match=r"^two processes are rank 1, and meet others in the store"):
+                rank_0.allgather("card", b"")
+            return
+        for each in (numbers[0], numbers[1], numbers[0]):
+            store.set(f"{rank_0.prefix}/hello/1", each)
+            while not store.values.get(f"{rank_0.prefix}/welcome/1", b"").startswith(each):
+                if any(key.endswith("/roll/all/0") for key in store.values):
+                    return
+                time.sleep(0.001)
+
+    in_threads(2, rank)
+
+
+def test_a_job_goes_on_where_another_that_is_dead_has_called() -> None:
+    store = MemoryStore()
+    dead = StoreRendezvous(store, assignment_of(0, 2, []), "the store", seconds=0.2)
+    with pytest.raises(ValueError, match="did not come"):
+        dead.allgather("card", b"")
+    assert any(key.endswith("/roll") for key in store.values)
+    assert two_at_once(store, 0, 1) == [str([b"", b""])] * 2
+
+
+@pytest.mark.parametrize(
+    "text", [b"\x1b[31mevil\x1b]0;title\x07 " + b"A" * 9, b"3872963401", b"", b"\xff\xfe", b"\x1b \r\n"]
+)
+def test_what_others_write_as_a_reason_is_shown_as_such(text: bytes) -> None:
+    """Nothing of it reaches a terminal as control characters, and a word alone is no error."""
+    store = MemoryStore()
+    rank = StoreRendezvous(store, assignment_of(1, 2, []), "the store", seconds=5.0)
+    rank._session = "s"
+    data = b"E" + text
+    store.set(f"{rank.prefix}/s/card/all/0", len(data).to_bytes(4, "big") + data)
+    with pytest.raises(ValueError) as caught:
+        rank.allgather("card", b"")
+    said = str(caught.value)
+    assert said.isprintable() and len(said.split()) > 1
+    assert ("by way of the store" in said) == (b"A" not in text)
+
+
 def test_a_rank_that_cannot_listen_is_every_ranks_error(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_native(monkeypatch, refused="127.")
     (why,) = errors_of(meet_in(MemoryStore(), 3))

@@ -205,6 +205,34 @@ def test_wrong_config_files_are_refused(tmp_path: Path, text: str, part: str) ->
     assert part in str(error.value)
 
 
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("kind", ["device", "link to a device", "pipe", "folder", "large"])
+def test_config_files_that_are_none(kind: str, tmp_path: Path) -> None:
+    """Nobody waits for a pipe's writer, nor for a device's end."""
+    path = Path("/dev/zero") if kind == "device" else tmp_path / "config.yaml"
+    if kind == "link to a device":
+        path.symlink_to("/dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "large":
+        path.write_bytes(b"#" * (config_file.MOST_BYTES + 1))
+    with pytest.raises(LaunchError) as caught:
+        config_file.load(str(path))
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+    said = {"large": f"more than {config_file.MOST_BYTES} bytes", "folder": "directory"}
+    assert said.get(kind, "no regular file") in str(caught.value)
+
+
+def test_a_config_file_as_large_as_may_be_behind_a_link(tmp_path: Path) -> None:
+    text = b"verbose: 1\n"
+    (tmp_path / "file").write_bytes(text + b"#" * (config_file.MOST_BYTES - len(text)))
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    values, warnings = config_file.load(str(tmp_path / "link"))
+    assert values == {} and len(warnings) == 1, "the key is unknown, and was read"
+
+
 @pytest.mark.parametrize("word", ["off", "no", "false", "'off'"])
 def test_off_is_a_choice_of_a_config_file(tmp_path: Path, word: str) -> None:
     """YAML takes it for false."""

@@ -7,7 +7,7 @@ import pytest
 from horovod.common import notes
 from horovod.common.exceptions import HorovodInternalError
 from horovod.runner.daemon_link import unanswered
-from horovod.runner.outcome import STOPPED_WAIT, End, Outcome
+from horovod.runner.outcome import STOPPED_WAIT, ElasticOutcome, End, Outcome
 from horovod.runner.rank import BEAT
 from horovod.runner.signs_of_life import SILENCE, SignsOfLife
 
@@ -123,6 +123,58 @@ def test_a_rank_that_was_stopped() -> None:
     assert blamed((1, "stopped 19"), (1, "continued"), *followers) == (1, accused)
     assert blamed((0, "ended 4 0"), (1, "stopped 19"))[0] == 4
     assert blamed((1, "stopped 19"), (1, "continued"), (0, "ended 4 0"))[0] == 4
+
+
+DONE = [(0, "note leaving"), (0, "note done")]  # its process may wait in MPI_Finalize()
+
+
+@pytest.mark.parametrize("others", [[(0, "ended 0 0"), (2, "ended 0 0")], [*DONE, (2, "ended 0 0")]])
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("stopped 19", "was stopped by signal 19 (SIGSTOP)"),
+        ("note outside 1", "did not end after it had left the job"),
+        ("note leaving", "did not end after it had left the job"),
+    ],
+)
+def test_who_alone_keeps_the_job_from_its_end(others: list[tuple[int, str]], said: str, why: str) -> None:
+    assert outcome(*others).lingering() == [], "it works"
+    assert outcome((1, said), *others[:1]).lingering() == [], "another works"
+    job = outcome((1, said), *others)
+    assert job.lingering() == [1]
+    told = job.overdue([1], 60)
+    assert told.startswith(f"rank 1 on host host1 {why}") and "60 s" in told and "--exit-timeout" in told
+    assert outcome((1, said), (0, "ended 1 0"), (2, "ended 0 0")).lingering() == [], "a failure ends the job"
+    if said == "stopped 19":
+        job.take(1, "continued")
+    elif said == "note outside 1":
+        job.take(1, "note inside 1")
+    else:
+        job.take(1, "ended 0 0")
+    assert job.lingering() == ([0] if said == "note leaving" and others[0] in DONE else [])
+
+
+def test_nobody_lingers_before_one_has_ended() -> None:
+    assert outcome(*[(rank, "note outside 1") for rank in range(3)]).lingering() == []
+    stopped = [(rank, "stopped 19") for rank in range(3)]
+    assert outcome(*stopped).lingering() == []
+    done = [(rank, f"note {word}") for rank in range(3) for word in ("leaving", "done")]
+    assert outcome(*done).lingering() == []
+    assert outcome(*done, (0, "ended 0 0")).lingering() == [1, 2], "they may wait for each other"
+
+
+def test_a_worker_that_leaves_a_world_does_not_linger() -> None:
+    """Only at its script's end."""
+    job = ElasticOutcome(10)
+    for worker in (4, 5):
+        job.take(worker, "started h 100")
+        job.take(worker, "note joined")
+        job.take(worker, "note outside 1")
+    assert job.lingering() == []
+    job.take(4, "ended 0 0")
+    assert job.lingering() == []
+    job.take(5, "note leaving")
+    assert job.lingering() == [5] and job.overdue([5], 1).startswith("worker 5 on host h did not end")
 
 
 def test_a_rank_whose_wrapper_was_killed() -> None:

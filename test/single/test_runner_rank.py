@@ -148,6 +148,20 @@ sys.exit(rank.run({NONCE!r}, "/", ["sleep", "0.3"]))
     assert not beats or 1 < len(reports) < 20
 
 
+def test_work_after_the_job_is_reported() -> None:
+    note = "import os, time; pipe = int(os.environ['HOROVOD_RANK_NOTES'].split(':')[0]); "
+    note += "os.write(pipe, b'%s\\n')"
+    spin = "; end = time.process_time() + 2.5\nwhile time.process_time() < end: pass"
+
+    def said(*code: str) -> list[str]:
+        return finish(start(sys.executable, "-S", "-c", "".join(code)))[3]
+
+    works = said(note % "outside 1", spin)
+    assert works[0] == "note outside 1" and works[-1] == "ended 0 0" and set(works[1:-1]) == {"busy"}
+    assert said(note % "outside 1", "; time.sleep(2)") == ["note outside 1", "ended 0 0"], "it sleeps"
+    assert "busy" not in said(note % "outside 1\\ninside 1", spin)
+
+
 def test_the_rank_does_not_outlive_its_wrapper() -> None:
     process = start("sh", "-c", "echo $$; exec sleep 300")
     assert process.stderr is not None

@@ -58,12 +58,14 @@ class ShellJobs:
         start_timeout: float = 30.0,
         verbose: bool = False,
         output: RankOutput | None = None,
+        **more: float,
     ) -> Ending:
         file = self.folder / "errors"
         file.write_bytes(errors)
         command = ["sh", "-c", f'{trap}\ncat "$0" >&2\n{script}', str(file), str(self.folder / "more")]
         spare = frozenset(processes.children())
-        launch = Launch(command, {**os.environ, "SAID": "yes"}, NONCE, ranks, start_timeout, verbose, spare)
+        told = {**os.environ, "SAID": "yes"}
+        launch = Launch(command, told, NONCE, ranks, start_timeout, verbose, spare, **more)  # type: ignore[arg-type]
         return supervise.run(launch, output or RankOutput(ranks, self.stdout, self.stderr))
 
 
@@ -236,6 +238,27 @@ def test_ranks_that_wait_for_one_that_has_left_are_ended(
     ending = shell.run(started() + reports((0, "note joining"), (1, "ended 0 0")), ENDLESS)
     assert (ending.code, ending.culprit) == (1, 1)
     assert "ended with code 0 before hvd.init(), and rank 0 cannot begin without it" in ending.message
+
+
+@pytest.mark.parametrize("works", ["", "busy", "output"])
+def test_who_does_nothing_while_all_others_have_ended_is_ended(works: str, shell: ShellJobs) -> None:
+    """And has its time again whenever it does something."""
+    said = started() + reports((1, "note outside 1"), (0, "ended 0 0"))
+    work = cell(1, cells.OUTPUT, "step\n") if works == "output" else reports((1, works))
+    (shell.folder / "more").write_bytes(work)
+    often = 'for i in $(seq 30); do cat "$1" >&2; sleep 0.1; done;' if works else ""
+    trap = "trap 'exit 1' TERM"
+    began = time.monotonic()
+    ending = shell.run(said, f"{often} sleep 60 & wait", trap, exit_timeout=1.0)
+    assert (ending.code, ending.culprit) == (1, None)
+    assert ending.message.startswith("rank 1 on host h1 did not end") and "--exit-timeout" in ending.message
+    assert time.monotonic() - began > 3.0 * bool(works)
+
+
+def test_without_an_exit_timeout_nobody_is_ended(shell: ShellJobs) -> None:
+    said = started() + reports((1, "note outside 1"), (0, "ended 0 0"))
+    (shell.folder / "more").write_bytes(reports((1, "ended 0 0")))
+    assert shell.run(said, 'sleep 1; cat "$1" >&2', exit_timeout=0.0).code == 0
 
 
 def test_a_host_that_falls_silent_is_given_up(shell: ShellJobs, monkeypatch: pytest.MonkeyPatch) -> None:

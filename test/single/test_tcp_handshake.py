@@ -8,6 +8,7 @@ import os
 import resource
 import secrets
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from tcp_worlds import (
     header,
     hello,
     received,
+    tcp_settings,
 )
 
 from horovod import _native as native
@@ -266,3 +268,49 @@ def test_a_frame_that_cannot_be_ends_the_job_with_a_reason(frame: bytes, reason:
     del world  # closes its connections
     thread.join(LIMIT)
     assert not thread.is_alive() and not room.any()
+
+
+def test_an_answer_to_another_question_is_no_error_s_text() -> None:
+    """Of a rank 0 whose ranks are of two jobs: it has heard a digest of settings where ranks say whether they
+    can share memory. The number was all of an error.
+    """
+    tcp = TcpJob(2, hosts=[0, 0])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        tcp.endpoints[0] = [f"127.0.0.1:{server.getsockname()[1]}"]
+
+        def rank_0() -> None:
+            connection, _ = server.accept()
+            with connection:
+                challenge = MAGIC + secrets.token_bytes(32)
+                connection.sendall(challenge)
+                connection.sendall(answer(received(connection, HELLO), challenge, tcp.secret))
+                (digest,) = texts_of(next_message(connection), 1)
+                for said in ([digest, digest], [b"", digest]):
+                    data = b"".join(struct.pack("<I", len(text)) + text for text in said)
+                    connection.sendall(header(1, len(data), checksum=native.crc32c(data)) + data)
+                received(connection, 1 << 20)  # until the other closes
+
+        thread = threading.Thread(target=rank_0, daemon=True)
+        thread.start()
+        with pytest.raises(ValueError, match=r"rank 1.* ranks of two jobs meet in one place"):
+            tcp.open_one(1, tcp_settings(transport="auto", deterministic=True))
+        thread.join(LIMIT)
+        assert not thread.is_alive()
+
+
+def next_message(connection: socket.socket) -> bytes:
+    """The next that is no sign of life."""
+    while True:
+        kind, _, length, _, _ = struct.unpack("<2I3Q", received(connection, 32))
+        data = received(connection, length)
+        if kind == 1:
+            return data
+
+
+def texts_of(data: bytes, count: int) -> list[bytes]:
+    texts, at = [], 0
+    for _ in range(count):
+        (length,) = struct.unpack_from("<I", data, at)
+        texts.append(data[at + 4 : at + 4 + length])
+        at += 4 + length
+    return texts

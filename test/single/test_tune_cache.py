@@ -103,6 +103,20 @@ def test_a_pipe_for_a_lock(cache: Cache, warnings: list[str]) -> None:
     assert not cache.keep(STORED) and "is not kept for the next job" in warnings[0]
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_for_a_lock(is_there: bool, cache: Cache, warnings: list[str], tmp_path: Path) -> None:
+    """Nothing is made where it leads, nor is what is there locked."""
+    target = tmp_path / "of somebody else"
+    if is_there:
+        target.write_text("mine")
+    cache.folder.mkdir()
+    (cache.folder / "lock").symlink_to(target)
+    assert not cache.keep(STORED) and f"{cache.folder / 'lock'} is a symbolic link" in warnings[0]
+    assert target.exists() == is_there and cache.all() == []
+    with pytest.raises(OSError, match="is a symbolic link"):
+        cache.clear()
+
+
 @pytest.mark.parametrize("function", ["replace", "fsync"])
 def test_what_was_not_written_leaves_nothing(
     function: str, cache: Cache, warnings: list[str], monkeypatch: pytest.MonkeyPatch

@@ -44,6 +44,17 @@ LAUNCHER_OPTIONS: tuple[Option, ...] = (
         minimum=1,
     ),
     Option(
+        "exit_timeout",
+        "seconds without any work after which a rank is ended that is stopped, or has left the job by "
+        "hvd.shutdown() or at its script's end, when all others have ended; 0: never",
+        ("--exit-timeout",),
+        variable="HOROVOD_EXIT_TIMEOUT",
+        key="exit_timeout",
+        type="int",
+        default="60",
+        is_new=True,
+    ),
+    Option(
         "config_file",
         "YAML file with the keys of docs/configuration.md; the command line beats it",
         ("--config-file",),

@@ -24,7 +24,7 @@ from horovod.common import interfaces, listeners
 from horovod.common.networks import Address, Description, Interface
 from horovod.common.options import BY_VARIABLE
 
-__all__ = ["MOST_BYTES", "Card", "complaint", "misunderstood", "own", "parsed", "record_of"]
+__all__ = ["MOST_BYTES", "Card", "complaint", "misunderstood", "own", "own_name", "parsed", "record_of"]
 
 VERSION = 1
 MOST_BYTES = 64 << 10  # of what one rank says
@@ -78,7 +78,7 @@ class Card:
 
 def complaint(error: Exception) -> bytes:
     """In a card's place: why this rank cannot take part."""
-    return _written({"name": _own_name(), "error": " ".join(str(error).split())[:_MOST_CHARACTERS]})
+    return _written({"name": own_name(), "error": " ".join(str(error).split())[:_MOST_CHARACTERS]})
 
 
 def own(meets_at: str, has_secret: bool, environment: Mapping[str, str]) -> Card:
@@ -92,7 +92,7 @@ def own(meets_at: str, has_secret: bool, environment: Mapping[str, str]) -> Card
         # Ranks that share memory also look by process ids whether the others live.
         host=f"{name} {boot} {_number('/dev/shm', 'st_dev')} {_number('/proc/self/ns/pid', 'st_ino')}",
         namespace=f"{boot or name} {_number('/proc/self/ns/net', 'st_ino')}",
-        name=_own_name(),
+        name=own_name(),
         addresses=tuple(found[:_MOST_ADDRESSES]),
         route=interfaces.address_towards(meets_at),
         wanted=(),
@@ -102,7 +102,7 @@ def own(meets_at: str, has_secret: bool, environment: Mapping[str, str]) -> Card
     return replace(card, wanted=_wanted(card, environment))
 
 
-def _own_name() -> str:
+def own_name() -> str:
     return f"{socket.gethostname()}, process {os.getpid()}"
 
 

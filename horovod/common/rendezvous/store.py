@@ -8,6 +8,7 @@ gathered, or why that failed: so n ranks cost some n requests, and hear of the s
 Where a store can only wait for ever, ranks do not look whether what is there is old: they count their
 meetings, which all of them must have held equally often, and JOB/RANKS has the number too.
 
+    horovod/JOB/RANKS/roll, .../called        the session of the rank 0 that calls, and which process it is
     horovod/JOB/RANKS/hello/RANK              the number
     horovod/JOB/RANKS/welcome/RANK            the number, the session
     horovod/JOB/RANKS/SESSION/TOPIC/RANK      a rank's value
@@ -30,7 +31,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
 from horovod.common.options import BY_VARIABLE
-from horovod.common.rendezvous.card import MOST_BYTES
+from horovod.common.rendezvous.card import MOST_BYTES, own_name
 from horovod.common.wording import OF_HVD, Wording
 
 __all__ = ["Assignment", "Store", "StoreRendezvous", "assignment_of", "packed", "start_timeout", "unpacked"]
@@ -41,6 +42,7 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1  # between two looks
 _SHORTEST_WAIT = 0.01  # 0 is for ever, to some stores
 _GRACE = 5.0  # that rank 0 may take longer than those who wait for its conclusion
 _NUMBER = 16  # bytes that are drawn
+_OBJECTION = 0.5  # seconds for a rank 0 that is there already to say so
 _meetings: dict[tuple[str, int], Iterator[int]] = collections.defaultdict(itertools.count)
 _WELCOME = re.compile(rb"[0-9a-f]{%d}" % (4 * _NUMBER))
 
@@ -125,6 +127,7 @@ class StoreRendezvous:
             self._fail(topic, self._silence(silent))
         if large := [rank for rank, said in enumerate(values) if len(said) > MOST_BYTES]:
             self._fail(topic, f"{self._who(large)} sent more than {MOST_BYTES} bytes by way of {self.name}")
+        self._keep_roll(topic)
         self._publish(topic, b"V" + packed(values))
         return values
 
@@ -146,23 +149,80 @@ class StoreRendezvous:
         """Rank 0: welcome all others, and name the session."""
         self._session = session = secrets.token_hex(_NUMBER)
         deadline = time.monotonic() + self._seconds
-        welcomed: dict[int, bytes] = {}
+        settled = time.monotonic() + (_OBJECTION if self._claim_roll() else 0.0)
+        asking: dict[int, list[bytes]] = collections.defaultdict(list)
+        here: dict[int, bytes] = {0: b""}
         absent, pause = list(range(1, self.size)), _SHORTEST_PAUSE
-        while absent:
+        while absent or time.monotonic() < settled:
             for rank in absent:  # one look each: nobody waits for another's
                 number = self._find(f"hello/{rank}", 0.0)
-                if number is not None and number != welcomed.get(rank):
-                    welcomed[rank], pause = number, _SHORTEST_PAUSE
+                if number is not None and number not in asking[rank][-1:]:
+                    self._refuse_second(rank, number, asking[rank])
+                    asking[rank].append(number)
+                    pause = _SHORTEST_PAUSE
                     self._set(f"welcome/{rank}", number[: 2 * _NUMBER] + session.encode())
-            asked = [rank for rank in absent if rank in welcomed]
-            here = {rank for rank in asked if self._find(f"{session}/here/{rank}", 0.0) is not None}
+            self._keep_roll("roll")
+            asked = [rank for rank in absent if asking[rank]]
+            for rank in asked:
+                if (number := self._find(f"{session}/here/{rank}", 0.0)) is not None:
+                    here[rank] = number
             absent = [rank for rank in absent if rank not in here]
             if absent and time.monotonic() > deadline:
                 self._fail("roll", self._absence(absent))
-            time.sleep(pause if absent else 0.0)
+            time.sleep(pause if absent or time.monotonic() < settled else 0.0)
             pause = min(1.5 * pause, _LONGEST_PAUSE)
-        self._publish("roll", b"V" + packed([b""] * self.size))
+        self._publish("roll", b"V" + packed(here[rank] for rank in range(self.size)))
         return session
+
+    def _claim_roll(self) -> bool:
+        """Rank 0: say that it calls; whether somebody else has said so, who may live or be dead.
+
+        Of two at once each writes one key, then looks at the other: one of them finds the other.
+        """
+        self._set("roll", self._claim())
+        can_look = hasattr(self._store, "check") or hasattr(self._store, "wait")
+        is_left = can_look and self._find("called", 0.0) is not None
+        self._set("called", self._claim())
+        self._keep_roll("roll")
+        return is_left
+
+    def _claim(self, refused: bytes = b"") -> bytes:
+        """`refused`: the session of who called later, which reads that."""
+        return b" ".join([self._session.encode(), refused or b"-", own_name().encode(errors="replace")])
+
+    def _keep_roll(self, topic: str) -> None:
+        """Rank 0: it is the only one. Whoever has written there since lives, and its ranks may be among ours.
+
+        ValueError on the ranks of both jobs: nobody knows any more whose each of them is.
+        """
+        found = self._find("roll", 0.0)
+        if found is None:  # a job that is done has taken away all that is there
+            self._set("roll", self._claim())
+            return
+        session, _, rest = found.partition(b" ")
+        refused, _, name = rest.partition(b" ")
+        own = self._session.encode()
+        if session == own:
+            return
+        if refused != own:
+            self._set("roll", self._claim(session))
+        who = _printable(name[:MOST_BYTES])
+        self._fail(topic, f"another process is rank 0 too ({who}), and meets others {self._in_one_place()}")
+
+    def _refuse_second(self, rank: int, number: bytes, before: Sequence[bytes]) -> None:
+        """Rank 0: who asks again with an earlier number, when another has asked, lives beside that one."""
+        if number in before:
+            self._fail("roll", self._two_of(rank))
+
+    def _two_of(self, rank: int) -> str:
+        return f"two processes are {self._who([rank])}, and meet others {self._in_one_place()}"
+
+    def _in_one_place(self) -> str:
+        return (
+            f"in {self.name}, at the same time: ranks of two jobs would be mixed there. Start one job after "
+            "the other, or give each a place of its own: another HOROVOD_RENDEZVOUS_FOLDER, MASTER_PORT or "
+            "store (as torch.distributed.PrefixStore)"
+        )
 
     def _answer_roll(self) -> str:
         """Other ranks: be welcomed; returns the session when all have been."""
@@ -178,8 +238,9 @@ class StoreRendezvous:
             time.sleep(0.0 if welcome is None else pause)
             pause = min(1.5 * pause, _LONGEST_PAUSE)
         self._session = welcome[len(number) :].decode()
-        self._set(f"{self._session}/here/{self.rank}", b"here")
-        self._published("roll")
+        self._set(f"{self._session}/here/{self.rank}", number)
+        if self._published("roll")[self.rank] != number:
+            raise ValueError(self._two_of(self.rank))
         return self._session
 
     def _publish(self, topic: str, data: bytes) -> None:
@@ -206,8 +267,18 @@ class StoreRendezvous:
                 length = 4 + min(struct.unpack(">I", whole[:4])[0], self.size * (MOST_BYTES + 4) + 1)
         kind, data = whole[4:5], whole[5:length]
         if kind != b"V":
-            raise ValueError(data[:MOST_BYTES].decode(errors="replace"))
+            raise ValueError(self._reason(data[:MOST_BYTES]))
         return unpacked(data, self.size, self.name)
+
+    def _reason(self, data: bytes) -> str:
+        """Why rank 0 has published no values, as it may be shown: others may write anything there."""
+        shown = _printable(data)
+        if data and len(shown.split()) > 1:
+            return shown
+        return (
+            f"rank {self._members[self.rank]} read {shown[:80]!r} by way of {self.name}, where rank 0 says "
+            "why ranks cannot meet: look who else writes there, and whether two jobs use it at once"
+        )
 
     def _await(self, key: str, deadline: float) -> bytes | None:
         """A value, or None if it is not there by the deadline; what is there already counts after it too."""
@@ -311,6 +382,10 @@ def unpacked(data: bytes, count: int, name: str) -> list[bytes]:
             "there"
         )
     return values
+
+
+def _printable(data: bytes) -> str:
+    return "".join(each if each.isprintable() else " " for each in data.decode(errors="replace"))
 
 
 def _digest(words: Iterable[str]) -> str:

@@ -109,12 +109,22 @@ class TcpBootstrap final : public Bootstrap {
     try {
       complaint = action();
     } catch (const Error& error) {
-      complaint = error.what();
+      complaint = std::string(kComplaint) + error.what();
     }
-    for (const std::string& each : gather(complaint)) {
-      if (!each.empty()) throw StartupError(each);
+    const std::vector<std::string> all = gather(complaint);
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      if (all[rank].starts_with(kComplaint)) throw StartupError(all[rank].substr(kComplaint.size()));
+      if (!all[rank].empty()) throw StartupError(out_of_step(static_cast<int>(rank)));
     }
   }
+
+  // What such a rank says is its answer to another question, and tells nobody anything.
+  std::string out_of_step(int rank) const {
+    return transport_.describe(rank) + " is not where the others are in hvd.init(), as happens where ranks of two jobs meet " +
+           "in one place: give each job a place of its own to meet (HOROVOD_RENDEZVOUS_FOLDER, MASTER_PORT, a store)";
+  }
+
+  static constexpr std::string_view kComplaint = "complaint: ";
 
   std::unique_ptr<Transport> owned_;  // until make_transport()
   Transport& transport_;

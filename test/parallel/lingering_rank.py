@@ -1,0 +1,31 @@
+"""A rank that ends, or as rank 1 stops, sleeps or works when it has left the job: `lingering_rank.py HOW`."""
+
+import atexit
+import os
+import signal
+import sys
+import time
+
+import torch
+
+import horovod.torch as hvd
+from horovod.runner.rank import RANK_VARIABLES
+
+HOW = sys.argv[1]
+NUMBER = next(os.environ[name] for name in RANK_VARIABLES if name in os.environ)
+if HOW == "exit" and NUMBER == "1":  # comes after Horovod's own, which is registered by hvd.init()
+    atexit.register(time.sleep, 1000)
+hvd.init()
+hvd.allreduce(torch.ones(3))
+rank = hvd.rank()
+if HOW != "exit":
+    hvd.shutdown()
+if rank == 1 and HOW == "stop":
+    os.kill(os.getpid(), signal.SIGSTOP)
+elif rank == 1 and HOW == "sleep":
+    time.sleep(1000)
+elif rank == 1 and HOW == "work":
+    end = time.monotonic() + 8
+    while time.monotonic() < end:
+        pass
+print(f"<{rank} ends>", flush=True)
