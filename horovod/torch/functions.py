@@ -23,8 +23,8 @@ def broadcast_parameters(
 ) -> None:
     """Replace parameters on all ranks by those of ``root_rank``.
 
-    Only values are replaced: each tensor keeps its strides. Models are to have one memory format on all ranks,
-    or their results may be rounded differently.
+    Only values are replaced: each tensor keeps its strides. Models are to have one memory format on all
+    ranks, or their results may be rounded differently.
 
     Args:
         params: ``model.state_dict()``, or tensors or (name, tensor) pairs such as

@@ -23,6 +23,7 @@ from horovod.torch.reduce_ops import OP_NAMES, Average, ReduceArguments, Sum
 from horovod.torch.submission import put_in_place, reduction_of
 from horovod.torch.tensors import (
     addressable,
+    check_averaged,
     check_served,
     described,
     from_core,
@@ -185,6 +186,7 @@ def start_reducescatter(
         raise HorovodInternalError(f"{label}: op={OP_NAMES[arguments.op]} is not served; use Average or Sum.")
     for tensor in tensors:
         check_served(tensor, label)
+        check_averaged(tensor, label, arguments.op)
         if tensor.dim() == 0:
             raise ValueError(f"{label}: a tensor without dimensions cannot be scattered; reshape it to (1,).")
     origin = devices.Origin.here(devices.common_device(tensors, label))

@@ -28,6 +28,7 @@ from horovod.torch.residuals import compressed_with
 from horovod.torch.rounds import RoundsOperation
 from horovod.torch.tensors import (
     addressable,
+    check_averaged,
     check_served,
     described,
     grouped_from_core,
@@ -158,6 +159,7 @@ def _route(
 ) -> _Route:
     """How a tensor travels: decided by its dtype and the arguments, so that all ranks choose the same."""
     label = _label(name)
+    check_averaged(tensor, label, arguments.op)
     if compressor is NoneCompressor:
         check_served(tensor, label)
         return _start_exact

@@ -69,13 +69,28 @@ def combine(a: Array, b: Array, op: int) -> Array:
 
 
 def allreduce(xs: list[Array], op: int = SUM, prescale: float = 1.0, postscale: float = 1.0) -> Array:
-    """The exact routes: sums in rank order, rounded once."""
+    """The exact routes: sums in rank order, rounded once; averages of integers as if integers had no end."""
+    if op == AVERAGE and len(xs) > 1 and np.issubdtype(xs[0].dtype, np.integer):
+        return integer_average(xs, prescale, postscale)
     with np.errstate(over="ignore"):
         total = reduce(
             lambda a, b: combine(a, b, op), (scaled(x.astype(sum_type(x.dtype)), prescale) for x in xs)
         )
         divisor = len(xs) if op == AVERAGE else 1.0
         return scaled(total, postscale, divisor).astype(xs[0].dtype)
+
+
+def integer_average(xs: list[Array], prescale: float = 1.0, postscale: float = 1.0) -> Array:
+    """By Python's integers, divided towards zero; with a postscale in float64, saturating."""
+    dtype, ranks = xs[0].dtype, len(xs)
+    total = reduce(lambda a, b: a + b, (scaled(x, prescale).astype(object) for x in xs))
+    if postscale == 1.0:
+        means = [abs(int(x)) // ranks * (1 if x > 0 else -1) for x in total.ravel()]
+    else:
+        least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+        products = (float(x) * (postscale / ranks) for x in total.ravel())
+        means = [min(max(int(product), least), most) for product in products]
+    return np.array(means, dtype).reshape(xs[0].shape)
 
 
 def encoded(codec: str, x: Array, block: int, prescale: float = 1.0) -> Array:
@@ -174,6 +189,8 @@ def ring_allreduce(xs: list[Array], hosts: Sequence[int], op: int = SUM, postsca
 
     Ranks stand host after host. Slices end at multiples of 64 bytes.
     """
+    if op == AVERAGE and len(xs) > 1 and np.issubdtype(xs[0].dtype, np.integer):
+        return integer_average(xs, 1.0, postscale)
     ring = sorted(range(len(xs)), key=lambda rank: hosts[rank])
     flat = [xs[rank].ravel() for rank in ring]
     size, count, line = len(ring), flat[0].size, 64 // flat[0].itemsize
@@ -207,6 +224,8 @@ def hierarchical_allreduce(
         )
         for host in sorted(set(hosts))
     ]
+    if op == AVERAGE and len(xs) > 1 and np.issubdtype(dtype, np.integer):
+        return integer_average(xs, prescale, postscale)
     are_halves = codec == "bit16" or (not codec and dtype == np.float16)
     scales_first = are_halves and op in (SUM, AVERAGE)
     divisor = len(xs) if op == AVERAGE else 1.0
