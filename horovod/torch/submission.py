@@ -18,6 +18,7 @@ from horovod.common.basics import basics
 from horovod.common.process_sets import GLOBAL_ID, ProcessSet
 from horovod.common.util import num_rank_is_power_2
 from horovod.torch import devices, gathered, handles
+from horovod.torch.complex_numbers import as_reals, check_added, given_back, real_target
 from horovod.torch.compression import NoneCompressor, State, codec_for, compressor_name
 from horovod.torch.compression.first_step import NoteSent, nobody_asks
 from horovod.torch.compression.memory import Memory
@@ -80,9 +81,15 @@ def start_allreduce(
     """Allreduce of one tensor or a group over a process set.
 
     ``compressor`` is resolved; its output is a tuple if ``grouped``. ``into``: where results go, the tensors
-    themselves, or contiguous ones of their shapes and dtypes; None: they are new. ``kept`` is of each tensor;
-    without it, compressors remember what they do of an operation of that name.
+    themselves, or contiguous ones of their shapes and dtypes; None: they are new. ``kept`` is of each tensor,
+    of a complex one's reals; without it, compressors remember what they do of an operation of that name.
     """
+    given = tensors
+    given_targets: Sequence[torch.Tensor | None] = into or [None] * len(given)
+    for tensor in given:
+        check_added(tensor, _label(name), arguments.op)
+    tensors = [as_reals(tensor) for tensor in given]
+    targets = list(map(real_target, given, tensors, given_targets))
     member = basics.member()
     process_set_id = member.id_of(process_set)
     if arguments.op == Adasum:
@@ -95,7 +102,6 @@ def start_allreduce(
     if kept is None:
         is_kept = name is not None and getattr(compressor, "combine", "sum") == "rounds"
         kept = _kept_by_job(f"{process_set_id}/{wire}", compressor if is_kept else None, len(tensors))
-    targets: Sequence[torch.Tensor | None] = into or [None] * len(tensors)
     request = _Request(wire, arguments, compressor, operation, process_set_id, kept, targets, ranks)
     waiting.advance_all()
     finishes: list[tuple[list[int], slice, Finish]] = []
@@ -115,7 +121,8 @@ def start_allreduce(
         outputs = list(tensors)
         for members, own_results, finish in finishes:
             for i, reduced in zip(members, finish(results[own_results]), strict=True):
-                outputs[i] = put_in_place(reduced, targets[i])
+                placed = put_in_place(reduced, targets[i])
+                outputs[i] = given_back(placed, given[i], given_targets[i])
         return tuple(outputs) if grouped else outputs[0]
 
     operation.finish = finish_all

@@ -196,7 +196,7 @@ def test_the_error_comes_with_synchronize(rank: int) -> None:
     assert hvd.synchronize(handle) is None, "a handle is used up, also by an error"
 
 
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128, torch.float8_e4m3fn], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
 def test_dtypes_that_nobody_serves(dtype: torch.dtype) -> None:
     for form in FORMS.values():
         with pytest.raises(ValueError, match=r"Tensor type .* is not supported"):

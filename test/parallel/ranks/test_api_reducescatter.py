@@ -136,7 +136,7 @@ def test_no_rows_to_scatter(rank: int, size: int) -> None:
     assert torch.equal(hvd.reducescatter(torch.ones(size), name="scalar"), torch.ones(1))
 
 
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.float8_e4m3fn], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
 def test_dtypes_that_nobody_serves(dtype: torch.dtype) -> None:
     with pytest.raises(ValueError, match=r"Tensor type .* is not supported"):
         hvd.reducescatter(torch.ones(8).to(dtype))
