@@ -199,10 +199,7 @@ def start_reducescatter(
     given, tensors = tensors, [as_rows_of_reals(tensor, label) for tensor in tensors]
     into = into and [as_reals(target) for target in into]
     for tensor in tensors:
-        check_served(tensor, label)
-        check_averaged(tensor, label, arguments.op)
-        if tensor.dim() == 0:
-            raise ValueError(f"{label}: a tensor without dimensions cannot be scattered; reshape it to (1,).")
+        _check_scattered(tensor, label, arguments.op)
     origin = devices.Origin.here(devices.common_device(tensors, label))
     sources = [addressable(tensor) for tensor in tensors]
     rows = [_own_rows(len(source), process_set) for source in sources]
@@ -219,6 +216,13 @@ def start_reducescatter(
     results_given = list(map(as_given, outputs, given))
     operation.finish = lambda results: tuple(results_given) if grouped else results_given[0]
     return _registered(operation, label, sources)
+
+
+def _check_scattered(tensor: torch.Tensor, label: str, op: int) -> None:
+    check_served(tensor, label)
+    check_averaged(tensor, label, op)
+    if tensor.dim() == 0:
+        raise ValueError(f"{label}: a tensor without dimensions cannot be scattered; reshape it to (1,).")
 
 
 def _own_rows(rows: int, process_set: ProcessSet) -> int:

@@ -74,7 +74,7 @@ def start_allreduce(
     compressor: Any,
     process_set: ProcessSet,
     *,
-    into: Sequence[torch.Tensor] | None = None,
+    into: Sequence[torch.Tensor | None] | None = None,
     grouped: bool = False,
     kept: Sequence[Kept] | None = None,
 ) -> int:
@@ -84,11 +84,8 @@ def start_allreduce(
     themselves, or contiguous ones of their shapes and dtypes; None: they are new. ``kept`` is of each tensor,
     of a complex one's reals; without it, compressors remember what they do of an operation of that name.
     """
-    given = tensors
-    given_targets: Sequence[torch.Tensor | None] = into or [None] * len(given)
-    for tensor in given:
-        check_added(tensor, _label(name), arguments.op)
-    tensors = [as_reals(tensor) for tensor in given]
+    given, given_targets = tensors, into or [None] * len(tensors)
+    tensors = _checked_reals(given, _label(name), arguments.op)
     targets = list(map(real_target, given, tensors, given_targets))
     member = basics.member()
     process_set_id = member.id_of(process_set)
@@ -129,6 +126,13 @@ def start_allreduce(
     return handles.register(operation)
 
 
+def _checked_reals(given: Sequence[torch.Tensor], label: str, op: int) -> list[torch.Tensor]:
+    for tensor in given:
+        check_averaged(tensor, label, op)
+        check_added(tensor, label, op)
+    return list(map(as_reals, given))
+
+
 def _check_adasum(world: native.World, process_set_id: int) -> None:
     if process_set_id != GLOBAL_ID:
         raise NotImplementedError("op=Adasum runs over all ranks only: leave process_set out.")
@@ -166,7 +170,6 @@ def _route(
 ) -> _Route:
     """How a tensor travels: decided by its dtype and the arguments, so that all ranks choose the same."""
     label = _label(name)
-    check_averaged(tensor, label, arguments.op)
     if compressor is NoneCompressor:
         check_served(tensor, label)
         return _start_exact

@@ -55,7 +55,7 @@ def check_served(tensor: torch.Tensor, operation: str) -> None:
 
 def check_averaged(tensor: torch.Tensor, operation: str, op: int) -> None:
     """Raise ValueError for the Average of truth values, which is none."""
-    if op == Average and tensor.dtype == torch.bool:
+    if op == Average and isinstance(tensor, torch.Tensor) and tensor.dtype == torch.bool:
         raise ValueError(
             f"{operation}: op=Average of torch.bool, of a tensor of shape {tuple(tensor.shape)}, on rank "
             f"{basics.rank()}: truth values have no average. Reduce tensor.float(), or use op=hvd.Max (true "
