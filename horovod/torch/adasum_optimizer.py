@@ -54,7 +54,9 @@ class DistributedAdasumOptimizer(GradientListener):
         """What the wrapped optimizer's step would add to a parameter; the parameter is left as it was."""
         if parameter.grad is None or parameter not in self._group_number:
             return torch.zeros_like(parameter)
-        if parameter.grad.is_sparse and self.sparse_as_dense:
+        # SparseAdam's step takes sparse gradients only; what travels is the delta, which is dense.
+        wants_sparse = isinstance(self, torch.optim.SparseAdam)
+        if parameter.grad.is_sparse and self.sparse_as_dense and not wants_sparse:
             parameter.grad = parameter.grad.to_dense()
         start = parameter.detach().clone()
         with self._holding_only(parameter):

@@ -23,6 +23,9 @@ def broadcast_parameters(
 ) -> None:
     """Replace parameters on all ranks by those of ``root_rank``.
 
+    Only values are replaced: each tensor keeps its strides. Models are to have one memory format on all
+    ranks, or their results may be rounded differently.
+
     Args:
         params: ``model.state_dict()``, or tensors or (name, tensor) pairs such as
             ``model.named_parameters()``.
@@ -56,8 +59,16 @@ class _Slot(NamedTuple):
 
     number: int
     shape: torch.Size
+    strides: tuple[int, ...]
     dtype: torch.dtype
     kind: str
+
+    def empty(self, device: torch.device | str) -> torch.Tensor:
+        """A tensor for the values, laid out as root's.
+
+        A step may round differently in another layout, and ranks would drift apart.
+        """
+        return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=device)
 
 
 def broadcast_optimizer_state(
@@ -66,10 +77,10 @@ def broadcast_optimizer_state(
     """Replace an optimizer's state and hyper-parameters on all ranks by those of ``root_rank``.
 
     Parameters are not touched. State that root has and others have not is made on the others; state that root
-    has not is forgotten by the others. As in Horovod, trainable parameters of an optimizer without any state
-    have a gradient afterwards, of zeros where there was none; it is sparse for SparseAdam, and for the
-    embeddings of ``model`` that were made with ``sparse=True``. Where root has loaded a checkpoint with the
-    error feedback of all ranks, each gets its own.
+    has not is forgotten by the others. Tensors get root's strides. As in Horovod, trainable parameters of an
+    optimizer without any state have a gradient afterwards, of zeros where there was none; it is sparse for
+    SparseAdam, and for the embeddings of ``model`` that were made with ``sparse=True``. Where root has loaded
+    a checkpoint with the error feedback of all ranks, each gets its own.
 
     Raises:
         ValueError: the optimizer is LBFGS, whose state is not one by parameter, or has other parameter groups
@@ -87,11 +98,11 @@ def broadcast_optimizer_state(
     structure = _described_state(optimizer, tensors) if is_root else None
     reducer = getattr(optimizer, "_reducer", None)  # of a DistributedOptimizer
     parts = reducer.checkpoint.parts() if reducer is not None and is_root else {}
-    slots = [_slot(t, i) for i, t in enumerate(tensors)]
+    slots = [_slot(tensor, number) for number, tensor in enumerate(tensors)]
     structure, slots, has_parts = broadcast_object((structure, slots, bool(parts)), root_rank)
     if not is_root:
         own = _devices_of(optimizer)
-        tensors = [torch.empty(s.shape, dtype=s.dtype, device=own.get(s.kind, s.kind)) for s in slots]
+        tensors = [slot.empty(own.get(slot.kind, slot.kind)) for slot in slots]
     base = type(optimizer).__name__
     complete_all([broadcast_async_(t, root_rank, f"{base}.state.{i}") for i, t in enumerate(tensors)])
     part = scattered(parts, root_rank) if has_parts else None
@@ -113,7 +124,22 @@ def _give_zero_gradients(optimizer: torch.optim.Optimizer, model: torch.nn.Modul
 
 
 def _slot(tensor: torch.Tensor, number: int) -> _Slot:
-    return _Slot(number, tensor.shape, tensor.dtype, tensor.device.type)
+    like = tensor if tensor.layout == torch.strided else torch.empty(tensor.shape, device="meta")
+    return _Slot(number, tensor.shape, like.stride(), tensor.dtype, tensor.device.type)
+
+
+def _writable(tensor: torch.Tensor) -> torch.Tensor:
+    """Itself, or a copy where elements share a place, as those of an expanded tensor: it cannot be filled."""
+    return tensor if tensor.layout != torch.strided or _has_room(tensor) else tensor.contiguous()
+
+
+def _has_room(tensor: torch.Tensor) -> bool:
+    end = 0  # of what the dimensions so far take
+    for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if extent > 1 and stride <= end:
+            return False
+        end += (extent - 1) * stride if extent > 1 else 0
+    return True
 
 
 def _devices_of(optimizer: torch.optim.Optimizer) -> dict[str, torch.device]:
@@ -138,8 +164,8 @@ def _described_state(optimizer: torch.optim.Optimizer, tensors: list[torch.Tenso
 
 def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
-        tensors.append(value.detach())
-        return _slot(value, len(tensors) - 1)
+        tensors.append(_writable(value.detach()))
+        return _slot(tensors[-1], len(tensors) - 1)
     if isinstance(value, dict):
         return {key: _without_tensors(item, tensors) for key, item in value.items()}
     if isinstance(value, list):

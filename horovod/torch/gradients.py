@@ -13,6 +13,7 @@ from horovod.common.basics import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.autotune import Tuned
 from horovod.torch.checkpoint import Checkpoint
+from horovod.torch.complex_numbers import as_reals
 from horovod.torch.compression import Compression, Rules, short_name
 from horovod.torch.compression.first_step import FirstStep
 from horovod.torch.compression.memory import Memory
@@ -226,6 +227,7 @@ class GradientReducer:
         if not self.in_flight:
             self.checkpoint.on_reduction()
             self.residuals.rescale()
+        reals = [as_reals(tensor) for tensor in tensors]
         handle = start_allreduce(
             tensors,
             name,
@@ -240,7 +242,7 @@ class GradientReducer:
                     self.residuals.of(each, tensor, compressor),
                     self.first_step.note(each, tensor, compressor),
                 )
-                for each, tensor in zip(names, tensors, strict=True)
+                for each, tensor in zip(names, reals, strict=True)
             ],
         )
         self.in_flight.add(handle)

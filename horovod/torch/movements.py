@@ -30,6 +30,7 @@ from horovod.torch.requests import (
     start_broadcast,
     start_grouped_allgather,
 )
+from horovod.torch.tensors import check_averaged
 
 __all__ = [
     "allgather", "allgather_async", "alltoall", "alltoall_async", "barrier", "broadcast", "broadcast_",
@@ -56,6 +57,7 @@ def start_sparse_allreduce(
     """As ``sparse_allreduce_async``; also the handles of what it has started."""
     if op not in (Average, Sum):
         raise ValueError(f"sparse_allreduce_async of {name!r}: op must be Average or Sum for sparse tensors.")
+    check_averaged(tensor, f"sparse_allreduce_async of {name!r}", op)
     coalesced = tensor.detach().coalesce()
     indices = allgather_async(coalesced.indices().t().contiguous(), f"{name}.indices", process_set)
     values = allgather_async(coalesced.values(), f"{name}.values", process_set)
@@ -63,12 +65,29 @@ def start_sparse_allreduce(
 
     def finish() -> torch.Tensor:
         all_values = cast(torch.Tensor, synchronize(values))
-        all_indices = cast(torch.Tensor, synchronize(indices))
+        all_indices = cast(torch.Tensor, synchronize(indices)).t()
+        is_whole = not (tensor.is_floating_point() or tensor.is_complex())
+        if op == Average and is_whole:
+            return _sparse_integer_average(all_indices, all_values, tensor.shape, ranks)
         if op == Average:
             all_values = (all_values / ranks).to(tensor.dtype)
-        return torch.sparse_coo_tensor(all_indices.t(), all_values, tensor.shape, check_invariants=False)
+        return torch.sparse_coo_tensor(all_indices, all_values, tensor.shape, check_invariants=False)
 
     return [values, indices], finish
+
+
+def _sparse_integer_average(
+    indices: torch.Tensor, values: torch.Tensor, shape: torch.Size, ranks: int
+) -> torch.Tensor:
+    """Exact and truncated towards zero, as the core's: quotients and remainders are added, and fit."""
+    wide = values.long()
+    quotients = torch.div(wide, ranks, rounding_mode="trunc")
+    parts = torch.stack([quotients, wide - quotients * ranks], -1)
+    added = torch.sparse_coo_tensor(indices, parts, (*shape, 2), check_invariants=False).coalesce()
+    whole, rest = added.values().unbind(-1)
+    mean = whole + torch.div(rest, ranks, rounding_mode="floor")  # rounded down, by less than 1
+    mean += (mean < 0) & (rest % ranks != 0)
+    return torch.sparse_coo_tensor(added.indices(), mean.to(values.dtype), shape, check_invariants=False)
 
 
 @breaks_graphs

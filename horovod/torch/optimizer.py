@@ -30,7 +30,12 @@ from horovod.torch.compression import UNSET, CompressorLike
 from horovod.torch.extra_gradients import ExtraGradients
 from horovod.torch.gradient_listener import GradientListener
 from horovod.torch.gradients import GradientReducer
-from horovod.torch.parameters import checked_groups, checked_passes, parameter_names
+from horovod.torch.parameters import (
+    check_added_parameters,
+    checked_groups,
+    checked_passes,
+    parameter_names,
+)
 from horovod.torch.reduce_ops import Adasum, Average
 
 __all__ = ["DistributedOptimizer"]
@@ -256,6 +261,7 @@ def DistributedOptimizer(
     reducer = GradientReducer(op, factor, compression, sparse_as_dense, process_set, has_sparse_gradients)
     names = parameter_names(optimizer.param_groups, named_parameters)
     reducer.rules.check_names(names.values())
+    check_added_parameters(names, op)
     parameters = [p for entry in optimizer.param_groups for p in entry["params"]]
     checked = checked_groups(groups, num_groups, parameters)
 

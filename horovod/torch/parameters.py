@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from horovod.common.util import split_list
+from horovod.torch.complex_numbers import check_added
 
 __all__ = [
-    "Groups", "checked_groups", "checked_passes", "default_name", "group_members", "parameter_names",
-]
+    "Groups", "check_added_parameters", "checked_groups", "checked_passes", "default_name", "group_members",
+    "parameter_names",
+]  # fmt: skip
 
 Groups = int | list[list[torch.Tensor]]
 
@@ -63,6 +65,12 @@ def parameter_names(
             "all of them, or leave named_parameters out."
         )
     return names
+
+
+def check_added_parameters(names: Mapping[torch.Tensor, str], op: int) -> None:
+    """ValueError for a complex parameter whose gradients are not to be added."""
+    for parameter, name in names.items():
+        check_added(parameter, f"DistributedOptimizer, gradient of {name!r}", op)
 
 
 def checked_groups(groups: Any, num_groups: int, parameters: Sequence[torch.Tensor]) -> Groups | None:

@@ -21,6 +21,7 @@ from horovod.torch.autograd import (
     applied,
 )
 from horovod.torch.compiling import breaks_graphs
+from horovod.torch.complex_numbers import as_rows_of_reals, check_added, differentiable_reals
 from horovod.torch.compression import Compression, CompressorLike, around_autograd, codec_for, of_one_call
 from horovod.torch.handles import synchronize
 from horovod.torch.reduce_ops import Average, handle_average_backwards_compatibility, reduce_arguments
@@ -87,7 +88,7 @@ def allreduce(
     """The reduction of all ranks' tensors, as a new tensor of the same shape and dtype; differentiable."""
     compressor, around = around_autograd(compression)
     op = handle_average_backwards_compatibility(op, average)
-    compressed, ctx = around.compress(tensor)
+    compressed, ctx = around.compress(_reals(tensor, "allreduce", name, op))
     reduced = applied(
         HorovodAllreduce,
         compressed,
@@ -99,7 +100,7 @@ def allreduce(
         process_set,
         compressor,
     )
-    return cast(torch.Tensor, around.decompress(reduced, ctx))
+    return _given(around.decompress(reduced, ctx), tensor)
 
 
 @breaks_graphs
@@ -180,11 +181,12 @@ def grouped_allreduce(
     )
     if not tensors:
         return []
-    compressed, contexts = zip(*(around.compress(tensor) for tensor in tensors), strict=True)
+    reals = [_reals(tensor, "allreduce", name, arguments.op) for tensor in tensors]
+    compressed, contexts = zip(*map(around.compress, reals), strict=True)
     reduced = applied(
         CompressedGroupedAllreduce, compressor, name, arguments, process_set, *compressed
     )
-    return [around.decompress(tensor, ctx) for tensor, ctx in zip(reduced, contexts, strict=True)]
+    return list(map(_given, map(around.decompress, reduced, contexts), tensors))
 
 
 @breaks_graphs
@@ -256,12 +258,13 @@ def reducescatter(
 
     Rows are split along dimension 0; the first ``rows % size`` ranks get one more than the others.
     """
-    codec, around = _codec_and_around(compression, [tensor])
-    compressed, ctx = around.compress(tensor)
+    reals = _reals(tensor, "reducescatter", name, op)
+    codec, around = _codec_and_around(compression, [reals])
+    compressed, ctx = around.compress(reals)
     reduced = applied(
         HorovodReducescatter, compressed, name, op, process_set, prescale_factor, postscale_factor, codec
     )
-    return cast(torch.Tensor, around.decompress(reduced, ctx))
+    return _given(around.decompress(reduced, ctx), tensor)
 
 
 @breaks_graphs
@@ -291,11 +294,28 @@ def grouped_reducescatter(
     """``reducescatter`` of several tensors, reduced together, all or nothing; differentiable."""
     if not tensors:
         return []
-    codec, around = _codec_and_around(compression, tensors)
-    compressed, contexts = zip(*(around.compress(tensor) for tensor in tensors), strict=True)
+    reals = [_reals(tensor, "reducescatter", name, op) for tensor in tensors]
+    codec, around = _codec_and_around(compression, reals)
+    compressed, contexts = zip(*map(around.compress, reals), strict=True)
     factors = (prescale_factor, postscale_factor)
     reduced = applied(HorovodGroupedReducescatter, name, op, process_set, *factors, codec, *compressed)
-    return [around.decompress(tensor, ctx) for tensor, ctx in zip(reduced, contexts, strict=True)]
+    return list(map(_given, map(around.decompress, reduced, contexts), tensors))
+
+
+def _reals(tensor: torch.Tensor, what: str, name: str | None, op: int) -> torch.Tensor:
+    """What travels of a tensor, and is compressed. Compressors get no complex numbers to see."""
+    label = f"{what}.{name or 'noname'}"
+    if what == "reducescatter":
+        as_rows_of_reals(tensor, label)  # refuses what has no rows
+    else:
+        check_added(tensor, label, op)
+    return differentiable_reals(tensor)
+
+
+def _given(reduced: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """The result as what was given."""
+    is_complex = isinstance(tensor, torch.Tensor) and tensor.is_complex()
+    return torch.view_as_complex(reduced.contiguous()) if is_complex else reduced
 
 
 def _codec_and_around(compression: CompressorLike, tensors: Sequence[torch.Tensor]) -> tuple[Any, Any]:

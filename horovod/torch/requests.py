@@ -17,12 +17,20 @@ from horovod.common.basics import basics
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet
 from horovod.torch import devices, handles
+from horovod.torch.complex_numbers import (
+    as_given,
+    as_reals,
+    as_rows_of_reals,
+    given_back,
+    real_target,
+)
 from horovod.torch.handles import Operation, Output
 from horovod.torch.naming import wire_name
 from horovod.torch.reduce_ops import OP_NAMES, Average, ReduceArguments, Sum
 from horovod.torch.submission import put_in_place, reduction_of
 from horovod.torch.tensors import (
     addressable,
+    check_averaged,
     check_served,
     described,
     from_core,
@@ -74,16 +82,17 @@ def _start_gather(
     member = basics.member()
     process_set_id = member.id_of(process_set)
     label = f"allgather.{name or 'noname'}"
-    for tensor in tensors:
+    reals = [as_rows_of_reals(tensor, label) for tensor in tensors]
+    for tensor in reals:
         check_served(tensor, label)
-    origin = devices.Origin.here(devices.common_device(tensors, label))
-    sources = [addressable(tensor) for tensor in tensors]
+    origin = devices.Origin.here(devices.common_device(reals, label))
+    sources = [addressable(tensor) for tensor in reals]
     wire = wire_name("allgather", name, process_set)
     requested = [described(source) for source in sources]
     request = member.engine.allgather(wire, requested, process_set_id)
 
     def finish(results: list[native.Result]) -> Output:
-        outputs = grouped_from_core(results[0], sources)
+        outputs = list(map(as_given, grouped_from_core(results[0], sources), tensors))
         if sizes is not None:
             ranks = len(results[0].sizes) // len(sources)
             for i, own in enumerate(sizes):
@@ -100,6 +109,7 @@ def start_broadcast(
     member = basics.member()
     process_set_id = member.id_of(process_set)
     label = f"broadcast.{name or 'noname'}"
+    given, tensor = tensor, as_reals(tensor)
     check_served(tensor, label)
     origin = devices.Origin.here(devices.device_of(tensor))
     source = addressable(tensor)
@@ -109,7 +119,9 @@ def start_broadcast(
     request = member.engine.broadcast(wire, described(source, output), root_rank, process_set_id)
 
     def finish(results: list[native.Result]) -> Output:
-        return put_in_place(tensor if direct else output, tensor if in_place else None)
+        target = real_target(given, tensor, given if in_place else None)
+        placed = put_in_place(tensor if direct else output, target)
+        return given_back(placed, given, given if in_place else None)
 
     operation = Operation(member.engine, [request], [tensor, source, output], finish=finish, origin=origin)
     operation.lend(label, [] if direct else [source], [tensor] if direct else [])
@@ -130,6 +142,7 @@ def start_alltoall(
     member = basics.member()
     process_set_id = member.id_of(process_set)
     label = f"alltoall.{name or 'noname'}"
+    given, tensor = tensor, as_rows_of_reals(tensor, label)
     check_served(tensor, label)
     origin = devices.Origin.here(devices.device_of(tensor))
     rows = _checked_splits(splits, name)
@@ -143,7 +156,7 @@ def start_alltoall(
             received = received.to(splits.device)
         if sizes is not None:
             sizes[:] = results[0].sizes
-        return from_core(results[0], source), received
+        return as_given(from_core(results[0], source), given), received
 
     return _registered(Operation(member.engine, [request], [source], finish=finish, origin=origin), label)
 
@@ -183,10 +196,10 @@ def start_reducescatter(
     label = f"reducescatter.{name or 'noname'}"
     if arguments.op not in (Average, Sum):
         raise HorovodInternalError(f"{label}: op={OP_NAMES[arguments.op]} is not served; use Average or Sum.")
+    given, tensors = tensors, [as_rows_of_reals(tensor, label) for tensor in tensors]
+    into = into and [as_reals(target) for target in into]
     for tensor in tensors:
-        check_served(tensor, label)
-        if tensor.dim() == 0:
-            raise ValueError(f"{label}: a tensor without dimensions cannot be scattered; reshape it to (1,).")
+        _check_scattered(tensor, label, arguments.op)
     origin = devices.Origin.here(devices.common_device(tensors, label))
     sources = [addressable(tensor) for tensor in tensors]
     rows = [_own_rows(len(source), process_set) for source in sources]
@@ -200,8 +213,16 @@ def start_reducescatter(
     reduction = reduction_of(arguments, codec if floats else None)
     request = member.engine.reducescatter(wire, requested, reduction, process_set_id)
     operation = Operation(member.engine, [request], [*sources, *outputs], origin=origin)
-    operation.finish = lambda results: tuple(outputs) if grouped else outputs[0]
+    results_given = list(map(as_given, outputs, given))
+    operation.finish = lambda results: tuple(results_given) if grouped else results_given[0]
     return _registered(operation, label, sources)
+
+
+def _check_scattered(tensor: torch.Tensor, label: str, op: int) -> None:
+    check_served(tensor, label)
+    check_averaged(tensor, label, op)
+    if tensor.dim() == 0:
+        raise ValueError(f"{label}: a tensor without dimensions cannot be scattered; reshape it to (1,).")
 
 
 def _own_rows(rows: int, process_set: ProcessSet) -> int:

@@ -18,6 +18,7 @@ from horovod.common.basics import basics
 from horovod.common.process_sets import GLOBAL_ID, ProcessSet
 from horovod.common.util import num_rank_is_power_2
 from horovod.torch import devices, gathered, handles
+from horovod.torch.complex_numbers import as_reals, check_added, given_back, real_target
 from horovod.torch.compression import NoneCompressor, State, codec_for, compressor_name
 from horovod.torch.compression.first_step import NoteSent, nobody_asks
 from horovod.torch.compression.memory import Memory
@@ -28,6 +29,7 @@ from horovod.torch.residuals import compressed_with
 from horovod.torch.rounds import RoundsOperation
 from horovod.torch.tensors import (
     addressable,
+    check_averaged,
     check_served,
     described,
     grouped_from_core,
@@ -72,16 +74,19 @@ def start_allreduce(
     compressor: Any,
     process_set: ProcessSet,
     *,
-    into: Sequence[torch.Tensor] | None = None,
+    into: Sequence[torch.Tensor | None] | None = None,
     grouped: bool = False,
     kept: Sequence[Kept] | None = None,
 ) -> int:
     """Allreduce of one tensor or a group over a process set.
 
     ``compressor`` is resolved; its output is a tuple if ``grouped``. ``into``: where results go, the tensors
-    themselves, or contiguous ones of their shapes and dtypes; None: they are new. ``kept`` is of each tensor;
-    without it, compressors remember what they do of an operation of that name.
+    themselves, or contiguous ones of their shapes and dtypes; None: they are new. ``kept`` is of each tensor,
+    of a complex one's reals; without it, compressors remember what they do of an operation of that name.
     """
+    given, given_targets = tensors, into or [None] * len(tensors)
+    tensors = _checked_reals(given, _label(name), arguments.op)
+    targets = list(map(real_target, given, tensors, given_targets))
     member = basics.member()
     process_set_id = member.id_of(process_set)
     if arguments.op == Adasum:
@@ -94,7 +99,6 @@ def start_allreduce(
     if kept is None:
         is_kept = name is not None and getattr(compressor, "combine", "sum") == "rounds"
         kept = _kept_by_job(f"{process_set_id}/{wire}", compressor if is_kept else None, len(tensors))
-    targets: Sequence[torch.Tensor | None] = into or [None] * len(tensors)
     request = _Request(wire, arguments, compressor, operation, process_set_id, kept, targets, ranks)
     waiting.advance_all()
     finishes: list[tuple[list[int], slice, Finish]] = []
@@ -114,11 +118,19 @@ def start_allreduce(
         outputs = list(tensors)
         for members, own_results, finish in finishes:
             for i, reduced in zip(members, finish(results[own_results]), strict=True):
-                outputs[i] = put_in_place(reduced, targets[i])
+                placed = put_in_place(reduced, targets[i])
+                outputs[i] = given_back(placed, given[i], given_targets[i])
         return tuple(outputs) if grouped else outputs[0]
 
     operation.finish = finish_all
     return handles.register(operation)
+
+
+def _checked_reals(given: Sequence[torch.Tensor], label: str, op: int) -> list[torch.Tensor]:
+    for tensor in given:
+        check_averaged(tensor, label, op)
+        check_added(tensor, label, op)
+    return list(map(as_reals, given))
 
 
 def _check_adasum(world: native.World, process_set_id: int) -> None:

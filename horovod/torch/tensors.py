@@ -9,11 +9,13 @@ import torch
 import torch.utils.dlpack
 
 from horovod import _native as native
+from horovod.common.basics import basics
 from horovod.torch import devices, storage
+from horovod.torch.reduce_ops import Average
 
 __all__ = [
-    "NATIVE_DTYPES", "addressable", "check_served", "described", "from_core", "grouped_from_core",
-    "is_addressable", "new_result",
+    "NATIVE_DTYPES", "addressable", "check_averaged", "check_served", "described", "from_core",
+    "grouped_from_core", "is_addressable", "new_result",
 ]
 
 ALIGNMENT = 16  # bytes: where the core begins each tensor that it lays out after another
@@ -49,6 +51,16 @@ def check_served(tensor: torch.Tensor, operation: str) -> None:
     why = storage.why_without_memory(tensor)
     if why is not None:
         raise ValueError(f"{operation}: the tensor cannot be worked on: {why}.")
+
+
+def check_averaged(tensor: torch.Tensor, operation: str, op: int) -> None:
+    """Raise ValueError for the Average of truth values, which is none."""
+    if op == Average and isinstance(tensor, torch.Tensor) and tensor.dtype == torch.bool:
+        raise ValueError(
+            f"{operation}: op=Average of torch.bool, of a tensor of shape {tuple(tensor.shape)}, on rank "
+            f"{basics.rank()}: truth values have no average. Reduce tensor.float(), or use op=hvd.Max (true "
+            "where it is on any rank) or op=hvd.Min (where it is on all)."
+        )
 
 
 def _type_name(tensor: torch.Tensor) -> str:

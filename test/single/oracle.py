@@ -69,13 +69,32 @@ def combine(a: Array, b: Array, op: int) -> Array:
 
 
 def allreduce(xs: list[Array], op: int = SUM, prescale: float = 1.0, postscale: float = 1.0) -> Array:
-    """The exact routes: sums in rank order, rounded once."""
+    """The exact routes: sums in rank order, rounded once; averages of integers as if integers had no end."""
+    if is_integer_average(xs, op):
+        return integer_average(xs, prescale, postscale)
     with np.errstate(over="ignore"):
         total = reduce(
             lambda a, b: combine(a, b, op), (scaled(x.astype(sum_type(x.dtype)), prescale) for x in xs)
         )
         divisor = len(xs) if op == AVERAGE else 1.0
         return scaled(total, postscale, divisor).astype(xs[0].dtype)
+
+
+def is_integer_average(xs: list[Array], op: int) -> bool:
+    return bool(op == AVERAGE and len(xs) > 1 and np.issubdtype(xs[0].dtype, np.integer))
+
+
+def integer_average(xs: list[Array], prescale: float = 1.0, postscale: float = 1.0) -> Array:
+    """By Python's integers, divided towards zero; with a postscale in float64, saturating."""
+    dtype, ranks = xs[0].dtype, len(xs)
+    total = reduce(lambda a, b: a + b, (scaled(x, prescale).astype(object) for x in xs))
+    if postscale == 1.0:
+        means = [abs(int(x)) // ranks * (1 if x > 0 else -1) for x in total.ravel()]
+    else:
+        least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+        products = (float(x) * (postscale / ranks) for x in total.ravel())
+        means = [min(max(int(product), least), most) for product in products]
+    return np.array(means, dtype).reshape(xs[0].shape)
 
 
 def encoded(codec: str, x: Array, block: int, prescale: float = 1.0) -> Array:
@@ -174,6 +193,8 @@ def ring_allreduce(xs: list[Array], hosts: Sequence[int], op: int = SUM, postsca
 
     Ranks stand host after host. Slices end at multiples of 64 bytes.
     """
+    if is_integer_average(xs, op):
+        return integer_average(xs, 1.0, postscale)
     ring = sorted(range(len(xs)), key=lambda rank: hosts[rank])
     flat = [xs[rank].ravel() for rank in ring]
     size, count, line = len(ring), flat[0].size, 64 // flat[0].itemsize
@@ -184,6 +205,10 @@ def ring_allreduce(xs: list[Array], hosts: Sequence[int], op: int = SUM, postsca
         terms = [flat[(place + 1 + hop) % size][begin:end] for hop in range(size)]
         parts.append(scaled(reduce(lambda a, b: combine(a, b, op), terms), postscale, divisor))
     return np.concatenate(parts).reshape(xs[0].shape)
+
+
+def _cross_as_halves(codec: str, dtype: Any) -> bool:
+    return codec == "bit16" or (not codec and dtype == np.float16)
 
 
 @computed_once
@@ -207,8 +232,9 @@ def hierarchical_allreduce(
         )
         for host in sorted(set(hosts))
     ]
-    are_halves = codec == "bit16" or (not codec and dtype == np.float16)
-    scales_first = are_halves and op in (SUM, AVERAGE)
+    if is_integer_average(xs, op):
+        return integer_average(xs, prescale, postscale)
+    scales_first = op in (SUM, AVERAGE) and _cross_as_halves(codec, dtype)
     divisor = len(xs) if op == AVERAGE else 1.0
     if scales_first:
         sums = [scaled(x, postscale, divisor) for x in sums]

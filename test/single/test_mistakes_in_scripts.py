@@ -37,7 +37,9 @@ BEFORE_INIT = [
 ]
 OF_COLLECTIVES = [
     ("hvd.allreduce([1.0, 2.0])", "expected a torch.Tensor, not <class 'list'>"),
-    ("hvd.allreduce(torch.ones(2, dtype=torch.complex64))", "ComplexFloatTensor is not supported"),
+    ("hvd.allreduce(torch.ones(2).to(torch.float8_e5m2))", "Float8_e5m2Tensor is not supported"),
+    ("hvd.allreduce(torch.ones(2, dtype=torch.complex64), op=hvd.Max)", "complex numbers are added only"),
+    ("hvd.allreduce(torch.tensor([True]))", "op=Average of torch.bool"),
     ("hvd.allreduce(torch.ones(2), op='sum')", "did you mean hvd.Sum?"),
     ("hvd.allreduce(torch.ones(2), op=7)", "op=7 is not a reduce operation"),
     ("hvd.allreduce(torch.ones(2), average=True, op=hvd.Sum)", "Give either op or the deprecated average"),

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "collective/allreduce.h"
+#include "collective/integer_average.h"
 #include "collective/movement.h"
 #include "collective/tensor_memory.h"
 
@@ -19,6 +20,11 @@ void CpuBackend::allreduce(std::span<const BucketTensor> tensors, const BucketRe
 
 void CpuBackend::adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) {
   hvd::adasum(context_, tensors, reduction);
+}
+
+void CpuBackend::average_integers(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                                  const std::function<void(const Plan&)>& on_plan) {
+  hvd::average_integers(context_, rules_, tensors, reduction, on_plan);
 }
 
 void CpuBackend::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction, const Route&) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,6 +34,9 @@ class Backend {
   // The routes are plans', and the reduction has a codec only if the plan uses it.
   virtual void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) = 0;
   virtual void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) = 0;
+  // See integer_average.h.
+  virtual void average_integers(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                                const std::function<void(const Plan&)>& on_plan) = 0;
   // One list of parts for each rank, as in allreduce.h.
   virtual void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction,
                              const Route& route) = 0;
@@ -55,6 +59,8 @@ class CpuBackend final : public Backend {
   const PlanRules& rules() const override { return rules_; }
   void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) override;
   void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) override;
+  void average_integers(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                        const std::function<void(const Plan&)>& on_plan) override;
   void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction,
                      const Route& route) override;
   void broadcast(int root, void* data, size_t bytes) override;

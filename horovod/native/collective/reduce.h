@@ -3,7 +3,7 @@
 // Sums of float16, bfloat16 and float32 are made in float32, of float64 in float64, of integers in their own type
 // (wrapping), in rank order, and rounded once. For bool, Sum and Max are "any", Product, Min and Average "all". Scale factors
 // multiply floats in the type of the sum, and integers in float64, truncating towards zero and saturating. The average of
-// integers is divided as integers, truncating too. NaN wins Min and Max.
+// integers does not wrap: see integer_average.h. NaN wins Min and Max.
 #pragma once
 
 #include <algorithm>

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "collective/integer_average.h"
+
 namespace hvd {
 namespace {
 
@@ -24,11 +26,25 @@ Plan settled(const OperationContext& with, std::span<const BucketTensor> tensors
   return plan;
 }
 
+// Whether the reduction was one of integers by Average, which is done.
+bool averaged(const OperationContext& with, const Agreed& first, std::span<const BucketTensor> tensors,
+              const BucketReduction& reduction, const OnPlan& on_plan) {
+  if (!is_integer_average(first.submission.request.op, reduction.dtype, with.context.collective.group.size())) return false;
+  with.backend.average_integers(tensors, reduction, [&](const Plan& plan) {
+    HVD_LOG(with.context.engine.log, kDebug,
+            "average of " << tensors.size() << " tensors of " << name_of(reduction.dtype) << " on " << with.backend.name()
+                          << ", added as int64, route " << name_of(plan.route) << " (" << explain(plan) << ")");
+    on_plan(reduction.dtype, plan);
+  });
+  return true;
+}
+
 void allreduce(const OperationContext& with, std::span<const Agreed> together, DType dtype, const OnPlan& on_plan) {
   const std::vector<BucketTensor> tensors = with.context.tensors_of(together, dtype);
   BucketReduction reduction = reduction_of(together.front().submission, dtype, with.context.collective.group.size());
   with.context.counters.buckets += 1;
   if (reduction.op == ReduceOp::kAdasum) return with.backend.adasum(tensors, reduction);
+  if (averaged(with, together.front(), tensors, reduction, on_plan)) return;
   const Plan plan = settled(with, tensors, &reduction, Operation::kAllreduce, on_plan);
   with.backend.allreduce(tensors, reduction, plan.route);
   with.context.count_dropped(together);
@@ -39,9 +55,10 @@ void reducescatter(const OperationContext& with, std::span<const Agreed> togethe
   std::vector<std::vector<BucketTensor>> by_rank = with.context.parts_of(together, dtype);
   std::vector<BucketTensor> all;
   for (const std::vector<BucketTensor>& parts : by_rank) all.insert(all.end(), parts.begin(), parts.end());
+  with.context.counters.buckets += 1;
+  if (averaged(with, together.front(), all, reduction, on_plan)) return;
   const Plan plan = settled(with, all, &reduction, Operation::kReducescatter, on_plan);
   with.backend.reducescatter(std::move(by_rank), reduction, plan.route);
-  with.context.counters.buckets += 1;
 }
 
 Result allgather(const OperationContext& with, const Agreed& agreed) {

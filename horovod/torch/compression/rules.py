@@ -117,7 +117,8 @@ class Rules:
         """
         compressor = self.compressor_for(name)
         smallest = getattr(compressor, "min_elements", None)
-        if smallest is not None and (parameter.dim() < 2 or parameter.numel() < smallest):
+        elements = parameter.numel() * (2 if parameter.is_complex() else 1)
+        if smallest is not None and (parameter.dim() < 2 or elements < smallest):
             return NoneCompressor
         return compressor
 

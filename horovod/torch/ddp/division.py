@@ -13,7 +13,22 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-__all__ = ["Division", "ranks_with_input"]
+__all__ = ["Division", "gradients_in", "ranks_with_input"]
+
+
+def gradients_in(bucket: dist.GradBucket) -> list[torch.Tensor]:  # type: ignore[name-defined]
+    """The bucket's gradients, one view for each parameter; of complex ones the pairs of reals.
+
+    Of those the buffer has the pairs, while torch's views of it count complex elements.
+    """
+    buffer, views = bucket.buffer(), bucket.gradients()
+    gradients = []
+    for parameter, view in zip(bucket.parameters(), views, strict=True):
+        if parameter.is_complex():
+            begin = 2 * (view.storage_offset() - buffer.storage_offset())
+            view = buffer[begin : begin + 2 * view.numel()].view(*view.shape, 2)
+        gradients.append(view)
+    return gradients
 
 
 class Division:
@@ -30,7 +45,7 @@ class Division:
         elif count & (count - 1) == 0:
             buffer.mul_(1.0 / count)
         else:
-            for parameter, view in zip(bucket.parameters(), bucket.gradients(), strict=True):
+            for parameter, view in zip(bucket.parameters(), gradients_in(bucket), strict=True):
                 if self._was_in_place(parameter, view):
                     view.div_(count)
                 else:

@@ -28,6 +28,7 @@ import torch.distributed as dist
 from horovod import _native as native
 from horovod.common.basics import basics
 from horovod.common.process_sets import global_process_set
+from horovod.torch.complex_numbers import as_reals
 from horovod.torch.compression import UNSET, Compression, Rules, compressor_name
 from horovod.torch.compression.first_step import FirstStep
 from horovod.torch.ddp import alone, group_job
@@ -128,7 +129,7 @@ class _FirstStep:
     def _note(self, shards: Sequence[_Shard], dtype: torch.dtype | None = None) -> None:
         for shard in (shard for shard in shards if shard.parameter.requires_grad):
             like = torch.empty(shard.parameter.shape, dtype=dtype or shard.parameter.dtype, device="meta")
-            self._first_step.note(shard.name, like, shard.compressor)
+            self._first_step.note(shard.name, as_reals(like), shard.compressor)
 
     def _end_if_complete(self) -> None:
         if not self._left:
@@ -183,7 +184,7 @@ class CompressedReduceScatter:
             raise ValueError(
                 "compressed reduce-scatter of FSDP has no async_op: FSDP itself does not ask for it."
             )
-        check_served(input_tensor, "reduce-scatter of FSDP")
+        check_served(as_reals(input_tensor), "reduce-scatter of FSDP")
         arguments = ReduceArguments(*_arguments(op))
         chunks = input_tensor.view(dist.get_world_size(group), -1)
         parts = self._groups(chunks.shape[1])

@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 
 from horovod.torch import devices
+from horovod.torch.ddp.division import gradients_in
 
 __all__ = ["LEAST_BYTES", "Originals"]
 
@@ -47,7 +48,7 @@ class Originals:
         """
         self._follow_pass()
         taken = []
-        for parameter, view in zip(bucket.parameters(), bucket.gradients(), strict=True):
+        for parameter, view in zip(bucket.parameters(), gradients_in(bucket), strict=True):
             taken.append(self._kept.pop(parameter, None))
             if self._passes > 1:  # after the first one DDP puts its buckets elsewhere
                 self._expect(parameter, view)

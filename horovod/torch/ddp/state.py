@@ -17,7 +17,7 @@ from horovod.torch.checkpoint import Checkpoint
 from horovod.torch.compression import UNSET, NoneCompressor, Rules, compressor_name
 from horovod.torch.compression.first_step import FirstStep
 from horovod.torch.ddp.choice import Choice, Trial
-from horovod.torch.ddp.division import Division, ranks_with_input
+from horovod.torch.ddp.division import Division, gradients_in, ranks_with_input
 from horovod.torch.ddp.originals import Originals
 from horovod.torch.ddp.parameter_names import ParameterNames
 from horovod.torch.ddp.reducer import BUCKET_MB, Gradient, GroupReducer
@@ -191,11 +191,12 @@ class CompressionState:
             self.rules.gradient_compressor(name, parameter)
             for name, parameter in zip(names, parameters, strict=True)
         ]
-        noted = list(map(self.first_step.note, names, bucket.gradients(), compressors))
+        gradients = gradients_in(bucket)
+        noted = list(map(self.first_step.note, names, gradients, compressors))
         if not self._is_compressed:
             return []
         sources = self._originals.take(bucket) if self._may_keep_originals() else [None] * len(names)
-        entries = zip(names, bucket.gradients(), compressors, sources, noted, strict=True)
+        entries = zip(names, gradients, compressors, sources, noted, strict=True)
         return [Gradient(*entry) for entry in entries]
 
     def _may_keep_originals(self) -> bool:

@@ -160,14 +160,21 @@ def sparse(rank: int, dtype: torch.dtype) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64], ids=str)
 @pytest.mark.parametrize("op", ["Average", "Sum"])
 def test_sparse_allreduce(dtype: torch.dtype, op: str, rank: int, size: int) -> None:
-    if dtype == torch.int64 and op == "Average":
-        pytest.skip("the quotient of integers is the caller's business")
     finish = hvd.sparse_allreduce_async(sparse(rank, dtype), name="sparse", op=getattr(hvd, op))
     assert callable(finish)
     result = finish()
     assert result.is_sparse and result.dtype == dtype and result.shape == (5, 3)
     total = sum(sparse(r, dtype).to_dense() for r in range(size))
-    assert_close(result.to_dense(), total / size if op == "Average" else total)
+    mean = total / size if dtype.is_floating_point else torch.div(total, size, rounding_mode="trunc")
+    assert_close(result.to_dense(), mean if op == "Average" else total)
+
+
+@pytest.mark.parametrize("value", [2**62, -(2**63), -7, 1])
+def test_sparse_average_of_integers_is_exact(value: int, rank: int, size: int) -> None:
+    own = torch.sparse_coo_tensor(torch.tensor([[2]]), torch.tensor([value + (rank == 0)]), (5,))
+    result = hvd.sparse_allreduce_async(own, "sparse", hvd.Average)().to_dense()
+    want = value + 1 if value < 0 else value  # value + 1 / size, towards zero
+    assert result.dtype == torch.int64 and result.tolist() == [0, 0, want, 0, 0]
 
 
 def test_sparse_allreduce_with_several_in_flight_and_nothing_to_say(rank: int, size: int) -> None:

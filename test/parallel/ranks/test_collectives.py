@@ -30,8 +30,7 @@ def expected(op: str, dtype: torch.dtype, size: int, shape: tuple[int, ...] = (5
     ranks = [values(rank, dtype, shape) for rank in range(size)]
     if dtype == torch.bool:
         everywhere, somewhere = torch.stack(ranks).all(0), torch.stack(ranks).any(0)
-        # The average of truth values is truncated like any integer's: 1 where all are.
-        return everywhere if op in ("Min", "Product", "Average") else somewhere
+        return everywhere if op in ("Min", "Product") else somewhere
     wide = [tensor.double() for tensor in ranks]
     by_op = {"Min": torch.minimum, "Max": torch.maximum, "Product": torch.mul}
     result = reduce(by_op.get(op, torch.add), wide)
@@ -43,6 +42,8 @@ def expected(op: str, dtype: torch.dtype, size: int, shape: tuple[int, ...] = (5
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_allreduce_in_all_its_forms(op: str, dtype: torch.dtype, rank: int, size: int) -> None:
+    if (op, dtype) == ("Average", torch.bool):
+        return  # refused: see test_api_allreduce.py
     own, want = values(rank, dtype), expected(op, dtype, size)
     result = hvd.allreduce(own, op=OPS[op])
     assert result.dtype == dtype and torch.equal(result, want)

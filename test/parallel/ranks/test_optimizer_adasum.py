@@ -132,3 +132,24 @@ def test_its_state_is_broadcast(rank: int) -> None:
     buffers = [optimizer.state[p]["momentum_buffer"].tolist() for p in model.parameters()]
     buffers = hvd.allgather_object(buffers)
     assert all(each == buffers[1] for each in buffers)
+
+
+@pytest.mark.parametrize("op", ["Average", "Adasum"])
+@pytest.mark.parametrize("sparse_as_dense", [False, True])
+def test_sparse_adam(op: str, sparse_as_dense: bool, rank: int, size: int) -> None:
+    """Its first step moves each row that has a gradient by the learning rate; a row of one rank alone has
+    nothing in common with others' steps, so that Adasum adds them.
+    """
+    table = nn.Embedding(8, 4, sparse=True)
+    with torch.no_grad():
+        table.weight.zero_()
+    adam = torch.optim.SparseAdam(table.parameters(), lr=0.5)
+    optimizer = hvd.DistributedOptimizer(
+        adam, table.named_parameters(), op=getattr(hvd, op), sparse_as_dense=sparse_as_dense
+    )
+    table(torch.tensor([rank])).sum().backward()
+    optimizer.step()
+    want = torch.zeros(8, 4)
+    want[:size] = -0.5
+    assert torch.allclose(table.weight.detach(), want, atol=1e-5)
+    assert table.weight.grad.is_sparse

@@ -58,6 +58,11 @@ class LoneGpuBackend final : public GpuBackend {
   void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) override {
     allreduce_alone(*workspace_, tensors, reduction);
   }
+  void average_integers(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                        const std::function<void(const Plan&)>& on_plan) override {
+    on_plan(plan_allreduce(facts(tensors, reduction), rules()));
+    allreduce_alone(*workspace_, tensors, reduction);
+  }
   void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction, const Route&) override {
     allreduce_alone(*workspace_, by_rank.front(), reduction);
   }

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "collective/allreduce.h"
 #include "collective/device/staged_tensors.h"
+#include "collective/integer_average.h"
 #include "collective/movement.h"
 #include "collective/steps.h"
 #include "collective/tensor_memory.h"
@@ -74,6 +75,21 @@ void HostBackend::adasum(std::span<const BucketTensor> tensors, const BucketRedu
     const std::vector<BucketTensor> here = staged(tensors, reduction.dtype);
     await_stream();
     hvd::adasum(context_, here, reduction);
+    bring_back(tensors, here, reduction.dtype);
+  });
+}
+
+void HostBackend::average_integers(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                                   const std::function<void(const Plan&)>& on_plan) {
+  operate([&] {
+    const std::vector<BucketTensor> here = staged(tensors, reduction.dtype);
+    await_stream();
+    hvd::average_integers(context_, rules_, here, reduction, [&](Plan plan) {
+      plan.route.is_staged = true;
+      plan.estimates.clear();
+      plan.reason = "averages of integers are made by the CPU";
+      on_plan(plan);
+    });
     bring_back(tensors, here, reduction.dtype);
   });
 }

@@ -25,6 +25,8 @@ class HostBackend final : public GpuBackend {
   void allreduce(std::span<const BucketTensor> tensors, const BucketReduction& reduction, const Route& route) override;
   // The others stage whole tensors.
   void adasum(std::span<const BucketTensor> tensors, const BucketReduction& reduction) override;
+  void average_integers(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                        const std::function<void(const Plan&)>& on_plan) override;
   void reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction,
                      const Route& route) override;
   void broadcast(int root, void* data, size_t bytes) override;

@@ -240,6 +240,11 @@ void NcclBackend::adasum(std::span<const BucketTensor> tensors, const BucketRedu
   host().adasum(tensors, reduction);
 }
 
+void NcclBackend::average_integers(std::span<const BucketTensor> tensors, const BucketReduction& reduction,
+                                   const std::function<void(const Plan&)>& on_plan) {
+  host().average_integers(tensors, reduction, on_plan);
+}
+
 void NcclBackend::reducescatter(std::vector<std::vector<BucketTensor>> by_rank, const BucketReduction& reduction,
                                 const Route& route) {
   if (route.is_staged) return host().reducescatter(std::move(by_rank), reduction, route);
