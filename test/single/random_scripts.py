@@ -13,14 +13,11 @@ import argparse
 import collections
 import importlib
 import os
-import pprint
-import sys
 import threading
 import time
-from pathlib import Path
 
 import torch
-from random_scripts_program import Program, drawn
+from random_scripts_program import Program, drawn, shown
 from random_scripts_rank import Outcome, Script, ended
 from random_scripts_twin import Twin
 
@@ -86,14 +83,14 @@ def _outcome(program: Program, rank: int, scripts: dict[int, Script]) -> Outcome
 
 
 def _wait(has_ended: threading.Condition, outcomes: dict[int, Outcome], ranks: int, deadline: float) -> None:
-    """For all ranks; not long for others when one has failed, as they shall fail by themselves, or wait for it."""
+    """For all ranks; not long when one has failed: others then fail by themselves, or wait for that one."""
 
     def all_have() -> bool:
         return len(outcomes) == ranks
 
     has_ended.wait_for(lambda: all_have() or any(each.error for each in outcomes.values()), deadline)
     if any(each.error for each in outcomes.values()):
-        has_ended.wait_for(all_have, GRACE)
+        has_ended.wait_for(all_have, min(GRACE, deadline))
 
 
 def hanging(script: Script | None) -> Outcome:
@@ -151,7 +148,8 @@ def _beyond_rounding(outcome: Outcome, twin: Outcome) -> str:
             if not torch.allclose(got.double(), want.double(), rtol=1e-3, atol=1e-5, equal_nan=True):
                 if not (got.isfinite().all() or want.isfinite().all()):
                     continue  # an overflow: NaN or Inf by the order of sums
-                return f"not as in one process: {moment}, {name}, off by {float((got - want).abs().max()):.2g}"
+                off = float((got - want).abs().max())
+                return f"not as in one process: {moment}, {name}, off by {off:.2g}"
     return ""
 
 
@@ -162,36 +160,38 @@ def replay(program: Program) -> str:
 def report(program: Program, outcomes: list[Outcome], fault: str) -> str:
     """All that somebody needs who has not seen it."""
     texts = _each([outcome.text or "fine" for outcome in outcomes])
-    return f"{fault}\n{texts}\ntraits: {program.traits()}\nagain: {replay(program)}\n{pprint.pformat(program, width=110)}"
+    return (
+        f"{fault}\n{texts}\ntraits: {', '.join(program.traits()) or 'none'}\n"
+        f"{shown(program)}\nonce more: {replay(program)}"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--ranks", type=int)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--ranks", type=int, help="without it, as the test has: 2 to 4, by the seed")
     parser.add_argument("--seeds", help="FIRST-LAST")
-    parser.add_argument("--deadline", type=float, default=DEADLINE)
+    parser.add_argument("--deadline", type=float, default=DEADLINE, help="seconds for a script")
     arguments = parser.parse_args()
-    first, _, last = (arguments.seeds or str(arguments.seed or 0)).partition("-")
+    first, _, last = (arguments.seeds or str(arguments.seed)).partition("-")
     count: collections.Counter[str] = collections.Counter()
     begin = time.monotonic()
     for seed in range(int(first), int(last or first) + 1):
         program = drawn(seed, arguments.ranks or ranks_of(seed))
         outcomes = in_threads(program, arguments.deadline)
         fault = fault_of(program, outcomes)
-        error = outcomes[0].text if not fault else ""
-        count["faults" if fault else "refused" if error else "fine"] += 1
-        count["mirrored"] += program.mirrored()
+        refusal = "" if fault or not outcomes[0].error else f"refused: {outcomes[0].text}"
+        count["faults" if fault else "refused" if refusal else "fine"] += 1
+        count["compared with one process"] += program.mirrored()
         if arguments.seeds is None:
-            print(report(program, outcomes, fault or "nothing is wrong"), flush=True)
-        elif fault or error:
-            print(f"{seed} ({program.ranks} ranks) {program.traits()}: {fault or 'refused: ' + error}", flush=True)
-    print(dict(count), f"{time.monotonic() - begin:.1f} s")
-    sys.stdout.flush()
+            print(report(program, outcomes, fault or refusal or "nothing is wrong"))
+        elif fault or refusal:
+            print(f"{seed} ({program.ranks} ranks) {program.traits()}: {fault or refusal}", flush=True)
+    print(dict(count), f"{time.monotonic() - begin:.1f} s", flush=True)
     os._exit(count["faults"] > 0)  # threads of ranks that hang would be waited for
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
     torch.set_num_threads(1)
     main()

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from typing import Any
 
-__all__ = ["ALL", "Freeze", "Pass", "Program", "Step", "drawn"]
+__all__ = ["ALL", "Freeze", "Pass", "Program", "Step", "drawn", "shown"]
 
 ALL = -1  # instead of a rank, or of an optimizer
 
@@ -80,12 +81,13 @@ class Program:
         spare: there is a part that no loss uses.
         optimizers: "one"; of trunk and heads each one ("disjoint"; "unnamed": without named_parameters;
             "equal": both count names from 0); or of everything and of the trunk ("overlap").
+        named: a sole optimizer is given named_parameters.
         kind: of optimizer.
         closure: step(closure) computes the gradients.
         amp: "" for none, "step" for scaler.step() alone, "unscale" for scaler.unscale_() before.
-        change: what is done before the step: "", "look", "clip", "noise", or "sync clip", where the script calls
-            synchronize() itself.
-        incomplete: fewer passes than passes_per_step are made in some steps.
+        change: what is done before the step: "", "look", "clip", "noise", or "sync clip", where the script
+            calls synchronize() itself.
+        passes_per_step: as the optimizer is told. In some steps all ranks make fewer.
         wait: wait_in_backward.
         groups: 0, a number, or lists of parts.
         frozen_first: a head that is frozen before wrapping, or None.
@@ -126,7 +128,7 @@ class Program:
 
     def seen(self, step: Step) -> bool:
         """The script looks at gradients between backward() and step(), where they have been reduced."""
-        looks = bool(self.change) or bool(self.amp)
+        looks = bool(self.amp) or self.change in ("look", "clip", "noise")
         return looks and self.wait and self.complete(step) and not self.closure
 
     def mirrored(self) -> bool:
@@ -160,8 +162,23 @@ class Program:
     def branches(self) -> bool:
         """In some step a rank has no gradient of what another has one of."""
         return any(
-            len({frozenset(step.used(rank) - self.frozen(number, rank)) for rank in range(self.ranks)}) > 1
+            len(
+                {
+                    frozenset(step.used(r) - self.frozen(number, r))
+                    for r in range(self.ranks)
+                    if step.passes[r]
+                }
+            )
+            > 1
             for number, step in enumerate(self.steps)
+        )
+
+    def branches_by_pass(self) -> bool:
+        """In some backward pass a rank has no gradient of what another has one of, whatever others bring."""
+        return self.branches() or any(
+            len({frozenset(passes[index : index + 1]) for passes in step.passes if passes}) > 1
+            for step in self.steps
+            for index in range(max(map(len, step.passes)))
         )
 
     def uneven_accumulation(self) -> bool:
@@ -180,20 +197,40 @@ class Program:
         changes = self.change in ("look", "clip", "noise")
         shared = self.optimizers == "overlap"
         overflow = any(p.overflows for step in self.steps for passes in step.passes for p in passes)
-        missing = self.branches() or self.unused_parts()
+        frozen = any(self.frozen(len(self.steps), rank) for rank in range(self.ranks))
+        missing = self.branches() or self.unused_parts() or frozen or any(s.freezes for s in self.steps)
+        looks = changes or bool(self.amp)
+        leaves = any(step.skipped or step.turn != ALL for step in self.steps)
         found = {
             "amp with branches": bool(self.amp) and self.branches(),
             "overflow with missing gradients": overflow and missing,
             "amp without waiting": bool(self.amp) and not self.wait and self.change != "sync clip",
-            "incomplete groups": bool(self.groups) and missing and (changes or bool(self.amp)),
+            "incomplete groups": bool(self.groups) and missing and (looks or leaves),
             "shared by optimizers": shared,
             "equal names": self.optimizers in ("equal", "unnamed"),
             "looks with branches": changes and self.branches(),
-            "uneven accumulation": (changes or bool(self.amp)) and self.uneven_accumulation(),
-            "another's turn with branches": self.branches() and any(s.turn != ALL for s in self.steps),
+            "looks with losses in other orders": looks and self.branches_by_pass() and not self.branches(),
+            "skipped with branches": any(s.skipped for s in self.steps) and self.branches_by_pass(),
+            "uneven accumulation": looks and self.uneven_accumulation(),
+            "another's turn with branches": self.branches_by_pass()
+            and any(s.turn != ALL for s in self.steps),
+            "thawed and looked at": self.frozen_first is not None and looks,
             "frozen on some ranks": any(f.rank != ALL for step in self.steps for f in step.freezes),
         }
         return [name for name, holds in found.items() if holds]
+
+
+def shown(value: Any) -> str:
+    """As Python would write it, without what is as usual; a step is a line."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(shown, value))}{',' * (len(value) == 1)})"
+    if not is_dataclass(value):
+        return repr(value)
+    given = [(each.name, getattr(value, each.name)) for each in fields(value)]
+    usual = {each.name: each.default for each in fields(value) if each.default is not MISSING}
+    words = [f"{name}={shown(each)}" for name, each in given if name not in usual or each != usual[name]]
+    text = f"{type(value).__name__}({', '.join(words)})"
+    return f"\n    {text}" if isinstance(value, Step) else text
 
 
 def drawn(seed: int, ranks: int) -> Program:
@@ -217,14 +254,15 @@ def _model(rng: random.Random, program: Program) -> Program:
 
 def _wrapping(rng: random.Random, program: Program) -> Program:
     several = rng.choice(["disjoint", "disjoint", "unnamed", "equal", "overlap"])
-    precise = rng.random() < 0.65
+    lossy = rng.choice(["fp16", "bit8", "int4"])
+    if lossy != "fp16":  # which has no options
+        lossy += rng.choice(["", ":min_elements=0", ":min_elements=0,error_feedback=1"])
     return replace(
         program,
-        optimizers=several if rng.random() < 0.35 else "one",
-        named=rng.random() < 0.8,
+        optimizers=(optimizers := several if rng.random() < 0.35 else "one"),
+        named=optimizers != "one" or rng.random() < 0.8,
         op="Sum" if rng.random() < 0.15 else "Average",
-        compression="none" if precise else rng.choice(["fp16", "bit8", "int4"])
-        + rng.choice(["", ":min_elements=0", ":min_elements=0,error_feedback=1"]),
+        compression="none" if rng.random() < 0.65 else lossy,
         unused="none" if rng.random() < 0.2 else "zeros",
         autotune=rng.random() < 0.15,
         passes_per_step=rng.choice([1, 1, 1, 1, 2, 3]),
@@ -233,13 +271,12 @@ def _wrapping(rng: random.Random, program: Program) -> Program:
 
 def _recipe(rng: random.Random, program: Program) -> Program:
     """What stands between backward() and step()."""
-    if program.compression.startswith("fp16"):  # has no options
-        program = replace(program, compression="fp16")
     one = program.optimizers == "one"
     if one and rng.random() < 0.1:
         kind = rng.choice(["lbfgs", program.kind])
         # LBFGS asks all ranks for every loss, and for gradients that are no estimate of different sums.
-        return replace(program, closure=True, kind=kind, passes_per_step=1 if kind == "lbfgs" else 2)
+        program = replace(program, closure=True, kind=kind, passes_per_step=1 if kind == "lbfgs" else 2)
+        return replace(program, trunk="linear") if kind == "lbfgs" else program  # it wants views as vectors
     change = rng.choice(["", "", "look", "clip", "clip", "noise", "sync clip"])
     if change == "sync clip" and not one:
         change = "clip"
@@ -260,7 +297,8 @@ def _steps(rng: random.Random, program: Program) -> Iterator[Step]:
     without = rng.randrange(program.heads) if rng.random() < 0.2 and program.heads > 2 else None
     in_turns = program.optimizers != "one" and (rng.random() < 0.5 or bool(program.amp))
     resumes = rng.randrange(1, count) if rng.random() < 0.2 else None
-    incomplete = rng.random() < 0.3 and not program.closure
+    # Who does not step would begin anew with half an accumulation, which is refused.
+    incomplete = rng.random() < 0.3 and not program.closure and not in_turns
     skips = rng.random() < 0.2 and program.wait and not program.closure
     detaches = rng.random() < 0.25
     for number in range(count):
@@ -283,9 +321,7 @@ def _steps(rng: random.Random, program: Program) -> Iterator[Step]:
         )
 
 
-def _heads(
-    rng: random.Random, program: Program, how: tuple[str, int, int, int | None]
-) -> tuple[int, ...]:
+def _heads(rng: random.Random, program: Program, how: tuple[str, int, int, int | None]) -> tuple[int, ...]:
     """The heads that a rank uses in a step."""
     branches, number, rank, without = how
     all_heads = [head for head in range(program.heads) if head != without]
@@ -304,7 +340,7 @@ def _passes(
         if losses == "order" and len(heads) > 1:  # a branch within the accumulation
             return tuple(Pass(heads[:1] if index % 2 else heads) for index in range(count))
         return (Pass(heads),) * count
-    if program.closure or losses == "number" and rng.random() < 0.5:
+    if program.closure or (losses == "number" and rng.random() < 0.5):
         return (Pass(heads),)
     # Heads that are tied stay together: gradients of one parameter twice would be one pass too many.
     first = heads[:2] if program.tied else heads[:1]
@@ -330,9 +366,7 @@ def _with_join(rng: random.Random, program: Program) -> Program:
     steps = tuple(
         replace(
             step,
-            passes=tuple(
-                passes if number < lasting[rank] else () for rank, passes in enumerate(step.passes)
-            ),
+            passes=tuple(passes if number < lasting[rank] else () for rank, passes in enumerate(step.passes)),
         )
         for number, step in enumerate(program.steps)
     )

@@ -98,7 +98,8 @@ class Script:
         self.program, self.rank = program, rank
         self.at = "before its first step"
         self.outcome = Outcome()
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, growth_interval=3, enabled=bool(program.amp))
+        enabled = bool(program.amp)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, growth_interval=3, enabled=enabled)
         self.model, self.optimizers = self.built()
 
     def run(self) -> Outcome:
@@ -112,7 +113,8 @@ class Script:
             self.end()
             self.note("end", {name: p.detach() for name, p in self.model.named_parameters()})
         except Exception as error:
-            names = {name.removeprefix("allreduce.") for name in re.findall(r"[\w.]+\.(?:weight|bias|\d+)", str(error))}
+            found = re.findall(r"[\w.]+\.(?:weight|bias|\d+)", str(error))
+            names = {name.removeprefix("allreduce.") for name in found}
             self.outcome.error = (type(error).__name__, tuple(sorted(names)), self.at)
             self.outcome.text = f"{type(error).__name__}: {error}"
         self.at = "at its end"
@@ -240,6 +242,7 @@ class Script:
         change, synchronizes = self.program.change, self.program.change == "sync clip"
         if synchronizes:
             self.synchronize(stepping[0])
+            self.note_gradients(f"step {number} after synchronize()", stepping)
         if self.program.amp == "unscale":
             for optimizer in stepping:
                 self.scaler.unscale_(optimizer)
