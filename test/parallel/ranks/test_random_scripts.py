@@ -24,13 +24,12 @@ import horovod.torch as hvd
 
 sys.path.append(str(Path(__file__).parents[2] / "single"))
 
-from random_scripts import HANGS, fault_of, hanging, report
+from random_scripts import DEADLINE, HANGS, fault_of, hanging, import_all, outcome_of, report
 from random_scripts_program import Program, drawn
 from random_scripts_rank import Outcome, Script
 
 CASES = int(os.environ.get("HOROVOD_TEST_CASES", "30"))
 SEEDS = [int(seed) for seed in os.environ.get("HOROVOD_TEST_SEEDS", "").split(",") if seed]
-DEADLINE = 20.0  # seconds, for a script that takes a tenth of one
 MOST_FAULTS = 5  # after which enough is known
 
 
@@ -45,6 +44,7 @@ def test_random_scripts(rank: int, size: int, monkeypatch: pytest.MonkeyPatch) -
     }.items():
         monkeypatch.setenv(f"HOROVOD_AUTOTUNE_{name}", text)
     hvd.shutdown()
+    import_all()
     reports: list[str] = []
     for seed in SEEDS or range(1000, 1000 + CASES):  # others than threads have
         program = drawn(seed, size)
@@ -70,19 +70,15 @@ def test_random_scripts(rank: int, size: int, monkeypatch: pytest.MonkeyPatch) -
 def run(program: Program, rank: int, folder: Path) -> list[Outcome]:
     """One script as a job; what became of all ranks."""
     mine, ended = folder / f"{program.seed}.{rank}", threading.Event()
-    where: list[Script] = []
+    scripts: dict[int, Script] = {}
 
     def end_a_hang() -> None:
         if not ended.wait(DEADLINE):
-            tell(mine, hanging(where[0] if where else None))
+            tell(mine, hanging(scripts.get(rank)))
             hvd.shutdown()  # the script gets an error, which nobody asks for
 
-    watching = threading.Thread(target=end_a_hang, daemon=True)
-    hvd.init()
-    watching.start()
-    script = Script(program, rank)
-    where.append(script)
-    outcome = script.run()
+    threading.Thread(target=end_a_hang, daemon=True).start()
+    outcome = outcome_of(program, rank, scripts)
     ended.set()
     tell(mine, outcome)
     others = [folder / f"{program.seed}.{each}" for each in range(program.ranks)]
