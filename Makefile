@@ -76,6 +76,7 @@ test-wheel: ## what `make test` tests, of the wheel in dist/ instead of the sour
 
 test-nightly: test-fresh test-sanitize test-faults test-soak ## what takes hours: fresh machines, sanitizers, fuzzing, faults, a wheel
 	@HOROVOD_TEST_CASES=5000 $(PYTEST) test/single/test_random_programs.py test/single/test_random_gpu_programs.py
+	@HOROVOD_TEST_CASES=1000 $(PYTEST) test/single/test_random_scripts.py
 	@HOROVOD_TEST_STEPS=1000 $(PYTEST) -k steps_keep_all_ranks_identical test/cluster
 	@$(BIN)/python scripts/make_wheels.py --cuda no --python $(BIN)/python
 	@$(BIN)/python scripts/test_wheel.py
