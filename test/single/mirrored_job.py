@@ -206,6 +206,10 @@ class MirroredEngine:
         for engine in self._engines:
             engine.shutdown()
 
+    def of_gradients(self) -> list[Request]:
+        """Without the question whether ranks have the same prefix for an optimizer's names."""
+        return [request for request in self.requests if not request.name.endswith("DistributedOptimizer.names")]
+
     def names(self) -> list[str]:
         return [request.name for request in self.requests]
 

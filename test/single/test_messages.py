@@ -47,7 +47,9 @@ def announcement(*requests: bytes, process_set: int = 0, answers: int = 0) -> by
 
 def item(name: str, rows: tuple[int, ...] = (), stand_in: bytes = b"") -> bytes:
     numbers = struct.pack(f"<II{len(rows)}q", 0, len(rows), *rows)
-    return struct.pack("<I", 0) + text(name) + numbers + struct.pack("<?", bool(stand_in)) + stand_in
+    not_completed = struct.pack("<?", False)
+    has_stand_in = struct.pack("<?", bool(stand_in))
+    return struct.pack("<I", 0) + text(name) + numbers + not_completed + has_stand_in + stand_in
 
 
 def response(*items: bytes, kind: int = RUN) -> bytes:
@@ -67,7 +69,7 @@ def test_what_is_made_here_is_what_ranks_write(two_ranks: Ranks) -> None:
     [
         (announcement(request())[:-1], "rank 1 sent a message that is cut short"),
         (announcement(request()) + b"x", "rank 1 sent a message that has 1 bytes more"),
-        (announcement(request(operation=10)), "has the number 10, which stands for nothing"),
+        (announcement(request(operation=99)), "has the number 99, which stands for nothing"),
         (announcement(request(), request()), "rank 1 asked twice for 'x'"),
         (announcement(answers=1), "rank 1 answered what it was not asked"),
     ],

@@ -277,4 +277,4 @@ def test_a_copy_is_an_optimizer_of_the_copied_model(engine: MirroredEngine) -> N
     backward(twin)
     backward(twin)
     optimizer.step()
-    assert len(engine.requests) == 4 and not torch.equal(twin[0].weight, model[0].weight)
+    assert len(engine.of_gradients()) == 4 and not torch.equal(twin[0].weight, model[0].weight)

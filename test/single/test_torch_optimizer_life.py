@@ -243,8 +243,8 @@ def test_a_copy_is_an_optimizer_of_the_copied_model(groups: int | None, engine: 
     copied.zero_grad()
     backward(twin)
     copied.step()
-    assert len(engine.requests) == (2 if groups else 4)
-    assert {request.reduction.op for request in engine.requests} == {hvd.Sum}
+    assert len(engine.of_gradients()) == (2 if groups else 4)
+    assert {request.reduction.op for request in engine.of_gradients()} == {hvd.Sum}
     assert torch.equal(model[0].weight, before) and not torch.equal(twin[0].weight, before)
 
 
@@ -381,4 +381,4 @@ def test_two_optimizers_share_parameters_under_different_names(engine: MirroredE
     backward(model)
     for optimizer in optimizers:
         optimizer.step()
-    assert len(engine.requests) == 8
+    assert engine.names() == [f"allreduce.A{name}" for name in ("1.bias", "1.weight", "0.bias", "0.weight")]

@@ -99,14 +99,15 @@ def test_unused_parameters_are_left_to_step(engine: MirroredEngine) -> None:
     assert len(engine.requests) == 4 and not model[0].weight.grad.any()
 
 
-def test_a_group_that_is_not_complete_is_left_to_step_and_may_be_changed(engine: MirroredEngine) -> None:
+def test_a_group_that_is_not_complete_is_reduced_before_it_may_be_changed(engine: MirroredEngine) -> None:
     model = make_model()
     optimizer = wrapped(model, groups=[list(model.parameters())])
     model[1](torch.ones(1, 3)).sum().backward()
-    assert not engine.requests
-    nn.utils.clip_grad_value_(model.parameters(), 0.25)  # this rank's own: it is reduced afterwards
+    assert engine.names() == ["allreduce.group.0.weight"]
+    assert not model[0].weight.grad.any() and torch.equal(model[1].bias.grad, torch.full((2,), 2.0))
+    nn.utils.clip_grad_value_(model.parameters(), 0.25)
     optimizer.step()
-    assert torch.equal(model[1].bias.grad, torch.full((2,), 0.5))
+    assert torch.equal(model[1].bias.grad, torch.full((2,), 0.25)) and len(engine.requests) == 1
 
 
 def test_two_losses(engine: MirroredEngine) -> None:
@@ -152,7 +153,7 @@ def test_several_optimizers_of_one_model(engine: MirroredEngine) -> None:
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpoints(engine: MirroredEngine, reentrant: bool) -> None:
+def test_checkpoints(engine: MirroredEngine, reentrant: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reentrant one runs a backward pass within the backward pass."""
 
     def run(model: nn.Module) -> None:
@@ -162,9 +163,9 @@ def test_checkpoints(engine: MirroredEngine, reentrant: bool) -> None:
 
     model = make_model()
     optimizer = wrapped(model)
-    waits = optimizer._end_pass
+    waits = optimizer._finish_pass
     ends: list[int] = []
-    optimizer._end_pass = lambda: (ends.append(len(engine.requests)), waits())
+    monkeypatch.setattr(optimizer, "_finish_pass", lambda: (ends.append(len(engine.requests)), waits()))
     run(model)
     assert ends == [4], "it is waited for once, at the end of the outer pass"
     assert are_times(model, 2, local_gradients(run))
