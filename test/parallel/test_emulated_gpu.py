@@ -62,7 +62,8 @@ def test_ranks_that_share_a_gpu_go_by_the_host(emulated: dict[str, str]) -> None
 
 @pytest.mark.timeout(LIMIT + 30)
 @pytest.mark.parametrize(
-    ("transport", "names"), [("nccl", ["collectives", "sync_batch_norm"]), ("host", ["state"])]
+    ("transport", "names"),
+    [("nccl", ["collectives", "sync_batch_norm", "api_complex"]), ("host", ["state", "api_complex"])],
 )
 def test_what_runs_on_a_cpu(transport: str, names: list[str], emulated: dict[str, str]) -> None:
     """The CPU's own tests, of tensors in host memory that count as a GPU's."""
