@@ -153,8 +153,10 @@ class GradientLife(Generic[P]):
             yield members
 
     def has_part(self, unit: list[P]) -> bool:
-        """Whether some gradients of a unit that is not started are due, and wait for the others."""
-        return any(self.left[member] == 0 for member in unit)
+        """Whether there are some gradients of a unit that is not started: of a part of a group, or of fewer
+        passes than a step has, though others of the step are due.
+        """
+        return any(self.left[member] < self.passes for member in unit)
 
     def has_due(self) -> bool:
         """Whether a step's passes are through for some parameter, so that others that wait are missing."""

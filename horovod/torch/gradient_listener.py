@@ -243,6 +243,16 @@ class GradientListener(torch.optim.Optimizer):
                     if self._extra is not None:
                         self._extra.listen_to(parameter)
 
+    def _listen_to_thawed(self) -> None:
+        """At the end of a pass: no hook has seen parameters that were frozen or absent in the last step."""
+        before = len(self._hooks)
+        self._listen_to_new_parameters()
+        for parameter in list(self._hooks)[before:]:
+            if parameter.grad is not None:
+                self._handles.setdefault(parameter, (None, None))
+                self._seen[parameter] = SeenGradient(parameter)
+                self._life.accumulated(parameter)
+
     def _others(self) -> list[GradientListener]:
         return [other for other in listening_here() if other is not self]
 
@@ -284,6 +294,10 @@ class GradientListener(torch.optim.Optimizer):
         if due:
             self._start_after_streams(due)
 
+    def _has_gone(self, parameter: torch.Tensor) -> bool:
+        is_further = self._missing.is_further(parameter)
+        return not is_further and not self._seen[parameter].is_of(parameter)
+
     def _has_been_zeroed(self, parameter: torch.Tensor) -> bool:
         """Whether an accumulation that is not due was given up, by model.zero_grad(), which tells nobody."""
         is_waiting = self._life.of(parameter) is Life.WAITING
@@ -297,7 +311,7 @@ class GradientListener(torch.optim.Optimizer):
         self._enter_job()
         self._is_settled = False
         if any(reduction is not None for reduction, _ in self._handles.values()):
-            self._forget_reduced(lambda parameter: not self._seen[parameter].is_of(parameter))
+            self._forget_reduced(self._has_gone)
         reference = weakref.ref(self)
         job = jobs.current()
 
@@ -588,6 +602,7 @@ def _end_pass() -> None:
         listener._end_of_pass = lambda: None
     waits: list[Callable[[], object]] = []
     for listener in [each for each in ending if each._wait_in_backward]:
+        listener._listen_to_thawed()
         question = listener._missing.ask_after_pass()
         waits.append(functools.partial(listener._missing.take_part, question, may_yield=True))
     waits += [listener._finish_pass for listener in ending if listener._wait_in_backward]

@@ -208,7 +208,7 @@ class MirroredEngine:
 
     def of_gradients(self) -> list[Request]:
         """Without the question whether ranks have the same prefix for an optimizer's names."""
-        return [request for request in self.requests if not request.name.endswith("DistributedOptimizer.names")]
+        return [one for one in self.requests if not one.name.endswith("DistributedOptimizer.names")]
 
     def names(self) -> list[str]:
         return [request.name for request in self.requests]
