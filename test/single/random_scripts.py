@@ -111,13 +111,10 @@ def hanging(script: Script | None) -> Outcome:
 
 def fault_of(program: Program, outcomes: list[Outcome], compares: bool = True) -> str:
     """What is wrong, in words; "" if nothing. ``compares``: with what one process computes, too."""
-    errors = [outcome.error for outcome in outcomes]
-    if any(error and error[0] == HANGS for error in errors):
-        return "a hang: " + _each([outcome.text or "is at its end" for outcome in outcomes])
-    if len({error and error[:2] for error in errors}) > 1:
-        return "different ends: " + _each([outcome.text or "is fine" for outcome in outcomes])
-    if errors[0]:
-        return "" if MAY_BE_REFUSED & set(program.traits()) else f"refused: {outcomes[0].text}"
+    fault = _different_ends(outcomes)
+    if fault or outcomes[0].error:
+        may_be = MAY_BE_REFUSED & set(program.traits())
+        return fault or ("" if may_be else f"refused: {outcomes[0].text}")
     difference = _first_difference(outcomes)
     if difference or not compares or not program.mirrored():
         return difference
@@ -125,6 +122,15 @@ def fault_of(program: Program, outcomes: list[Outcome], compares: bool = True) -
     if twin.error:
         return f"one process ends with {twin.text}"
     return _beyond_rounding(max(outcomes, key=lambda outcome: len(outcome.seen)), twin)
+
+
+def _different_ends(outcomes: list[Outcome]) -> str:
+    errors = [outcome.error for outcome in outcomes]
+    if any(error and error[0] == HANGS for error in errors):
+        return "a hang: " + _each([outcome.text or "is at its end" for outcome in outcomes])
+    if len({error and error[:2] for error in errors}) > 1:
+        return "different ends: " + _each([outcome.text or "is fine" for outcome in outcomes])
+    return ""
 
 
 def _each(texts: list[str]) -> str:
