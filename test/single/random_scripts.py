@@ -162,8 +162,8 @@ def _beyond_rounding(outcome: Outcome, twin: Outcome) -> str:
             got = zeros if tensor is None else tensor
             want = zeros if want is None else want
             if not torch.allclose(got.double(), want.double(), rtol=1e-3, atol=1e-5, equal_nan=True):
-                if not (got.isfinite().all() or want.isfinite().all()):
-                    continue  # an overflow: NaN or Inf by the order of sums
+                if not want.isfinite().all():
+                    continue  # after an overflow, where what nobody uses is nothing, or zero times NaN
                 off = float((got - want).abs().max())
                 return f"not as in one process: {moment}, {name}, off by {off:.2g}"
     return ""

@@ -176,7 +176,14 @@ class Program:
     def branches_by_pass(self) -> bool:
         """In some backward pass a rank has no gradient of what another has one of, whatever others bring."""
         return self.branches() or any(
-            len({frozenset(passes[index : index + 1]) for passes in step.passes if passes}) > 1
+            len(
+                {
+                    tuple((p.heads, p.through) for p in of_rank[index : index + 1])
+                    for of_rank in step.passes
+                    if of_rank
+                }
+            )
+            > 1
             for step in self.steps
             for index in range(max(map(len, step.passes)))
         )
