@@ -176,10 +176,23 @@ class Program:
     def branches_by_pass(self) -> bool:
         """In some backward pass a rank has no gradient of what another has one of, whatever others bring."""
         return self.branches() or any(
-            len({frozenset(passes[index : index + 1]) for passes in step.passes if passes}) > 1
+            len(
+                {
+                    tuple((p.heads, p.through) for p in of_rank[index : index + 1])
+                    for of_rank in step.passes
+                    if of_rank
+                }
+            )
+            > 1
             for step in self.steps
             for index in range(max(map(len, step.passes)))
         )
+
+    def takes_turns(self) -> bool:
+        return any(step.turn != ALL for step in self.steps)
+
+    def overflows(self) -> bool:
+        return any(each.overflows for step in self.steps for passes in step.passes for each in passes)
 
     def uneven_accumulation(self) -> bool:
         """Of several passes that are reduced at once, some do without parts that others use."""
@@ -194,30 +207,35 @@ class Program:
 
     def traits(self) -> list[str]:
         """What of a program has been known to go wrong."""
-        changes = self.change in ("look", "clip", "noise")
-        shared = self.optimizers == "overlap"
-        overflow = any(p.overflows for step in self.steps for passes in step.passes for p in passes)
-        frozen = any(self.frozen(len(self.steps), rank) for rank in range(self.ranks))
-        missing = self.branches() or self.unused_parts() or frozen or any(s.freezes for s in self.steps)
-        looks = changes or bool(self.amp)
-        leaves = any(step.skipped or step.turn != ALL for step in self.steps)
-        found = {
-            "amp with branches": bool(self.amp) and self.branches(),
-            "overflow with missing gradients": overflow and missing,
-            "amp without waiting": bool(self.amp) and not self.wait and self.change != "sync clip",
-            "incomplete groups": bool(self.groups) and missing and (looks or leaves),
-            "shared by optimizers": shared,
-            "equal names": self.optimizers in ("equal", "unnamed"),
-            "looks with branches": changes and self.branches(),
-            "looks with losses in other orders": looks and self.branches_by_pass() and not self.branches(),
-            "skipped with branches": any(s.skipped for s in self.steps) and self.branches_by_pass(),
-            "uneven accumulation": looks and self.uneven_accumulation(),
-            "another's turn with branches": self.branches_by_pass()
-            and any(s.turn != ALL for s in self.steps),
-            "thawed and looked at": self.frozen_first is not None and looks,
-            "frozen on some ranks": any(f.rank != ALL for step in self.steps for f in step.freezes),
-        }
+        found = {**self._traits_of_looking(), **self._traits_of_missing()}
+        found["shared by optimizers"] = self.optimizers == "overlap"
+        found["equal names"] = self.optimizers in ("equal", "unnamed")
         return [name for name, holds in found.items() if holds]
+
+    def _traits_of_looking(self) -> dict[str, bool]:
+        changes, amp = self.change in ("look", "clip", "noise"), bool(self.amp)
+        looks, branches = changes or amp, self.branches()
+        return {
+            "amp with branches": amp and branches,
+            "amp without waiting": amp and not self.wait and self.change != "sync clip",
+            "looks with branches": changes and branches,
+            "looks with losses in other orders": looks and self.branches_by_pass() and not branches,
+            "uneven accumulation": looks and self.uneven_accumulation(),
+            "thawed and looked at": looks and self.frozen_first is not None,
+        }
+
+    def _traits_of_missing(self) -> dict[str, bool]:
+        turns, skips = self.takes_turns(), any(step.skipped for step in self.steps)
+        freezes = [each for step in self.steps for each in step.freezes]
+        missing = self.branches() or self.unused_parts() or bool(freezes)
+        looks = self.change in ("look", "clip", "noise") or bool(self.amp)
+        return {
+            "overflow with missing gradients": missing and self.overflows(),
+            "incomplete groups": bool(self.groups) and missing and (looks or skips or turns),
+            "skipped with branches": skips and self.branches_by_pass(),
+            "another's turn with branches": turns and self.branches_by_pass(),
+            "frozen on some ranks": any(each.rank != ALL for each in freezes),
+        }
 
 
 def shown(value: Any) -> str:
@@ -288,65 +306,91 @@ def _recipe(rng: random.Random, program: Program) -> Program:
     return replace(program, change=change, amp=amp, wait=not may_be_late or rng.random() < 0.7)
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """What the steps of a script have in common.
+
+    Attributes:
+        branches: which heads a rank uses: "none" for all, by "rank" and step one, or "random" ones.
+        losses: backward passes of a step: "one", or "split" by heads, also in any "order" or "number".
+        without: a head that nobody uses, or None.
+    """
+
+    branches: str
+    losses: str
+    without: int | None
+    in_turns: bool
+    skips: bool
+    detaches: bool
+
+
 def _steps(rng: random.Random, program: Program) -> Iterator[Step]:
     count = rng.randint(3, 8)
-    branches = rng.choice(["none", "none", "rank", "random"])
-    losses = rng.choice(["one", "one", "split", "order", "number"])
-    if program.change or program.amp:
-        losses = "order" if losses == "number" else losses  # or one would look before another has computed
-    without = rng.randrange(program.heads) if rng.random() < 0.2 and program.heads > 2 else None
-    in_turns = program.optimizers != "one" and (rng.random() < 0.5 or bool(program.amp))
+    plan = _planned(rng, program)
     resumes = rng.randrange(1, count) if rng.random() < 0.2 else None
     # Who does not step would begin anew with half an accumulation, which is refused.
-    incomplete = rng.random() < 0.3 and not program.closure and not in_turns
-    skips = rng.random() < 0.2 and program.wait and not program.closure
-    detaches = rng.random() < 0.25
+    incomplete = rng.random() < 0.3 and not program.closure and not plan.in_turns
     for number in range(count):
         passes = program.passes_per_step
         short = incomplete and passes > 1 and rng.random() < 0.4
         if short:
             passes = rng.randrange(1, passes)
-        by_rank = []
-        for rank in range(program.ranks):
-            heads = _heads(rng, program, (branches, number, rank, without))
-            if program.passes_per_step == 1 and losses == "one":
-                by_rank.append((Pass(heads, through=not detaches or rng.random() < 0.6),))
-            else:
-                by_rank.append(_passes(rng, heads, passes, program, losses))
+        by_rank = tuple(_passes(rng, program, plan, (number, rank), passes) for rank in range(program.ranks))
         yield Step(
-            _reaching_trunk(tuple(by_rank)),
-            turn=number % 2 if in_turns else ALL,
-            skipped=skips and not short and rng.random() < 0.4,
+            _reaching_trunk(by_rank),
+            turn=number % 2 if plan.in_turns else ALL,
+            skipped=plan.skips and not short and rng.random() < 0.4,
             resumes=number == resumes,
         )
 
 
-def _heads(rng: random.Random, program: Program, how: tuple[str, int, int, int | None]) -> tuple[int, ...]:
+def _planned(rng: random.Random, program: Program) -> _Plan:
+    losses = rng.choice(["one", "one", "split", "order", "number"])
+    if program.change or program.amp:
+        losses = "order" if losses == "number" else losses  # or one would look before another has computed
+    return _Plan(
+        branches=rng.choice(["none", "none", "rank", "random"]),
+        losses=losses,
+        without=rng.randrange(program.heads) if rng.random() < 0.2 and program.heads > 2 else None,
+        in_turns=program.optimizers != "one" and (rng.random() < 0.5 or bool(program.amp)),
+        skips=rng.random() < 0.2 and program.wait and not program.closure,
+        detaches=rng.random() < 0.25,
+    )
+
+
+def _heads(rng: random.Random, program: Program, plan: _Plan, moment: tuple[int, int]) -> tuple[int, ...]:
     """The heads that a rank uses in a step."""
-    branches, number, rank, without = how
-    all_heads = [head for head in range(program.heads) if head != without]
-    if branches == "rank":
-        return (all_heads[(rank + number) % len(all_heads)],)
-    if branches == "random":
+    all_heads = [head for head in range(program.heads) if head != plan.without]
+    if plan.branches == "rank":
+        return (all_heads[sum(moment) % len(all_heads)],)
+    if plan.branches == "random":
         return tuple(sorted(rng.sample(all_heads, rng.randint(1, len(all_heads)))))
     return tuple(all_heads)
 
 
 def _passes(
-    rng: random.Random, heads: tuple[int, ...], count: int, program: Program, losses: str
+    rng: random.Random, program: Program, plan: _Plan, moment: tuple[int, int], count: int
 ) -> tuple[Pass, ...]:
-    """A rank's backward passes in a step, each of which uses any parameter once for each pass counted."""
+    """A rank's backward passes in a step, in which any parameter is used as often as is said, at most."""
+    heads, losses = _heads(rng, program, plan, moment), plan.losses
+    if program.passes_per_step == 1 and losses == "one":
+        return (Pass(heads, through=not plan.detaches or rng.random() < 0.6),)
     if program.passes_per_step > 1:
-        if losses == "order" and len(heads) > 1:  # a branch within the accumulation
-            return tuple(Pass(heads[:1] if index % 2 else heads) for index in range(count))
-        return (Pass(heads),) * count
+        fewer = heads[:1] if losses == "order" else heads  # a branch within the accumulation
+        return tuple(Pass(fewer if index % 2 else heads) for index in range(count))
     if program.closure or (losses == "number" and rng.random() < 0.5):
         return (Pass(heads),)
-    # Heads that are tied stay together: gradients of one parameter twice would be one pass too many.
-    first = heads[:2] if program.tied else heads[:1]
+    parts = _split(heads, program.tied)
+    return parts if losses == "split" or rng.random() < 0.5 else parts[::-1]
+
+
+def _split(heads: tuple[int, ...], tied: bool) -> tuple[Pass, Pass]:
+    """Two losses that have no parameter in common: it would be one pass too many for that."""
+    first = heads[:2] if tied else heads[:1]
     rest = tuple(head for head in heads if head not in first)
-    parts = [Pass(first), Pass(rest, through=False)] if rest else [Pass(()), Pass(first, through=False)]
-    return tuple(parts if losses == "split" or rng.random() < 0.5 else reversed(parts))
+    if rest:
+        return Pass(first), Pass(rest, through=False)
+    return Pass(()), Pass(first, through=False)
 
 
 def _reaching_trunk(by_rank: tuple[tuple[Pass, ...], ...]) -> tuple[tuple[Pass, ...], ...]:
