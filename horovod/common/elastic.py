@@ -274,12 +274,16 @@ class ObjectState(State):
         except HorovodInternalError:
             raise
         except Exception as error:  # whatever the class of a value raises
-            if self._rank() == root and (name := _unpicklable(own)):
+            if self._rank() == root and (name := self._unpicklable(own)):
                 raise _refusal(name, own[name], "pickled", error) from error
             raise
         if self._rank() != root:
             for name, value in theirs.items():
                 setattr(self, name, value)
+
+    def _unpicklable(self, values: Mapping[str, Any]) -> str | None:
+        """The first that cannot travel to other ranks: subclasses know how they do."""
+        return None
 
     def _agree(self) -> Agreement:
         generation, held = self._commits.newest_generation()
@@ -327,18 +331,6 @@ def copied(name: str, value: Any) -> Any:
         return copy.deepcopy(value)
     except Exception as error:  # whatever the class of the value raises
         raise _refusal(name, value, "copied", error) from error
-
-
-def _unpicklable(values: Mapping[str, Any]) -> str | None:
-    """The first that cannot travel to other ranks. By cloudpickle, as objects do: pickle takes less."""
-    import cloudpickle  # type: ignore[import-untyped]  # here, as only an error needs it
-
-    for name, value in values.items():
-        try:
-            cloudpickle.dumps(value)
-        except Exception:  # of any class: that it fails is the answer, and the caller raises
-            return name
-    return None
 
 
 def _refusal(name: str, value: Any, what: str, error: Exception) -> TypeError:
@@ -424,7 +416,7 @@ def _keep_on(
                 raise
             recoveries.begin(LOSS, str(loss))
             if patience.is_over(loss, state):
-                _tell_of_disagreement(str(loss), loss is error and is_scripts_own(error))
+                _tell_of_disagreement(str(loss), error)
                 raise
             accuse(str(loss))
             is_lost, skips_sync = True, False
@@ -467,9 +459,9 @@ def _joined(state: Any, is_first: bool, has_synced: bool, skips_sync: bool) -> b
     return not (state.needs_sync() if agreement is None else agreement.has_newcomers or not agreement.is_kept)
 
 
-def _tell_of_disagreement(why: str, is_own: bool) -> None:
+def _tell_of_disagreement(why: str, error: Exception) -> None:
     """The launcher shall end the job, as by an exception of the script, where ranks disagree again and again,
-    or the function raises the error itself (`is_own`).
+    or the function raises a HorovodInternalError itself.
 
     What this rank alone has run into may be its host's fault, and the others go on without it.
     """
@@ -478,6 +470,7 @@ def _tell_of_disagreement(why: str, is_own: bool) -> None:
         return
     engine = member.engine
     sets = [] if engine.has_ended else engine.process_sets()
+    is_own = isinstance(error, HorovodInternalError) and is_scripts_own(error)
     if is_own or is_stalled(why) or any(engine.counters(each)["refusals"] for each in sets):
         with contextlib.suppress(ValueError):  # the agent is gone, and ends us anyway
             channel.raised()

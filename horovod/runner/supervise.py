@@ -253,10 +253,8 @@ class _Supervision:
                 self._input.take(int(report[5:]))
             elif report.partition(" ")[0] in ("named", "gone"):
                 self._take_label(cell.rank, report[6:])
-            elif report == "busy":
-                self._take_work(cell.rank)
-            elif report == "alive":
-                self._life.note(outcome.hosts[cell.rank], time.monotonic())
+            elif report in ("alive", "busy"):
+                self._take_sign(cell.rank, report)
             else:
                 outcome.take(cell.rank, report)
                 if cell.rank == 0 and report.startswith("started ") and self._input is not None:
@@ -276,6 +274,13 @@ class _Supervision:
             self._output.name(number, label)
         else:
             self._guarded(self._output.end, number)
+
+    def _take_sign(self, rank: int, report: str) -> None:
+        """Of life, of a rank's host; or that the rank does something. KeyError before it has started."""
+        if report == "alive":
+            self._life.note(self._outcome.hosts[rank], time.monotonic())
+        else:
+            self._take_work(rank)
 
     def _take_work(self, rank: int) -> None:
         """A rank writes, or uses the processor."""

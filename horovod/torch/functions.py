@@ -236,5 +236,14 @@ def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
     return [cloudpickle.loads(part.numpy().tobytes()) for part in torch.split(gathered, sizes)]
 
 
+def can_travel(obj: Any) -> bool:
+    """Whether it can be pickled, for who looks for the part of an object that cannot."""
+    try:
+        cloudpickle.dumps(obj)
+    except Exception:  # of any class: that it fails is the answer
+        return False
+    return True
+
+
 def _pickled(obj: Any) -> torch.Tensor:
     return torch.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=torch.uint8)

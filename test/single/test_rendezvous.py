@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import socket
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -248,10 +249,23 @@ def two_at_once(store: MemoryStore, *ranks: int) -> list[str]:
 
 def test_two_jobs_in_one_store_at_once() -> None:
     """Whoever comes first: at most one rank 0 goes on, with one rank 1, and others say why they do not."""
+
+    class AtOnce(MemoryStore):
+        """Both ranks 0 have come before either goes on."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.both = threading.Barrier(2)
+
+        def set(self, key: str, value: bytes) -> None:
+            super().set(key, value)
+            if key.endswith("/roll") and value.split()[1] == b"-":
+                self.both.wait(20)
+
     name = f"{socket.gethostname()}, process {os.getpid()}"
     first = f"another process is rank 0 too ({name}), and meets others in the store"
     for _ in range(5):
-        said = two_at_once(MemoryStore(), 0, 1, 0, 1)
+        said = two_at_once(AtOnce(), 0, 1, 0, 1)
         assert any(text.startswith(first) for text in said[::2]), said
         met = [text.startswith("[") for text in said]
         assert sum(met[::2]) == sum(met[1::2]) <= 1, said

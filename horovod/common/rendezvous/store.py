@@ -154,18 +154,10 @@ class StoreRendezvous:
         here: dict[int, bytes] = {0: b""}
         absent, pause = list(range(1, self.size)), _SHORTEST_PAUSE
         while absent or time.monotonic() < settled:
-            for rank in absent:  # one look each: nobody waits for another's
-                number = self._find(f"hello/{rank}", 0.0)
-                if number is not None and number not in asking[rank][-1:]:
-                    self._refuse_second(rank, number, asking[rank])
-                    asking[rank].append(number)
-                    pause = _SHORTEST_PAUSE
-                    self._set(f"welcome/{rank}", number[: 2 * _NUMBER] + session.encode())
+            if any([self._welcome(rank, asking[rank]) for rank in absent]):  # one look at each
+                pause = _SHORTEST_PAUSE
             self._keep_roll("roll")
-            asked = [rank for rank in absent if asking[rank]]
-            for rank in asked:
-                if (number := self._find(f"{session}/here/{rank}", 0.0)) is not None:
-                    here[rank] = number
+            here |= self._arrived(rank for rank in absent if asking[rank])
             absent = [rank for rank in absent if rank not in here]
             if absent and time.monotonic() > deadline:
                 self._fail("roll", self._absence(absent))
@@ -173,6 +165,25 @@ class StoreRendezvous:
             pause = min(1.5 * pause, _LONGEST_PAUSE)
         self._publish("roll", b"V" + packed(here[rank] for rank in range(self.size)))
         return session
+
+    def _arrived(self, ranks: Iterable[int]) -> dict[int, bytes]:
+        """Rank 0: those that have heard their welcome, and the numbers by which they did."""
+        found = {rank: self._find(f"{self._session}/here/{rank}", 0.0) for rank in ranks}
+        return {rank: number for rank, number in found.items() if number is not None}
+
+    def _welcome(self, rank: int, before: list[bytes]) -> bool:
+        """Rank 0: answer a rank that asks with a new number; `before`: its earlier ones. Whether it did.
+
+        Who asks again with an earlier number, when another has asked, lives beside that one.
+        """
+        number = self._find(f"hello/{rank}", 0.0)
+        if number is None or number in before[-1:]:
+            return False
+        if number in before:
+            self._fail("roll", self._two_of(rank))
+        before.append(number)
+        self._set(f"welcome/{rank}", number[: 2 * _NUMBER] + self._session.encode())
+        return True
 
     def _claim_roll(self) -> bool:
         """Rank 0: say that it calls; whether somebody else has said so, who may live or be dead.
@@ -208,11 +219,6 @@ class StoreRendezvous:
             self._set("roll", self._claim(session))
         who = _printable(name[:MOST_BYTES])
         self._fail(topic, f"another process is rank 0 too ({who}), and meets others {self._in_one_place()}")
-
-    def _refuse_second(self, rank: int, number: bytes, before: Sequence[bytes]) -> None:
-        """Rank 0: who asks again with an earlier number, when another has asked, lives beside that one."""
-        if number in before:
-            self._fail("roll", self._two_of(rank))
 
     def _two_of(self, rank: int) -> str:
         return f"two processes are {self._who([rank])}, and meet others {self._in_one_place()}"

@@ -22,6 +22,7 @@ from horovod.torch.functions import (
     broadcast_object,
     broadcast_optimizer_state,
     broadcast_parameters,
+    can_travel,
 )
 from horovod.torch.gradient_listener import GradientListener, listening_here
 
@@ -251,6 +252,9 @@ class TorchState(ObjectState):
             handler.root_rank = root
             handler.sync()
         super()._receive(root)
+
+    def _unpicklable(self, values: Mapping[str, Any]) -> str | None:
+        return next((name for name, value in values.items() if not can_travel(value)), None)
 
     def _find_commits(self) -> None:
         """Those in this host's memory, which the first rank of each host reads, and writes from now on.
