@@ -41,6 +41,7 @@ class Decision(enum.IntEnum):
     NOT_YET = 0  # others wait for this rank elsewhere: it goes on, and asks again or starts it in the step
     START = 1  # some rank has started it
     NOBODY_HAS_IT = 2
+    ASK_AGAIN = 3  # not known yet, while others wait for those that are to be started
 
 
 class TooManyPasses(Exception):

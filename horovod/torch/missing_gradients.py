@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 
@@ -24,6 +24,8 @@ from horovod.torch.reduce_ops import Average, Sum
 from horovod.torch.seen_gradient import SeenGradient
 
 __all__ = ["MissingGradients", "Question"]
+
+T = TypeVar("T")
 
 _numbers = itertools.count()  # of the questions of this process
 
@@ -75,18 +77,11 @@ class MissingGradients:
         return self.ask(list(life.left_over(self._of._takes_part)), life.open())
 
     def ask(
-        self,
-        units: Sequence[list[torch.Tensor]],
-        further: Sequence[torch.Tensor] = (),
-        has_part: Sequence[bool] | None = None,
+        self, units: Sequence[list[torch.Tensor]], further: Sequence[torch.Tensor] = ()
     ) -> Question | None:
-        """Ask what becomes of these; nothing is asked about nothing. ``has_part``: of which units there are
-        some gradients; without it, those that are due.
-        """
+        """Ask what becomes of these; nothing is asked about nothing."""
         names = [self._operation_of(members) for members in units]
-        if has_part is None:
-            has_part = [self._of._life.has_part(members) for members in units]
-        has_part = [*has_part, *(False for _ in further)]
+        has_part = [self._of._life.has_part(members) for members in units] + [False] * len(further)
         for parameter in further:
             names.append(self._operation_of([parameter], self._of._life.contributions[parameter]))
         if not names:
@@ -101,30 +96,31 @@ class MissingGradients:
         grouped = not again and of._life.is_grouped(first)
         return of._reducer.operation_name(of._parameter_names[first], first, grouped, again)
 
-    def decisions(self, question: Question | None, may_yield: bool) -> list[int]:
-        """The answer, about the units and then about the further contributions.
+    def take_part(self, question: Question | None, may_yield: bool) -> bool:
+        """Wait for answers, and start what other ranks have started; whether there was any.
 
-        Where it ``may_yield``, ranks that wait for this one elsewhere are found out, and it is NOT_YET.
+        Where it ``may_yield``, ranks that wait for this one elsewhere are found out, and this one goes on.
         """
-        if question is None:
-            return []
+        has_started = False
+        while question is not None:
+            decisions = self._decisions(question, may_yield)
+            units = list(zip(question.units, decisions, strict=False))
+            further = list(zip(question.further, decisions[len(units) :], strict=True))
+            for members, decision in units:
+                if decision == Decision.START:
+                    self._complete(members)
+            for parameter, decision in further:
+                if decision == Decision.START:
+                    self._complete_further(parameter)
+            has_started = has_started or Decision.START in decisions
+            question = self.ask(_to_ask_again(units), _to_ask_again(further))
+        return has_started
+
+    def _decisions(self, question: Question, may_yield: bool) -> list[int]:
         engine = basics.member().engine
         while may_yield and not waiting.wait_or_yield(engine, question.handle):
             pass  # rank 0 has it yield by answering
         return list(waiting.wait(engine, question.handle).sizes)
-
-    def take_part(self, question: Question | None, may_yield: bool) -> bool:
-        """Wait for the answer, and start what other ranks have started; whether there was any."""
-        decisions = self.decisions(question, may_yield)
-        if question is None:
-            return False
-        for members, decision in zip(question.units, decisions, strict=False):
-            if decision == Decision.START:
-                self._complete(members)
-        for parameter, decision in zip(question.further, decisions[len(question.units) :], strict=True):
-            if decision == Decision.START:
-                self._complete_further(parameter)
-        return Decision.START in decisions
 
     def _complete(self, members: list[torch.Tensor]) -> None:
         """Take part with zeros, or with what there is of an accumulation."""
@@ -188,6 +184,10 @@ class MissingGradients:
             self._of._finish_all(may_yield=False)
             if not has_started and not was_under_way:
                 break
+
+
+def _to_ask_again(answered: list[tuple[T, int]]) -> list[T]:
+    return [one for one, decision in answered if decision == Decision.ASK_AGAIN]
 
 
 def _hook_for(

@@ -21,7 +21,6 @@ import torch
 from horovod.common import util
 from horovod.common.basics import basics
 from horovod.common.elastic import is_elastic
-from horovod.common.gradient_life import Decision
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch import shared_parameters
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
@@ -87,15 +86,11 @@ class _DistributedOptimizer(GradientListener):
                 parameter.grad = None
 
     def _left_in_step(self) -> Iterable[list[torch.Tensor]]:
-        """What is reduced although no hook has started it: with unused="none", if any rank has some of it."""
+        """What is still to be started: with unused="none" nothing, as what any rank has is started here."""
         if self._unused == "zeros":
             return self._not_started()
-        left = list(self._not_started())
-        has_part = [any(member in self._handles for member in members) for members in left]
-        decisions = self._missing.decisions(self._missing.ask(left, has_part=has_part), may_yield=False)
-        return [
-            members for members, decision in zip(left, decisions, strict=True) if decision == Decision.START
-        ]
+        self._missing.take_part(self._missing.ask(list(self._not_started())), may_yield=False)
+        return []
 
     def _before_unscaling(self) -> None:
         """A GradScaler is about to change gradients, and this rank's decision must be that of all."""

@@ -180,8 +180,7 @@ void bind_collectives(nb::class_<BoundEngine>& engine) {
       .def(
           "missing",
           [](BoundEngine& self, std::string name, const std::vector<std::string>& gradients, const std::vector<bool>& has_part,
-             int set) { return self.engine().submit(set, missing_submission(std::move(name), gradients, has_part));
-          },
+             int set) { return self.engine().submit(set, missing_submission(std::move(name), gradients, has_part)); },
           "name"_a, "gradients"_a, "has_part"_a, "process_set"_a = 0)
       .def(
           "refuse",

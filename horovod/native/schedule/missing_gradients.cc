@@ -54,9 +54,13 @@ std::vector<MissingGradients::Answer> MissingGradients::answer(const HasStarted&
   }
   std::vector<Answer> answers;
   std::erase_if(questions_, [&](Question& one) {
-    if (!std::ranges::all_of(one.decisions, [](const auto& decision) { return decision.has_value(); })) return false;
+    const auto is_decided = [](const auto& decision) { return decision.has_value(); };
+    const auto is_start = [](const auto& decision) { return decision == MissingGradient::kStart; };
+    if (!std::ranges::all_of(one.decisions, is_decided) && std::ranges::none_of(one.decisions, is_start)) return false;
     Answer& answer = answers.emplace_back(Answer{std::move(one.name), {}});
-    for (const auto& decision : one.decisions) answer.decisions.push_back(static_cast<int64_t>(*decision));
+    for (const auto& decision : one.decisions) {
+      answer.decisions.push_back(static_cast<int64_t>(decision.value_or(MissingGradient::kAskAgain)));
+    }
     return true;
   });
   return answers;

@@ -2,8 +2,10 @@
 //
 // A rank whose pass lacks gradients asks what becomes of each, by the name under which it would be reduced. The answer is
 // `kStart` as soon as some rank has started that operation; when every rank asks about it too, or has joined, `kStart` if some
-// rank has a part of it, as of a group, else `kNobodyHasIt`; `kNotYet` if the asking rank must go on first, as others wait for it elsewhere (see deadlocks.h). An answer is the same for
-// all that ask, and is sent when all names of a question have one. No threads, no clock, no transport.
+// rank has a part of it, as of a group, else `kNobodyHasIt`; `kNotYet` if the asking rank must go on first, as others wait for
+// it elsewhere (see deadlocks.h). An answer is the same for all that ask. It is sent when all names of a question have one, or
+// some are to be started: others wait for these. Then the asking rank asks again about the rest. No threads, no clock, no
+// transport.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +17,12 @@
 
 namespace hvd {
 
-enum class MissingGradient : int64_t { kNotYet, kStart, kNobodyHasIt };
+enum class MissingGradient : int64_t { kNotYet, kStart, kNobodyHasIt, kAskAgain };
 
 class MissingGradients {
  public:
-  using HasStarted = std::function<bool(const std::string& name)>;      // whether some rank has asked for the operation
-  using IsSettled = std::function<bool(size_t position)>;               // whether the rank has joined
+  using HasStarted = std::function<bool(const std::string& name)>;        // whether some rank has asked for the operation
+  using IsSettled = std::function<bool(size_t position)>;                 // whether the rank has joined
   using HasAsked = std::function<bool(size_t, const std::string& name)>;  // whether that rank has asked for the operation
 
   struct Answer {
