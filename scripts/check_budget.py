@@ -37,6 +37,11 @@ EXCEPTIONS: dict[tuple[str, str, str], str] = {
         "DistributedOptimizer",
         "parameters of a function",
     ): "Horovod's public signature",
+    (
+        "horovod/torch/gradient_listener.py",
+        "",
+        "lines of a Python file",
+    ): "one class, whose reducing part DDP and FSDP2 are to share: then it is divided",
 }
 
 

@@ -227,17 +227,8 @@ def DistributedOptimizer(
         ValueError: an argument is wrong; most are found even before ``hvd.init()``.
         NotImplementedError: Adasum over a process set, or over a number of ranks that is no power of two.
     """
-    if gradient_predivide_factor != 1.0 and op != Average:
-        raise ValueError("gradient_predivide_factor is served with op=Average only.")
-    if not gradient_predivide_factor > 0:
-        raise ValueError(f"gradient_predivide_factor={gradient_predivide_factor} must be greater than 0.")
     checked_passes(backward_passes_per_step)
-    if unused not in ("zeros", "none"):
-        raise ValueError(f'unused={unused!r} must be "zeros" or "none".')
-    if skip_extra_backward and op == Adasum:
-        raise ValueError(
-            "skip_extra_backward=True is not served with op=Adasum, whose steps are made in backward()."
-        )
+    _check_options(op, gradient_predivide_factor, unused, skip_extra_backward)
     if not hasattr(optimizer, "param_groups"):
         raise ValueError(
             f"DistributedOptimizer takes an optimizer of torch.optim, not {type(optimizer)}; of a model it "
@@ -251,9 +242,8 @@ def DistributedOptimizer(
         raise ValueError(f"process_set={process_set} is not registered: use hvd.add_process_set() or init().")
     if num_groups:
         warnings.warn("Parameter num_groups has been replaced by groups.", DeprecationWarning, stacklevel=2)
-    has_sparse_gradients = isinstance(optimizer, torch.optim.SparseAdam)
-    factor = gradient_predivide_factor
-    reducer = GradientReducer(op, factor, compression, sparse_as_dense, process_set, has_sparse_gradients)
+    is_sparse, factor = isinstance(optimizer, torch.optim.SparseAdam), gradient_predivide_factor
+    reducer = GradientReducer(op, factor, compression, sparse_as_dense, process_set, is_sparse)
     names = parameter_names(optimizer.param_groups, named_parameters)
     reducer.rules.check_names(names.values())
     check_added_parameters(names, op)
@@ -281,6 +271,19 @@ def DistributedOptimizer(
     )
     wrapped._begin()
     return cast(OptimizerT, wrapped)
+
+
+def _check_options(op: int, gradient_predivide_factor: float, unused: str, skip_extra_backward: bool) -> None:
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor is served with op=Average only.")
+    if not gradient_predivide_factor > 0:
+        raise ValueError(f"gradient_predivide_factor={gradient_predivide_factor} must be greater than 0.")
+    if unused not in ("zeros", "none"):
+        raise ValueError(f'unused={unused!r} must be "zeros" or "none".')
+    if skip_extra_backward and op == Adasum:
+        raise ValueError(
+            "skip_extra_backward=True is not served with op=Adasum, whose steps are made in backward()."
+        )
 
 
 def _front_for(op: int) -> type[GradientListener]:

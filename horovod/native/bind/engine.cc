@@ -177,23 +177,17 @@ void bind_collectives(nb::class_<BoundEngine>& engine) {
             return self.engine().submit(0, tune_submission(std::move(name), std::move(settings)));
           },
           "name"_a, "settings"_a)
-      .def(
-          "missing",
-          [](BoundEngine& self, std::string name, const std::vector<std::string>& gradients, const std::vector<bool>& has_part,
-             int set) { return self.engine().submit(set, missing_submission(std::move(name), gradients, has_part)); },
-          "name"_a, "gradients"_a, "has_part"_a, "process_set"_a = 0)
-      .def(
-          "refuse",
-          [](BoundEngine& self, std::string name, std::string error, int set) {
-            return self.engine().submit(set, refusal_submission(std::move(name), std::move(error)));
-          },
-          "name"_a, "error"_a, "process_set"_a = 0)
       .def_prop_ro("tuned", [](const BoundEngine& self) { return self.engine().tuned(); })
       .def("join", [](BoundEngine& self) { return self.engine().submit(0, join_submission()); });
 }
 
 void bind_waiting(nb::class_<BoundEngine>& engine) {
   using namespace nb::literals;
+  engine.def(
+      "missing",
+      [](BoundEngine& self, std::string name, const std::vector<std::string>& gradients, const std::vector<bool>& has_part,
+         int set) { return self.engine().submit(set, missing_submission(std::move(name), gradients, has_part)); },
+      "name"_a, "gradients"_a, "has_part"_a, "process_set"_a = 0);
   engine.def("hold", [](BoundEngine& self) { self.engine().hold(); }).def("let_go", [](BoundEngine& self) {
     self.engine().let_go();
   });

@@ -229,9 +229,6 @@ bool Coordinator::is_complete(const Pending& pending) const {
 }
 
 std::string Coordinator::refusal(const std::vector<RankRequest>& requests) const {
-  for (const RankRequest& one : requests) {
-    if (one.request->operation == Operation::kRefuse) return one.request->text;
-  }
   const Request& first = *requests.front().request;
   if (first.operation == Operation::kTune) return disagreement(requests);  // also of those that have joined
   const bool is_allreduce = first.operation == Operation::kAllreduce;

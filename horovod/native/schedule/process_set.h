@@ -77,8 +77,7 @@ class ProcessSet {
   // From the next operation on, the same on all ranks: the engine's settings, as these lines have changed them.
   void tune(const std::string& lines);
   void count_refusals(size_t count) { counters_.refusals += static_cast<int64_t>(count); }
-
-  // On rank 0.
+  // On rank 0; the Coordinator's.
   std::vector<uint32_t> on_announcement(int rank, const Announcement& announcement, Coordinator::TimePoint now);
   bool is_ahead(int rank, const Announcement& next) const { return coordinator_->is_ahead(position_of(rank), next); }
   std::vector<Response> decide();

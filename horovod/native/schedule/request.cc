@@ -8,7 +8,7 @@ namespace hvd {
 namespace {
 
 // A number above these stands for nothing.
-constexpr Operation kLastOperation = Operation::kRefuse;
+constexpr Operation kLastOperation = Operation::kMissing;
 constexpr ResponseKind kLastResponseKind = ResponseKind::kAnnounced;
 
 void put(const Request& r, ByteWriter* out) {
@@ -182,7 +182,6 @@ const OperationKind& kind_of(Operation operation) {
       {.name = "REMOVE_PROCESS_SET"},
       {.name = "TUNE"},
       {.name = "MISSING_GRADIENTS"},
-      {.name = "REFUSAL"},
   };
   static_assert(std::size(kKinds) == static_cast<size_t>(kLastOperation) + 1);
   return kKinds[static_cast<size_t>(operation)];

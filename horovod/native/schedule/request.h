@@ -28,7 +28,6 @@ enum class Operation : uint8_t {
   kRemoveProcessSet,
   kTune,
   kMissing,  // a backward pass has ended without some gradients: what becomes of them (see missing_gradients.h)
-  kRefuse,   // in place of another operation of that name: why this rank cannot take part, which is everybody's error
 };
 
 // What all that handle requests need to know of an operation.
@@ -46,7 +45,6 @@ const OperationKind& kind_of(Operation operation);
 inline std::string_view name_of(Operation operation) { return kind_of(operation).name; }
 // Whether scripts do it again and again under one name, so that it is worth a place in the response cache.
 inline bool is_repeated(Operation operation) { return kind_of(operation).tensors != OperationKind::Tensors::kNone; }
-
 using Shape = std::vector<int64_t>;
 int64_t element_count(const Shape& shape);
 std::string to_text(const Shape& shape);  // "(3, 4)", "(3,)", "()"
@@ -62,14 +60,11 @@ struct Request {
   std::vector<DType> dtypes;  // of each tensor; several are one group
   std::vector<Shape> shapes;
   std::vector<int64_t> set;  // to add a process set: its ranks; to remove one: its id
-  // To tune: what rank 0 has decided (see Settings::tune), of the others nothing; of missing gradients: their names; to
-  // refuse: the error.
-  std::string text;
+  std::string text;          // to tune: what rank 0 has decided (see Settings::tune); of missing gradients: their names
 
   bool operator==(const Request&) const = default;
-  int64_t bytes() const;  // of all tensors, as this rank has them
-  int64_t bytes_of(size_t tensor) const;
-  int64_t row_bytes_of(size_t tensor) const;  // of one index of the first dimension
+  int64_t bytes() const, bytes_of(size_t tensor) const;  // of all tensors, as this rank has them, and of one
+  int64_t row_bytes_of(size_t tensor) const;             // of one index of the first dimension
   bool has_one_dtype() const;
 };
 
@@ -91,8 +86,7 @@ struct Item {
   uint32_t id = 0;                 // known already; 0 = none
   std::string name;                // if there is no id
   uint32_t assigned_id = 0;        // remember it under this; 0 = do not
-  std::vector<int64_t> rows;       // allgather: first dimensions, tensor by tensor and in that by rank; join: the last rank;
-                                   // missing gradients: the decision on each
+  std::vector<int64_t> rows;       // allgather: first dimensions, tensor by tensor and in that by rank; join: the last rank
   std::optional<Request> request;  // some rank has joined, and takes part in this with a stand-in; or rank 0's, to tune
   bool is_completed = false;       // some rank takes part only as others do: it lacked that gradient when its pass ended
 };
@@ -100,7 +94,7 @@ struct Item {
 enum class ResponseKind : uint8_t {
   kRun,        // carry out the items together, as one bucket if they are allreduces; or, if that is begun, all do
   kRefuse,     // the ranks disagree on the items: `error` says how
-  kDecided,    // what becomes of the missing gradients that one rank has asked about, which the item names
+  kDecided,    // what becomes of the missing gradients that one rank has asked about, which the item names: in its `rows`
   kAskInFull,  // to one rank: the coordinator has forgotten `ids`, announce those requests again
   kForget,     // `ids` no longer stand for anything
   kRelease,    // to one rank: its caller that waits for the item may go on without it

@@ -182,12 +182,6 @@ Submission missing_submission(std::string name, const std::vector<std::string>& 
   return submission;
 }
 
-Submission refusal_submission(std::string name, std::string error) {
-  Submission submission = bare_submission(Operation::kRefuse, std::move(name));
-  submission.request.text = std::move(error);
-  return submission;
-}
-
 Submission join_submission() { return bare_submission(Operation::kJoin, "join.noname"); }
 
 Submission add_process_set_submission(const std::vector<int>& ranks) {

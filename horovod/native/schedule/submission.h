@@ -67,7 +67,6 @@ Submission tune_submission(std::string name, std::string settings);
 // `name` is of this question alone, on all ranks; `gradients` are names of operations, of which `has_part` says whether this
 // rank has some gradients.
 Submission missing_submission(std::string name, const std::vector<std::string>& gradients, const std::vector<bool>& has_part);
-Submission refusal_submission(std::string name, std::string error);
 Submission add_process_set_submission(const std::vector<int>& ranks);
 Submission remove_process_set_submission(int id);
 
