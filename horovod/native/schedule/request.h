@@ -36,8 +36,7 @@ struct OperationKind {
 
   std::string_view name;
   Tensors tensors = Tensors::kNone;
-  bool reduces = false;
-  bool has_root = false;
+  bool reduces = false, has_root = false;
   // What it does along the first dimension, which then may differ by rank: "gather", "scatter". Null: shapes are alike.
   const char* along_rows = nullptr;
 };

@@ -1,0 +1,162 @@
+"""Scripts that look at gradients between backward() and step(), and of which ranks use different parts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import horovod.torch as hvd
+
+COMPRESSIONS = ("none", "fp16", "bit8:min_elements=0", "int4:error_feedback=1,min_elements=0")
+pytestmark = pytest.mark.filterwarnings("ignore")  # of gradients that are too small to be compressed
+
+
+def model_of(parts: int) -> nn.ModuleDict:
+    torch.manual_seed(0)
+    heads = {f"head{i}": nn.Linear(16, 8) for i in range(parts)}
+    return nn.ModuleDict({"trunk": nn.Linear(12, 16), **heads, "unused": nn.Linear(3, 3)})
+
+
+def loss_of(model: nn.ModuleDict, x: torch.Tensor, head: int) -> torch.Tensor:
+    return model[f"head{head}"](torch.tanh(model["trunk"](x))).square().mean()
+
+
+def are_alike(tensors: list[torch.Tensor | None]) -> bool:
+    everyones = hvd.allgather_object([None if t is None else t.detach().clone() for t in tensors])
+    first = everyones[0]
+    return all(
+        (a is None) == (b is None) and (a is None or torch.equal(a.nan_to_num(), b.nan_to_num()))
+        for own in everyones
+        for a, b in zip(first, own, strict=True)
+    )
+
+
+def wrapped(model: nn.Module, **options: object) -> torch.optim.Optimizer:
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    return hvd.DistributedOptimizer(sgd, model.named_parameters(), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("groups", [None, 2])
+@pytest.mark.parametrize("waits", [True, False])
+def test_amp_with_branches(compression: str, groups: int | None, waits: bool, rank: int, size: int) -> None:
+    model = model_of(size)
+    optimizer = wrapped(model, compression=compression, groups=groups, wait_in_backward=waits)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    torch.manual_seed(1 + rank)
+    for step in range(3):
+        optimizer.zero_grad()
+        loss = loss_of(model, torch.randn(4, 12), (rank + step) % size)
+        scaler.scale(loss * (float("inf") if rank == 0 and step == 1 else 1.0)).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        assert are_alike([p.grad for p in model.parameters()])
+        scaler.step(optimizer)
+        scaler.update()
+    assert are_alike(list(model.parameters())) and scaler.get_scale() == 512.0
+
+
+def test_the_loss_scale_changes_nothing(rank: int, size: int) -> None:
+    ends = []
+    for scale in (1.0, 1024.0):
+        model = model_of(size)
+        optimizer, scaler = wrapped(model), torch.amp.GradScaler("cpu", init_scale=scale)
+        torch.manual_seed(1 + rank)
+        for step in range(3):
+            optimizer.zero_grad()
+            scaler.scale(loss_of(model, torch.randn(4, 12), (rank + step) % size)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        ends.append([p.detach() for p in model.parameters()])
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*ends, strict=True))
+
+
+def test_branches_are_as_in_one_process(rank: int, size: int) -> None:
+    """Each rank has a head of its own, and clips: the gradients are those of the mean of all losses."""
+    model, alone = model_of(size), model_of(size)
+    optimizer = wrapped(model)
+    torch.manual_seed(2)
+    inputs = [torch.randn(4, 12) for _ in range(size)]
+    loss_of(model, inputs[rank], rank).backward()
+    sum(loss_of(alone, x, head) for head, x in enumerate(inputs)).div(size).backward()  # type: ignore[union-attr]
+    for own, other in zip(model.parameters(), alone.parameters(), strict=True):
+        assert (own.grad is None) == (other.grad is None)
+        assert own.grad is None or torch.allclose(own.grad, other.grad, atol=1e-6)  # type: ignore[arg-type]
+    optimizer.step()
+
+
+def test_a_later_pass_adds_what_its_rank_lacked(rank: int, size: int) -> None:
+    """Rank 0 needs two passes for what others do in one."""
+    model = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
+    optimizer = wrapped(model, op=hvd.Sum)
+    x = torch.ones(1, 2)
+    if rank == 0:
+        model["a"](x).sum().backward()
+        model["b"](x).sum().backward()
+    else:
+        (model["a"](x) + model["b"](x)).sum().backward()
+    optimizer.synchronize()
+    assert all(torch.equal(p.grad, torch.full_like(p, size)) for p in model.parameters())
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    optimizer.zero_grad()
+    (model["a"](x) + model["b"](x)).sum().backward()
+    assert all(torch.equal(p.grad, torch.full_like(p, size)) for p in model.parameters())
+    optimizer.step()
+
+
+@pytest.mark.parametrize("unused", ["zeros", "none"])
+def test_parameters_that_no_rank_uses(unused: str, rank: int, size: int) -> None:
+    model = model_of(size)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.5)
+    optimizer = hvd.DistributedOptimizer(sgd, model.named_parameters(), unused=unused)
+    before = model["unused"].weight.detach().clone()
+    loss_of(model, torch.ones(2, 12), rank).backward()
+    optimizer.step()
+    is_moved = not torch.equal(model["unused"].weight, before)
+    assert is_moved == (unused == "zeros") and (model["unused"].weight.grad is None) == (unused == "none")
+    assert are_alike(list(model.parameters()))
+
+
+def test_a_shared_parameter_is_reduced_once(rank: int, size: int) -> None:
+    net = nn.Linear(8, 8, bias=False)
+    nn.init.zeros_(net.weight)
+    everything = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.1), [("all", net.weight)])
+    stage = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.1), [("stage", net.weight)])
+    for step in range(4):
+        everything.zero_grad(), stage.zero_grad()
+        (net.weight.sum() * (rank + 1)).backward()
+        assert torch.equal(net.weight.grad, torch.full_like(net.weight, (size + 1) / 2))
+        (everything if step % 2 else stage).step()
+    assert are_alike([net.weight])
+    with pytest.raises(ValueError, match="op=Sum here and Average there"):
+        hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.1), [("third", net.weight)], op=hvd.Sum)
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("skips", [False, True])
+def test_a_gan(named: bool, skips: bool, rank: int, size: int) -> None:
+    """Generator and discriminator have equal names, and a loss goes through both."""
+    torch.manual_seed(0)
+    players = [nn.Linear(8, 8), nn.Linear(8, 1)]
+    optimizers = [
+        hvd.DistributedOptimizer(
+            torch.optim.SGD(each.parameters(), 0.1),
+            each.named_parameters() if named else None,
+            skip_extra_backward=skips,
+        )
+        for each in players
+    ]
+    (generator, critic), (of_generator, of_critic) = players, optimizers
+    torch.manual_seed(1 + rank)
+    for _ in range(3):
+        of_critic.zero_grad()
+        critic(generator(torch.randn(4, 8)).detach()).mean().backward()
+        of_critic.step()
+        used = critic.weight.grad.clone()
+        of_generator.zero_grad()
+        critic(generator(torch.randn(4, 8))).mean().backward()
+        assert torch.equal(critic.weight.grad, used) == skips
+        of_generator.step()
+    assert are_alike([p for each in players for p in each.parameters()])

@@ -1,0 +1,30 @@
+"""The names of torch's GradScaler that reductions are tied to, on the torch at hand."""
+
+from __future__ import annotations
+
+import torch
+
+from horovod.torch import amp
+
+
+def test_the_scaler_has_the_names_that_are_needed() -> None:
+    amp.settle_before_unscaling()
+    amp.settle_before_unscaling()  # once is enough
+    for name in amp.NAMES:
+        method = getattr(torch.amp.GradScaler, name)
+        assert callable(method._horovod_original) and not hasattr(method._horovod_original, "_horovod_original")
+
+
+def test_an_optimizer_is_asked_before_it_is_unscaled_and_others_are_left_alone() -> None:
+    amp.settle_before_unscaling()
+    parameter = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    scaler.scale(parameter.sum()).backward()
+    asked: list[list[float]] = []
+    optimizer._before_unscaling = lambda: asked.append(parameter.grad.tolist())  # type: ignore[attr-defined, union-attr]
+    scaler.unscale_(optimizer)
+    assert asked == [[4.0, 4.0]] and parameter.grad.tolist() == [1.0, 1.0]
+    disabled = torch.amp.GradScaler("cpu", enabled=False)
+    disabled.unscale_(optimizer)
+    assert len(asked) == 1
