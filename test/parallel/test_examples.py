@@ -110,6 +110,12 @@ def test_process_sets(ranks: int) -> None:
     assert float(halves[1][2]) < 5.0 < float(halves[0][2])  # the smaller rate is too small
 
 
+@pytest.mark.parametrize("detach", ["yes", "no"])
+def test_dcgan(detach: str) -> None:
+    printed = run([*job(2), "pytorch_dcgan.py", "--steps", "6", "--detach", detach]).stdout
+    assert "step 5: critic" in printed and "the weights of 2 ranks are the same" in printed
+
+
 def test_process_sets_need_two_ranks() -> None:
     ended = run(["python", "pytorch_process_sets.py"], expected_exit=1)
     assert "start it with 2 ranks or more" in ended.stderr

@@ -12,7 +12,8 @@ def test_the_scaler_has_the_names_that_are_needed() -> None:
     amp.settle_before_unscaling()  # once is enough
     for name in amp.NAMES:
         method = getattr(torch.amp.GradScaler, name)
-        assert callable(method._horovod_original) and not hasattr(method._horovod_original, "_horovod_original")
+        original = method._horovod_original
+        assert callable(original) and not hasattr(original, "_horovod_original")
 
 
 def test_an_optimizer_is_asked_before_it_is_unscaled_and_others_are_left_alone() -> None:
