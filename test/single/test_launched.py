@@ -278,7 +278,7 @@ def test_a_job_that_a_rank_starts_has_no_mark(monkeypatch: pytest.MonkeyPatch) -
         return Ending(0, "", None, True, {})
 
     monkeypatch.setattr("horovod.runner.launch.run", run)
-    start({"np": 1, "start_timeout": 30.0}, ["true"], {**os.environ, MARK: "1 x"})
+    start({"np": 1, "start_timeout": 30.0, "exit_timeout": 60}, ["true"], {**os.environ, MARK: "1 x"})
     assert launches and MARK not in launches[0].environment
 
 

@@ -13,10 +13,10 @@ from horovod import _native
 from horovod.common.exceptions import HorovodInternalError
 
 ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER, BARRIER, JOIN, ADD_SET, REMOVE_SET = range(9)
-TUNE = 9
+TUNE, MISSING = 9, 10
 NAMES = "ALLREDUCE ALLGATHER BROADCAST ALLTOALL REDUCESCATTER BARRIER JOIN ADD_PROCESS_SET REMOVE_PROCESS_SET"
-NAMES += " TUNE"
-RUN, REFUSE, ASK_IN_FULL, FORGET, RELEASE, SHUTDOWN, ANNOUNCED = range(7)
+NAMES += " TUNE MISSING_GRADIENTS"
+RUN, REFUSE, DECIDED, ASK_IN_FULL, FORGET, RELEASE, SHUTDOWN, ANNOUNCED = range(8)
 UINT8, FLOAT32, FLOAT64, LAST_DTYPE = 0, 6, 7, 9
 LAST_REDUCE_OP = 5
 Shape = tuple[int, ...]
@@ -59,7 +59,7 @@ def announcement(
 
 def item(rows: Shape = (), stand_in: bytes = b"") -> bytes:
     head = struct.pack("<I", 4) + text("grad") + struct.pack("<I", 6)
-    return head + numbers("q", *rows) + struct.pack("<?", bool(stand_in)) + stand_in
+    return head + numbers("q", *rows) + b"\0" + struct.pack("<?", bool(stand_in)) + stand_in
 
 
 def response(*items: bytes, kind: int = RUN, announced: bytes | None = None) -> bytes:
@@ -172,7 +172,7 @@ def test_the_last_number_that_stands_for_something(last: bool) -> None:
     for message, number in (
         (announcement(request(op=LAST_REDUCE_OP + (not last))), LAST_REDUCE_OP + 1),
         (announcement(request(dtypes=(LAST_DTYPE + (not last),))), LAST_DTYPE + 1),
-        (announcement(request(TUNE + (not last), ())), TUNE + 1),
+        (announcement(request(MISSING + (not last), ())), MISSING + 1),
         (announcement(request(flags=b"\1\1" if last else b"\1\2")), 2),
     ):
         if last:
@@ -210,7 +210,7 @@ def test_batches_that_cannot_be(how: str) -> None:
     is_refused(CANNOT_BE[how], "begins operations that cannot be")
 
 
-@pytest.mark.parametrize("kind", range(6))
+@pytest.mark.parametrize("kind", range(ANNOUNCED))
 def test_who_responds_to_nothing(kind: int) -> None:
     """What is carried out, or given up waiting for, is some operation; the others need none."""
     message = response(kind=kind)

@@ -181,7 +181,8 @@ def test_a_function_is_stored_as_long_as_the_job_lasts(
         return DONE
 
     monkeypatch.setattr(launch, "run", run)
-    assert launch.start({"np": 2, "start_timeout": 5}, ["python"], os.environ, b"contents") == DONE
+    values = {"np": 2, "start_timeout": 5, "exit_timeout": 60}
+    assert launch.start(values, ["python"], os.environ, b"contents") == DONE
     assert found == [b"contents"]
     with pytest.raises(FileNotFoundError):
         payload.found(job[0].environment[PAYLOAD_VARIABLE])
@@ -197,7 +198,7 @@ def test_what_was_remembered_of_hosts_is_forgotten_after_a_failure(
     calls: list[object] = []
     monkeypatch.setattr(HostCache, "forget", lambda self, keys: calls.append(keys))
     monkeypatch.setattr(launch, "run", lambda *_: what)
-    assert launch.start({"np": 1, "start_timeout": 5}, ["true"], os.environ) == what
+    assert launch.start({"np": 1, "start_timeout": 5, "exit_timeout": 60}, ["true"], os.environ) == what
     assert len(calls) == forgotten
 
 
