@@ -81,33 +81,21 @@ class Ranks:
         self.reduced: list[Counter[str]] = [Counter() for _ in range(ranks)]
 
     def end_of_pass(self) -> None:
-        """All ranks have ended a pass: those that lack what another has started start it too."""
-        while True:
-            started = {m for life in self.lives for m in life.left if life.of(m) is Life.STARTED}
-            parts = {
-                m
-                for life in self.lives
-                if all(each.has_due() or each is life for each in self.lives)
-                for members in life.left_over()
-                if life.has_due() and life.has_part(members)
-                for m in members
-            }
-            due = started | (parts if all(life.has_due() for life in self.lives) else set())
-            lacking = [
-                (life, members)
-                for life in self.lives
-                for members in list(life.left_over())
-                if due.intersection(members)
-            ]
-            if not lacking:
-                break
-            for life, members in lacking:
-                life.started(members)
-        is_completed = len(self.lives) > 1
+        """All ranks have ended a pass: those that lack what another has started, or has a part of, start it."""
+        due = self.started()
+        if all(life.has_due() for life in self.lives):
+            due |= {m for life in self.lives for unit in life.left_over() if life.has_part(unit) for m in unit}
+        for life in self.lives:
+            for members in list(life.left_over()):
+                if due.intersection(members):
+                    life.started(members)
         for life, count in zip(self.lives, self.reduced, strict=True):
-            over = [m for m in life.left if life.of(m) is Life.STARTED]
+            over = [member for member in life.left if life.of(member) is Life.STARTED]
             count.update(over)
-            life.reduced(over, is_completed)
+            life.reduced(over, is_completed=True)
+
+    def started(self) -> set[str]:
+        return {m for life in self.lives for m in life.left if life.of(m) is Life.STARTED}
 
 
 @pytest.mark.parametrize("seed", range(200))
