@@ -81,10 +81,11 @@ class Ranks:
         self.reduced: list[Counter[str]] = [Counter() for _ in range(ranks)]
 
     def end_of_pass(self) -> None:
-        """All ranks have ended a pass: those that lack what another has started, or has a part of, start it."""
+        """All ranks have ended a pass: those that lack what another has started, or a part of, start it."""
         due = self.started()
         if all(life.has_due() for life in self.lives):
-            due |= {m for life in self.lives for unit in life.left_over() if life.has_part(unit) for m in unit}
+            parts = [u for life in self.lives for u in life.left_over() if life.has_part(u)]
+            due |= {member for unit in parts for member in unit}
         for life in self.lives:
             for members in list(life.left_over()):
                 if due.intersection(members):
