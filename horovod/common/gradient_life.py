@@ -10,7 +10,7 @@ answered, a reduction is over, a step has been made), and it says what is to be 
 A rank whose pass ends without some gradients, though others of the step are due, asks the other ranks about
 them. If one of them has started a reduction, this rank takes part in it, with zeros or with what it has, and
 the gradient is *completed* on all ranks: in a later pass of the same step a rank may still compute what it
-lacked. That is a further *contribution*, reduced under a name of its own and added.
+lacked. This is a further *contribution*: it is reduced under another name, and the result is added.
 
     pass ends -> questions() -> the ranks' answers -> units to start -> reductions are over -> open()
     step      -> left() are started, and further contributions are asked for until no rank has any
@@ -36,12 +36,12 @@ class Life(enum.Enum):
 
 
 class Decision(enum.IntEnum):
-    """What ranks have found out about a gradient that one of them lacks; the core's MissingGradient."""
+    """The ranks' decision about a gradient that one of them lacks; the core's MissingGradient."""
 
     NOT_YET = 0  # others wait for this rank elsewhere: it goes on, and asks again or starts it in the step
     START = 1  # some rank has started it
     NOBODY_HAS_IT = 2
-    ASK_AGAIN = 3  # not known yet, while others wait for those that are to be started
+    ASK_AGAIN = 3  # undecided; the answer came early, because other ranks wait for the gradients to start
 
 
 class TooManyPasses(Exception):
@@ -62,18 +62,12 @@ class GradientLife(Generic[P]):
         self.left: dict[P, int] = {}
         self.contributions: dict[P, int] = {}
         self._groups: dict[P, list[P]] = {}
-        self._life: dict[P, Life] = {}  # of those that are not waiting
+        self._life: dict[P, Life] = {}  # a gradient that is not in it is waiting
         self._further: set[P] = set()  # whose further contribution is under way
 
     def add(self, parameter: P) -> None:
         """A parameter takes part from now on."""
         self.left[parameter] = self.passes
-
-    def remove(self, parameter: P) -> None:
-        """A parameter takes part no longer."""
-        for of_parameter in (self.left, self.contributions, self._life, self._groups):
-            of_parameter.pop(parameter, None)
-        self._further.discard(parameter)
 
     def group(self, members: list[P]) -> None:
         """These are reduced together from now on."""
@@ -88,7 +82,7 @@ class GradientLife(Generic[P]):
         return list({id(members): members for members in self._groups.values()}.values())
 
     def unit(self, parameter: P) -> list[P]:
-        """What is reduced together with a parameter, itself included."""
+        """The parameters that are reduced together with this one, itself included."""
         return self._groups.get(parameter, [parameter])
 
     def is_grouped(self, parameter: P) -> bool:
@@ -164,7 +158,7 @@ class GradientLife(Generic[P]):
         return bool(self._life) or 0 in self.left.values()
 
     def forget(self, parameter: P) -> None:
-        """Begin a step anew for one gradient, as nobody makes the one begun."""
+        """Let a gradient wait again: the script has skipped its step."""
         self._life.pop(parameter, None)
         self.contributions.pop(parameter, None)
         self._further.discard(parameter)

@@ -7,14 +7,11 @@ on.
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from horovod.common import jobs
-from horovod.torch.compiling import breaks_graphs
+from horovod.torch import before_accumulation
 from horovod.torch.seen_gradient import SeenGradient
 
 __all__ = ["ExtraGradients"]
@@ -33,8 +30,7 @@ class ExtraGradients:
 
     def listen_to(self, parameter: torch.Tensor) -> None:
         """Keep extra gradients away from a parameter from now on."""
-        hook = _hook_for(weakref.ref(self), weakref.ref(parameter))
-        self.hooks[parameter] = parameter.register_hook(hook)  # type: ignore[no-untyped-call]
+        self.hooks[parameter] = before_accumulation.register(self, parameter)
 
     def note_final(self, parameter: torch.Tensor) -> None:
         """Its gradient is reduced, or used by a step: what is added to it from here on is extra."""
@@ -54,17 +50,3 @@ class ExtraGradients:
             return False
         parameter.grad = kept
         return True
-
-
-def _hook_for(
-    reference: weakref.ref[ExtraGradients], of_parameter: weakref.ref[torch.Tensor]
-) -> Callable[[torch.Tensor], None]:
-    job = jobs.current()
-
-    @breaks_graphs
-    def hook(_gradient: torch.Tensor) -> None:
-        extra, parameter = reference(), of_parameter()
-        if extra is not None and parameter is not None:
-            job.run(extra.before_accumulation, parameter)
-
-    return hook

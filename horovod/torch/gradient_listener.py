@@ -188,7 +188,7 @@ class GradientListener(torch.optim.Optimizer):
         with contextlib.suppress(Exception):  # which has been told already; nobody uses these gradients
             self._finish_all(may_yield=False)
         self._end_of_pass = lambda: None
-        for of_step in (self._handles, self._streams, self._seen, self._missing.set_aside):
+        for of_step in (self._handles, self._streams, self._seen, self._lent, self._missing.set_aside):
             of_step.clear()
         self._reducer.in_flight.clear()
         self._life.end_step()
@@ -231,7 +231,7 @@ class GradientListener(torch.optim.Optimizer):
         """Hook the parameters that have become trainable: at the start all, later those added or unfrozen."""
         for group, entry in enumerate(self.param_groups):
             for index, parameter in enumerate(entry["params"]):
-                if parameter.requires_grad and parameter not in self._hooks:
+                if parameter.requires_grad and not self._is_listened_to(parameter):
                     self._parameter_names.setdefault(parameter, default_name(group, index))
                     self._take_over(parameter)
                     if shared_parameters.leave_to_owner(self, parameter, self._others()):
@@ -242,6 +242,9 @@ class GradientListener(torch.optim.Optimizer):
                     self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(hook)
                     if self._extra is not None:
                         self._extra.listen_to(parameter)
+
+    def _is_listened_to(self, parameter: torch.Tensor) -> bool:
+        return parameter in self._hooks or shared_parameters.has_owner(self, parameter)
 
     def _listen_to_thawed(self) -> None:
         """At the end of a pass: no hook has seen parameters that were frozen or absent in the last step."""

@@ -8,17 +8,16 @@ part before ``backward()`` returns. horovod.common.gradient_life decides, and de
 from __future__ import annotations
 
 import itertools
-import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 
-from horovod.common import jobs, waiting
+from horovod.common import waiting
 from horovod.common.basics import basics
 from horovod.common.gradient_life import Decision, GradientLife
 from horovod.common.process_sets import ProcessSet
-from horovod.torch.compiling import breaks_graphs
+from horovod.torch import before_accumulation
 from horovod.torch.gradients import GradientReducer, Reduction
 from horovod.torch.reduce_ops import Average, Sum
 from horovod.torch.seen_gradient import SeenGradient
@@ -126,8 +125,7 @@ class MissingGradients:
         """Take part with zeros, or with what there is of an accumulation."""
         for member in members:
             if member not in self.hooks and member.requires_grad:
-                hook = _hook_for(weakref.ref(self), weakref.ref(member))
-                self.hooks[member] = member.register_hook(hook)  # type: ignore[no-untyped-call]
+                self.hooks[member] = before_accumulation.register(self, member)
             self._of._reducer.fill_missing(member)
         self._of._start_after_streams(members)
 
@@ -188,18 +186,3 @@ class MissingGradients:
 
 def _to_ask_again(answered: list[tuple[T, int]]) -> list[T]:
     return [one for one, decision in answered if decision == Decision.ASK_AGAIN]
-
-
-def _hook_for(
-    reference: weakref.ref[MissingGradients], of_parameter: weakref.ref[torch.Tensor]
-) -> Callable[[torch.Tensor], None]:
-    """A hook that runs before a gradient is accumulated, and keeps nothing alive."""
-    job = jobs.current()
-
-    @breaks_graphs
-    def hook(_gradient: torch.Tensor) -> None:
-        missing, parameter = reference(), of_parameter()
-        if missing is not None and parameter is not None:
-            job.run(missing.before_accumulation, parameter)
-
-    return hook

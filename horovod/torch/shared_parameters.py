@@ -19,7 +19,14 @@ from horovod.torch.seen_gradient import SeenGradient
 if TYPE_CHECKING:
     from horovod.torch.gradient_listener import GradientListener
 
-__all__ = ["forget", "is_lent", "leave_to_owner", "lend", "reduce_shared"]
+__all__ = ["forget", "has_owner", "is_lent", "leave_to_owner", "lend", "reduce_shared"]
+
+
+def has_owner(optimizer: GradientListener, parameter: torch.Tensor) -> bool:
+    """Whether an older optimizer reduces the parameter for this one, as found before."""
+    reference = optimizer._shared.get(parameter)
+    owner = reference() if reference is not None else None
+    return owner is not None and parameter in owner._hooks
 
 
 def leave_to_owner(

@@ -57,14 +57,12 @@ def test_a_completed_gradient_takes_further_contributions() -> None:
     assert life.open() == ["a"] and life.started_further("a") == 2
 
 
-def test_what_is_forgotten_or_removed_waits_again_or_has_gone() -> None:
+def test_a_forgotten_gradient_waits_again() -> None:
     life = life_of("ab")
     life.started(["a", "b"])
     life.reduced(["a", "b"], is_completed=True)
     life.forget("a")
     assert life.of("a") is Life.WAITING and life.left["a"] == 1 and life.open() == ["b"]
-    life.remove("b")
-    assert life.left == {"a": 1} and life.open() == []
 
 
 class Ranks:

@@ -37,7 +37,7 @@ class Coordinator {
   std::vector<Response> decide();
   // The ranks that have not asked for an operation that the rank at `position` has; none if it has not, or all have.
   std::vector<int> missing(size_t position, const std::string& name) const;
-  // Answers a rank's question about missing gradients without those that others have not decided. False if it is none.
+  // Answers kNotYet to what is undecided of a rank's question about missing gradients. False if there is no such question.
   bool release(const std::string& question) { return missing_.release(question); }
   // What some ranks have asked for and others have not.
   std::vector<StalledOperation> incomplete(TimePoint now) const;
