@@ -52,7 +52,7 @@ def _check_alike(optimizer: GradientListener, owner: GradientListener, parameter
         raise ValueError(
             f"{optimizer._parameter_names[parameter]!r} is also a parameter of a DistributedOptimizer that "
             f"was made before, as {owner._parameter_names[parameter]!r}. Its gradient is reduced once, for "
-            f"both, so both need the same: {', '.join(differing)}."
+            f"both, so wrap both with the same options: {', '.join(differing)}."
         )
 
 

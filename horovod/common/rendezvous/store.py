@@ -167,14 +167,14 @@ class StoreRendezvous:
         return session
 
     def _arrived(self, ranks: Iterable[int]) -> dict[int, bytes]:
-        """Rank 0: those that have heard their welcome, and the numbers by which they did."""
+        """Rank 0: the ranks that have read their welcome, each with the number that it was welcomed by."""
         found = {rank: self._find(f"{self._session}/here/{rank}", 0.0) for rank in ranks}
         return {rank: number for rank, number in found.items() if number is not None}
 
     def _welcome(self, rank: int, before: list[bytes]) -> bool:
         """Rank 0: answer a rank that asks with a new number; `before`: its earlier ones. Whether it did.
 
-        Who asks again with an earlier number, when another has asked, lives beside that one.
+        If a process asks again with an earlier number after another process has asked, both are alive.
         """
         number = self._find(f"hello/{rank}", 0.0)
         if number is None or number in before[-1:]:
@@ -204,7 +204,7 @@ class StoreRendezvous:
     def _keep_roll(self, topic: str) -> None:
         """Rank 0: it is the only one. Whoever has written there since lives, and its ranks may be among ours.
 
-        ValueError on the ranks of both jobs: nobody knows any more whose each of them is.
+        ValueError on the ranks of both jobs, as a rank may have joined either of them.
         """
         found = self._find("roll", 0.0)
         if found is None:  # a job that is done has taken away all that is there
@@ -226,7 +226,7 @@ class StoreRendezvous:
     def _in_one_place(self) -> str:
         return (
             f"in {self.name}, at the same time: ranks of two jobs would be mixed there. Start one job after "
-            "the other, or give each a place of its own: another HOROVOD_RENDEZVOUS_FOLDER, MASTER_PORT or "
+            "the other, or let them meet in different places: another HOROVOD_RENDEZVOUS_FOLDER, MASTER_PORT or "
             "store (as torch.distributed.PrefixStore)"
         )
 
