@@ -226,8 +226,8 @@ class StoreRendezvous:
     def _in_one_place(self) -> str:
         return (
             f"in {self.name}, at the same time: ranks of two jobs would be mixed there. Start one job after "
-            "the other, or let them meet in different places: another HOROVOD_RENDEZVOUS_FOLDER, MASTER_PORT or "
-            "store (as torch.distributed.PrefixStore)"
+            "the other, or let them meet in different places: another HOROVOD_RENDEZVOUS_FOLDER, "
+            "MASTER_PORT or store (as torch.distributed.PrefixStore)"
         )
 
     def _answer_roll(self) -> str:
