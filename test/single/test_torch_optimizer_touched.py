@@ -110,6 +110,21 @@ def test_a_group_that_is_not_complete_is_reduced_before_it_may_be_changed(engine
     assert torch.equal(model[1].bias.grad, torch.full((2,), 0.25)) and len(engine.requests) == 1
 
 
+def test_only_a_pass_that_lacks_something_asks_the_other_ranks(engine: MirroredEngine) -> None:
+    model = make_model()
+    optimizer = wrapped(model)
+    for _ in range(3):
+        optimizer.zero_grad()
+        backward(model)
+        optimizer.step()
+    assert not engine.questions
+    optimizer.zero_grad()
+    model[1](torch.ones(1, 3)).sum().backward()
+    assert engine.questions == [["allreduce.0.weight", "allreduce.0.bias"]]
+    optimizer.step()
+    assert len(engine.questions) == 1, "no rank has had what another lacked"
+
+
 def test_two_losses(engine: MirroredEngine) -> None:
     """Each of parameters of its own, of which the second pass reduces its own only."""
     model = make_model()
