@@ -36,7 +36,7 @@ from horovod.torch.missing_gradients import MissingGradients
 from horovod.torch.parameters import Groups, checked_passes, default_name, group_members
 from horovod.torch.reduce_ops import OP_NAMES, Average
 from horovod.torch.seen_gradient import SeenGradient
-from horovod.torch.wire_names import WireNames, prefix_of
+from horovod.torch.wire_names import WireNames, suffix_of
 from horovod.torch.workloads import Workload
 
 __all__ = ["GradientListener", "listening", "listening_here"]
@@ -146,19 +146,19 @@ class GradientListener(torch.optim.Optimizer):
         if names is not self._names_of_job:
             self._names_of_job, self._has_agreed = names, False
             names.take(self._set_id(), self._number, self._parameter_names)
-            self._reducer.prefix = prefix_of(self._number)
+            self._reducer.suffix = suffix_of(self._number)
 
     def _check_names_agree(self) -> None:
-        """In the first step of a job, if there is a prefix: ValueError on all ranks if they differ."""
+        """In the first step of a job, if names have a suffix: ValueError on all ranks if it differs."""
         if self._has_agreed or self._number == 0:
             return
         self._has_agreed = True
         smallest, largest = self._reducer.agree_on(self._number)
         if smallest != largest:
             raise ValueError(
-                f"Ranks have made different optimizers: on rank {basics.rank()} the names of this one begin "
-                f"with {prefix_of(self._number)!r}, on others with {prefix_of(smallest)!r} and "
-                f"{prefix_of(largest)!r}. Make the same optimizers in the same order on all ranks, or give "
+                f"Ranks have made different optimizers: on rank {basics.rank()} the names of this one end "
+                f"with {suffix_of(self._number)!r}, on others with {suffix_of(smallest)!r} and "
+                f"{suffix_of(largest)!r}. Make the same optimizers in the same order on all ranks, or give "
                 "each named_parameters with names that no other has."
             )
 
@@ -190,6 +190,7 @@ class GradientListener(torch.optim.Optimizer):
         self._end_of_pass = lambda: None
         for of_step in (self._handles, self._streams, self._seen, self._lent, self._missing.set_aside):
             of_step.clear()
+        self._missing.filled.clear()
         self._reducer.in_flight.clear()
         self._life.end_step()
 
@@ -466,6 +467,7 @@ class GradientListener(torch.optim.Optimizer):
             self._streams.clear()
             self._seen.clear()
             self._missing.set_aside.clear()
+            self._missing.filled.clear()
             self._life.end_step()
 
     def _note_step(self) -> None:

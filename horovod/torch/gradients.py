@@ -94,7 +94,7 @@ class GradientReducer:
         checkpoint: how the two are saved and restored.
         tuned: what the autotuner may change of it, between steps.
         in_flight: handles of reductions that have been started, and not waited for.
-        prefix: of the names of operations, not of parameters; another optimizer may have equal names.
+        suffix: of the names of operations, not of parameters; another optimizer may have equal names.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class GradientReducer:
         self.residuals = Residuals(any(getattr(c, "error_feedback", False) for c in self.rules.compressors))
         self.checkpoint = Checkpoint(self.residuals, self.memory, ProcessSetPeers(process_set))
         self.in_flight: set[int] = set()
-        self.prefix = ""
+        self.suffix = ""
         self._is_compressed = True
         is_of_all = process_set is global_process_set  # some ranks alone could not agree on anything
         self.tuned = Tuned(compression_knob(self.rules, weakly(self._compress)) if is_of_all else ())
@@ -170,7 +170,7 @@ class GradientReducer:
         return f"allreduce.{label}"
 
     def _label(self, name: str, grouped: bool, again: int) -> str:
-        return f"{'group.' if grouped else ''}{self.prefix}{name}{f'.again{again}' if again else ''}"
+        return f"{'group.' if grouped else ''}{name}{f'.again{again}' if again else ''}{self.suffix}"
 
     def start(
         self, names: Sequence[str], parameters: Sequence[torch.Tensor], grouped: bool, again: int = 0

@@ -61,12 +61,14 @@ class MissingGradients:
     Attributes:
         set_aside: by parameter of which a further contribution is under way, what that is added to.
         hooks: by parameter that this rank has lacked once, the hook that sets its gradient aside.
+        filled: parameters that have got zeros in this step.
     """
 
     def __init__(self, optimizer: _Optimizer) -> None:
         self._of = optimizer
         self.set_aside: dict[torch.Tensor, torch.Tensor] = {}
         self.hooks: dict[torch.Tensor, Any] = {}
+        self.filled: set[torch.Tensor] = set()
 
     def ask_after_pass(self) -> Question | None:
         """What this rank lacks at the end of a pass; no question if it lacks nothing or nothing is due."""
@@ -126,7 +128,9 @@ class MissingGradients:
         for member in members:
             if member not in self.hooks and member.requires_grad:
                 self.hooks[member] = before_accumulation.register(self, member)
-            self._of._reducer.fill_missing(member)
+            if member.grad is None:
+                self._of._reducer.fill_missing(member)
+                self.filled.add(member)
         self._of._start_after_streams(members)
 
     def before_accumulation(self, parameter: torch.Tensor) -> None:

@@ -65,25 +65,31 @@ class _DistributedOptimizer(GradientListener):
             self._handles[member] = (reduction, None)
 
     def _reduce_what_is_left(self) -> None:
-        """Start what no hook has, with zeros for missing gradients, and wait for everything.
-
-        A parameter that is frozen here may have a gradient elsewhere: it takes part too, and goes without
-        gradient again if nobody had one, so that weight decay and momentum leave it alone.
-        """
+        """Start what no hook has, with zeros for missing gradients, and wait for everything."""
         self._check_names_agree()
         shared_parameters.reduce_shared(self)
-        frozen = []
         for members in self._left_in_step():
             for member in members:
                 if member.grad is None:
                     self._reducer.fill_missing(member)
-                    if not member.requires_grad:
-                        frozen.append(member)
+                    self._missing.filled.add(member)
             self._start_and_note(members)
+        self._finish_all(may_yield=False)
+        unused = list(self._perhaps_unused())
         self._wait()
-        for parameter in frozen:
-            if self._reducer.is_zero(parameter):
+        for parameter in unused:
+            if parameter.grad is not None and self._reducer.is_zero(parameter):
                 parameter.grad = None
+
+    def _perhaps_unused(self) -> Iterator[torch.Tensor]:
+        """Parameters that go without a gradient again if it is zero, so that the step leaves them alone.
+
+        Those that are frozen here take part because another rank may have a gradient. With unused="none" a
+        group that is completed has zeros of members that no rank has used; all ranks look at the same ones.
+        """
+        yield from (parameter for parameter in self._missing.filled if not parameter.requires_grad)
+        if self._unused == "none":
+            yield from filter(self._life.is_grouped, self._life.contributions)
 
     def _left_in_step(self) -> Iterable[list[torch.Tensor]]:
         """What is still to be started: with unused="none" nothing, as what any rank has is started here."""

@@ -1,10 +1,10 @@
 """Names of several optimizers of one job: different tensors must not be reduced under one name.
 
 Two models may have equal names of parameters, and parameters that have no names are numbered by each
-optimizer. If a name is taken, the names of the optimizer get a prefix: its number among those of its process
-set. All ranks make the same optimizers in the same order, so they have the same prefixes; the first step
-checks that. A name stays taken when its tensor has gone, as ranks may collect garbage at different times.
-Checkpoints have the parameters' own names.
+optimizer. If a name is taken, the names of the optimizer get a suffix: "#" and its number among those of its
+process set. All ranks make the same optimizers in the same order, so they have the same suffixes; the first
+step checks that. A name stays taken when its tensor has gone, as ranks may collect garbage at different
+times. Checkpoints have the parameters' own names.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class WireNames:
 
     def take(self, process_set_id: int | None, number: int, names: Mapping[torch.Tensor, str]) -> None:
         """These names are taken from now on."""
-        prefix = prefix_of(number)
+        suffix = suffix_of(number)
         for parameter, name in names.items():
-            self._taken[process_set_id, prefix + name] = weakref.ref(parameter)
+            self._taken[process_set_id, name + suffix] = weakref.ref(parameter)
 
 
-def prefix_of(number: int) -> str:
-    """The prefix of an optimizer's names between ranks."""
-    return f"optimizer{number}." if number else ""
+def suffix_of(number: int) -> str:
+    """The suffix of an optimizer's names between ranks, without which the core draws random numbers."""
+    return f"#{number}" if number else ""

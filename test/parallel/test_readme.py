@@ -26,6 +26,8 @@ BY_OTHERS = {  # command -> the test that runs it, or what does
     "pytest test/browser/test_report.py": "test/browser/test_report.py",
     "make generated": "test/single/test_make_build.py",
     "python test/faults/run_faults.py --replay 17": "test/faults/test_faults.py",  # another seed of it
+    "python test/single/random_scripts.py --seed 17 --ranks 3": "test/single/test_random_scripts.py",
+    "python test/single/random_scripts.py --seeds 0-199": "test/single/test_random_scripts.py",
     "horovodrun -np 4 -H node1:2,node2:2 python train.py": "test/cluster/test_running_on_hosts.py",
 }
 

@@ -207,7 +207,7 @@ class MirroredEngine:
             engine.shutdown()
 
     def of_gradients(self) -> list[Request]:
-        """Without the question whether ranks have the same prefix for an optimizer's names."""
+        """Without the question whether ranks have the same suffix for an optimizer's names."""
         return [one for one in self.requests if not one.name.endswith("DistributedOptimizer.names")]
 
     def names(self) -> list[str]:

@@ -62,8 +62,10 @@ std::vector<std::pair<BucketTensor, size_t>> bucket_tensors_of(const Submission&
     member.count = element_count(tensor.shape);
     member.feedback = tensor.feedback.get();
     if (draws) {
-      // Feedback counts for itself, and goes into checkpoints: resumed training draws as if it had never stopped.
-      const uint64_t key = mixed(member.feedback ? draw_key(name, member.feedback->uses++) : operation_key, t);
+      // Feedback counts for itself, and goes into checkpoints: resumed training draws as if it had never stopped, also by an
+      // optimizer with another suffix.
+      const std::string of_parameter = name.substr(0, name.find('#'));
+      const uint64_t key = mixed(member.feedback ? draw_key(of_parameter, member.feedback->uses++) : operation_key, t);
       member.sent_key = mixed(mixed(key, static_cast<uint64_t>(Stage::kSent)), static_cast<uint64_t>(rank));
       member.result_key = mixed(key, static_cast<uint64_t>(Stage::kResult));
     }

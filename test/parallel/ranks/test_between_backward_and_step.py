@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -12,10 +15,21 @@ COMPRESSIONS = ("none", "fp16", "bit8:min_elements=0", "int4:error_feedback=1,mi
 pytestmark = pytest.mark.filterwarnings("ignore")  # of gradients that are too small to be compressed
 
 
+# Ranks may be threads, which share torch's random numbers: models are rank 0's, inputs come from generators.
+def same_everywhere(model: nn.Module) -> None:
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+
+
+def drawn(seed: int) -> Callable[[int, int], torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return lambda rows, columns: torch.randn(rows, columns, generator=generator)
+
+
 def model_of(parts: int) -> nn.ModuleDict:
-    torch.manual_seed(0)
     heads = {f"head{i}": nn.Linear(16, 8) for i in range(parts)}
-    return nn.ModuleDict({"trunk": nn.Linear(12, 16), **heads, "unused": nn.Linear(3, 3)})
+    model = nn.ModuleDict({"trunk": nn.Linear(12, 16), **heads, "unused": nn.Linear(3, 3)})
+    same_everywhere(model)
+    return model
 
 
 def loss_of(model: nn.ModuleDict, x: torch.Tensor, head: int) -> torch.Tensor:
@@ -44,10 +58,10 @@ def test_amp_with_branches(compression: str, groups: int | None, waits: bool, ra
     model = model_of(size)
     optimizer = wrapped(model, compression=compression, groups=groups, wait_in_backward=waits)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    torch.manual_seed(1 + rank)
+    inputs = drawn(1 + rank)
     for step in range(3):
         optimizer.zero_grad()
-        loss = loss_of(model, torch.randn(4, 12), (rank + step) % size)
+        loss = loss_of(model, inputs(4, 12), (rank + step) % size)
         scaler.scale(loss * (float("inf") if rank == 0 and step == 1 else 1.0)).backward()
         scaler.unscale_(optimizer)
         nn.utils.clip_grad_norm_(model.parameters(), 0.1)
@@ -59,13 +73,14 @@ def test_amp_with_branches(compression: str, groups: int | None, waits: bool, ra
 
 def test_the_loss_scale_changes_nothing(rank: int, size: int) -> None:
     ends = []
+    first = model_of(size)
     for scale in (1.0, 1024.0):
-        model = model_of(size)
+        model = copy.deepcopy(first)
         optimizer, scaler = wrapped(model), torch.amp.GradScaler("cpu", init_scale=scale)
-        torch.manual_seed(1 + rank)
+        inputs = drawn(1 + rank)
         for step in range(3):
             optimizer.zero_grad()
-            scaler.scale(loss_of(model, torch.randn(4, 12), (rank + step) % size)).backward()
+            scaler.scale(loss_of(model, inputs(4, 12), (rank + step) % size)).backward()
             scaler.step(optimizer)
             scaler.update()
         ends.append([p.detach() for p in model.parameters()])
@@ -74,10 +89,10 @@ def test_the_loss_scale_changes_nothing(rank: int, size: int) -> None:
 
 def test_branches_are_as_in_one_process(rank: int, size: int) -> None:
     """Each rank has a head of its own, and clips: the gradients are those of the mean of all losses."""
-    model, alone = model_of(size), model_of(size)
-    optimizer = wrapped(model)
-    torch.manual_seed(2)
-    inputs = [torch.randn(4, 12) for _ in range(size)]
+    model = model_of(size)
+    alone = copy.deepcopy(model)
+    optimizer, draw = wrapped(model), drawn(2)
+    inputs = [draw(4, 12) for _ in range(size)]
     loss_of(model, inputs[rank], rank).backward()
     sum(loss_of(alone, x, head) for head, x in enumerate(inputs)).div(size).backward()  # type: ignore[union-attr]
     for own, other in zip(model.parameters(), alone.parameters(), strict=True):
@@ -138,8 +153,9 @@ def test_a_shared_parameter_is_reduced_once(rank: int, size: int) -> None:
 @pytest.mark.parametrize("skips", [False, True])
 def test_a_gan(named: bool, skips: bool, rank: int, size: int) -> None:
     """Generator and discriminator have equal names, and a loss goes through both."""
-    torch.manual_seed(0)
     players = [nn.Linear(8, 8), nn.Linear(8, 1)]
+    for player in players:
+        same_everywhere(player)
     optimizers = [
         hvd.DistributedOptimizer(
             torch.optim.SGD(each.parameters(), 0.1),
@@ -149,14 +165,14 @@ def test_a_gan(named: bool, skips: bool, rank: int, size: int) -> None:
         for each in players
     ]
     (generator, critic), (of_generator, of_critic) = players, optimizers
-    torch.manual_seed(1 + rank)
+    noise = drawn(1 + rank)
     for _ in range(3):
         of_critic.zero_grad()
-        critic(generator(torch.randn(4, 8)).detach()).mean().backward()
+        critic(generator(noise(4, 8)).detach()).mean().backward()
         of_critic.step()
         used = critic.weight.grad.clone()
         of_generator.zero_grad()
-        critic(generator(torch.randn(4, 8))).mean().backward()
+        critic(generator(noise(4, 8))).mean().backward()
         assert torch.equal(critic.weight.grad, used) == skips
         of_generator.step()
     assert are_alike([p for each in players for p in each.parameters()])
