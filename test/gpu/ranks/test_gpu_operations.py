@@ -117,7 +117,7 @@ def test_broadcast_and_reducescatter(dtype: torch.dtype, machine: Machine, rank:
     assert hvd.broadcast_(own, root) is own
     assert_same(own, values(root, dtype), machine)
     rows = values(rank, dtype, (2 * size + 1, 3))
-    for op in (hvd.Sum, hvd.Average):
+    for op in (hvd.Sum,) if dtype == torch.bool else (hvd.Sum, hvd.Average):
         given, want = machine.twice(
             lambda where, x, op=op: hvd.reducescatter(x[0], op=op, name=f"{where}.{op}.{dtype}"), [rows]
         )
