@@ -32,7 +32,7 @@ from horovod.torch.compression import short_name
 from horovod.torch.extra_gradients import ExtraGradients
 from horovod.torch.functions import broadcast_object
 from horovod.torch.gradients import GradientReducer, Reduction, wait_for_all
-from horovod.torch.missing_gradients import MissingGradients
+from horovod.torch.missing_gradients import MissingGradients, ask_after_pass, settle_further, take_part
 from horovod.torch.parameters import Groups, checked_passes, default_name, group_members
 from horovod.torch.reduce_ops import OP_NAMES, Average
 from horovod.torch.seen_gradient import SeenGradient
@@ -72,6 +72,7 @@ class GradientListener(torch.optim.Optimizer):
         _shared: parameters that an older optimizer reduces, under another name, for this one too.
         _lent: by parameter that others share, the gradient that was reduced for a step, until another comes.
         _number: see WireNames.
+        _thread: which has made its last step, or itself. Threads train models of their own.
         _streams: by parameter of a group that is not complete, the GPU's stream that made its new gradient.
     """
 
@@ -96,6 +97,7 @@ class GradientListener(torch.optim.Optimizer):
     _lent_to_others: set[torch.Tensor]
     _names_of_job: WireNames | None
     _number: int
+    _thread: int
     _has_agreed: bool
     _is_settled: bool
     _extra: ExtraGradients | None
@@ -118,7 +120,7 @@ class GradientListener(torch.optim.Optimizer):
         self._requires_update, self._handles, self._hooks = set(), {}, {}
         self._lost, self._streams, self._seen, self._end_of_pass = [], {}, {}, lambda: None
         self._shared, self._lent, self._lent_to_others, self._is_settled = {}, {}, set(), False
-        self._names_of_job, self._has_agreed = None, False
+        self._names_of_job, self._has_agreed, self._thread = None, False, threading.get_ident()
         self._life = GradientLife(self.backward_passes_per_step)
         for parameter in self._all_parameters():
             self._life.add(parameter)
@@ -259,6 +261,14 @@ class GradientListener(torch.optim.Optimizer):
 
     def _others(self) -> list[GradientListener]:
         return [other for other in listening_here() if other is not self]
+
+    def _beside(self) -> list[GradientListener]:
+        """Others of the same ranks and thread: what a pass has not reached here, it may have elsewhere."""
+        return [
+            other
+            for other in self._others()
+            if other._active and other._set_id() == self._set_id() and other._thread == self._thread
+        ]
 
     def _all_hooks(self) -> list[dict[torch.Tensor, Any]]:
         extra = [] if self._extra is None else [self._extra.hooks]
@@ -431,7 +441,7 @@ class GradientListener(torch.optim.Optimizer):
                     self._reducer.fill_missing(member)
                 self._start_and_note(members)
         self._finish_all(may_yield=False)
-        self._missing.settle_further()
+        settle_further([self, *self._beside()])
 
     def _note(self, members: list[torch.Tensor]) -> None:
         for member in members:
@@ -459,7 +469,7 @@ class GradientListener(torch.optim.Optimizer):
     def _wait(self) -> None:
         try:
             self._finish_all(may_yield=False)
-            self._missing.settle_further()
+            settle_further([self, *self._beside()])
             shared_parameters.lend(self)
             self._reducer.end_step()
         finally:
@@ -472,6 +482,7 @@ class GradientListener(torch.optim.Optimizer):
 
     def _note_step(self) -> None:
         """Mark the wrapped instance as stepped: a scheduler that was made for it asks, and would warn."""
+        self._thread = threading.get_ident()
         origin: Any = self._origin()
         if origin is not None:
             origin._opt_called = True
@@ -605,13 +616,14 @@ def _end_pass() -> None:
     ending = [listener for listener in listening_here() if listener._is_in_pass()]
     for listener in ending:
         listener._end_of_pass = lambda: None
-    waits: list[Callable[[], object]] = []
-    for listener in [each for each in ending if each._wait_in_backward]:
+    ended = [listener for listener in ending if listener._wait_in_backward]
+    beside = [each for listener in ended for each in listener._beside() if each._wait_in_backward]
+    others = [each for each in dict.fromkeys(beside) if each not in ending]
+    for listener in (*ended, *others):
         listener._listen_to_thawed()
-        question = listener._missing.ask_after_pass()
-        waits.append(functools.partial(listener._missing.take_part, question, may_yield=True))
-    waits += [listener._finish_pass for listener in ending if listener._wait_in_backward]
-    wait_for_all(waits)
+    questions = ask_after_pass(ended, others)
+    waits = [functools.partial(take_part, question, may_yield=True) for question in questions]
+    wait_for_all([*waits, *(listener._finish_pass for listener in (*ended, *others))])
 
 
 def _remove_hooks(hooks: dict[torch.Tensor, Any]) -> None:

@@ -29,6 +29,7 @@ from horovod.torch.compression import UNSET, CompressorLike
 from horovod.torch.extra_gradients import ExtraGradients
 from horovod.torch.gradient_listener import GradientListener
 from horovod.torch.gradients import GradientReducer
+from horovod.torch.missing_gradients import Subject, ask, take_part
 from horovod.torch.parameters import (
     check_added_parameters,
     checked_groups,
@@ -84,19 +85,26 @@ class _DistributedOptimizer(GradientListener):
     def _perhaps_unused(self) -> Iterator[torch.Tensor]:
         """Parameters that go without a gradient again if it is zero, so that the step leaves them alone.
 
-        Those that are frozen here take part because another rank may have a gradient. With unused="none" a
-        group that is completed has zeros of members that no rank has used; all ranks look at the same ones.
+        Groups that are completed have zeros of members that are frozen, and, with unused="none", of members
+        that no rank has used; all ranks look at the same ones.
         """
-        yield from (parameter for parameter in self._missing.filled if not parameter.requires_grad)
+        grouped = filter(self._life.is_grouped, self._missing.filled)
+        yield from (parameter for parameter in grouped if not parameter.requires_grad)
         if self._unused == "none":
             yield from filter(self._life.is_grouped, self._life.contributions)
 
-    def _left_in_step(self) -> Iterable[list[torch.Tensor]]:
-        """What is still to be started: with unused="none" nothing, as what any rank has is started here."""
-        if self._unused == "zeros":
-            return self._not_started()
-        self._missing.take_part(self._missing.ask(list(self._not_started())), may_yield=False)
-        return []
+    def _left_in_step(self) -> Iterator[list[torch.Tensor]]:
+        """What is still to be started, with zeros if need be. Of what is frozen here only what another rank
+        has, which is started when all have said what they have, as everything with unused="none".
+        """
+        to_be_asked: list[Subject] = []
+        for members in self._not_started():
+            if self._unused == "zeros" and any(member.requires_grad for member in members):
+                yield members
+            else:
+                has_part = self._life.has_part(members)
+                to_be_asked.append(Subject(self._missing, members, has_part=has_part))
+        take_part(ask(to_be_asked), may_yield=False)
 
     def _before_unscaling(self) -> None:
         """A GradScaler is about to change gradients, and this rank's decision must be that of all."""
