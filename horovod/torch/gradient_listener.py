@@ -32,7 +32,7 @@ from horovod.torch.compression import short_name
 from horovod.torch.extra_gradients import ExtraGradients
 from horovod.torch.functions import broadcast_object
 from horovod.torch.gradients import GradientReducer, Reduction, wait_for_all
-from horovod.torch.missing_gradients import MissingGradients, ask_after_pass, settle_further, take_part
+from horovod.torch.missing_gradients import MissingGradients, ask_after_pass, take_part
 from horovod.torch.parameters import Groups, checked_passes, default_name, group_members
 from horovod.torch.reduce_ops import OP_NAMES, Average
 from horovod.torch.seen_gradient import SeenGradient
@@ -190,9 +190,9 @@ class GradientListener(torch.optim.Optimizer):
         with contextlib.suppress(Exception):  # which has been told already; nobody uses these gradients
             self._finish_all(may_yield=False)
         self._end_of_pass = lambda: None
-        for of_step in (self._handles, self._streams, self._seen, self._lent, self._missing.set_aside):
+        for of_step in (self._handles, self._streams, self._seen, self._lent):
             of_step.clear()
-        self._missing.filled.clear()
+        self._missing.end_step()
         self._reducer.in_flight.clear()
         self._life.end_step()
 
@@ -264,11 +264,11 @@ class GradientListener(torch.optim.Optimizer):
 
     def _beside(self) -> list[GradientListener]:
         """Others of the same ranks and thread: what a pass has not reached here, it may have elsewhere."""
-        return [
-            other
-            for other in self._others()
-            if other._active and other._set_id() == self._set_id() and other._thread == self._thread
-        ]
+
+        def whose(listener: GradientListener) -> tuple[object, ...]:
+            return listener._set_id(), listener._thread, listener._active, listener._wait_in_backward
+
+        return [other for other in self._others() if whose(other) == whose(self)]
 
     def _all_hooks(self) -> list[dict[torch.Tensor, Any]]:
         extra = [] if self._extra is None else [self._extra.hooks]
@@ -350,6 +350,10 @@ class GradientListener(torch.optim.Optimizer):
             self._forget_reduced()
             raise
 
+    def _finish_first(self) -> None:
+        """In a step: wait for what all ranks have started by now. Further contributions are settled later."""
+        self._finish(may_yield=False, which=lambda parameter: not self._missing.is_further(parameter))
+
     def _in_flight(self) -> dict[Reduction, list[torch.Tensor]]:
         """What is being reduced, and the parameters of each reduction."""
         members: dict[Reduction, list[torch.Tensor]] = {}
@@ -359,6 +363,9 @@ class GradientListener(torch.optim.Optimizer):
         return members
 
     def _finish_all(self, may_yield: bool) -> None:
+        self._finish(may_yield, which=lambda parameter: True)
+
+    def _finish(self, may_yield: bool, which: Callable[[torch.Tensor], bool]) -> None:
         """Wait for what is being reduced. RuntimeError if somebody has changed gradients meanwhile."""
         changed: list[torch.Tensor] = []
 
@@ -372,7 +379,8 @@ class GradientListener(torch.optim.Optimizer):
             self._note(members)
             self._note_final(members)
 
-        wait_for_all([functools.partial(finish, *each) for each in self._in_flight().items()])
+        chosen = [each for each in self._in_flight().items() if which(each[1][0])]
+        wait_for_all([functools.partial(finish, *each) for each in chosen])
         if changed:
             names = ", ".join(repr(self._parameter_names[member]) for member in changed)
             raise RuntimeError(
@@ -440,8 +448,8 @@ class GradientListener(torch.optim.Optimizer):
                 for member in members:
                     self._reducer.fill_missing(member)
                 self._start_and_note(members)
-        self._finish_all(may_yield=False)
-        settle_further([self, *self._beside()])
+        self._finish_first()
+        self._missing.settle_in_step()
 
     def _note(self, members: list[torch.Tensor]) -> None:
         for member in members:
@@ -468,16 +476,15 @@ class GradientListener(torch.optim.Optimizer):
 
     def _wait(self) -> None:
         try:
-            self._finish_all(may_yield=False)
-            settle_further([self, *self._beside()])
+            self._finish_first()
+            self._missing.settle_in_step()
             shared_parameters.lend(self)
             self._reducer.end_step()
         finally:
             self._handles.clear()
             self._streams.clear()
             self._seen.clear()
-            self._missing.set_aside.clear()
-            self._missing.filled.clear()
+            self._missing.end_step()
             self._life.end_step()
 
     def _note_step(self) -> None:
@@ -503,6 +510,8 @@ class GradientListener(torch.optim.Optimizer):
 
         AssertionError while gradients are being reduced, or have yet to be.
         """
+        if self._active:
+            self._missing.settle_before_zeroing()
         reductions = [reduction for reduction, _ in self._handles.values()]
         is_early = reductions and not any(reductions) and self._extra is None
         if self._in_flight() or is_early:
@@ -617,7 +626,7 @@ def _end_pass() -> None:
     for listener in ending:
         listener._end_of_pass = lambda: None
     ended = [listener for listener in ending if listener._wait_in_backward]
-    beside = [each for listener in ended for each in listener._beside() if each._wait_in_backward]
+    beside = [each for listener in ended for each in listener._beside()]
     others = [each for each in dict.fromkeys(beside) if each not in ending]
     for listener in (*ended, *others):
         listener._listen_to_thawed()

@@ -7,8 +7,9 @@ part before ``backward()`` returns. horovod.common.gradient_life decides, and de
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -24,7 +25,7 @@ from horovod.torch.seen_gradient import SeenGradient
 
 __all__ = [
     *("MissingGradients", "Question", "Subject"),
-    *("ask", "ask_after_pass", "settle_further", "take_part"),
+    *("ask", "ask_after_pass", "take_part"),
 ]
 
 _numbers = itertools.count()  # of the questions of this process
@@ -45,24 +46,25 @@ class _Optimizer(Protocol):
     def _takes_part(self, parameter: torch.Tensor) -> bool: ...
     def _start_after_streams(self, members: list[torch.Tensor]) -> None: ...
     def _finish_all(self, may_yield: bool) -> None: ...
+    def _beside(self) -> Sequence[_Optimizer]: ...
 
 
 class Subject(NamedTuple):
-    """What is asked about: gradients that are reduced together and not started here, or a further
-    contribution of one parameter.
+    """What is asked about.
+
+    Attributes:
+        of: whose it is.
+        name: of the operation that reduces it, on all ranks.
+        take_part: what to do if another rank has started it, or has a part of it.
+        has_part: this rank has a part of it.
+        is_unit: it is of gradients that have not been started in this step.
     """
 
     of: MissingGradients
-    members: list[torch.Tensor]
-    is_further: bool = False
+    name: str
+    take_part: Callable[[], None]
     has_part: bool = False
-
-    def take_part(self) -> None:
-        """In what other ranks have started."""
-        if self.is_further:
-            self.of.complete_further(self.members[0])
-        else:
-            self.of.complete(self.members)
+    is_unit: bool = False
 
 
 class Question(NamedTuple):
@@ -70,36 +72,41 @@ class Question(NamedTuple):
 
     handle: int
     subjects: Sequence[Subject]
+    ends: bool
 
 
-def ask(subjects: Sequence[Subject]) -> Question | None:
-    """Ask what becomes of these, of optimizers of one process set; nothing is asked about nothing."""
+def ask(subjects: Sequence[Subject], ends: bool = False) -> Question | None:
+    """Ask what becomes of these, of optimizers of one process set; nothing is asked about nothing.
+
+    If it ``ends`` the question, all ranks ask about the first at once, and nobody has the rest if that is
+    answered before the rest is.
+    """
     if not subjects:
         return None
     member = basics.member()
-    names = [subject.of.operation_of(subject) for subject in subjects]
+    names = [subject.name for subject in subjects]
     has_part = [subject.has_part for subject in subjects]
     question = f"missing_gradients.{basics.rank()}.{next(_numbers)}"
     set_id = member.id_of(subjects[0].of.process_set())
-    return Question(member.engine.missing(question, names, has_part, set_id), subjects)
+    return Question(member.engine.missing(question, names, has_part, set_id, ends), subjects, ends)
 
 
-def take_part(question: Question | None, may_yield: bool) -> bool:
-    """Wait for answers, and start what other ranks have started; whether there was any.
+def take_part(question: Question | None, may_yield: bool) -> None:
+    """Wait for answers, and start what other ranks have started.
 
     Where it ``may_yield``, ranks that wait for this one elsewhere are found out, and this one goes on.
     """
-    has_started = False
     while question is not None:
         answered = list(zip(question.subjects, _decisions(question, may_yield), strict=True))
         for subject, decision in answered:
             if decision == Decision.START:
-                has_started = True
                 subject.take_part()
             elif decision == Decision.NOT_YET:
                 subject.of.is_asked_about = False
-        question = ask([subject for subject, decision in answered if decision == Decision.ASK_AGAIN])
-    return has_started
+            elif decision == Decision.NOBODY_HAS_IT and subject.is_unit:
+                subject.of.is_incomplete = True
+        again = [subject for subject, decision in answered if decision == Decision.ASK_AGAIN]
+        question = ask(again, question.ends)
 
 
 def _decisions(question: Question, may_yield: bool) -> list[int]:
@@ -120,7 +127,7 @@ def ask_after_pass(ended: Sequence[_Optimizer], others: Sequence[_Optimizer]) ->
         optimizer._missing.is_asked_about = True
     due = {_rhythm(optimizer) for optimizer in ended if optimizer._life.has_due()}
     by_set: dict[int, list[Subject]] = {}
-    for optimizer in (*ended, *others):
+    for optimizer in (*ended, *(each for each in others if each._missing.is_asked_about)):
         if optimizer._life.has_due() or _rhythm(optimizer) in due:
             by_set.setdefault(_rhythm(optimizer)[0], []).extend(optimizer._missing.lacking())
     return [question for _, subjects in sorted(by_set.items()) if (question := ask(subjects))]
@@ -132,22 +139,6 @@ def _rhythm(optimizer: _Optimizer) -> tuple[int, int]:
     return set_id, optimizer._life.passes
 
 
-def settle_further(optimizers: Sequence[_Optimizer]) -> None:
-    """In a step of one of these, of one process set: take part in further contributions to any, until no rank
-    has any more.
-
-    Only after a pass in which some rank lacked something: then all ranks know it.
-    """
-    while any(optimizer._life.contributions for optimizer in optimizers):
-        was_under_way = any(optimizer._life.is_under_way() for optimizer in optimizers)
-        further = [subject for optimizer in optimizers for subject in optimizer._missing.further()]
-        has_started = take_part(ask(further), may_yield=False)
-        for optimizer in optimizers:
-            optimizer._finish_all(may_yield=False)
-        if not has_started and not was_under_way:
-            break
-
-
 class MissingGradients:
     """Those of one optimizer, which may be a weak proxy. Only sums and averages can be completed, as zeros
     change any other result.
@@ -156,6 +147,7 @@ class MissingGradients:
         set_aside: by parameter of which a further contribution is under way, what that is added to.
         hooks: by parameter that this rank has lacked once, the hook that sets its gradient aside.
         filled: parameters that have got zeros in this step.
+        is_incomplete: all ranks know that some gradients have been nobody's in a pass of this step.
         is_asked_about: after passes that have not reached the optimizer. Not if other ranks have left such a
             question unanswered: they may have no such optimizer any more. Until a pass reaches it again.
     """
@@ -165,6 +157,7 @@ class MissingGradients:
         self.set_aside: dict[torch.Tensor, torch.Tensor] = {}
         self.hooks: dict[torch.Tensor, Any] = {}
         self.filled: set[torch.Tensor] = set()
+        self.is_incomplete = False
         self.is_asked_about = True
 
     def process_set(self) -> ProcessSet:
@@ -174,25 +167,34 @@ class MissingGradients:
     def lacking(self) -> list[Subject]:
         """What other ranks may have started, or may start as others of the step are due."""
         life = self._of._life
-        if self._of._reducer.op not in (Average, Sum) or not self.is_asked_about:
+        if self._of._reducer.op not in (Average, Sum):
             return []
         is_due = life.has_due()
         units = life.left_over(self._of._takes_part)
-        lacking = [Subject(self, unit, has_part=is_due and life.has_part(unit)) for unit in units]
-        return lacking + self.further()
+        return [self.unit(members, is_due and life.has_part(members)) for members in units] + self.further()
+
+    def unit(self, members: list[torch.Tensor], has_part: bool) -> Subject:
+        """Gradients that are reduced together, and are not started here."""
+        grouped = self._of._life.is_grouped(members[0])
+        name = self._operation_of(members[0], grouped)
+        return Subject(self, name, functools.partial(self._complete, members), has_part, is_unit=True)
 
     def further(self) -> list[Subject]:
         """Further contributions that other ranks may have started."""
-        return [Subject(self, [parameter], is_further=True) for parameter in self._of._life.open()]
+        numbers = self._of._life.contributions
+        return [
+            Subject(
+                self,
+                self._operation_of(parameter, again=numbers[parameter]),
+                functools.partial(self._complete_further, parameter),
+            )
+            for parameter in self._of._life.open()
+        ]
 
-    def operation_of(self, subject: Subject) -> str:
-        """The name under which it is reduced."""
-        first, of = subject.members[0], self._of
-        again = of._life.contributions[first] if subject.is_further else 0
-        grouped = not again and of._life.is_grouped(first)
-        return of._reducer.operation_name(of._parameter_names[first], first, grouped, again)
+    def _operation_of(self, first: torch.Tensor, grouped: bool = False, again: int = 0) -> str:
+        return self._of._reducer.operation_name(self._of._parameter_names[first], first, grouped, again)
 
-    def complete(self, members: list[torch.Tensor]) -> None:
+    def _complete(self, members: list[torch.Tensor]) -> None:
         """Take part with zeros, or with what there is of an accumulation."""
         for member in members:
             if member not in self.hooks and member.requires_grad:
@@ -226,7 +228,7 @@ class MissingGradients:
         of._handles[parameter] = (reduction, None)
         of._seen[parameter] = SeenGradient(parameter)
 
-    def complete_further(self, parameter: torch.Tensor) -> None:
+    def _complete_further(self, parameter: torch.Tensor) -> None:
         """Take part in one that this rank does not have."""
         assert parameter.grad is not None
         self.set_aside[parameter], parameter.grad = parameter.grad, None
@@ -242,3 +244,53 @@ class MissingGradients:
                 further = parameter.grad
                 assert further is not None
                 parameter.grad = earlier + further if earlier.is_sparse else earlier.add_(further)
+
+    def settle_in_step(self) -> None:
+        """Take part in further contributions until no rank has any.
+
+        Only after a pass in which some rank lacked something: then all ranks know it.
+        """
+        if any(each._life.contributions for each in self._coupled()):
+            self._settle(may_yield=False)
+
+    def settle_before_zeroing(self) -> None:
+        """As a step is given up: others may have gone on with it, in passes that this rank did not make."""
+        begun = [each for each in self._coupled() if each._handles]
+        if any(each._missing.is_incomplete or each._life.contributions for each in begun):
+            self._settle(may_yield=True)
+        self.is_incomplete = False
+
+    def ask_in_step(self, units: Sequence[Subject], is_all: bool) -> None:
+        """Take part in what other ranks have of these, which no pass has started here.
+
+        If it ``is_all`` that is left, and passes have lacked it, all ranks ask at once.
+        """
+        if is_all and self.is_incomplete:
+            self._settle(may_yield=False)
+        else:
+            take_part(ask(units), may_yield=False)
+
+    def _coupled(self) -> list[_Optimizer]:
+        """It, and others of its passes: ranks may wait in those for what is reduced for this one."""
+        return [self._of, *self._of._beside()]
+
+    def _settle(self, may_yield: bool) -> None:
+        """All ranks do this at once, until none has anything under way."""
+        name = f"settled.{self._operation_of(next(iter(self._of._parameter_names)))}"
+        is_over = False
+        while not is_over:
+            under_way: list[str] = []
+            coupled = self._coupled()
+            has_part = any(each._life.is_under_way() for each in coupled)
+            all_ranks = Subject(self, name, lambda: under_way.append(name), has_part)  # noqa: B023
+            lacking = [subject for each in coupled for subject in each._missing.lacking()]
+            take_part(ask([all_ranks, *lacking], ends=True), may_yield)
+            for each in coupled:
+                each._finish_all(may_yield)
+            is_over = not under_way
+
+    def end_step(self) -> None:
+        """Begin the next step."""
+        self.set_aside.clear()
+        self.filled.clear()
+        self.is_incomplete = False

@@ -29,7 +29,7 @@ from horovod.torch.compression import UNSET, CompressorLike
 from horovod.torch.extra_gradients import ExtraGradients
 from horovod.torch.gradient_listener import GradientListener
 from horovod.torch.gradients import GradientReducer
-from horovod.torch.missing_gradients import Subject, ask, take_part
+from horovod.torch.missing_gradients import Subject
 from horovod.torch.parameters import (
     check_added_parameters,
     checked_groups,
@@ -75,7 +75,7 @@ class _DistributedOptimizer(GradientListener):
                     self._reducer.fill_missing(member)
                     self._missing.filled.add(member)
             self._start_and_note(members)
-        self._finish_all(may_yield=False)
+        self._finish_first()
         unused = list(self._perhaps_unused())
         self._wait()
         for parameter in unused:
@@ -102,9 +102,8 @@ class _DistributedOptimizer(GradientListener):
             if self._unused == "zeros" and any(member.requires_grad for member in members):
                 yield members
             else:
-                has_part = self._life.has_part(members)
-                to_be_asked.append(Subject(self._missing, members, has_part=has_part))
-        take_part(ask(to_be_asked), may_yield=False)
+                to_be_asked.append(self._missing.unit(members, self._life.has_part(members)))
+        self._missing.ask_in_step(to_be_asked, is_all=self._unused == "none")
 
     def _before_unscaling(self) -> None:
         """A GradScaler is about to change gradients, and this rank's decision must be that of all."""

@@ -186,8 +186,9 @@ void bind_waiting(nb::class_<BoundEngine>& engine) {
   engine.def(
       "missing",
       [](BoundEngine& self, std::string name, const std::vector<std::string>& gradients, const std::vector<bool>& has_part,
-         int set) { return self.engine().submit(set, missing_submission(std::move(name), gradients, has_part)); },
-      "name"_a, "gradients"_a, "has_part"_a, "process_set"_a = 0);
+         int set,
+         bool ends) { return self.engine().submit(set, missing_submission(std::move(name), gradients, has_part, ends)); },
+      "name"_a, "gradients"_a, "has_part"_a, "process_set"_a = 0, "ends"_a = false);
   engine.def("hold", [](BoundEngine& self) { self.engine().hold(); }).def("let_go", [](BoundEngine& self) {
     self.engine().let_go();
   });

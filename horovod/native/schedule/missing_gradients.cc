@@ -52,6 +52,11 @@ std::vector<MissingGradients::Answer> MissingGradients::answer(const HasStarted&
       if (const auto decision = found(name, has_started, has_joined)) decide(name, *decision);
     }
   }
+  for (Question& one : questions_) {
+    for (size_t i = 0; i < one.about.size(); ++i) {
+      if (one.about[i].is_last && one.decisions[i]) settle(&one, MissingGradient::kNobodyHasIt);
+    }
+  }
   std::vector<Answer> answers;
   std::erase_if(questions_, [&](Question& one) {
     const auto is_decided = [](const auto& decision) { return decision.has_value(); };
@@ -85,22 +90,28 @@ std::optional<std::vector<size_t>> MissingGradients::waits_for(const std::string
 bool MissingGradients::release(const std::string& question) {
   const auto one = std::ranges::find(questions_, question, &Question::name);
   if (one == questions_.end()) return false;
-  for (auto& decision : one->decisions) {
-    if (!decision) decision = MissingGradient::kNotYet;
-  }
+  settle(&*one, MissingGradient::kNotYet);
   return true;
+}
+
+void MissingGradients::settle(Question* one, MissingGradient rest) {
+  for (auto& decision : one->decisions) {
+    if (!decision) decision = rest;
+  }
 }
 
 std::string to_text(const std::vector<MissingGradients::Subject>& about) {
   std::string text;
-  for (const auto& [name, has_part] : about) text.append(has_part ? "+" : "-").append(name).push_back('\0');
+  for (const auto& [name, has_part, is_last] : about) {
+    text.append(has_part ? "+" : "-").append(is_last ? "." : ",").append(name).push_back('\0');
+  }
   return text;
 }
 
 std::vector<MissingGradients::Subject> subjects_of(const std::string& text) {
   std::vector<MissingGradients::Subject> about;
   for (size_t from = 0, to; (to = text.find('\0', from)) != std::string::npos; from = to + 1) {
-    if (to > from) about.push_back({text.substr(from + 1, to - from - 1), text[from] == '+'});
+    if (to > from + 1) about.push_back({text.substr(from + 2, to - from - 2), text[from] == '+', text[from + 1] == '.'});
   }
   return about;
 }

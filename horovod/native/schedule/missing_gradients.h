@@ -36,6 +36,7 @@ class MissingGradients {
   struct Subject {
     std::string name;
     bool has_part = false;  // the asking rank has some gradients of it, but not all
+    bool is_last = false;   // once it is decided, nobody has what is undecided in its question: all ranks ask about it at once
   };
   // `question` is a name that no other question has while it is open.
   void ask(size_t position, std::string question, std::vector<Subject> about);
@@ -60,6 +61,7 @@ class MissingGradients {
                                        const IsSettled& has_joined) const;
   const Subject* asked(size_t position, const std::string& name) const;
   void decide(const std::string& name, MissingGradient decision);
+  static void settle(Question* one, MissingGradient rest);  // what is undecided is this
 
   const size_t ranks_;
   std::vector<Question> questions_;  // there are as many as ranks and optimizers, at most

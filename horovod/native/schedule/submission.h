@@ -65,8 +65,9 @@ Submission barrier_submission(std::string name);
 Submission join_submission();
 Submission tune_submission(std::string name, std::string settings);
 // `name` is of this question alone, on all ranks; `gradients` are names of operations, of which `has_part` says whether this
-// rank has some gradients.
-Submission missing_submission(std::string name, const std::vector<std::string>& gradients, const std::vector<bool>& has_part);
+// rank has some gradients. If it `ends` the question, the first one's answer is that to what is undecided: nobody has it.
+Submission missing_submission(std::string name, const std::vector<std::string>& gradients, const std::vector<bool>& has_part,
+                              bool ends);
 Submission add_process_set_submission(const std::vector<int>& ranks);
 Submission remove_process_set_submission(int id);
 
