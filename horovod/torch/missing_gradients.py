@@ -128,8 +128,9 @@ def ask_after_pass(ended: Sequence[_Optimizer], others: Sequence[_Optimizer]) ->
     due = {_rhythm(optimizer) for optimizer in ended if optimizer._life.has_due()}
     by_set: dict[int, list[Subject]] = {}
     for optimizer in (*ended, *(each for each in others if each._missing.is_asked_about)):
-        if optimizer._life.has_due() or _rhythm(optimizer) in due:
-            by_set.setdefault(_rhythm(optimizer)[0], []).extend(optimizer._missing.lacking())
+        missing, is_due = optimizer._missing, optimizer._life.has_due()
+        if is_due or _rhythm(optimizer) in due:
+            by_set.setdefault(_rhythm(optimizer)[0], []).extend(missing.lacking(is_due))
     return [question for _, subjects in sorted(by_set.items()) if (question := ask(subjects))]
 
 
@@ -164,12 +165,11 @@ class MissingGradients:
         """The ranks that share the optimizer."""
         return self._of.process_set
 
-    def lacking(self) -> list[Subject]:
-        """What other ranks may have started, or may start as others of the step are due."""
+    def lacking(self, is_due: bool) -> list[Subject]:
+        """What other ranks may have started. If the step ``is_due`` here, parts of it are to be started."""
         life = self._of._life
         if self._of._reducer.op not in (Average, Sum):
             return []
-        is_due = life.has_due()
         units = life.left_over(self._of._takes_part)
         return [self.unit(members, is_due and life.has_part(members)) for members in units] + self.further()
 
@@ -251,13 +251,13 @@ class MissingGradients:
         Only after a pass in which some rank lacked something: then all ranks know it.
         """
         if any(each._life.contributions for each in self._coupled()):
-            self._settle(may_yield=False)
+            self._settle(is_due=True)
 
     def settle_before_zeroing(self) -> None:
         """As a step is given up: others may have gone on with it, in passes that this rank did not make."""
         begun = [each for each in self._coupled() if each._handles]
         if any(each._missing.is_incomplete or each._life.contributions for each in begun):
-            self._settle(may_yield=True)
+            self._settle(is_due=False)
         self.is_incomplete = False
 
     def ask_in_step(self, units: Sequence[Subject], is_all: bool) -> None:
@@ -266,7 +266,7 @@ class MissingGradients:
         If it ``is_all`` that is left, and passes have lacked it, all ranks ask at once.
         """
         if is_all and self.is_incomplete:
-            self._settle(may_yield=False)
+            self._settle(is_due=True)
         else:
             take_part(ask(units), may_yield=False)
 
@@ -274,8 +274,8 @@ class MissingGradients:
         """It, and others of its passes: ranks may wait in those for what is reduced for this one."""
         return [self._of, *self._of._beside()]
 
-    def _settle(self, may_yield: bool) -> None:
-        """All ranks do this at once, until none has anything under way."""
+    def _settle(self, is_due: bool) -> None:
+        """All ranks do this at once, in a step, or as they give it up, until none has anything under way."""
         name = f"settled.{self._operation_of(next(iter(self._of._parameter_names)))}"
         is_over = False
         while not is_over:
@@ -283,10 +283,12 @@ class MissingGradients:
             coupled = self._coupled()
             has_part = any(each._life.is_under_way() for each in coupled)
             all_ranks = Subject(self, name, lambda: under_way.append(name), has_part)  # noqa: B023
-            lacking = [subject for each in coupled for subject in each._missing.lacking()]
-            take_part(ask([all_ranks, *lacking], ends=True), may_yield)
+            lacking = self.lacking(is_due)
+            for other in coupled[1:]:
+                lacking += other._missing.lacking(is_due=False)
+            take_part(ask([all_ranks, *lacking], ends=True), may_yield=not is_due)
             for each in coupled:
-                each._finish_all(may_yield)
+                each._finish_all(may_yield=not is_due)
             is_over = not under_way
 
     def end_step(self) -> None:
