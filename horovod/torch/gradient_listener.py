@@ -34,7 +34,7 @@ from horovod.torch.functions import broadcast_object
 from horovod.torch.gradients import GradientReducer, Reduction, wait_for_all
 from horovod.torch.missing_gradients import MissingGradients, ask_after_pass, take_part
 from horovod.torch.parameters import Groups, checked_passes, default_name, group_members
-from horovod.torch.reduce_ops import OP_NAMES, Average
+from horovod.torch.reduce_ops import OP_NAMES, Average, Sum
 from horovod.torch.seen_gradient import SeenGradient
 from horovod.torch.wire_names import WireNames, suffix_of
 from horovod.torch.workloads import Workload
@@ -268,7 +268,8 @@ class GradientListener(torch.optim.Optimizer):
         def whose(listener: GradientListener) -> tuple[object, ...]:
             return listener._set_id(), listener._thread, listener._active, listener._wait_in_backward
 
-        return [other for other in self._others() if whose(other) == whose(self)]
+        others = [other for other in self._others() if whose(other) == whose(self)]
+        return [other for other in others if other.op in (Average, Sum)]
 
     def _all_hooks(self) -> list[dict[torch.Tensor, Any]]:
         extra = [] if self._extra is None else [self._extra.hooks]

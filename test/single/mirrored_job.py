@@ -140,10 +140,12 @@ class MirroredEngine:
     def barrier(self, name: str, process_set: int = 0) -> int:
         return self._ask(Request("barrier", name, []), process_set)
 
-    def missing(self, name: str, gradients: list[str], has_part: list[bool], process_set: int = 0) -> int:
+    def missing(
+        self, name: str, gradients: list[str], has_part: list[bool], process_set: int = 0, ends: bool = False
+    ) -> int:
         """Is answered here and now, as all ranks ask the same. Handles of questions are negative."""
         asked = [
-            engine.missing(f"{name}/{rank}", gradients, has_part, process_set)
+            engine.missing(f"{name}/{rank}", gradients, has_part, process_set, ends)
             for rank, engine in enumerate(self._engines)
         ]
         self._answers.append(

@@ -92,6 +92,19 @@ def test_others_that_wait_need_no_answer_to_the_rest_of_a_question() -> None:
     assert on_ranks(2, program, True) == [[Decision.NOBODY_HAS_IT]] * 2
 
 
+@pytest.mark.parametrize("has_part", [False, True])
+def test_the_first_ends_the_question_if_all_ask_about_it(has_part: bool) -> None:
+    """Nobody but rank 1 asks about "b", and rank 0 has a part of "all" or not."""
+
+    def program(rank: int, engine: _native.Engine) -> list[int]:
+        names = ["all", "b"] if rank == 1 else ["all"]
+        parts = [has_part and rank == 0, False][: len(names)]
+        return answers(engine, engine.missing(f"question of {rank}", names, parts, ends=True))
+
+    decision = Decision.START if has_part else Decision.NOBODY_HAS_IT
+    assert on_ranks(2, program, True) == [[decision], [decision, Decision.NOBODY_HAS_IT]]
+
+
 def test_each_gradient_says_whether_there_is_a_part() -> None:
     def program(rank: int, engine: _native.Engine) -> None:
         with pytest.raises(ValueError, match="as many"):

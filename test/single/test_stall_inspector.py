@@ -56,6 +56,17 @@ def test_the_warning_names_ranks_and_tensors(capfd: pytest.CaptureFixture[str]) 
         ]
 
 
+def test_ranks_that_say_nothing_of_a_missing_gradient_are_named(capfd: pytest.CaptureFixture[str]) -> None:
+    with stepped_engines(3, settings_with()) as engines:
+        engines[1].missing("question of 1", ["a", "b"], [False, False])
+        ask(engines, {2: ["b"]})  # so that b is answered, and rank 1 told
+        engines[1].step(25.0)
+        engines[0].missing("question of 0", ["c"], [False])
+        engines[0].step(5.0)
+        warning = said_after(capfd, engines[0], 61)
+        assert "1: [b, c]" in warning and "2: [c]" in warning and "a" not in warning.partition("0:")[2]
+
+
 def test_six_tensors_are_named_and_the_others_counted(capfd: pytest.CaptureFixture[str]) -> None:
     for count, more in ((6, "]"), (7, " and 1 more]"), (50, " and 44 more]")):
         with stepped_engines(2, settings_with()) as engines:

@@ -62,7 +62,7 @@ std::vector<uint32_t> Coordinator::on_announcement(size_t position, const Announ
 }
 
 void Coordinator::on_request(size_t position, const Request& request, uint32_t id, TimePoint now) {
-  if (request.operation == Operation::kMissing) return missing_.ask(position, request.name, subjects_of(request.text));
+  if (request.operation == Operation::kMissing) return missing_.ask(position, request.name, subjects_of(request.text), now);
   if (request.operation == Operation::kJoin) on_join(position);
   Pending& pending = pending_[request.name];
   if (pending.requests.empty()) {
@@ -377,6 +377,11 @@ std::vector<StalledOperation> Coordinator::incomplete(TimePoint now) const {
     for (size_t position = 0; position < ranks_.size(); ++position) {
       if (is_missing(pending, position)) one.missing_ranks.push_back(ranks_[position]);
     }
+  }
+  const auto has_joined = [&](size_t position) { return has_joined_[position]; };
+  for (const auto& [name, since] : missing_.undecided()) {
+    StalledOperation& one = all.emplace_back(StalledOperation{label_ + name, now - since, {}});
+    for (const size_t position : missing_.silent_about(name, has_joined)) one.missing_ranks.push_back(ranks_[position]);
   }
   return all;
 }

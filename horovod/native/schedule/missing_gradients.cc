@@ -5,19 +5,20 @@
 
 namespace hvd {
 
-void MissingGradients::ask(size_t position, std::string question, std::vector<Subject> about) {
+void MissingGradients::ask(size_t position, std::string question, std::vector<Subject> about, TimePoint now) {
   Question& one = questions_.emplace_back();
   one.position = position;
   one.name = std::move(question);
   one.decisions.resize(about.size());
   one.about = std::move(about);
+  for (size_t i = 0; i < one.about.size(); ++i) one.places.emplace(one.about[i].name, i);
+  one.since = now;
 }
 
 const MissingGradients::Subject* MissingGradients::asked(size_t position, const std::string& name) const {
   for (const Question& one : questions_) {
     if (one.position != position) continue;
-    const auto found = std::ranges::find(one.about, name, &Subject::name);
-    if (found != one.about.end()) return &*found;
+    if (const auto found = one.places.find(name); found != one.places.end()) return &one.about[found->second];
   }
   return nullptr;
 }
@@ -38,9 +39,8 @@ std::optional<MissingGradient> MissingGradients::found(const std::string& name, 
 void MissingGradients::decide(const std::string& name, MissingGradient decision) {
   if (decision == MissingGradient::kStart) completed_.insert(name);
   for (Question& one : questions_) {
-    for (size_t i = 0; i < one.about.size(); ++i) {
-      if (one.about[i].name == name && !one.decisions[i]) one.decisions[i] = decision;
-    }
+    const auto found = one.places.find(name);
+    if (found != one.places.end() && !one.decisions[found->second]) one.decisions[found->second] = decision;
   }
 }
 
@@ -83,6 +83,24 @@ std::optional<std::vector<size_t>> MissingGradients::waits_for(const std::string
       is_awaited = is_awaited || (!one->decisions[i] && asked(position, name) == nullptr && !has_asked(position, name));
     }
     if (is_awaited && !has_joined(position)) positions.push_back(position);
+  }
+  return positions;
+}
+
+std::map<std::string, MissingGradients::TimePoint> MissingGradients::undecided() const {
+  std::map<std::string, TimePoint> since;
+  for (const Question& one : questions_) {
+    for (size_t i = 0; i < one.about.size(); ++i) {
+      if (!one.decisions[i]) since.try_emplace(one.about[i].name, one.since);
+    }
+  }
+  return since;
+}
+
+std::vector<size_t> MissingGradients::silent_about(const std::string& name, const IsSettled& has_joined) const {
+  std::vector<size_t> positions;
+  for (size_t position = 0; position < ranks_; ++position) {
+    if (asked(position, name) == nullptr && !has_joined(position)) positions.push_back(position);
   }
   return positions;
 }

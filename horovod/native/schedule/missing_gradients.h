@@ -8,10 +8,13 @@
 // transport.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -21,6 +24,7 @@ enum class MissingGradient : int64_t { kNotYet, kStart, kNobodyHasIt, kAskAgain 
 
 class MissingGradients {
  public:
+  using TimePoint = std::chrono::steady_clock::time_point;
   using HasStarted = std::function<bool(const std::string& name)>;        // whether some rank has asked for the operation
   using IsSettled = std::function<bool(size_t position)>;                 // whether the rank has joined
   using HasAsked = std::function<bool(size_t, const std::string& name)>;  // whether that rank has asked for the operation
@@ -39,12 +43,16 @@ class MissingGradients {
     bool is_last = false;   // once it is decided, nobody has what is undecided in its question: all ranks ask about it at once
   };
   // `question` is a name that no other question has while it is open.
-  void ask(size_t position, std::string question, std::vector<Subject> about);
+  void ask(size_t position, std::string question, std::vector<Subject> about, TimePoint now);
   // Questions that can be answered now, in the order in which they were asked. They are forgotten.
   std::vector<Answer> answer(const HasStarted& has_started, const IsSettled& has_joined);
   // For which ranks the rank's question waits; nothing if there is no such question.
   std::optional<std::vector<size_t>> waits_for(const std::string& question, const IsSettled& has_joined,
                                                const HasAsked& has_asked) const;
+  // By name of what is asked about, since when it is undecided.
+  std::map<std::string, TimePoint> undecided() const;
+  // Ranks that have neither asked about it, nor joined.
+  std::vector<size_t> silent_about(const std::string& name, const IsSettled& has_joined) const;
   // Answers what is undecided with kNotYet, at the next answer(). False if there is no such question.
   bool release(const std::string& question);
   // Whether a rank takes part in this operation only because others have started it. Asked once: then it is forgotten.
@@ -55,6 +63,8 @@ class MissingGradients {
     size_t position = 0;
     std::string name;
     std::vector<Subject> about;
+    std::unordered_map<std::string, size_t> places;  // by name, in `about`
+    TimePoint since;
     std::vector<std::optional<MissingGradient>> decisions;
   };
   std::optional<MissingGradient> found(const std::string& name, const HasStarted& has_started,

@@ -176,3 +176,62 @@ def test_a_gan(named: bool, skips: bool, rank: int, size: int) -> None:
         assert torch.equal(critic.weight.grad, used) == skips
         of_generator.step()
     assert are_alike([p for each in players for p in each.parameters()])
+
+
+def of_parts(model: nn.ModuleDict, *names: str) -> list[torch.optim.Optimizer]:
+    """For each part an optimizer of its own."""
+    return [
+        hvd.DistributedOptimizer(
+            torch.optim.SGD(model[name].parameters(), lr=0.1),
+            [(f"{name}.{own}", p) for own, p in model[name].named_parameters()],
+        )
+        for name in names
+    ]
+
+
+def test_a_pass_that_reaches_an_optimizer_on_one_rank_only(rank: int, size: int) -> None:
+    """What ranks see after backward() is that of all, also of the head that only rank 0 uses."""
+    model = model_of(2)
+    optimizers = of_parts(model, "trunk", "head0", "head1")
+    inputs = drawn(3 + rank)
+    for _ in range(3):
+        loss_of(model, inputs(4, 12), int(rank != 0)).backward()
+        assert are_alike([p.grad for p in model.parameters()])
+        assert model["head0"].weight.grad is not None
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        for optimizer in optimizers:
+            optimizer.step(), optimizer.zero_grad()
+    assert are_alike(list(model.parameters()))
+
+
+def test_a_step_that_is_given_up_by_ranks_with_fewer_passes(rank: int, size: int) -> None:
+    """Rank 0 makes a second pass, through an optimizer that has no turn; all zero its gradients."""
+    model = model_of(1)
+    trunk, head = of_parts(model, "trunk", "head0")
+    x = drawn(4 + rank)(4, 12)
+    for _ in range(2):
+        features = torch.tanh(model["trunk"](x))
+        if rank == 0:
+            model["head0"](features.detach()).square().mean().backward()
+            features.square().mean().backward()
+        else:
+            model["head0"](features).square().mean().backward()
+        head.step()
+        trunk.zero_grad(), head.zero_grad()
+    loss_of(model, x, 0).backward()
+    trunk.step(), head.step()
+    assert are_alike(list(model.parameters()))
+
+
+def test_an_optimizer_that_other_ranks_do_not_have(rank: int, size: int) -> None:
+    """As one that the garbage collector has not found yet: it is asked about once, and not again."""
+    model = model_of(1)
+    optimizers = of_parts(model, "trunk", "head0", *["unused"] * (rank == 0))
+    inputs = drawn(5 + rank)
+    for _ in range(4):
+        loss_of(model, inputs(4, 12), 0).backward()
+        for optimizer in optimizers[:2]:
+            optimizer.step(), optimizer.zero_grad()
+    assert are_alike(list(model.parameters()))
+    if rank == 0:
+        assert not optimizers[2]._missing.is_asked_about  # type: ignore[attr-defined]  # seen by nothing else
