@@ -87,7 +87,7 @@ class GradientLife(Generic[P]):
 
     def is_grouped(self, parameter: P) -> bool:
         """Whether it is reduced as one of a group, which may have no other member."""
-        return parameter in self._groups
+        return bool(self._groups) and parameter in self._groups
 
     def of(self, parameter: P) -> Life:
         """Where its gradient is."""
@@ -102,9 +102,12 @@ class GradientLife(Generic[P]):
 
         TooManyPasses if it is being reduced or reduced, or was due in the pass before.
         """
-        if self.left[parameter] <= 0 or parameter in self._life:
+        left = self.left[parameter] - 1
+        if left < 0 or parameter in self._life:
             raise TooManyPasses
-        self.left[parameter] -= 1
+        self.left[parameter] = left
+        if not self._groups:
+            return [] if left else [parameter]
         members = self.unit(parameter)
         return members if all(self.left[member] == 0 for member in members) else []
 

@@ -20,7 +20,7 @@ __all__ = [
 
 def _is_complex(tensor: Any) -> bool:
     """Sparse ones are refused, or taken apart, before."""
-    return isinstance(tensor, torch.Tensor) and tensor.is_complex() and tensor.layout == torch.strided
+    return isinstance(tensor, torch.Tensor) and tensor.dtype.is_complex and tensor.layout == torch.strided
 
 
 def check_added(tensor: torch.Tensor, operation: str, op: int) -> None:

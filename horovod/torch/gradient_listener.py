@@ -23,7 +23,7 @@ import torch
 from horovod.common import jobs
 from horovod.common.basics import basics
 from horovod.common.elastic import is_elastic
-from horovod.common.gradient_life import GradientLife, Life
+from horovod.common.gradient_life import GradientLife, Life, TooManyPasses
 from horovod.common.process_sets import ProcessSet
 from horovod.torch import autotune, devices, shared_parameters
 from horovod.torch.amp import settle_before_unscaling
@@ -234,7 +234,9 @@ class GradientListener(torch.optim.Optimizer):
         """Hook the parameters that have become trainable: at the start all, later those added or unfrozen."""
         for group, entry in enumerate(self.param_groups):
             for index, parameter in enumerate(entry["params"]):
-                if parameter.requires_grad and not self._is_listened_to(parameter):
+                if parameter in self._hooks or not parameter.requires_grad:
+                    continue
+                if not shared_parameters.has_owner(self, parameter):
                     self._parameter_names.setdefault(parameter, default_name(group, index))
                     self._take_over(parameter)
                     if shared_parameters.leave_to_owner(self, parameter, self._others()):
@@ -245,9 +247,6 @@ class GradientListener(torch.optim.Optimizer):
                     self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(hook)
                     if self._extra is not None:
                         self._extra.listen_to(parameter)
-
-    def _is_listened_to(self, parameter: torch.Tensor) -> bool:
-        return parameter in self._hooks or shared_parameters.has_owner(self, parameter)
 
     def _listen_to_thawed(self) -> None:
         """At the end of a pass: no hook has seen parameters that were frozen or absent in the last step."""
@@ -269,7 +268,7 @@ class GradientListener(torch.optim.Optimizer):
             return listener._set_id(), listener._thread, listener._active, listener._wait_in_backward
 
         others = [other for other in self._others() if whose(other) == whose(self)]
-        return [other for other in others if other.op in (Average, Sum)]
+        return [other for other in others if other.op in (Average, Sum) and not other._lost]
 
     def _all_hooks(self) -> list[dict[torch.Tensor, Any]]:
         extra = [] if self._extra is None else [self._extra.hooks]
@@ -294,18 +293,24 @@ class GradientListener(torch.optim.Optimizer):
             return
         if self._end_of_pass() is None:
             self._begin_pass()
-        self._lent.pop(parameter, None)
+        if self._lent:
+            self._lent.pop(parameter, None)
         if self._extra is not None and parameter in self._handles and self._has_been_zeroed(parameter):
             self._life.forget(parameter)
-        if self._missing.is_further(parameter):
+        if self._missing.set_aside and self._missing.is_further(parameter):
             return self._missing.start_further(parameter)
-        if self._life.left[parameter] <= 0 or self._life.of(parameter) is not Life.WAITING:
+        try:
+            due = self._life.accumulated(parameter)
+        except TooManyPasses:
             self._check_step_was_skipped(parameter)
             self._forget_reduced()
+            due = self._life.accumulated(parameter)
+        if self._life.is_grouped(parameter):
+            self._note_stream(parameter)
+        elif due:
+            return self._start_and_note(due)
         self._handles.setdefault(parameter, (None, None))
-        due = self._life.accumulated(parameter)
-        self._note_stream(parameter, self._life.unit(parameter))
-        self._seen[parameter] = SeenGradient(parameter)
+        self._note([parameter])
         if due:
             self._start_after_streams(due)
 
@@ -418,9 +423,9 @@ class GradientListener(torch.optim.Optimizer):
                 del self._handles[parameter]
                 self._life.forget(parameter)
 
-    def _note_stream(self, parameter: torch.Tensor, members: list[torch.Tensor]) -> None:
+    def _note_stream(self, parameter: torch.Tensor) -> None:
         device = devices.device_of(parameter)
-        if len(members) > 1 and device != devices.CPU:
+        if device != devices.CPU:
             self._streams[parameter] = devices.current_stream(device)
 
     def _start_after_streams(self, members: list[torch.Tensor]) -> None:

@@ -46,12 +46,15 @@ class Reduction:
         self._finish = finish
 
     @classmethod
-    def of_all(cls, parts: Sequence[Reduction], then: Wait = lambda: None) -> Reduction:
+    def of_all(cls, parts: Sequence[Reduction], then: Wait | None = None) -> Reduction:
         """Several as one, and what to do when they are over."""
+        if len(parts) == 1 and then is None:
+            return parts[0]
 
         def finish() -> None:
             wait_for_all([part.wait for part in parts])
-            then()
+            if then is not None:
+                then()
 
         return cls([handle for part in parts for handle in part.handles], finish)
 
@@ -190,26 +193,27 @@ class GradientReducer:
                     parts.append(self._start_sparse(name, parameter, gradient, again))
                 else:
                     dense.append((name, parameter, gradient.to_dense() if gradient.is_sparse else gradient))
-            parts.append(self.start_dense(dense, grouped, again))
+            if dense or not parts:
+                parts.append(self.start_dense(dense, grouped, again))
 
         def give_back_sparse() -> None:
             for _, parameter, gradient in dense:
                 if parameter in self._sparse_dims:
                     parameter.grad = gradient.to_sparse(self._sparse_dims[parameter])
 
-        return Reduction.of_all(parts, give_back_sparse)
+        return Reduction.of_all(parts, give_back_sparse if dense and self._sparse_dims else None)
 
     def start_dense(self, entries: Sequence[Entry], grouped: bool, again: int = 0) -> Reduction:
         """Start to reduce dense tensors in place; if ``grouped``, all that travel alike together."""
         self.tuned.before_reduction()
         parts: list[Reduction] = []
-        alike: dict[int, list[Entry]] = {}
+        alike: dict[int, tuple[Any, list[Entry]]] = {}
         for number, entry in enumerate(entries):
             compressor = self.compressor_of(*entry[:2])
-            alike.setdefault(id(compressor) if grouped else number, []).append(entry)
+            alike.setdefault(id(compressor) if grouped else number, (compressor, []))[1].append(entry)
         with waiting_on_failure(parts):
-            for members in alike.values():
-                parts.append(self._start_alike(members, grouped, again))
+            for compressor, members in alike.values():
+                parts.append(self._start_alike(members, compressor, grouped, again))
         return Reduction.of_all(parts)
 
     def _compress(self, text: str) -> None:
@@ -220,10 +224,11 @@ class GradientReducer:
         """How a parameter's gradient travels now."""
         return self.rules.gradient_compressor(name, parameter) if self._is_compressed else Compression.none
 
-    def _start_alike(self, entries: Sequence[Entry], grouped: bool, again: int) -> Reduction:
-        names, parameters, tensors = zip(*entries, strict=True)
+    def _start_alike(
+        self, entries: Sequence[Entry], compressor: Any, grouped: bool, again: int
+    ) -> Reduction:
+        names, _, tensors = zip(*entries, strict=True)
         name = self._label(names[0], grouped, again)
-        compressor = self.compressor_of(names[0], parameters[0])
         if not self.in_flight:
             self.checkpoint.on_reduction()
             self.residuals.rescale()

@@ -52,8 +52,8 @@ class Operation:
     @property
     def is_completed(self) -> bool:
         """Whether some rank lacked that gradient, and took part because others did. Known at its end."""
-        rounds = any(stepper.is_completed for stepper in self.steppers)
-        return rounds or any(result.is_completed for result in self.results)
+        parts: list[waiting.Stepper | native.Result] = [*self.steppers, *self.results]
+        return any(part.is_completed for part in parts)
 
     def lend(self, label: str, read: Sequence[torch.Tensor], written: Sequence[torch.Tensor] = ()) -> None:
         """From now on the core has the memory of these tensors."""

@@ -235,15 +235,17 @@ class MissingGradients:
         self._of._reducer.fill_missing(parameter)
         self.start_further(parameter)
 
-    @torch.no_grad()
     def add_further(self, members: Iterable[torch.Tensor]) -> None:
         """After their reduction: to what was set aside, if that is what they are."""
+        if not self.set_aside:
+            return
         for parameter in members:
             earlier = self.set_aside.pop(parameter, None)
             if earlier is not None:
                 further = parameter.grad
                 assert further is not None
-                parameter.grad = earlier + further if earlier.is_sparse else earlier.add_(further)
+                with torch.no_grad():
+                    parameter.grad = earlier + further if earlier.is_sparse else earlier.add_(further)
 
     def settle_in_step(self) -> None:
         """Take part in further contributions until no rank has any.

@@ -88,7 +88,7 @@ def test_passes_per_step_are_checked(engine: MirroredEngine) -> None:
         optimizer.set_backward_passes_per_step(0)
 
 
-def test_a_frozen_parameter_takes_part_and_stays_where_it_is(engine: MirroredEngine) -> None:
+def test_what_all_ranks_have_frozen_is_asked_about_and_stays_where_it_is(engine: MirroredEngine) -> None:
     """Another rank may have a gradient for it. Here nobody has, and momentum and weight decay leave it."""
     model = make_model()
     optimizer = wrapped(model, groups=[list(model[0].parameters())])
@@ -100,7 +100,8 @@ def test_a_frozen_parameter_takes_part_and_stays_where_it_is(engine: MirroredEng
     before = copy.deepcopy(model)
     backward(model)
     optimizer.step()
-    assert sorted(engine.names()) == ["allreduce.1.bias", "allreduce.1.weight", "allreduce.group.0.weight"]
+    assert sorted(engine.names()) == ["allreduce.1.bias", "allreduce.1.weight"]
+    assert engine.questions[-1] == ["allreduce.group.0.weight"]
     assert model[0].weight.grad is None and torch.equal(model[0].weight, before[0].weight)
     assert not torch.equal(model[1].weight, before[1].weight)
     model[0].requires_grad_(True)

@@ -1,0 +1,93 @@
+"""What hooks and the step cost the training thread, per gradient: this checkout beside another one.
+
+    python benchmarks/hook_cost.py ../older       a checkout, with its core built
+
+Each contender is a process with a model of many small parameters; one thread makes the requests of both ranks
+(test/single/mirrored_job.py). Timed is its CPU time in backward(), step() and zero_grad(), the least of some
+steps. They take turns, and this checkout has two processes: what they differ by is noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+GRADIENTS, STEPS = 200, 20
+HERE = Path(__file__).parents[1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("other", type=Path, nargs="?", help="a checkout to compare with")
+    parser.add_argument("--rounds", type=int, default=61, help="turns of each contender (61)")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        return work()
+    if not options.other or not list(options.other.glob("horovod/_native*.so")):
+        parser.error("name a checkout whose core is built: python setup.py build_ext --inplace")
+    workers = [worker_of(each.resolve()) for each in (options.other, HERE, HERE)]
+    rounds = [[microseconds(worker) for worker in workers] for _ in range(options.rounds)]
+    for worker in workers:
+        worker.communicate("")
+    there, here, _ = map(statistics.median, zip(*rounds, strict=True))
+    print(f"per gradient, CPU time of the thread: {here:.2f} us here, {there:.2f} us in {options.other}")
+    print(f"here - there: {interval([row[1] - row[0] for row in rounds])}")
+    print(f"here - here:  {interval([row[1] - row[2] for row in rounds])} (noise)")
+
+
+def interval(differences: list[float]) -> str:
+    """The median, with the 95 % interval that the signs of paired differences give."""
+    ordered = sorted(differences)
+    reach = int(0.98 * len(ordered) ** 0.5) + 1
+    middle = len(ordered) // 2
+    low, high = ordered[max(0, middle - reach)], ordered[min(len(ordered) - 1, middle + reach)]
+    return f"{statistics.median(ordered):+.2f} us [{low:+.2f}, {high:+.2f}]"
+
+
+def worker_of(checkout: Path) -> subprocess.Popen[str]:
+    words = [sys.executable, __file__, "--worker"]
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=checkout
+    )
+
+
+def microseconds(worker: subprocess.Popen[str]) -> float:
+    assert worker.stdin is not None and worker.stdout is not None
+    print("go", file=worker.stdin, flush=True)
+    return float(worker.stdout.readline())
+
+
+def work() -> None:
+    """As a contender: for each line of standard input, the microseconds per gradient of some steps."""
+    sys.path.append("test/single")
+    import torch
+    from mirrored_job import mirrored_job
+
+    import horovod.torch as hvd
+
+    torch.set_num_threads(1)
+    with mirrored_job(2):
+        weights = [torch.nn.Parameter(torch.zeros(4)) for _ in range(GRADIENTS)]
+        named = [(f"weight{i}", weight) for i, weight in enumerate(weights)]
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=0.1), named)
+        for _ in sys.stdin:
+            steps = []
+            for _ in range(STEPS):
+                loss = torch.stack([weight.sum() for weight in weights]).sum()
+                begin = time.thread_time()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                steps.append(time.thread_time() - begin)
+            print(min(steps) / GRADIENTS * 1e6, flush=True)
+
+
+if __name__ == "__main__":
+    main()
