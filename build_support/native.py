@@ -118,7 +118,7 @@ class BuildNative(build_ext):  # type: ignore[misc]
             shutil.rmtree(build, ignore_errors=True)
             build.mkdir(parents=True)
             stamp.write_text(identity)
-        # pip's environment of a build has another name each time, and ccache would take its headers for others.
+        # pip's environment of a build has another name each time: ccache would take its headers for others.
         needs = build / "needs"
         nanobind_copy = _copied(Path(nanobind.cmake_dir()).parent, needs / "nanobind")
         includes = [

@@ -1,4 +1,4 @@
-"""Each kind of fault in a random program on made hosts. `run_faults.py` runs more of them, and shows one in full."""
+"""Random fault programs on made hosts. `run_faults.py` runs more of them, and shows one in full."""
 
 from __future__ import annotations
 
