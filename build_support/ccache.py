@@ -15,7 +15,7 @@ def compiler_launcher() -> str:
 
 
 def ccache_settings() -> dict[str, str]:
-    """This environment, in which ccache takes clones for alike, and locales, and bears precompiled headers."""
+    """This environment, in which ccache takes clones and locales for alike, and bears precompiled headers."""
     settings = {
         "CCACHE_BASEDIR": str(ROOT),
         "CCACHE_NOHASHDIR": "1",
