@@ -19,20 +19,14 @@ WORKDIR /build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 SOURCE_DATE_EPOCH=1767225600
 RUN python3 -m venv /opt/horovod
 
-# PyTorch before the sources, which change more often.
-FROM builder AS environment
-ARG TORCH_VERSION=2.13.0
-ARG TORCH_INDEX=
-ARG CUDA=0
-COPY scripts/install_torch.sh scripts/
-RUN TORCH_VERSION="${TORCH_VERSION}" TORCH_INDEX="${TORCH_INDEX}" CUDA="${CUDA}" \
-    bash scripts/install_torch.sh /opt/horovod/bin/python
-
 # The wheel. It is installed below /package, to be laid over the environment.
 FROM builder AS wheel
 COPY setup.py pyproject.toml CMakeLists.txt MANIFEST.in LICENSE README.md ./
 COPY build_support build_support
 COPY horovod horovod
+# For who builds it often, as the tests do: a compiler's cache that is mounted, and what it was filled with.
+ARG CMAKE_CXX_COMPILER_LAUNCHER
+ARG HOROVOD_DEVELOPER
 # No GPU is seen while an image is built: a base image that has CUDA's compiler asks for it.
 RUN if command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ]; then export HOROVOD_WITH_CUDA=1; fi \
     && /opt/horovod/bin/pip wheel --quiet --no-deps --wheel-dir /wheels . \
@@ -44,8 +38,14 @@ RUN /opt/horovod/bin/pip install --quiet packaging \
        /opt/horovod/bin/python scripts/requirements_of.py --always $(echo "${EXTRAS}" | tr , ' ') \
        | grep -v '^playwright' > /requirements.txt  # it drives a browser, and there is none here
 
-# Everything but this package: made anew only when PyTorch or the list of requirements changes.
-FROM environment AS packages
+# Everything but this package. PyTorch comes first: the list of requirements changes more often.
+FROM builder AS packages
+ARG TORCH_VERSION=2.13.0
+ARG TORCH_INDEX=
+ARG CUDA=0
+COPY scripts/install_torch.sh scripts/
+RUN TORCH_VERSION="${TORCH_VERSION}" TORCH_INDEX="${TORCH_INDEX}" CUDA="${CUDA}" \
+    bash scripts/install_torch.sh /opt/horovod/bin/python
 COPY --from=wheel /requirements.txt /
 RUN /opt/horovod/bin/pip install --quiet --requirement /requirements.txt
 

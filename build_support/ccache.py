@@ -15,10 +15,10 @@ def compiler_launcher() -> str:
 
 
 def ccache_settings() -> dict[str, str]:
-    """This environment, in which ccache takes clones for alike and bears precompiled headers."""
+    """This environment, in which ccache takes clones and locales for alike, and bears precompiled headers."""
     settings = {
         "CCACHE_BASEDIR": str(ROOT),
         "CCACHE_NOHASHDIR": "1",
-        "CCACHE_SLOPPINESS": "pch_defines,time_macros,include_file_mtime,include_file_ctime",
+        "CCACHE_SLOPPINESS": "pch_defines,time_macros,include_file_mtime,include_file_ctime,locale",
     }
     return settings | dict(os.environ)

@@ -118,6 +118,13 @@ class BuildNative(build_ext):  # type: ignore[misc]
             shutil.rmtree(build, ignore_errors=True)
             build.mkdir(parents=True)
             stamp.write_text(identity)
+        # pip's environment of a build has another name each time: ccache would take its headers for others.
+        needs = build / "needs"
+        nanobind_copy = _copied(Path(nanobind.cmake_dir()).parent, needs / "nanobind")
+        includes = [
+            _copied(Path(folder), needs / f"mpi{number}") if mpi.source == "wheel" else folder
+            for number, folder in enumerate(mpi.include_directories)
+        ]
         settings = {
             "CMAKE_BUILD_TYPE": "Release",
             "CMAKE_CXX_COMPILER": compiler[0],
@@ -125,12 +132,12 @@ class BuildNative(build_ext):  # type: ignore[misc]
             "CMAKE_MAKE_PROGRAM": str(requirements.find_tool("ninja")),
             "CMAKE_CXX_COMPILER_LAUNCHER": compiler_launcher(),
             "Python_EXECUTABLE": sys.executable,
-            "nanobind_DIR": nanobind.cmake_dir(),
+            "nanobind_DIR": str(nanobind_copy / "cmake"),
             "HOROVOD_VERSION": version(),
             "HOROVOD_BUILD_DIGEST": core_digest(ROOT / "horovod"),
             "HOROVOD_DEVELOPER": "ON" if requirements.switched_on("HOROVOD_DEVELOPER") else "OFF",
             "HOROVOD_SANITIZE": sanitize,
-            "HOROVOD_MPI_INCLUDE": ";".join(mpi.include_directories),
+            "HOROVOD_MPI_INCLUDE": ";".join(map(str, includes)),
             "HOROVOD_MPI_LINK": ";".join(mpi.link),
             "HOROVOD_MPI_RPATH": ";".join(mpi.library_directories),
             "HOROVOD_OPEN_MPI_INCLUDE": mpi.headers.get("open_mpi", ""),
@@ -153,6 +160,12 @@ class BuildNative(build_ext):  # type: ignore[misc]
         if subprocess.run([cmake, *arguments], env=ccache_settings(), check=False).returncode != 0:
             step = "compilation" if "--build" in arguments else "configuration"
             raise BuildError(f"the {step} failed; the reason is in CMake's output above")
+
+
+def _copied(folder: Path, target: Path) -> Path:
+    """The target, which has what the folder has, of the same times."""
+    shutil.rmtree(target, ignore_errors=True)
+    return Path(shutil.copytree(folder, target))
 
 
 def _mpi_plugins(mpi: Mpi) -> tuple[str, ...]:

@@ -43,7 +43,8 @@ def build(numbers: list[int]) -> int:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOROVOD_", "MPICC"))}
     kept |= {"HOROVOD_WITH_CUDA": "1", "HOROVOD_WITHOUT_MPI": "1", "HOROVOD_DEVELOPER": "1"}
     kept |= {"HOROVOD_BUILD_CUDA_CC_LIST": str(numbers[-1]), "CUDAFLAGS": flags}
-    folders = [f"--build-base={BUILT}", f"--build-lib={PACKAGE.parent}"]
+    # As far below the root as other builds are, for ccache, which knows paths as they are from there.
+    folders = [f"--build-temp={BUILT}", f"--build-base={BUILT}", f"--build-lib={PACKAGE.parent}"]
     return show_build.run([sys.executable, "setup.py", "build", *folders], cwd=ROOT, env=kept)
 
 

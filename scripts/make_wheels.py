@@ -197,7 +197,6 @@ def build_environment(python: Path, release: Release, work: Path) -> dict[str, s
         "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", "") or _time_of_commit(),
         "DIST_EXTRA_CONFIG": str(ROOT / "build_support" / "release.cfg"),
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
-        "CXXFLAGS": f"-ffile-prefix-map={work / 'sources'}=.",
         "LDFLAGS": "-Wl,-s",  # without the names that only debuggers need
     }
     if release.debian:
@@ -205,7 +204,7 @@ def build_environment(python: Path, release: Release, work: Path) -> dict[str, s
             settings[name] = f"{text} {settings.get(name, '')}".strip()
     if release.cuda:
         settings |= {name: os.environ[name] for name in ("HOROVOD_CUDA_HOME",) if name in os.environ}
-        settings |= _for_gpus(settings["CXXFLAGS"])
+        settings |= _for_gpus(f"{settings.get('CXXFLAGS', '')} -ffile-prefix-map={work / 'sources'}=.")
     if release.machine != platform.machine():
         settings |= _for_another_machine(python, release.machine, version, is_stable)
     return _kept(os.environ) | settings
@@ -222,7 +221,9 @@ def _for_gpus(compiler_flags: str) -> dict[str, str]:
 
 def _kept(environment: Mapping[str, str]) -> dict[str, str]:
     dropped = ("HOROVOD_", "CMAKE_ARGS", "CUDAFLAGS", "CXX", "LDFLAGS", "PYTHONPATH", "MPICC")
-    return {name: text for name, text in environment.items() if not name.startswith(dropped)}
+    kept = {name: text for name, text in environment.items() if not name.startswith(dropped)}
+    # Whether warnings are errors: no byte depends on it, and ccache tells builds with and without apart.
+    return kept | {name: environment[name] for name in ("HOROVOD_DEVELOPER",) if name in environment}
 
 
 def _for_another_machine(python: Path, machine: str, version: str, is_stable: bool) -> dict[str, str]:

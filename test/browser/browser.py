@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from PIL import Image  # which matplotlib brings
 
 PageAt = Callable[..., Any]  # the fixture page_at
@@ -23,6 +24,13 @@ FLAGS = [  # as root, in a container, without a network: Chromium then looks for
 TEXT_CONTRAST = 4.5  # WCAG 2.2, success criterion 1.4.3, level AA
 COLOURS = 256
 SCREENSHOTS = "HOROVOD_KEEP_SCREENSHOTS"
+# Colours do not depend on the width, nor places on colours: CI has each width and each scheme once.
+WIDTHS_AND_SCHEMES = [
+    (1280, "light"),
+    (400, "dark"),
+    pytest.param(1280, "dark", marks=pytest.mark.slow),
+    pytest.param(400, "light", marks=pytest.mark.slow),
+]
 
 
 def missing() -> str:

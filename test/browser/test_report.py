@@ -40,8 +40,7 @@ def crowded_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize(("width", "scheme"), browser.WIDTHS_AND_SCHEMES)
 def test_nothing_is_broken(report: Path, page_at: PageAt, width: int, scheme: str, tmp_path: Path) -> None:
     page = page_at(report / "report.html", width, scheme)
     assert_whole(page)

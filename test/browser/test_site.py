@@ -52,8 +52,7 @@ CUT_IN_THE_TEXT = """
 ONLY_THE_TEXT = "document.body.replaceChildren(document.querySelector('.md-content'))"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize(("width", "scheme"), browser.WIDTHS_AND_SCHEMES)
 @pytest.mark.parametrize("name", PAGES)
 def test_nothing_is_broken(
     site: Path, page_at: PageAt, name: str, width: int, scheme: str, tmp_path: Path

@@ -16,7 +16,7 @@ import horovod.torch as hvd
 
 Compression = hvd.Compression
 # Steps after which parameters are compared.
-LOOKED_AT = (50, int(os.environ.get("HOROVOD_TEST_STEPS", "300")))
+LOOKED_AT = (50, int(os.environ.get("HOROVOD_TEST_STEPS", "150")))
 SHAPE = (16, 20)
 COMPRESSIONS = {
     "none": Compression.none,
