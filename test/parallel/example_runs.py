@@ -40,6 +40,7 @@ def started(command: list[str], cwd: Path = EXAMPLES, **environment: str) -> Ite
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",  # machines of one core test, too
+        "OMP_NUM_THREADS": "1",  # or threads of ranks, and of other tests, wait for each other's cores
     }
     with subprocess.Popen(
         command,

@@ -15,12 +15,20 @@ import torch
 import horovod.torch as hvd
 from horovod.common.exceptions import HorovodInternalError
 
+
+def outlive() -> None:
+    """Without the pipes, at whose end the test takes it that all has been said."""
+    os.close(1)
+    os.close(2)
+    time.sleep(20)
+
+
 folder = Path(sys.argv[1])
 hvd.init()
 gradient = torch.ones(300_000)
 hvd.allreduce_(gradient, name="gradient", op=hvd.Sum)
 if "fork" in sys.argv:  # as workers of a DataLoader, which outlive their rank for a while
-    multiprocessing.get_context("fork").Process(target=time.sleep, args=(20,), daemon=True).start()
+    multiprocessing.get_context("fork").Process(target=outlive, daemon=True).start()
 (folder / f"started.{hvd.rank()}").touch()
 try:
     for _ in range(100 if "steps" in sys.argv else 10**9):

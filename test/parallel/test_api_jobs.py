@@ -51,7 +51,7 @@ for phase, (late, settings) in PHASES.items():
 """
 
 
-@pytest.mark.parametrize("np", [2, 4])
+@pytest.mark.parametrize("np", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_stalls(np: int, tmp_path: Path) -> None:
     program = tmp_path / "stalls.py"
     program.write_text(PROGRAM)

@@ -62,7 +62,7 @@ def test_codec_refuses_a_level_this_machine_lacks() -> None:
     assert "--level sse9: this machine and build run" in done.stderr
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_allreduce_checks_and_times_everybody(ranks: int, tmp_path: Path) -> None:
     out = tmp_path / "allreduce.json"
     done = run("allreduce.py", "--quick", "--np", str(ranks), "--out", str(out), "--limit", "100")

@@ -106,7 +106,7 @@ def test_the_module_in_the_place_of_python(place: Place, torchrun_script: str, p
     assert "Test set: Average loss" in place.output and model.exists()
 
 
-@pytest.mark.parametrize("np", [1, 3, 4])
+@pytest.mark.parametrize("np", [1, 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_module_with_more_ranks(place: Place, torchrun_script: str, np: int) -> None:
     place.torchrun("-m", "horovod.torch.ddp", torchrun_script, np=np)
     assert "Test set: Average loss" in place.output

@@ -41,6 +41,7 @@ def test_textbook_mpirun() -> None:
     assert "bit-identical on 2 rank(s)" in printed
 
 
+@pytest.mark.slow  # CI's `make mnist` is this command; the script is trained to the same accuracy above
 def test_readme_command() -> None:
     printed = typed("horovodrun -np 2 python examples/pytorch_mnist_compress.py --bit8-allreduce", ROOT)
     assert "compression    bit8, 2 rank(s)" in printed

@@ -42,7 +42,12 @@ def test_no_command_is_left_out() -> None:
         assert (ROOT / "test" / test).is_file()
 
 
-@pytest.mark.parametrize("command", TRAINING)
+# Without a GPU what is between differs from these by a setting that has no effect.
+FIRST, *BETWEEN, LAST = TRAINING
+WITHOUT = [FIRST, *(pytest.param(each, marks=pytest.mark.slow) for each in BETWEEN), LAST]
+
+
+@pytest.mark.parametrize("command", WITHOUT)
 def test_a_command_without_a_gpu(command: str, folder: Path) -> None:
     ranks = re.findall(r"-np (\d)", command)[0]
     assert f"with {ranks} ranks" in typed.output_of(command, folder)

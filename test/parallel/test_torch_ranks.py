@@ -1,6 +1,7 @@
-"""horovod.torch with real ranks: every file of ranks/, with two and four; and by messages, not memory.
+"""horovod.torch with real ranks: every file of ranks/, by memory and by messages, with two or four.
 
 Ranks are threads where that is enough, and else processes, which is slower by what it takes to import torch.
+Every change is tested with two ranks. CI has each kind of world with two or four; the others are `slow`.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ from rank_jobs import run_ranks, run_test_file, run_test_files
 from threads_as_ranks import run_thread_test_files
 
 RANKS = Path(__file__).parent / "ranks"
-TWO_OR_FOUR = [pytest.param(2, marks=pytest.mark.quick), 4]
+QUICK, LATER = pytest.mark.quick, pytest.mark.slow
 # What needs a process for each rank, and why.
 PROCESSES = {
     "test_api_lifecycle.py": "MPI, forks, and what init() is told by a launcher",
@@ -37,6 +38,14 @@ ALONE = {
     "test_random_programs.py": "what is in flight in shared memory when a program ends",
     "test_random_scripts.py": "os.environ, by which jobs are tuned; ranks leave the job and begin others",
 }
+# Random ones find more with more ranks; test/single has them with threads, too. The first number is CI's.
+RANDOM = {"test_random_programs.py": [4, 2], "test_random_scripts.py": [3, 2, 4]}
+ALONE_SIZES = [
+    *(pytest.param(file, 2, marks=QUICK) for file in ALONE if file not in RANDOM),
+    *(pytest.param(file, 4, marks=LATER) for file in ALONE if file not in RANDOM),
+    *((file, first) for file, (first, *_) in RANDOM.items()),
+    *(pytest.param(file, np, marks=LATER) for file, (_, *others) in RANDOM.items() for np in others),
+]
 
 
 def files_for_threads() -> list[Path]:
@@ -44,28 +53,27 @@ def files_for_threads() -> list[Path]:
 
 
 @pytest.mark.timeout(330)
-@pytest.mark.parametrize("np", TWO_OR_FOUR)
+@pytest.mark.parametrize("np", [pytest.param(2, marks=QUICK), pytest.param(4, marks=LATER)])
 def test_in_threads(np: int) -> None:
     alone = [f"test/parallel/ranks/{test}" for test in PROCESSES if "::" in test]
     run_thread_test_files(np, files_for_threads(), alone, 300.0)
 
 
 @pytest.mark.timeout(330)
-@pytest.mark.parametrize("np", [2, 4])
+@pytest.mark.parametrize("np", [pytest.param(2, marks=LATER), 4])
 def test_in_threads_over_tcp(np: int) -> None:
     alone = [f"test/parallel/ranks/{test}" for test in PROCESSES if "::" in test]
     run_thread_test_files(np, files_for_threads(), alone, 300.0, "tcp")
 
 
 @pytest.mark.timeout(330)
-@pytest.mark.parametrize("np", TWO_OR_FOUR)
+@pytest.mark.parametrize("np", [pytest.param(2, marks=QUICK), 4])
 def test_in_processes(np: int) -> None:
     run_test_files(np, [RANKS / test for test in PROCESSES], 300.0)
 
 
 @pytest.mark.timeout(330)
-@pytest.mark.parametrize("np", TWO_OR_FOUR)
-@pytest.mark.parametrize("file", ALONE)
+@pytest.mark.parametrize(("file", "np"), ALONE_SIZES)
 def test_in_processes_of_its_own(file: str, np: int) -> None:
     run_test_file(np, RANKS / file, 300.0)
 
@@ -94,10 +102,10 @@ def test_nothing_is_left_in_shared_memory() -> None:
 @pytest.mark.parametrize(
     ("name", "np", "transport"),
     [
-        pytest.param("test_collectives.py", 2, "mpi", marks=pytest.mark.quick),
-        pytest.param("test_collectives.py", 2, "tcp", marks=pytest.mark.quick),
+        pytest.param("test_collectives.py", 2, "mpi", marks=QUICK),
+        pytest.param("test_collectives.py", 2, "tcp", marks=QUICK),
         ("test_compression.py", 4, "mpi"),
-        ("test_compression.py", 4, "tcp"),
+        pytest.param("test_compression.py", 4, "tcp", marks=LATER),
     ],
 )
 def test_in_ranks_that_exchange_messages(name: str, np: int, transport: str) -> None:

@@ -1,5 +1,6 @@
 """Every operation on every dtype has exactly the values it must have, whatever the order of submission."""
 
+import os
 import random
 import resource
 import warnings
@@ -172,9 +173,13 @@ def test_poll_is_false_until_everybody_came(rank: int) -> None:
         hvd.poll(handle)
 
 
-def test_ten_thousand_names_in_random_order(rank: int, size: int) -> None:
+def test_thousands_of_names_in_random_order(rank: int, size: int) -> None:
+    """Ten thousand, for two ranks that share memory; others need longer for each."""
+    others = {"HOROVOD_TRANSPORT", "HOROVOD_TEST_EMULATED_GPU"} & os.environ.keys()
+    names = 10_000 if size == 2 and not others else 2_000
+
     def one_round() -> None:
-        order = list(range(10_000))
+        order = list(range(names))
         random.Random(rank).shuffle(order)
         handles = {}
         for i in order:
