@@ -25,9 +25,9 @@ class SeenGradient:
     def is_of(self, parameter: torch.Tensor) -> bool:
         """Whether the parameter has the same tensor as its gradient still."""
         gradient = parameter.grad
-        if gradient is None or self._reference is None:
-            return gradient is self._reference
-        return gradient is self._reference()
+        if gradient is None:
+            return self._reference is None
+        return self._reference is not None and gradient is self._reference()
 
     def is_untouched(self, parameter: torch.Tensor) -> bool:
         """Whether it has, and the values have not been changed either."""
