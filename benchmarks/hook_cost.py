@@ -17,6 +17,8 @@ import sys
 import time
 from pathlib import Path
 
+from import_cost import interval
+
 GRADIENTS, STEPS = 200, 20
 HERE = Path(__file__).parents[1]
 
@@ -37,17 +39,13 @@ def main() -> None:
         worker.communicate("")
     there, here, _ = map(statistics.median, zip(*rounds, strict=True))
     print(f"per gradient, CPU time of the thread: {here:.2f} us here, {there:.2f} us in {options.other}")
-    print(f"here - there: {interval([row[1] - row[0] for row in rounds])}")
-    print(f"here - here:  {interval([row[1] - row[2] for row in rounds])} (noise)")
+    print(f"here - there: {shown([row[1] - row[0] for row in rounds])}")
+    print(f"here - here:  {shown([row[1] - row[2] for row in rounds])} (noise)")
 
 
-def interval(differences: list[float]) -> str:
-    """The median, with the 95 % interval that the signs of paired differences give."""
-    ordered = sorted(differences)
-    reach = int(0.98 * len(ordered) ** 0.5) + 1
-    middle = len(ordered) // 2
-    low, high = ordered[max(0, middle - reach)], ordered[min(len(ordered) - 1, middle + reach)]
-    return f"{statistics.median(ordered):+.2f} us [{low:+.2f}, {high:+.2f}]"
+def shown(differences: list[float]) -> str:
+    low, high = interval(differences)
+    return f"{statistics.median(differences):+.2f} us [{low:+.2f}, {high:+.2f}]"
 
 
 def worker_of(checkout: Path) -> subprocess.Popen[str]:

@@ -167,6 +167,20 @@ def test_codecs_of_another_build_beside_this_one(tmp_path: Path) -> None:
     assert all(re.fullmatch(r"[\d.]+x \([\d.]+ to [\d.]+\)", row[3]) for row in rows)
 
 
+def test_the_cost_of_hooks_beside_another_checkout() -> None:
+    done = run("hook_cost.py", str(BENCHMARKS.parent), "--rounds", "3")
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"[+-][\d.]+ us \[[+-][\d.]+, [+-][\d.]+\]", done.stdout)) == 2
+    assert "is built" in run("hook_cost.py", str(BENCHMARKS)).stderr
+
+
+def test_a_gradient_that_a_rank_lacks_is_timed() -> None:
+    command = ["horovodrun", "-np", "2", sys.executable, str(BENCHMARKS / "missing_gradients.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"backward [\d.]+ ms, step [\d.]+ ms", done.stdout)) == 2
+
+
 def test_engine_counts_rounds_and_processor_time(tmp_path: Path) -> None:
     out = tmp_path / "engine.json"
     done = run("engine.py", "--quick", "--out", str(out))

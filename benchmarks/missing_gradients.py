@@ -1,0 +1,49 @@
+"""What a backward pass costs that lacks a gradient: times of backward() and step(), with all gradients on all
+ranks, and with one that the last rank lacks. On hosts that are far from each other round trips show:
+
+    python -m horovod.made_hosts up 2 --rate 100mbit --rtt 20ms
+    python -m horovod.made_hosts exec h1 horovodrun -np 2 -H h1,h2 python benchmarks/missing_gradients.py
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import torch
+from torch import nn
+
+import horovod.torch as hvd
+
+STEPS = 15
+
+
+def main() -> None:
+    hvd.init()
+    model = nn.ModuleDict({"trunk": nn.Linear(8, 8), "head": nn.Linear(8, 1)})
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.01), model.named_parameters())
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    spent: dict[tuple[str, bool], list[float]] = {}
+    for number in range(2 * STEPS):
+        lacks = number % 2 == 1
+        hvd.barrier()
+        begin = time.perf_counter()
+        features = model["trunk"](torch.ones(2, 8))
+        is_short = lacks and hvd.rank() == hvd.size() - 1
+        (features if is_short else model["head"](features)).sum().backward()
+        middle = time.perf_counter()
+        optimizer.step()
+        end = time.perf_counter()
+        optimizer.zero_grad()
+        for part, seconds in (("backward", middle - begin), ("step", end - middle)):
+            everyones = hvd.allreduce(torch.tensor(seconds), op=hvd.Max)
+            spent.setdefault((part, lacks), []).append(float(everyones))
+    if hvd.rank() == 0:
+        for lacks in (False, True):
+            backward, step = (1e3 * statistics.median(spent[part, lacks]) for part in ("backward", "step"))
+            case = "a rank lacks a gradient" if lacks else "nothing is missing"
+            print(f"{case}: backward {backward:.1f} ms, step {step:.1f} ms")
+
+
+if __name__ == "__main__":
+    main()
