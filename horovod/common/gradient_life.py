@@ -160,6 +160,10 @@ class GradientLife(Generic[P]):
         """Whether a step's passes are through for some parameter, so that others that wait are missing."""
         return bool(self._life) or 0 in self.left.values()
 
+    def has_begun(self) -> bool:
+        """Whether anything has been reduced in this step, or is; the same on all ranks after a pass."""
+        return bool(self._life)
+
     def forget(self, parameter: P) -> None:
         """Let a gradient wait again: the script has skipped its step."""
         self._life.pop(parameter, None)

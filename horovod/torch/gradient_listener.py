@@ -57,6 +57,13 @@ def listening_here() -> list[GradientListener]:
     return [listener for listener in listening() if listener._job is jobs.current()]
 
 
+class _Uses:
+    """Of a job's optimizers: passes that have reached one, and steps."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class GradientListener(torch.optim.Optimizer):
     """Put in front of an optimizer class by DistributedOptimizer(); ``super()`` of a subclass is that class.
 
@@ -73,6 +80,7 @@ class GradientListener(torch.optim.Optimizer):
         _lent: by parameter that others share, the gradient that was reduced for a step, until another comes.
         _number: see WireNames.
         _thread: which has made its last step, or itself. Threads train models of their own.
+        _made, _used: how many passes and steps the job had seen when it was made, and last used; or -1.
         _streams: by parameter of a group that is not complete, the GPU's stream that made its new gradient.
     """
 
@@ -98,6 +106,8 @@ class GradientListener(torch.optim.Optimizer):
     _names_of_job: WireNames | None
     _number: int
     _thread: int
+    _made: int
+    _used: int
     _has_agreed: bool
     _is_settled: bool
     _extra: ExtraGradients | None
@@ -129,6 +139,7 @@ class GradientListener(torch.optim.Optimizer):
         self._active = self._is_shared()
         self._number = jobs.current().own(WireNames).number_for(self._set_id(), self._parameter_names)
         self._enter_job()
+        self._made, self._used = jobs.current().own(_Uses).count, -1
         if not self._active and not is_elastic():
             return
         with _registering:
@@ -147,6 +158,7 @@ class GradientListener(torch.optim.Optimizer):
         names = jobs.current().own(WireNames)
         if names is not self._names_of_job:
             self._names_of_job, self._has_agreed = names, False
+            self._made = 0
             names.take(self._set_id(), self._number, self._parameter_names)
             self._reducer.suffix = suffix_of(self._number)
 
@@ -262,13 +274,22 @@ class GradientListener(torch.optim.Optimizer):
         return [other for other in listening_here() if other is not self]
 
     def _beside(self) -> list[GradientListener]:
-        """Others of the same ranks and thread: what a pass has not reached here, it may have elsewhere."""
+        """Others of the same ranks and thread: what a pass has not reached here, it may have elsewhere.
+
+        Not those that were made at another time, and not used since: some ranks may have no such.
+        """
 
         def whose(listener: GradientListener) -> tuple[object, ...]:
             return listener._set_id(), listener._thread, listener._active, listener._wait_in_backward
 
         others = [other for other in self._others() if whose(other) == whose(self)]
-        return [other for other in others if other.op in (Average, Sum) and not other._lost]
+        others = [other for other in others if other.op in (Average, Sum) and not other._lost]
+        return [other for other in others if other._made == self._made or other._used >= self._made]
+
+    def _note_use(self) -> None:
+        uses = jobs.current().own(_Uses)
+        self._used = uses.count
+        uses.count += 1
 
     def _all_hooks(self) -> list[dict[torch.Tensor, Any]]:
         extra = [] if self._extra is None else [self._extra.hooks]
@@ -329,6 +350,7 @@ class GradientListener(torch.optim.Optimizer):
         Gradients that were reduced and have gone since were those of a step that was skipped.
         """
         self._enter_job()
+        self._note_use()
         self._is_settled = False
         if any(reduction is not None for reduction, _ in self._handles.values()):
             self._forget_reduced(self._has_gone)
@@ -496,6 +518,7 @@ class GradientListener(torch.optim.Optimizer):
     def _note_step(self) -> None:
         """Mark the wrapped instance as stepped: a scheduler that was made for it asks, and would warn."""
         self._thread = threading.get_ident()
+        self._note_use()
         origin: Any = self._origin()
         if origin is not None:
             origin._opt_called = True

@@ -96,6 +96,7 @@ def take_part(question: Question | None, may_yield: bool) -> None:
 
     Where it ``may_yield``, ranks that wait for this one elsewhere are found out, and this one goes on.
     """
+    nobodys: list[MissingGradients] = []
     while question is not None:
         answered = list(zip(question.subjects, _decisions(question, may_yield), strict=True))
         for subject, decision in answered:
@@ -104,9 +105,11 @@ def take_part(question: Question | None, may_yield: bool) -> None:
             elif decision == Decision.NOT_YET:
                 subject.of.is_asked_about = False
             elif decision == Decision.NOBODY_HAS_IT and subject.is_unit:
-                subject.of.is_incomplete = True
+                nobodys.append(subject.of)
         again = [subject for subject, decision in answered if decision == Decision.ASK_AGAIN]
         question = ask(again, question.ends)
+    for missing in nobodys:
+        missing.note_nobodys()
 
 
 def _decisions(question: Question, may_yield: bool) -> list[int]:
@@ -247,6 +250,10 @@ class MissingGradients:
                 with torch.no_grad():
                     parameter.grad = earlier + further if earlier.is_sparse else earlier.add_(further)
 
+    def note_nobodys(self) -> None:
+        """All ranks have been told that nobody has some gradient of a step that they have begun."""
+        self.is_incomplete = self.is_incomplete or self._of._life.has_begun()
+
     def settle_in_step(self) -> None:
         """Take part in further contributions until no rank has any.
 
@@ -257,8 +264,7 @@ class MissingGradients:
 
     def settle_before_zeroing(self) -> None:
         """As a step is given up: others may have gone on with it, in passes that this rank did not make."""
-        begun = [each for each in self._coupled() if each._handles]
-        if any(each._missing.is_incomplete or each._life.contributions for each in begun):
+        if self._of._life.has_begun() and (self.is_incomplete or self._of._life.contributions):
             self._settle(is_due=False)
         self.is_incomplete = False
 
@@ -278,7 +284,7 @@ class MissingGradients:
 
     def _settle(self, is_due: bool) -> None:
         """All ranks do this at once, in a step, or as they give it up, until none has anything under way."""
-        name = f"settled.{self._operation_of(next(iter(self._of._parameter_names)))}"
+        name = f"settled.{min(self._of._parameter_names.values())}{self._of._reducer.suffix}"
         is_over = False
         while not is_over:
             under_way: list[str] = []
