@@ -284,7 +284,7 @@ class GradientListener(torch.optim.Optimizer):
 
         others = [other for other in self._others() if whose(other) == whose(self)]
         others = [other for other in others if other.op in (Average, Sum) and not other._lost]
-        return [other for other in others if other._made == self._made or other._used >= self._made]
+        return []  # until all ranks are known to hold the same ones
 
     def _note_use(self) -> None:
         uses = jobs.current().own(_Uses)
