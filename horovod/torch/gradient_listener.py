@@ -34,7 +34,7 @@ from horovod.torch.functions import broadcast_object
 from horovod.torch.gradients import GradientReducer, Reduction, wait_for_all
 from horovod.torch.missing_gradients import MissingGradients, ask_after_pass, take_part
 from horovod.torch.parameters import Groups, checked_passes, default_name, group_members
-from horovod.torch.reduce_ops import OP_NAMES, Average, Sum
+from horovod.torch.reduce_ops import OP_NAMES, Average
 from horovod.torch.seen_gradient import SeenGradient
 from horovod.torch.wire_names import WireNames, suffix_of
 from horovod.torch.workloads import Workload
@@ -57,13 +57,6 @@ def listening_here() -> list[GradientListener]:
     return [listener for listener in listening() if listener._job is jobs.current()]
 
 
-class _Uses:
-    """Of a job's optimizers: passes that have reached one, and steps."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-
 class GradientListener(torch.optim.Optimizer):
     """Put in front of an optimizer class by DistributedOptimizer(); ``super()`` of a subclass is that class.
 
@@ -79,8 +72,6 @@ class GradientListener(torch.optim.Optimizer):
         _shared: parameters that an older optimizer reduces, under another name, for this one too.
         _lent: by parameter that others share, the gradient that was reduced for a step, until another comes.
         _number: see WireNames.
-        _thread: which has made its last step, or itself. Threads train models of their own.
-        _made, _used: how many passes and steps the job had seen when it was made, and last used; or -1.
         _streams: by parameter of a group that is not complete, the GPU's stream that made its new gradient.
     """
 
@@ -105,9 +96,6 @@ class GradientListener(torch.optim.Optimizer):
     _lent_to_others: set[torch.Tensor]
     _names_of_job: WireNames | None
     _number: int
-    _thread: int
-    _made: int
-    _used: int
     _has_agreed: bool
     _is_settled: bool
     _extra: ExtraGradients | None
@@ -130,7 +118,7 @@ class GradientListener(torch.optim.Optimizer):
         self._requires_update, self._handles, self._hooks = set(), {}, {}
         self._lost, self._streams, self._seen, self._end_of_pass = [], {}, {}, lambda: None
         self._shared, self._lent, self._lent_to_others, self._is_settled = {}, {}, set(), False
-        self._names_of_job, self._has_agreed, self._thread = None, False, threading.get_ident()
+        self._names_of_job, self._has_agreed = None, False
         self._life = GradientLife(self.backward_passes_per_step)
         for parameter in self._all_parameters():
             self._life.add(parameter)
@@ -139,7 +127,6 @@ class GradientListener(torch.optim.Optimizer):
         self._active = self._is_shared()
         self._number = jobs.current().own(WireNames).number_for(self._set_id(), self._parameter_names)
         self._enter_job()
-        self._made, self._used = jobs.current().own(_Uses).count, -1
         if not self._active and not is_elastic():
             return
         with _registering:
@@ -158,7 +145,6 @@ class GradientListener(torch.optim.Optimizer):
         names = jobs.current().own(WireNames)
         if names is not self._names_of_job:
             self._names_of_job, self._has_agreed = names, False
-            self._made = 0
             names.take(self._set_id(), self._number, self._parameter_names)
             self._reducer.suffix = suffix_of(self._number)
 
@@ -273,24 +259,6 @@ class GradientListener(torch.optim.Optimizer):
     def _others(self) -> list[GradientListener]:
         return [other for other in listening_here() if other is not self]
 
-    def _beside(self) -> list[GradientListener]:
-        """Others of the same ranks and thread: what a pass has not reached here, it may have elsewhere.
-
-        Not those that were made at another time, and not used since: some ranks may have no such.
-        """
-
-        def whose(listener: GradientListener) -> tuple[object, ...]:
-            return listener._set_id(), listener._thread, listener._active, listener._wait_in_backward
-
-        others = [other for other in self._others() if whose(other) == whose(self)]
-        others = [other for other in others if other.op in (Average, Sum) and not other._lost]
-        return []  # until all ranks are known to hold the same ones
-
-    def _note_use(self) -> None:
-        uses = jobs.current().own(_Uses)
-        self._used = uses.count
-        uses.count += 1
-
     def _all_hooks(self) -> list[dict[torch.Tensor, Any]]:
         extra = [] if self._extra is None else [self._extra.hooks]
         return [self._hooks, self._missing.hooks, *extra]
@@ -350,7 +318,6 @@ class GradientListener(torch.optim.Optimizer):
         Gradients that were reduced and have gone since were those of a step that was skipped.
         """
         self._enter_job()
-        self._note_use()
         self._is_settled = False
         if any(reduction is not None for reduction, _ in self._handles.values()):
             self._forget_reduced(self._has_gone)
@@ -517,8 +484,6 @@ class GradientListener(torch.optim.Optimizer):
 
     def _note_step(self) -> None:
         """Mark the wrapped instance as stepped: a scheduler that was made for it asks, and would warn."""
-        self._thread = threading.get_ident()
-        self._note_use()
         origin: Any = self._origin()
         if origin is not None:
             origin._opt_called = True
@@ -655,13 +620,10 @@ def _end_pass() -> None:
     for listener in ending:
         listener._end_of_pass = lambda: None
     ended = [listener for listener in ending if listener._wait_in_backward]
-    beside = [each for listener in ended for each in listener._beside()]
-    others = [each for each in dict.fromkeys(beside) if each not in ending]
-    for listener in (*ended, *others):
+    for listener in ended:
         listener._listen_to_thawed()
-    questions = ask_after_pass(ended, others)
-    waits = [functools.partial(take_part, question, may_yield=True) for question in questions]
-    wait_for_all([*waits, *(listener._finish_pass for listener in (*ended, *others))])
+    waits = [functools.partial(take_part, question, may_yield=True) for question in ask_after_pass(ended)]
+    wait_for_all([*waits, *(listener._finish_pass for listener in ended)])
 
 
 def _remove_hooks(hooks: dict[torch.Tensor, Any]) -> None:

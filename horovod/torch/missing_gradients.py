@@ -46,11 +46,10 @@ class _Optimizer(Protocol):
     def _takes_part(self, parameter: torch.Tensor) -> bool: ...
     def _start_after_streams(self, members: list[torch.Tensor]) -> None: ...
     def _finish_all(self, may_yield: bool) -> None: ...
-    def _beside(self) -> Sequence[_Optimizer]: ...
 
 
 class Subject(NamedTuple):
-    """What is asked about.
+    """A gradient, or a group of them, that a rank asks about.
 
     Attributes:
         of: whose it is.
@@ -78,8 +77,8 @@ class Question(NamedTuple):
 def ask(subjects: Sequence[Subject], ends: bool = False) -> Question | None:
     """Ask what becomes of these, of optimizers of one process set; nothing is asked about nothing.
 
-    If it ``ends`` the question, all ranks ask about the first at once, and nobody has the rest if that is
-    answered before the rest is.
+    With ``ends`` all ranks ask about the first subject. Once all have, nobody has any other subject that is
+    still undecided.
     """
     if not subjects:
         return None
@@ -102,8 +101,6 @@ def take_part(question: Question | None, may_yield: bool) -> None:
         for subject, decision in answered:
             if decision == Decision.START:
                 subject.take_part()
-            elif decision == Decision.NOT_YET:
-                subject.of.is_asked_about = False
             elif decision == Decision.NOBODY_HAS_IT and subject.is_unit:
                 nobodys.append(subject.of)
         again = [subject for subject, decision in answered if decision == Decision.ASK_AGAIN]
@@ -119,28 +116,18 @@ def _decisions(question: Question, may_yield: bool) -> list[int]:
     return list(waiting.wait(engine, question.handle).sizes)
 
 
-def ask_after_pass(ended: Sequence[_Optimizer], others: Sequence[_Optimizer]) -> list[Question]:
-    """What this rank lacks at the end of a pass that has reached the optimizers ``ended``: a question for
-    each process set, none if it lacks nothing or nothing is due.
+def ask_after_pass(ended: Sequence[_Optimizer]) -> list[Question]:
+    """Ask about the gradients that this rank lacks at the end of a pass: one question for each process set.
 
-    The pass may have reached ``others`` on other ranks. So they are asked about where gradients of one that
-    ended are due: in their own process set, after as many passes.
+    Other ranks may answer in another order, so that each asks about all optimizers before it waits for any.
     """
-    for optimizer in ended:
-        optimizer._missing.is_asked_about = True
-    due = {_rhythm(optimizer) for optimizer in ended if optimizer._life.has_due()}
     by_set: dict[int, list[Subject]] = {}
-    for optimizer in (*ended, *(each for each in others if each._missing.is_asked_about)):
-        missing, is_due = optimizer._missing, optimizer._life.has_due()
-        if is_due or _rhythm(optimizer) in due:
-            by_set.setdefault(_rhythm(optimizer)[0], []).extend(missing.lacking(is_due))
+    for optimizer in ended:
+        set_id = optimizer.process_set.process_set_id
+        if optimizer._life.has_due():
+            assert set_id is not None
+            by_set.setdefault(set_id, []).extend(optimizer._missing.lacking(is_due=True))
     return [question for _, subjects in sorted(by_set.items()) if (question := ask(subjects))]
-
-
-def _rhythm(optimizer: _Optimizer) -> tuple[int, int]:
-    set_id = optimizer.process_set.process_set_id
-    assert set_id is not None
-    return set_id, optimizer._life.passes
 
 
 class MissingGradients:
@@ -151,9 +138,7 @@ class MissingGradients:
         set_aside: by parameter of which a further contribution is under way, what that is added to.
         hooks: by parameter that this rank has lacked once, the hook that sets its gradient aside.
         filled: parameters that have got zeros in this step.
-        is_incomplete: all ranks know that some gradients have been nobody's in a pass of this step.
-        is_asked_about: after passes that have not reached the optimizer. Not if other ranks have left such a
-            question unanswered: they may have no such optimizer any more. Until a pass reaches it again.
+        is_incomplete: no rank had some gradient in a pass of this step, and all ranks know it.
     """
 
     def __init__(self, optimizer: _Optimizer) -> None:
@@ -162,14 +147,15 @@ class MissingGradients:
         self.hooks: dict[torch.Tensor, Any] = {}
         self.filled: set[torch.Tensor] = set()
         self.is_incomplete = False
-        self.is_asked_about = True
 
     def process_set(self) -> ProcessSet:
         """The ranks that share the optimizer."""
         return self._of.process_set
 
     def lacking(self, is_due: bool) -> list[Subject]:
-        """What other ranks may have started. If the step ``is_due`` here, parts of it are to be started."""
+        """Gradients that other ranks may have started. All ranks start a group of which one has a part, if
+        the step ``is_due``.
+        """
         life = self._of._life
         if self._of._reducer.op not in (Average, Sum):
             return []
@@ -251,7 +237,7 @@ class MissingGradients:
                     parameter.grad = earlier + further if earlier.is_sparse else earlier.add_(further)
 
     def note_nobodys(self) -> None:
-        """All ranks have been told that nobody has some gradient of a step that they have begun."""
+        """No rank has some gradient, and all ranks have been told. It matters in a step that has begun."""
         self.is_incomplete = self.is_incomplete or self._of._life.has_begun()
 
     def settle_in_step(self) -> None:
@@ -259,7 +245,7 @@ class MissingGradients:
 
         Only after a pass in which some rank lacked something: then all ranks know it.
         """
-        if any(each._life.contributions for each in self._coupled()):
+        if self._of._life.contributions:
             self._settle(is_due=True)
 
     def settle_before_zeroing(self) -> None:
@@ -278,25 +264,16 @@ class MissingGradients:
         else:
             take_part(ask(units), may_yield=False)
 
-    def _coupled(self) -> list[_Optimizer]:
-        """It, and others of its passes: ranks may wait in those for what is reduced for this one."""
-        return [self._of, *self._of._beside()]
-
     def _settle(self, is_due: bool) -> None:
         """All ranks do this at once, in a step, or as they give it up, until none has anything under way."""
         name = f"settled.{min(self._of._parameter_names.values())}{self._of._reducer.suffix}"
         is_over = False
         while not is_over:
             under_way: list[str] = []
-            coupled = self._coupled()
-            has_part = any(each._life.is_under_way() for each in coupled)
-            all_ranks = Subject(self, name, lambda: under_way.append(name), has_part)  # noqa: B023
-            lacking = self.lacking(is_due)
-            for other in coupled[1:]:
-                lacking += other._missing.lacking(is_due=False)
-            take_part(ask([all_ranks, *lacking], ends=True), may_yield=not is_due)
-            for each in coupled:
-                each._finish_all(may_yield=not is_due)
+            is_under_way = self._of._life.is_under_way()
+            all_ranks = Subject(self, name, functools.partial(under_way.append, name), is_under_way)
+            take_part(ask([all_ranks, *self.lacking(is_due)], ends=True), may_yield=not is_due)
+            self._of._finish_all(may_yield=not is_due)
             is_over = not under_way
 
     def end_step(self) -> None:

@@ -94,8 +94,10 @@ class _DistributedOptimizer(GradientListener):
             yield from filter(self._life.is_grouped, self._life.contributions)
 
     def _left_in_step(self) -> Iterator[list[torch.Tensor]]:
-        """What is still to be started, with zeros if need be. Of what is frozen here only what another rank
-        has, which is started when all have said what they have, as everything with unused="none".
+        """Gradients that are still to be started, with zeros if this rank has none.
+
+        A gradient that is frozen here, and with unused="none" any, is reduced only if another rank has it. So
+        this rank asks about those, and starts them itself.
         """
         to_be_asked: list[Subject] = []
         for members in self._not_started():

@@ -9,19 +9,13 @@ import os
 
 import pytest
 from random_scripts import fault_of, in_threads, ranks_of, report
-from random_scripts_program import Program, drawn
+from random_scripts_program import Program, drawn, served_seeds
 
 CASES = int(os.environ.get("HOROVOD_TEST_CASES", "30"))
 
 
-def served(seed: int) -> bool:
-    """A pass that reaches one of several optimizers on some ranks only is not served yet."""
-    program = drawn(seed, ranks_of(seed))
-    return program.optimizers == "one" or not program.branches_by_pass()
-
-
 @pytest.mark.filterwarnings("ignore")  # of scripts whose gradients are too small to be compressed
-@pytest.mark.parametrize("seed", [s for s in range(2 * CASES) if served(s)][:CASES])
+@pytest.mark.parametrize("seed", served_seeds(0, CASES, ranks_of))
 def test_random_script(seed: int) -> None:
     program = drawn(seed, ranks_of(seed))
     outcomes = in_threads(program)

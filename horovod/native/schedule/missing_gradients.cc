@@ -39,8 +39,10 @@ std::optional<MissingGradient> MissingGradients::found(const std::string& name, 
 void MissingGradients::decide(const std::string& name, MissingGradient decision) {
   if (decision == MissingGradient::kStart) completed_.insert(name);
   for (Question& one : questions_) {
-    const auto found = one.places.find(name);
-    if (found != one.places.end() && !one.decisions[found->second]) one.decisions[found->second] = decision;
+    const auto [begin, end] = one.places.equal_range(name);
+    for (auto place = begin; place != end; ++place) {
+      if (!one.decisions[place->second]) one.decisions[place->second] = decision;
+    }
   }
 }
 

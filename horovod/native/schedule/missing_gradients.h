@@ -40,7 +40,7 @@ class MissingGradients {
   struct Subject {
     std::string name;
     bool has_part = false;  // the asking rank has some gradients of it, but not all
-    bool is_last = false;   // once it is decided, nobody has what is undecided in its question: all ranks ask about it at once
+    bool is_last = false;   // all ranks ask about it; once it is decided, nobody has the other subjects of its question
   };
   // `question` is a name that no other question has while it is open.
   void ask(size_t position, std::string question, std::vector<Subject> about, TimePoint now);
@@ -63,7 +63,7 @@ class MissingGradients {
     size_t position = 0;
     std::string name;
     std::vector<Subject> about;
-    std::unordered_map<std::string, size_t> places;  // by name, in `about`
+    std::unordered_multimap<std::string, size_t> places;  // by name, in `about`
     TimePoint since;
     std::vector<std::optional<MissingGradient>> decisions;
   };

@@ -65,7 +65,7 @@ Submission barrier_submission(std::string name);
 Submission join_submission();
 Submission tune_submission(std::string name, std::string settings);
 // `name` is of this question alone, on all ranks; `gradients` are names of operations, of which `has_part` says whether this
-// rank has some gradients. If it `ends` the question, the first one's answer is that to what is undecided: nobody has it.
+// rank has some gradients. With `ends` all ranks ask about the first; once all have, nobody has what is still undecided.
 Submission missing_submission(std::string name, const std::vector<std::string>& gradients, const std::vector<bool>& has_part,
                               bool ends);
 Submission add_process_set_submission(const std::vector<int>& ranks);
