@@ -97,6 +97,14 @@ class GradientLife(Generic[P]):
         """Whether anything is being reduced."""
         return bool(self._further) or Life.STARTED in self._life.values()
 
+    def being_reduced(self) -> Iterator[P]:
+        """Parameters whose first contribution is being reduced."""
+        return (parameter for parameter, life in self._life.items() if life is Life.STARTED)
+
+    def further(self) -> Iterator[P]:
+        """Parameters of which a further contribution is being reduced."""
+        return iter(self._further)
+
     def accumulated(self, parameter: P) -> list[P]:
         """A backward pass has accumulated a gradient; returns the unit that is now due, or nothing.
 

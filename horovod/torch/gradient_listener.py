@@ -32,7 +32,7 @@ from horovod.torch.compression import short_name
 from horovod.torch.extra_gradients import ExtraGradients
 from horovod.torch.functions import broadcast_object
 from horovod.torch.gradients import GradientReducer, Reduction, wait_for_all
-from horovod.torch.missing_gradients import MissingGradients, ask_after_pass, take_part
+from horovod.torch.missing_gradients import MissingGradients, ask_after_pass, take_part_in_pass
 from horovod.torch.parameters import Groups, checked_passes, default_name, group_members
 from horovod.torch.reduce_ops import OP_NAMES, Average
 from horovod.torch.seen_gradient import SeenGradient
@@ -72,6 +72,7 @@ class GradientListener(torch.optim.Optimizer):
         _shared: parameters that an older optimizer reduces, under another name, for this one too.
         _lent: by parameter that others share, the gradient that was reduced for a step, until another comes.
         _number: see WireNames.
+        _thread: the thread that made it.
         _streams: by parameter of a group that is not complete, the GPU's stream that made its new gradient.
     """
 
@@ -104,6 +105,7 @@ class GradientListener(torch.optim.Optimizer):
     _lost: list[str]
     _active: bool
     _job: jobs.Job
+    _thread: int
     _origin: weakref.ref[torch.optim.Optimizer]
     _wrap_again: functools.partial[Any]
 
@@ -123,7 +125,7 @@ class GradientListener(torch.optim.Optimizer):
         for parameter in self._all_parameters():
             self._life.add(parameter)
         self._missing = MissingGradients(weakref.proxy(self))
-        self._job = jobs.current()
+        self._job, self._thread = jobs.current(), threading.get_ident()
         self._active = self._is_shared()
         self._number = jobs.current().own(WireNames).number_for(self._set_id(), self._parameter_names)
         self._enter_job()
@@ -259,6 +261,14 @@ class GradientListener(torch.optim.Optimizer):
     def _others(self) -> list[GradientListener]:
         return [other for other in listening_here() if other is not self]
 
+    def _beside(self) -> list[GradientListener]:
+        """Others of the same ranks and thread: what a pass has not reached here, it may have elsewhere."""
+
+        def whose(listener: GradientListener) -> tuple[object, ...]:
+            return listener._set_id(), listener._thread, listener._active, listener._wait_in_backward
+
+        return [other for other in self._others() if whose(other) == whose(self) and not other._lost]
+
     def _all_hooks(self) -> list[dict[torch.Tensor, Any]]:
         extra = [] if self._extra is None else [self._extra.hooks]
         return [self._hooks, self._missing.hooks, *extra]
@@ -317,12 +327,11 @@ class GradientListener(torch.optim.Optimizer):
 
         Gradients that were reduced and have gone since were those of a step that was skipped.
         """
-        self._enter_job()
         self._is_settled = False
-        if any(reduction is not None for reduction, _ in self._handles.values()):
-            self._forget_reduced(self._has_gone)
+        self._enter_pass()
         reference = weakref.ref(self)
         job = jobs.current()
+        basics.member().engine.note_pass(True)
 
         @breaks_graphs
         def end() -> None:
@@ -333,6 +342,11 @@ class GradientListener(torch.optim.Optimizer):
         # Autograd drops `end` also when the pass fails: so it is known whether one is under way.
         self._end_of_pass = weakref.ref(end)
         torch.autograd.Variable._execution_engine.queue_callback(end)
+
+    def _enter_pass(self) -> None:
+        self._enter_job()
+        if any(reduction is not None for reduction, _ in self._handles.values()):
+            self._forget_reduced(self._has_gone)
 
     def _is_in_pass(self) -> bool:
         return self._end_of_pass() is not None
@@ -620,10 +634,18 @@ def _end_pass() -> None:
     for listener in ending:
         listener._end_of_pass = lambda: None
     ended = [listener for listener in ending if listener._wait_in_backward]
-    for listener in ended:
+    beside = [each for listener in ended for each in listener._beside()]
+    others = [each for each in dict.fromkeys(beside) if each not in ending]
+    for listener in others:
+        listener._enter_pass()
+    for listener in (*ended, *others):
         listener._listen_to_thawed()
-    waits = [functools.partial(take_part, question, may_yield=True) for question in ask_after_pass(ended)]
-    wait_for_all([*waits, *(listener._finish_pass for listener in ended)])
+    questions = ask_after_pass(ended, others)
+    waits = [functools.partial(take_part_in_pass, question) for question in questions]
+    try:
+        wait_for_all([*waits, *(listener._finish_pass for listener in (*ended, *others))])
+    finally:
+        basics.member().engine.note_pass(False)
 
 
 def _remove_hooks(hooks: dict[torch.Tensor, Any]) -> None:

@@ -7,15 +7,17 @@ part before ``backward()`` returns. horovod.common.gradient_life decides, and de
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from horovod.common import waiting
 from horovod.common.basics import basics
+from horovod.common.exceptions import HorovodInternalError
 from horovod.common.gradient_life import Decision, GradientLife
 from horovod.common.process_sets import ProcessSet
 from horovod.torch import before_accumulation
@@ -25,7 +27,7 @@ from horovod.torch.seen_gradient import SeenGradient
 
 __all__ = [
     *("MissingGradients", "Question", "Subject"),
-    *("ask", "ask_after_pass", "take_part"),
+    *("ask", "ask_after_pass", "take_part", "take_part_in_pass"),
 ]
 
 _numbers = itertools.count()  # of the questions of this process
@@ -46,6 +48,7 @@ class _Optimizer(Protocol):
     def _takes_part(self, parameter: torch.Tensor) -> bool: ...
     def _start_after_streams(self, members: list[torch.Tensor]) -> None: ...
     def _finish_all(self, may_yield: bool) -> None: ...
+    def _beside(self) -> Sequence[_Optimizer]: ...
 
 
 class Subject(NamedTuple):
@@ -67,18 +70,20 @@ class Subject(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A question that the ranks are to answer: its handle, and what it is about."""
+    """A question that the ranks are to answer: its handle, what it is about, and how it was asked."""
 
     handle: int
     subjects: Sequence[Subject]
     ends: bool
+    anchor: str
 
 
-def ask(subjects: Sequence[Subject], ends: bool = False) -> Question | None:
+def ask(subjects: Sequence[Subject], ends: bool = False, anchor: str = "") -> Question | None:
     """Ask what becomes of these, of optimizers of one process set; nothing is asked about nothing.
 
     With ``ends`` all ranks ask about the first subject. Once all have, nobody has any other subject that is
-    still undecided.
+    still undecided. ``anchor`` is the name of an operation of this rank's pass, or of a subject: ranks that
+    have come as far, and are in no pass, need not ask (schedule/missing_gradients.h).
     """
     if not subjects:
         return None
@@ -87,7 +92,8 @@ def ask(subjects: Sequence[Subject], ends: bool = False) -> Question | None:
     has_part = [subject.has_part for subject in subjects]
     question = f"missing_gradients.{basics.rank()}.{next(_numbers)}"
     set_id = member.id_of(subjects[0].of.process_set())
-    return Question(member.engine.missing(question, names, has_part, set_id, ends), subjects, ends)
+    handle = member.engine.missing(question, names, has_part, set_id, ends, anchor)
+    return Question(handle, subjects, ends, anchor)
 
 
 def take_part(question: Question | None, may_yield: bool) -> None:
@@ -104,9 +110,17 @@ def take_part(question: Question | None, may_yield: bool) -> None:
             elif decision == Decision.NOBODY_HAS_IT and subject.is_unit:
                 nobodys.append(subject.of)
         again = [subject for subject, decision in answered if decision == Decision.ASK_AGAIN]
-        question = ask(again, question.ends)
+        question = ask(again, question.ends, question.anchor)
     for missing in nobodys:
         missing.note_nobodys()
+
+
+def take_part_in_pass(question: Question) -> None:
+    """The same at the end of a pass. A job may end meanwhile, as other ranks have all that they need. If this
+    rank needs more, what it is reducing, or the next operation, raises.
+    """
+    with contextlib.suppress(HorovodInternalError):
+        take_part(question, may_yield=True)
 
 
 def _decisions(question: Question, may_yield: bool) -> list[int]:
@@ -116,18 +130,33 @@ def _decisions(question: Question, may_yield: bool) -> list[int]:
     return list(waiting.wait(engine, question.handle).sizes)
 
 
-def ask_after_pass(ended: Sequence[_Optimizer]) -> list[Question]:
+def ask_after_pass(ended: Sequence[_Optimizer], others: Sequence[_Optimizer]) -> list[Question]:
     """Ask about the gradients that this rank lacks at the end of a pass: one question for each process set.
 
     Other ranks may answer in another order, so that each asks about all optimizers before it waits for any.
+    The pass may have reached ``others`` on other ranks. A job that has ended is not asked, as in take_part_in_pass.
     """
-    by_set: dict[int, list[Subject]] = {}
-    for optimizer in ended:
-        set_id = optimizer.process_set.process_set_id
-        if optimizer._life.has_due():
-            assert set_id is not None
-            by_set.setdefault(set_id, []).extend(optimizer._missing.lacking(is_due=True))
-    return [question for _, subjects in sorted(by_set.items()) if (question := ask(subjects))]
+    questions = []
+    for set_id in sorted({_set_id(optimizer) for optimizer in ended}):
+        reached = [each for each in ended if _set_id(each) == set_id and each._life.has_due()]
+        subjects = [subject for each in reached for subject in each._missing.lacking(is_due=True)]
+        anchor = ""
+        if beside := [each for each in others if _set_id(each) == set_id]:
+            started = (name for each in reached for name in each._missing.started())
+            anchor = next(started, subjects[0].name if subjects else "")
+        if anchor:
+            for each in beside:
+                subjects += each._missing.lacking(is_due=each._life.has_due())
+        with contextlib.suppress(HorovodInternalError):
+            if question := ask(subjects, anchor=anchor):
+                questions.append(question)
+    return questions
+
+
+def _set_id(optimizer: _Optimizer) -> int:
+    set_id = optimizer.process_set.process_set_id
+    assert set_id is not None
+    return set_id
 
 
 class MissingGradients:
@@ -179,6 +208,14 @@ class MissingGradients:
             )
             for parameter in self._of._life.open()
         ]
+
+    def started(self) -> Iterator[str]:
+        """Operations that this rank has started and not waited for."""
+        life = self._of._life
+        for parameter in life.being_reduced():
+            yield self._operation_of(life.unit(parameter)[0], life.is_grouped(parameter))
+        for parameter in life.further():
+            yield self._operation_of(parameter, again=life.contributions[parameter] - 1)
 
     def _operation_of(self, first: torch.Tensor, grouped: bool = False, again: int = 0) -> str:
         return self._of._reducer.operation_name(self._of._parameter_names[first], first, grouped, again)
@@ -265,15 +302,21 @@ class MissingGradients:
             take_part(ask(units), may_yield=False)
 
     def _settle(self, is_due: bool) -> None:
-        """All ranks do this at once, in a step, or as they give it up, until none has anything under way."""
+        """All ranks do this at once, in a step, or as they give it up, until none has anything under way.
+
+        A rank that is still in a pass may wait for further contributions to other optimizers.
+        """
+        others = self._of._beside()
         name = f"settled.{min(self._of._parameter_names.values())}{self._of._reducer.suffix}"
         is_over = False
         while not is_over:
             under_way: list[str] = []
             is_under_way = self._of._life.is_under_way()
             all_ranks = Subject(self, name, functools.partial(under_way.append, name), is_under_way)
-            take_part(ask([all_ranks, *self.lacking(is_due)], ends=True), may_yield=not is_due)
-            self._of._finish_all(may_yield=not is_due)
+            of_others = [subject for other in others for subject in other._missing.further()]
+            take_part(ask([all_ranks, *self.lacking(is_due), *of_others], ends=True), may_yield=not is_due)
+            for optimizer in (self._of, *others):
+                optimizer._finish_all(may_yield=not is_due)
             is_over = not under_way
 
     def end_step(self) -> None:

@@ -141,11 +141,17 @@ class MirroredEngine:
         return self._ask(Request("barrier", name, []), process_set)
 
     def missing(
-        self, name: str, gradients: list[str], has_part: list[bool], process_set: int = 0, ends: bool = False
+        self,
+        name: str,
+        gradients: list[str],
+        has_part: list[bool],
+        process_set: int = 0,
+        ends: bool = False,
+        anchor: str = "",
     ) -> int:
         """Is answered here and now, as all ranks ask the same. Handles of questions are negative."""
         asked = [
-            engine.missing(f"{name}/{rank}", gradients, has_part, process_set, ends)
+            engine.missing(f"{name}/{rank}", gradients, has_part, process_set, ends, anchor)
             for rank, engine in enumerate(self._engines)
         ]
         self._answers.append(
@@ -153,6 +159,10 @@ class MirroredEngine:
         )
         self.questions.append(gradients)
         return -len(self._answers)
+
+    def note_pass(self, is_in_pass: bool) -> None:
+        for engine in self._engines:
+            engine.note_pass(is_in_pass)
 
     def poll(self, handle: int) -> bool:
         request = self.requests[handle]

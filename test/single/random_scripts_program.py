@@ -213,12 +213,6 @@ class Program:
         found["equal names"] = self.optimizers in ("equal", "unnamed")
         return [name for name, holds in found.items() if holds]
 
-    def is_served(self) -> bool:
-        """Whether it must come out right. A pass that reaches one of several optimizers on some ranks only is
-        not served: the others ask nothing about an optimizer that their pass has not reached.
-        """
-        return self.optimizers == "one" or not self.branches_by_pass()
-
     def _traits_of_looking(self) -> dict[str, bool]:
         changes, amp = self.change in ("look", "clip", "noise"), bool(self.amp)
         looks, branches = changes or amp, self.branches()
@@ -243,12 +237,6 @@ class Program:
             "another's turn with branches": turns and self.branches_by_pass(),
             "frozen on some ranks": any(each.rank != ALL for each in freezes),
         }
-
-
-def served_seeds(first: int, count: int, ranks_of: Callable[[int], int]) -> list[int]:
-    """So many seeds of programs that must come out right, from the first on."""
-    found = (seed for seed in itertools.count(first) if drawn(seed, ranks_of(seed)).is_served())
-    return list(itertools.islice(found, count))
 
 
 def shown(value: Any) -> str:

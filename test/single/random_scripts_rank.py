@@ -110,6 +110,9 @@ class Script:
                 if not self.takes_part(step):
                     break
                 self.make_step(number, step)
+            self.at = "after the last step"
+            for optimizer in self.optimizers:
+                optimizer.zero_grad()  # of one whose turn it was not, as the next step would
             self.end()
             self.note("end", {name: p.detach() for name, p in self.model.named_parameters()})
         except Exception as error:

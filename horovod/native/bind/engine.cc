@@ -186,9 +186,11 @@ void bind_waiting(nb::class_<BoundEngine>& engine) {
   engine.def(
       "missing",
       [](BoundEngine& self, std::string name, const std::vector<std::string>& gradients, const std::vector<bool>& has_part,
-         int set,
-         bool ends) { return self.engine().submit(set, missing_submission(std::move(name), gradients, has_part, ends)); },
-      "name"_a, "gradients"_a, "has_part"_a, "process_set"_a = 0, "ends"_a = false);
+         int set, bool ends, const std::string& anchor) {
+        return self.engine().submit(set, missing_submission(std::move(name), gradients, has_part, ends, anchor));
+      },
+      "name"_a, "gradients"_a, "has_part"_a, "process_set"_a = 0, "ends"_a = false, "anchor"_a = "");
+  engine.def("note_pass", [](BoundEngine& self, bool is_in_pass) { self.engine().note_pass(is_in_pass); }, "is_in_pass"_a);
   engine.def("hold", [](BoundEngine& self) { self.engine().hold(); }).def("let_go", [](BoundEngine& self) {
     self.engine().let_go();
   });

@@ -353,6 +353,14 @@ void Coordinator::answer_missing(std::vector<Response>* responses) {
   }
 }
 
+std::vector<MissingGradients::PassQuery> Coordinator::pass_queries() {
+  if (missing_.is_empty()) return {};
+  const auto has_passed = [&](size_t position, const std::string& name) {
+    return !pending_.contains(name) || has_asked(position, name);  // once all have asked it is not pending
+  };
+  return missing_.pass_queries(has_passed, [&](size_t position) { return has_joined_[position]; });
+}
+
 std::vector<int> Coordinator::missing(size_t position, const std::string& name) const {
   std::vector<int> ranks;
   const auto has_joined = [&](size_t other) { return has_joined_[other]; };

@@ -21,6 +21,7 @@ namespace hvd {
 class Coordinator {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
+  using PassQuery = MissingGradients::PassQuery;
 
   // `ranks` are the members by their number in the job; a position is an index into them. `label` precedes names shown
   // to listeners. `in_order`: see EngineContext.
@@ -39,6 +40,10 @@ class Coordinator {
   std::vector<int> missing(size_t position, const std::string& name) const;
   // Answers kNotYet to what is undecided of a rank's question about missing gradients. False if there is no such question.
   bool release(const std::string& question) { return missing_.release(question); }
+  // A caller waits for it. If it is a question, ranks are to be asked whether they are in a backward pass, and they answer.
+  void note_waiting(const std::string& name) { missing_.note_waiting(name); }
+  std::vector<PassQuery> pass_queries();
+  void on_no_pass(size_t position, const std::string& question) { missing_.on_no_pass(position, question); }
   // What some ranks have asked for and others have not.
   std::vector<StalledOperation> incomplete(TimePoint now) const;
 

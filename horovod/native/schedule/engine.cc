@@ -139,6 +139,11 @@ void Engine::note_blocked(int64_t handle, bool may_yield) {
   transport_.wake();
 }
 
+void Engine::note_pass(bool is_in_pass) {
+  is_in_pass_ = is_in_pass;
+  if (!is_in_pass && has_pass_queries_) transport_.wake();
+}
+
 void Engine::shutdown() {
   {
     MutexLock lock(mutex_);
@@ -228,9 +233,10 @@ bool Engine::round() {
   if (const std::string failure = in_flight_.look(); !failure.empty()) throw InternalError(failure);
   progressed |= carry_out_responses();
   // Only when nothing is left to be carried out is this rank's cache what the coordinator takes it for.
-  if (responses_.empty() && !is_stopped_) progressed |= announce() || report_blocked();
+  if (responses_.empty() && !is_stopped_) progressed |= announce() || report_blocked() || answer_pass_queries();
   if (coordinates_ && !is_stopped_) {
     progressed |= issue();
+    ask_of_passes();
     release_deadlocked();
   }
   progressed |= carry_out_responses();
@@ -279,7 +285,8 @@ void Engine::on_message(const Message& message) {
 
 void Engine::on_announcement(int from, const Announcement& announcement) {
   // Now, though it may be heard later: by then the rank may have said that it waits again.
-  if (announcement.blocked_on.empty() && announcement.answers == 0) deadlocks_.unblock(from);
+  const bool asks = announcement.blocked_on.empty() && announcement.no_pass_at.empty() && announcement.answers == 0;
+  if (asks) deadlocks_.unblock(from);
   const ProcessSets::Pointer set = sets_.by_serial(announcement.set);
   // Null: removed meanwhile, as the rank will find out by itself; or, where others are ahead of this rank, not yet added.
   if (set == nullptr && !sets_.has_existed(announcement.set)) early_.push_back({from, announcement});
@@ -296,8 +303,10 @@ void Engine::on_announcement(int from, const Announcement& announcement) {
 void Engine::hear(int from, const Announcement& announcement) {
   const ProcessSets::Pointer set = sets_.by_serial(announcement.set);
   if (!announcement.blocked_on.empty()) {
+    set->note_waiting(announcement.blocked_on);
     return deadlocks_.block({from, announcement.set, announcement.blocked_on, announcement.may_yield});
   }
+  if (!announcement.no_pass_at.empty()) return set->on_no_pass(from, announcement.no_pass_at);
   const std::vector<uint32_t> unknown = set->on_announcement(from, announcement, now());
   if (unknown.empty()) return;
   ByteWriter writer;
@@ -401,15 +410,47 @@ bool Engine::report_blocked() {
       report.set = serial;
       report.blocked_on = *name;
       report.may_yield = may_yield;
-      if (coordinates_) {
-        on_announcement(0, report);
-      } else {
-        ByteWriter writer;
-        transport_.post(0, write({report}, &writer));
-      }
+      say_to_coordinator(report);
     }
   }
   return true;
+}
+
+void Engine::say_to_coordinator(const Announcement& announcement) {
+  if (coordinates_) return on_announcement(0, announcement);
+  ByteWriter writer;
+  transport_.post(0, write({announcement}, &writer));
+}
+
+void Engine::post_to(int rank, Response response) {
+  if (rank == 0) return responses_.push_back(std::move(response));
+  ByteWriter writer;
+  transport_.post(rank, write({std::move(response)}, &writer));
+}
+
+// Between passes, when all that was started in them is announced.
+bool Engine::answer_pass_queries() {
+  if (pass_queries_.empty() || is_in_pass_) return false;
+  {
+    MutexLock lock(mutex_);
+    if (!queue_.is_empty()) return false;
+  }
+  has_pass_queries_ = false;
+  for (auto& [serial, question] : std::exchange(pass_queries_, {})) {
+    Announcement answer;
+    answer.set = serial;
+    answer.no_pass_at = std::move(question);
+    say_to_coordinator(answer);
+  }
+  return true;
+}
+
+void Engine::ask_of_passes() {
+  for (const auto& [serial, set] : sets_.all()) {
+    for (auto& [position, question] : set->pass_queries()) {
+      post_to(set->ranks()[position], {serial, ResponseKind::kAskOfPass, {{0, std::move(question), 0, {}, {}}}, {}, ""});
+    }
+  }
 }
 
 void Engine::release_deadlocked() {
@@ -423,13 +464,7 @@ void Engine::release_deadlocked() {
       has_answers = true;
       continue;
     }
-    const Response release{caller.set, ResponseKind::kRelease, {{0, caller.name, 0, {}, {}}}, {}, ""};
-    if (caller.rank == 0) {
-      responses_.push_back(release);
-    } else {
-      ByteWriter writer;
-      transport_.post(caller.rank, write({release}, &writer));
-    }
+    post_to(caller.rank, {caller.set, ResponseKind::kRelease, {{0, caller.name, 0, {}, {}}}, {}, ""});
   }
   if (has_answers) issue();
 }
@@ -457,6 +492,7 @@ bool Engine::issue() {
 void Engine::serve_others() {
   while (const std::optional<Message> message = transport_.receive()) on_message(*message);
   issue();
+  ask_of_passes();
   release_deadlocked();
 }
 
@@ -480,9 +516,7 @@ void Engine::tell_leaving() {
   }
   Announcement last;
   last.is_leaving = true;
-  if (coordinates_) return on_announcement(0, last);
-  ByteWriter writer;
-  transport_.post(0, write({last}, &writer));
+  say_to_coordinator(last);
 }
 
 // Why the coordinator says that no more will be carried out; or "". `of_begun`: who has left ends what this rank has begun
@@ -679,6 +713,10 @@ void Engine::carry_out(const Response& response) {
     }
     case ResponseKind::kRelease:
       return handles_.release(set->handle_of(response.items.front().name));
+    case ResponseKind::kAskOfPass:
+      pass_queries_.emplace_back(response.set, response.items.front().name);
+      has_pass_queries_ = true;
+      return;
     case ResponseKind::kForget:
       return set->forget(response.ids);
     case ResponseKind::kShutdown:

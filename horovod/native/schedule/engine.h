@@ -45,6 +45,8 @@ class Engine {
   // Says that a caller does nothing until the operation is done; it `may_yield` if it can go on without. Callers say so when
   // they have waited for a while, and again now and then: so ranks that wait for each other in a circle are found out.
   void note_blocked(int64_t handle, bool may_yield) EXCLUDES(mutex_);
+  // Whether the training thread is in a backward pass: rank 0 may have to know (see missing_gradients.h).
+  void note_pass(bool is_in_pass);
 
   std::string tuned() const EXCLUDES(mutex_);  // the last that ranks were tuned by, also while this one had joined
   const ProcessSets& process_sets() const { return sets_; }
@@ -67,8 +69,9 @@ class Engine {
   void on_announcement(int from, const Announcement& announcement), hear(int from, const Announcement& announcement);
   bool announce() EXCLUDES(mutex_), must_announce() REQUIRES(mutex_);
   void tell_peers(const Announcement& begun), give_out_agreed();
-  bool report_blocked() EXCLUDES(mutex_);
-  void release_deadlocked();
+  bool report_blocked() EXCLUDES(mutex_), answer_pass_queries() EXCLUDES(mutex_);
+  void release_deadlocked(), ask_of_passes();
+  void say_to_coordinator(const Announcement& announcement), post_to(int rank, Response response);
   void serve_others(), listen_inside();
   std::string reason_to_end(bool of_begun) const;
   std::string reason_heard();
@@ -106,10 +109,12 @@ class Engine {
   bool leaving_ GUARDED_BY(mutex_) = false, told_leaving_ GUARDED_BY(mutex_) = false;
   std::string stopped_because_ GUARDED_BY(mutex_), tuned_ GUARDED_BY(mutex_);  // not empty: nothing is accepted any more
   std::atomic<bool> somebody_waits_{false}, caller_is_blocked_{false}, is_unanswered_{false};  // the last announcement
+  std::atomic<bool> is_in_pass_{false}, has_pass_queries_{false};
   std::atomic<bool> has_failed_{false}, is_stopped_{false}, is_ahead_{false};  // of answers, which it hears before it leaves
   // Engine thread only, or whoever steps.
   std::deque<Response> responses_;                           // responses on this rank's operations that it has not carried out
   Deadlocks deadlocks_;                                      // on rank 0
+  std::vector<std::pair<uint32_t, std::string>> pass_queries_;  // by serial of a set: questions that wait to hear of a pass
   std::vector<std::pair<int, Announcement>> early_, later_;  // by rank: of sets not yet added; of who is ahead of others
   TimePoint manual_now_{};
   bool is_inside_begun_ = false;  // carries out what not all are known to ask for

@@ -9,6 +9,11 @@ void MissingGradients::ask(size_t position, std::string question, std::vector<Su
   Question& one = questions_.emplace_back();
   one.position = position;
   one.name = std::move(question);
+  const auto is_anchor = [](const Subject& subject) { return subject.is_anchor; };
+  if (const auto anchor = std::ranges::find_if(about, is_anchor); anchor != about.end()) one.anchor = anchor->name;
+  std::erase_if(about, is_anchor);
+  one.is_queried.resize(ranks_, false);
+  one.is_in_none.resize(ranks_, false);
   one.decisions.resize(about.size());
   one.about = std::move(about);
   for (size_t i = 0; i < one.about.size(); ++i) one.places.emplace(one.about[i].name, i);
@@ -26,13 +31,56 @@ const MissingGradients::Subject* MissingGradients::asked(size_t position, const 
 std::optional<MissingGradient> MissingGradients::found(const std::string& name, const HasStarted& has_started,
                                                        const IsSettled& has_joined) const {
   if (has_started(name)) return MissingGradient::kStart;
-  bool has_part = false;
+  bool has_part = false, has_silent = false;
   for (size_t position = 0; position < ranks_; ++position) {
     const Subject* subject = asked(position, name);
-    if (subject == nullptr && !has_joined(position)) return std::nullopt;
+    if (subject == nullptr && !has_joined(position)) {
+      if (!is_in_no_pass(position, name)) return std::nullopt;
+      has_silent = true;
+    }
     has_part = has_part || (subject != nullptr && subject->has_part);
   }
+  if (has_silent) return MissingGradient::kNotYet;
   return has_part ? MissingGradient::kStart : MissingGradient::kNobodyHasIt;
+}
+
+bool MissingGradients::is_in_no_pass(size_t position, const std::string& name) const {
+  return std::ranges::any_of(questions_,
+                             [&](const Question& one) { return one.is_in_none[position] && one.places.contains(name); });
+}
+
+// About something that is undecided.
+bool MissingGradients::is_silent(size_t position, const Question& one) const {
+  for (size_t i = 0; i < one.about.size(); ++i) {
+    if (!one.decisions[i] && asked(position, one.about[i].name) == nullptr) return true;
+  }
+  return false;
+}
+
+void MissingGradients::note_waiting(const std::string& question) {
+  const auto one = std::ranges::find(questions_, question, &Question::name);
+  if (one != questions_.end()) one->is_waited_for = true;
+}
+
+std::vector<MissingGradients::PassQuery> MissingGradients::pass_queries(const HasAsked& has_passed, const IsSettled& has_joined) {
+  std::vector<PassQuery> queries;
+  for (Question& one : questions_) {
+    if (one.anchor.empty() || !one.is_waited_for) continue;
+    const auto anchor = one.places.find(one.anchor);
+    if (anchor != one.places.end() && !one.decisions[anchor->second]) continue;
+    for (size_t position = 0; position < ranks_; ++position) {
+      if (one.is_queried[position] || has_joined(position) || !has_passed(position, one.anchor)) continue;
+      if (!is_silent(position, one)) continue;
+      one.is_queried[position] = true;
+      queries.push_back({position, one.name});
+    }
+  }
+  return queries;
+}
+
+void MissingGradients::on_no_pass(size_t position, const std::string& question) {
+  const auto one = std::ranges::find(questions_, question, &Question::name);
+  if (one != questions_.end()) one->is_in_none[position] = true;
 }
 
 // Of all that ask about it: a rank whose other names are undecided must not hear something else later.
@@ -122,8 +170,8 @@ void MissingGradients::settle(Question* one, MissingGradient rest) {
 
 std::string to_text(const std::vector<MissingGradients::Subject>& about) {
   std::string text;
-  for (const auto& [name, has_part, is_last] : about) {
-    text.append(has_part ? "+" : "-").append(is_last ? "." : ",").append(name).push_back('\0');
+  for (const auto& [name, has_part, is_last, is_anchor] : about) {
+    text.append(has_part ? "+" : "-").append(is_anchor ? "@" : is_last ? "." : ",").append(name).push_back('\0');
   }
   return text;
 }
@@ -131,7 +179,8 @@ std::string to_text(const std::vector<MissingGradients::Subject>& about) {
 std::vector<MissingGradients::Subject> subjects_of(const std::string& text) {
   std::vector<MissingGradients::Subject> about;
   for (size_t from = 0, to; (to = text.find('\0', from)) != std::string::npos; from = to + 1) {
-    if (to > from + 1) about.push_back({text.substr(from + 2, to - from - 2), text[from] == '+', text[from + 1] == '.'});
+    if (to <= from + 1) continue;
+    about.push_back({text.substr(from + 2, to - from - 2), text[from] == '+', text[from + 1] == '.', text[from + 1] == '@'});
   }
   return about;
 }

@@ -4,8 +4,12 @@
 // `kStart` as soon as some rank has started that operation; when every rank asks about it too, or has joined, `kStart` if some
 // rank has a part of it, as of a group, else `kNobodyHasIt`; `kNotYet` if the asking rank must go on first, as others wait for
 // it elsewhere (see deadlocks.h). An answer is the same for all that ask. It is sent when all names of a question have one, or
-// some are to be started: others wait for these. Then the asking rank asks again about the rest. No threads, no clock, no
-// transport.
+// some are to be started: others wait for these. Then the asking rank asks again about the rest.
+//
+// A question may be about optimizers that the pass has not reached. Another rank may have no such optimizer, and never ask. So
+// the question has an *anchor*, an operation of its pass. A rank that has asked for that one and is in no backward pass any more
+// will not start the others in this pass: rank 0 asks it whether it is in a pass, and if it is not, the answer is `kNotYet`. No
+// threads, no clock, no transport.
 #pragma once
 
 #include <chrono>
@@ -36,16 +40,28 @@ class MissingGradients {
 
   explicit MissingGradients(size_t ranks) : ranks_(ranks) {}
 
+  struct PassQuery {
+    size_t position = 0;  // of the rank that is to be asked whether it is in a pass
+    std::string question;
+  };
+
   bool is_empty() const { return questions_.empty(); }
   struct Subject {
     std::string name;
     bool has_part = false;  // the asking rank has some gradients of it, but not all
     bool is_last = false;   // all ranks ask about it; once it is decided, nobody has the other subjects of its question
+    bool is_anchor = false;  // an operation that the rank has asked for, or another subject: it is not asked about itself
   };
   // `question` is a name that no other question has while it is open.
   void ask(size_t position, std::string question, std::vector<Subject> about, TimePoint now);
   // Questions that can be answered now, in the order in which they were asked. They are forgotten.
   std::vector<Answer> answer(const HasStarted& has_started, const IsSettled& has_joined);
+  // The caller has waited for a while. So others may never ask.
+  void note_waiting(const std::string& question);
+  // About ranks that have passed the anchor of a question that is waited for, and have not asked. Each is returned once.
+  std::vector<PassQuery> pass_queries(const HasAsked& has_passed, const IsSettled& has_joined);
+  // The rank is in no pass, and has announced all that it had started before.
+  void on_no_pass(size_t position, const std::string& question);
   // For which ranks the rank's question waits; nothing if there is no such question.
   std::optional<std::vector<size_t>> waits_for(const std::string& question, const IsSettled& has_joined,
                                                const HasAsked& has_asked) const;
@@ -65,11 +81,16 @@ class MissingGradients {
     std::vector<Subject> about;
     std::unordered_multimap<std::string, size_t> places;  // by name, in `about`
     TimePoint since;
+    std::string anchor;  // "" if it has none
+    bool is_waited_for = false;
+    std::vector<bool> is_queried, is_in_none;  // by position: it is to say when it is in no pass; it has said so
     std::vector<std::optional<MissingGradient>> decisions;
   };
   std::optional<MissingGradient> found(const std::string& name, const HasStarted& has_started,
                                        const IsSettled& has_joined) const;
   const Subject* asked(size_t position, const std::string& name) const;
+  bool is_in_no_pass(size_t position, const std::string& name) const;
+  bool is_silent(size_t position, const Question& one) const;
   void decide(const std::string& name, MissingGradient decision);
   static void settle(Question* one, MissingGradient rest);  // what is undecided is this
 

@@ -82,6 +82,9 @@ class ProcessSet {
   bool is_ahead(int rank, const Announcement& next) const { return coordinator_->is_ahead(position_of(rank), next); }
   std::vector<Response> decide();
   bool release(const std::string& question) { return coordinator_->release(question); }
+  void note_waiting(const std::string& name) { coordinator_->note_waiting(name); }
+  std::vector<Coordinator::PassQuery> pass_queries() { return coordinator_->pass_queries(); }
+  void on_no_pass(int rank, const std::string& question) { coordinator_->on_no_pass(position_of(rank), question); }
   std::vector<int> missing(int rank, const std::string& name) const { return coordinator_->missing(position_of(rank), name); }
   std::vector<StalledOperation> incomplete(Coordinator::TimePoint now) const { return coordinator_->incomplete(now); }
 

@@ -124,6 +124,7 @@ void put(const Announcement& announcement, ByteWriter* out) {
   out->put(announcement.batches);
   out->put(announcement.blocked_on);
   out->put(announcement.may_yield);
+  out->put(announcement.no_pass_at);
 }
 
 void get(ByteReader* in, Announcement* announcement) {
@@ -137,6 +138,7 @@ void get(ByteReader* in, Announcement* announcement) {
   in->get(&announcement->batches);
   in->get(&announcement->blocked_on);
   in->get(&announcement->may_yield);
+  in->get(&announcement->no_pass_at);
   const std::vector<uint32_t>& ends = announcement->batches;
   bool is_right = announcement->is_begun != ends.empty();
   for (size_t i = 0; is_right && i < ends.size(); ++i) is_right = ends[i] > (i == 0 ? 0 : ends[i - 1]);
@@ -160,7 +162,8 @@ void get(ByteReader* in, Response* response) {
   in->get(&response->ids);
   in->get(&response->error);
   get_all(in, &response->announced);
-  const bool is_on_items = response->kind == ResponseKind::kRun || response->kind == ResponseKind::kRelease;
+  const bool is_on_items = response->kind == ResponseKind::kRun || response->kind == ResponseKind::kRelease ||
+                           response->kind == ResponseKind::kAskOfPass;
   if (is_on_items && response->items.empty()) in->refuse("responds to nothing");
   const size_t announced = response->kind == ResponseKind::kAnnounced ? 1 : 0;
   if (response->announced.size() != announced) in->refuse("says what it has announced, and has not");

@@ -78,6 +78,7 @@ struct Announcement {
   std::vector<uint32_t> batches;  // of what is begun: the numbers in `ids` at which what goes together ends
   std::string blocked_on;  // if not empty, all that it says: a caller waits for this operation, and does nothing meanwhile
   bool may_yield = false;  // that caller may be let go on without it, see deadlocks.h
+  std::string no_pass_at;  // if not empty, all that it says: the rank is in no backward pass, as asked for that question
 };
 
 // One request in a response: by id if the ranks know it, else by name, perhaps with the id it gets from now on.
@@ -97,6 +98,7 @@ enum class ResponseKind : uint8_t {
   kAskInFull,  // to one rank: the coordinator has forgotten `ids`, announce those requests again
   kForget,     // `ids` no longer stand for anything
   kRelease,    // to one rank: its caller that waits for the item may go on without it
+  kAskOfPass,  // to one rank: it is to say when it is in no backward pass; the item is the question that depends on it
   kShutdown,   // nothing more will be carried out: some rank has left, or, with an `error`, the job cannot go on
   kAnnounced,  // from any rank, where ranks tell each other: what it has `announced` to the coordinator
 };

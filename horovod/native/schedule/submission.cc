@@ -174,10 +174,11 @@ Submission tune_submission(std::string name, std::string settings) {
 }
 
 Submission missing_submission(std::string name, const std::vector<std::string>& gradients, const std::vector<bool>& has_part,
-                              bool ends) {
+                              bool ends, const std::string& anchor) {
   if (gradients.size() != has_part.size()) refuse(name, "as many gradients are needed as it says which this rank has parts of");
   std::vector<MissingGradients::Subject> about;
   for (size_t i = 0; i < gradients.size(); ++i) about.push_back({gradients[i], has_part[i], ends && i == 0});
+  if (!anchor.empty()) about.push_back({.name = anchor, .is_anchor = true});
   Submission submission = bare_submission(Operation::kMissing, std::move(name));
   submission.request.text = to_text(about);
   return submission;
