@@ -28,6 +28,7 @@ Coordinator::Coordinator(std::vector<int> ranks, std::string label, int64_t cach
       rules_(rules),
       cache_(cache_capacity),
       missing_(ranks_.size()),
+      passes_(ranks_.size(), 0),
       begun_(ranks_.size()),
       owed_(ranks_.size(), 0),
       has_joined_(ranks_.size(), false) {
@@ -41,6 +42,7 @@ void Coordinator::refuse(size_t position, const std::string& what) const {
 
 std::vector<uint32_t> Coordinator::on_announcement(size_t position, const Announcement& announcement, TimePoint now) {
   std::vector<uint32_t> unknown;
+  if (announcement.answers == 0) passes_[position] = announcement.pass;
   if (order_ && announcement.answers == 0) note_order(position, announcement);
   for (const uint32_t id : announcement.ids) {
     if (const Request* request = cache_.request(id, position)) {
@@ -62,12 +64,13 @@ std::vector<uint32_t> Coordinator::on_announcement(size_t position, const Announ
 }
 
 void Coordinator::on_request(size_t position, const Request& request, uint32_t id, TimePoint now) {
-  if (request.operation == Operation::kMissing) return missing_.ask(position, request.name, subjects_of(request.text), now);
+  if (request.operation == Operation::kMissing) return on_missing(position, request, now);
   if (request.operation == Operation::kJoin) on_join(position);
   Pending& pending = pending_[request.name];
   if (pending.requests.empty()) {
     pending.requests.resize(ranks_.size());
     pending.ids.resize(ranks_.size(), 0);
+    pending.passes.resize(ranks_.size(), 0);
     pending.since = now;
     pending.is_join = request.operation == Operation::kJoin;
   }
@@ -78,6 +81,7 @@ void Coordinator::on_request(size_t position, const Request& request, uint32_t i
   }
   pending.requests[position] = request;
   pending.ids[position] = id;
+  pending.passes[position] = passes_[position];
   ++pending.count;
   if (!was_complete && is_complete(pending)) complete_.push_back(request.name);
 }
@@ -187,7 +191,7 @@ void Coordinator::answer_begun(std::vector<Response>* responses) {
       }
       tell_agreed(requests[i]->name, &pending->second);
       std::erase(complete_, requests[i]->name);
-      pending_.erase(pending);
+      forget(pending);
       cache_.touch(batch.ids[i]);
     }
     for (Response& run : runs_of(batch.ids, requests, rules_)) responses->push_back(std::move(run));
@@ -258,8 +262,8 @@ std::optional<Response> Coordinator::refuse_or_accept(const std::string& name, s
                                                       std::vector<uint32_t>* forgotten) {
   const auto position = pending_.find(name);
   tell_agreed(name, &position->second);
-  Pending pending = std::move(position->second);
-  pending_.erase(position);
+  Pending pending = position->second;
+  forget(position);
   std::vector<RankRequest> requests;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (pending.requests[i]) requests.push_back({ranks_[i], &*pending.requests[i]});
@@ -336,17 +340,39 @@ void Coordinator::answer_complete(std::vector<Response>* responses) {
   if (!forgotten.empty()) responses->push_back({0, ResponseKind::kForget, {}, std::move(forgotten), ""});
 }
 
-bool Coordinator::has_asked(size_t position, const std::string& name) const {
-  const auto found = pending_.find(name);
-  return found != pending_.end() && found->second.requests[position].has_value();
+void Coordinator::on_missing(size_t position, const Request& request, TimePoint now) {
+  std::vector<MissingGradients::Subject> about = subjects_of(request.text);
+  std::vector<std::optional<uint32_t>> passed;
+  const auto is_anchor = [](const MissingGradients::Subject& subject) { return subject.is_anchor; };
+  if (const auto anchor = std::ranges::find_if(about, is_anchor); anchor != about.end()) {
+    const auto& passes = anchors_.try_emplace(anchor->name, passes_).first->second;
+    const bool is_lacking = std::ranges::count(about, anchor->name, &MissingGradients::Subject::name) > 1;
+    if (!is_lacking && !pending_.contains(anchor->name)) passed.assign(passes.begin(), passes.end());
+  }
+  missing_.ask(position, request.name, std::move(about), passes_[position], std::move(passed), now);
+}
+
+void Coordinator::forget(std::unordered_map<std::string, Pending>::iterator pending) {
+  if (const auto anchor = anchors_.find(pending->first); anchor != anchors_.end()) anchor->second = pending->second.passes;
+  pending_.erase(pending);
+}
+
+MissingGradients::Ranks Coordinator::ranks_for_missing() const {
+  MissingGradients::Ranks ranks;
+  ranks.has_joined = [this](size_t position) { return has_joined_[position] && owed_[position] == 0; };
+  ranks.started_in = [this](size_t position, const std::string& name) -> std::optional<uint32_t> {
+    const auto found = pending_.find(name);
+    if (found == pending_.end() || !found->second.requests[position]) return std::nullopt;
+    return found->second.passes[position];
+  };
+  ranks.latest_pass = [this](size_t position) { return passes_[position]; };
+  return ranks;
 }
 
 // Before what is complete is answered: until then it is known who has started it.
 void Coordinator::answer_missing(std::vector<Response>* responses) {
   if (missing_.is_empty()) return;
-  const auto has_started = [&](const std::string& name) { return pending_.contains(name); };
-  const auto has_joined = [&](size_t position) { return has_joined_[position] && owed_[position] == 0; };
-  for (MissingGradients::Answer& answer : missing_.answer(has_started, has_joined)) {
+  for (MissingGradients::Answer& answer : missing_.answer(ranks_for_missing())) {
     Response& response = responses->emplace_back();
     response.kind = ResponseKind::kDecided;
     response.items.push_back({0, std::move(answer.question), 0, std::move(answer.decisions), {}});
@@ -355,17 +381,12 @@ void Coordinator::answer_missing(std::vector<Response>* responses) {
 
 std::vector<MissingGradients::PassQuery> Coordinator::pass_queries() {
   if (missing_.is_empty()) return {};
-  const auto has_passed = [&](size_t position, const std::string& name) {
-    return !pending_.contains(name) || has_asked(position, name);  // once all have asked it is not pending
-  };
-  return missing_.pass_queries(has_passed, [&](size_t position) { return has_joined_[position]; });
+  return missing_.pass_queries(ranks_for_missing());
 }
 
 std::vector<int> Coordinator::missing(size_t position, const std::string& name) const {
   std::vector<int> ranks;
-  const auto has_joined = [&](size_t other) { return has_joined_[other]; };
-  const auto asked = [&](size_t other, const std::string& about) { return has_asked(other, about); };
-  if (const auto awaited = missing_.waits_for(name, has_joined, asked)) {
+  if (const auto awaited = missing_.waits_for(name, ranks_for_missing())) {
     for (const size_t other : *awaited) ranks.push_back(ranks_[other]);
     return ranks;
   }
@@ -386,10 +407,10 @@ std::vector<StalledOperation> Coordinator::incomplete(TimePoint now) const {
       if (is_missing(pending, position)) one.missing_ranks.push_back(ranks_[position]);
     }
   }
-  const auto has_joined = [&](size_t position) { return has_joined_[position]; };
+  const MissingGradients::Ranks ranks = ranks_for_missing();
   for (const auto& [name, since] : missing_.undecided()) {
     StalledOperation& one = all.emplace_back(StalledOperation{label_ + name, now - since, {}});
-    for (const size_t position : missing_.silent_about(name, has_joined)) one.missing_ranks.push_back(ranks_[position]);
+    for (const size_t position : missing_.silent_about(name, ranks)) one.missing_ranks.push_back(ranks_[position]);
   }
   return all;
 }

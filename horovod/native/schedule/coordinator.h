@@ -51,6 +51,7 @@ class Coordinator {
   struct Pending {
     std::vector<std::optional<Request>> requests;  // by position
     std::vector<uint32_t> ids;                     // by position: how it was announced, 0 = in full
+    std::vector<uint32_t> passes;                  // by position: the backward pass in which it was asked for
     size_t count = 0;                              // of requests
     TimePoint since;
     bool is_join = false;
@@ -63,6 +64,9 @@ class Coordinator {
 
   [[noreturn]] void refuse(size_t position, const std::string& what) const;
   void on_request(size_t position, const Request& request, uint32_t id, TimePoint now);
+  void on_missing(size_t position, const Request& request, TimePoint now);
+  MissingGradients::Ranks ranks_for_missing() const;
+  void forget(std::unordered_map<std::string, Pending>::iterator pending);
   void on_join(size_t position);
   void note_order(size_t position, const Announcement& announcement);
   void note_begun(size_t position, const Announcement& announcement);
@@ -70,7 +74,6 @@ class Coordinator {
   void answer_begun(std::vector<Response>* responses);
   void answer_complete(std::vector<Response>* responses);
   void answer_missing(std::vector<Response>* responses);
-  bool has_asked(size_t position, const std::string& name) const;
   void tell_agreed(const std::string& name, Pending* pending) const;
   void complete_without_absent();
   bool is_missing(const Pending& pending, size_t position) const;
@@ -88,6 +91,8 @@ class Coordinator {
   ResponseCache cache_;
   std::optional<OrderCheck> order_;
   MissingGradients missing_;
+  std::unordered_map<std::string, std::vector<uint32_t>> anchors_;  // by anchor that all have asked for: Pending::passes
+  std::vector<uint32_t> passes_;                                    // by position: the latest backward pass
   BegunBatches begun_;
   std::string broken_;  // not empty: why the job ends, as somebody has begun what others do not
   std::unordered_map<std::string, Pending> pending_;

@@ -88,6 +88,7 @@ int64_t Engine::submit(int process_set, Submission submission) {
     handle = submission.handle = handles_.open();
     submission.begins_batch = std::exchange(is_new_batch_, held_ == 0);
     submission.submitted = steady_clock::now();
+    submission.pass = passes_;
     must_wake = queue_.is_empty();
     // Nobody does these and goes on with something else.
     if (!is_repeated(submission.request.operation)) somebody_waits_ = true;
@@ -140,6 +141,7 @@ void Engine::note_blocked(int64_t handle, bool may_yield) {
 }
 
 void Engine::note_pass(bool is_in_pass) {
+  if (is_in_pass && !is_in_pass_) ++passes_;
   is_in_pass_ = is_in_pass;
   if (!is_in_pass && has_pass_queries_) transport_.wake();
 }
@@ -356,8 +358,10 @@ bool Engine::announce() {
   std::vector<Announcement> announcements;
   for (auto& [serial, submissions] : by_set) {
     const ProcessSets::Pointer set = sets_.by_serial(serial);
+    const uint32_t pass = submissions.empty() ? 0 : submissions.back().pass;
     announcements.push_back(set->announce(std::move(submissions), !sets_.has_existed(1) && !is_leaving));
     announcements.back().is_leaving = is_leaving && serial == 0;
+    announcements.back().pass = pass;
     tell_peers(announcements.back());
     for (Response& run : set->runs_of(announcements.back())) responses_.push_back(std::move(run));
   }

@@ -110,6 +110,7 @@ class Engine {
   std::string stopped_because_ GUARDED_BY(mutex_), tuned_ GUARDED_BY(mutex_);  // not empty: nothing is accepted any more
   std::atomic<bool> somebody_waits_{false}, caller_is_blocked_{false}, is_unanswered_{false};  // the last announcement
   std::atomic<bool> is_in_pass_{false}, has_pass_queries_{false};
+  std::atomic<uint32_t> passes_{0};  // backward passes begun
   std::atomic<bool> has_failed_{false}, is_stopped_{false}, is_ahead_{false};  // of answers, which it hears before it leaves
   // Engine thread only, or whoever steps.
   std::deque<Response> responses_;                           // responses on this rank's operations that it has not carried out

@@ -5,13 +5,17 @@
 
 namespace hvd {
 
-void MissingGradients::ask(size_t position, std::string question, std::vector<Subject> about, TimePoint now) {
+void MissingGradients::ask(size_t position, std::string question, std::vector<Subject> about, Pass pass,
+                           std::vector<std::optional<Pass>> passed, TimePoint now) {
   Question& one = questions_.emplace_back();
   one.position = position;
+  one.pass = pass;
   one.name = std::move(question);
   const auto is_anchor = [](const Subject& subject) { return subject.is_anchor; };
   if (const auto anchor = std::ranges::find_if(about, is_anchor); anchor != about.end()) one.anchor = anchor->name;
   std::erase_if(about, is_anchor);
+  one.passed = std::move(passed);
+  one.passed.resize(ranks_);
   one.is_queried.resize(ranks_, false);
   one.is_in_none.resize(ranks_, false);
   one.decisions.resize(about.size());
@@ -20,22 +24,41 @@ void MissingGradients::ask(size_t position, std::string question, std::vector<Su
   one.since = now;
 }
 
-const MissingGradients::Subject* MissingGradients::asked(size_t position, const std::string& name) const {
-  for (const Question& one : questions_) {
-    if (one.position != position) continue;
-    if (const auto found = one.places.find(name); found != one.places.end()) return &one.about[found->second];
+// What a rank says of it in the same pass, or in the step after.
+const MissingGradients::Subject* MissingGradients::asked(const Question& one, size_t position, const std::string& name) const {
+  const bool is_any = one.anchor.empty() || name == one.anchor || position == one.position;
+  const std::optional<Pass> pass = is_any ? std::nullopt : one.passed[position];
+  if (!is_any && !pass) return nullptr;
+  for (const Question& other : questions_) {
+    if (other.position != position || (pass && other.pass > *pass)) continue;
+    if (const auto found = other.places.find(name); found != other.places.end()) return &other.about[found->second];
   }
   return nullptr;
 }
 
-std::optional<MissingGradient> MissingGradients::found(const std::string& name, const HasStarted& has_started,
-                                                       const IsSettled& has_joined) const {
-  if (has_started(name)) return MissingGradient::kStart;
+// In the same pass, or before.
+bool MissingGradients::has_started(const Question& one, size_t position, const std::string& name, const Ranks& ranks) const {
+  const std::optional<Pass> started = ranks.started_in(position, name);
+  if (!started || one.anchor.empty() || position == one.position) return started.has_value();
+  const std::optional<Pass> pass = one.passed[position];
+  return !pass || *started <= *pass;
+}
+
+bool MissingGradients::has_left(const Question& one, size_t position, const Ranks& ranks) const {
+  if (one.anchor.empty()) return false;
+  const std::optional<Pass> pass = one.passed[position];
+  return pass && (one.is_in_none[position] || ranks.latest_pass(position) > *pass);
+}
+
+std::optional<MissingGradient> MissingGradients::found(const Question& one, const std::string& name, const Ranks& ranks) const {
+  for (size_t position = 0; position < ranks_; ++position) {
+    if (has_started(one, position, name, ranks)) return MissingGradient::kStart;
+  }
   bool has_part = false, has_silent = false;
   for (size_t position = 0; position < ranks_; ++position) {
-    const Subject* subject = asked(position, name);
-    if (subject == nullptr && !has_joined(position)) {
-      if (!is_in_no_pass(position, name)) return std::nullopt;
+    const Subject* subject = asked(one, position, name);
+    if (subject == nullptr && !ranks.has_joined(position)) {
+      if (!has_left(one, position, ranks)) return std::nullopt;
       has_silent = true;
     }
     has_part = has_part || (subject != nullptr && subject->has_part);
@@ -44,62 +67,39 @@ std::optional<MissingGradient> MissingGradients::found(const std::string& name, 
   return has_part ? MissingGradient::kStart : MissingGradient::kNobodyHasIt;
 }
 
-bool MissingGradients::is_in_no_pass(size_t position, const std::string& name) const {
-  return std::ranges::any_of(questions_,
-                             [&](const Question& one) { return one.is_in_none[position] && one.places.contains(name); });
-}
-
-// About something that is undecided.
-bool MissingGradients::is_silent(size_t position, const Question& one) const {
-  for (size_t i = 0; i < one.about.size(); ++i) {
-    if (!one.decisions[i] && asked(position, one.about[i].name) == nullptr) return true;
-  }
-  return false;
-}
-
-void MissingGradients::note_waiting(const std::string& question) {
-  const auto one = std::ranges::find(questions_, question, &Question::name);
-  if (one != questions_.end()) one->is_waited_for = true;
-}
-
-std::vector<MissingGradients::PassQuery> MissingGradients::pass_queries(const HasAsked& has_passed, const IsSettled& has_joined) {
-  std::vector<PassQuery> queries;
-  for (Question& one : questions_) {
-    if (one.anchor.empty() || !one.is_waited_for) continue;
-    const auto anchor = one.places.find(one.anchor);
-    if (anchor != one.places.end() && !one.decisions[anchor->second]) continue;
-    for (size_t position = 0; position < ranks_; ++position) {
-      if (one.is_queried[position] || has_joined(position) || !has_passed(position, one.anchor)) continue;
-      if (!is_silent(position, one)) continue;
-      one.is_queried[position] = true;
-      queries.push_back({position, one.name});
-    }
-  }
-  return queries;
-}
-
-void MissingGradients::on_no_pass(size_t position, const std::string& question) {
-  const auto one = std::ranges::find(questions_, question, &Question::name);
-  if (one != questions_.end()) one->is_in_none[position] = true;
-}
-
 // Of all that ask about it: a rank whose other names are undecided must not hear something else later.
-void MissingGradients::decide(const std::string& name, MissingGradient decision) {
+void MissingGradients::decide(const std::string& name, MissingGradient decision, const Ranks& ranks) {
   if (decision == MissingGradient::kStart) completed_.insert(name);
   for (Question& one : questions_) {
     const auto [begin, end] = one.places.equal_range(name);
     for (auto place = begin; place != end; ++place) {
-      if (!one.decisions[place->second]) one.decisions[place->second] = decision;
+      std::optional<MissingGradient>& mine = one.decisions[place->second];
+      if (!mine && found(one, name, ranks) == decision) mine = decision;
     }
   }
 }
 
-std::vector<MissingGradients::Answer> MissingGradients::answer(const HasStarted& has_started, const IsSettled& has_joined) {
+// Also without having started it: all have asked about it.
+void MissingGradients::note_passed(const Ranks& ranks) {
+  for (Question& one : questions_) {
+    if (one.anchor.empty()) continue;
+    for (size_t position = 0; position < ranks_; ++position) {
+      if (one.passed[position]) continue;
+      one.passed[position] = ranks.started_in(position, one.anchor);
+      for (const Question& other : questions_) {
+        if (other.position == position && other.places.contains(one.anchor)) one.passed[position] = other.pass;
+      }
+    }
+  }
+}
+
+std::vector<MissingGradients::Answer> MissingGradients::answer(const Ranks& ranks) {
+  note_passed(ranks);
   for (size_t q = 0; q < questions_.size(); ++q) {
     for (size_t i = 0; i < questions_[q].about.size(); ++i) {
       if (questions_[q].decisions[i]) continue;
       const std::string& name = questions_[q].about[i].name;
-      if (const auto decision = found(name, has_started, has_joined)) decide(name, *decision);
+      if (const auto decision = found(questions_[q], name, ranks)) decide(name, *decision, ranks);
     }
   }
   for (Question& one : questions_) {
@@ -121,18 +121,45 @@ std::vector<MissingGradients::Answer> MissingGradients::answer(const HasStarted&
   return answers;
 }
 
-std::optional<std::vector<size_t>> MissingGradients::waits_for(const std::string& question, const IsSettled& has_joined,
-                                                               const HasAsked& has_asked) const {
+void MissingGradients::note_waiting(const std::string& question) {
+  const auto one = std::ranges::find(questions_, question, &Question::name);
+  if (one != questions_.end()) one->is_waited_for = true;
+}
+
+std::vector<MissingGradients::PassQuery> MissingGradients::pass_queries(const Ranks& ranks) {
+  std::vector<PassQuery> queries;
+  for (Question& one : questions_) {
+    if (one.anchor.empty() || !one.is_waited_for) continue;
+    for (size_t position = 0; position < ranks_; ++position) {
+      if (one.is_queried[position] || !one.passed[position] || !waits_for(one, position, ranks)) continue;
+      one.is_queried[position] = true;
+      queries.push_back({position, one.name});
+    }
+  }
+  return queries;
+}
+
+void MissingGradients::on_no_pass(size_t position, const std::string& question) {
+  const auto one = std::ranges::find(questions_, question, &Question::name);
+  if (one != questions_.end()) one->is_in_none[position] = true;
+}
+
+bool MissingGradients::waits_for(const Question& one, size_t position, const Ranks& ranks) const {
+  if (ranks.has_joined(position)) return false;
+  for (size_t i = 0; i < one.about.size(); ++i) {
+    const std::string& name = one.about[i].name;
+    if (one.decisions[i] || asked(one, position, name) != nullptr) continue;
+    if (!ranks.started_in(position, name)) return true;
+  }
+  return false;
+}
+
+std::optional<std::vector<size_t>> MissingGradients::waits_for(const std::string& question, const Ranks& ranks) const {
   const auto one = std::ranges::find(questions_, question, &Question::name);
   if (one == questions_.end()) return std::nullopt;
   std::vector<size_t> positions;
   for (size_t position = 0; position < ranks_; ++position) {
-    bool is_awaited = false;
-    for (size_t i = 0; i < one->about.size(); ++i) {
-      const std::string& name = one->about[i].name;
-      is_awaited = is_awaited || (!one->decisions[i] && asked(position, name) == nullptr && !has_asked(position, name));
-    }
-    if (is_awaited && !has_joined(position)) positions.push_back(position);
+    if (waits_for(*one, position, ranks)) positions.push_back(position);
   }
   return positions;
 }
@@ -147,10 +174,11 @@ std::map<std::string, MissingGradients::TimePoint> MissingGradients::undecided()
   return since;
 }
 
-std::vector<size_t> MissingGradients::silent_about(const std::string& name, const IsSettled& has_joined) const {
+std::vector<size_t> MissingGradients::silent_about(const std::string& name, const Ranks& ranks) const {
   std::vector<size_t> positions;
   for (size_t position = 0; position < ranks_; ++position) {
-    if (asked(position, name) == nullptr && !has_joined(position)) positions.push_back(position);
+    const auto mentions = [&](const Question& one) { return one.position == position && one.places.contains(name); };
+    if (std::ranges::none_of(questions_, mentions) && !ranks.has_joined(position)) positions.push_back(position);
   }
   return positions;
 }

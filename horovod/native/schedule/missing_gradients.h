@@ -7,9 +7,9 @@
 // some are to be started: others wait for these. Then the asking rank asks again about the rest.
 //
 // A question may be about optimizers that the pass has not reached. Another rank may have no such optimizer, and never ask. So
-// the question has an *anchor*, an operation of its pass. A rank that has asked for that one and is in no backward pass any more
-// will not start the others in this pass: rank 0 asks it whether it is in a pass, and if it is not, the answer is `kNotYet`. No
-// threads, no clock, no transport.
+// the question has an *anchor*, an operation of its pass. It tells which pass of another rank is the same: that in which the
+// rank has asked for the anchor. Operations and questions of later passes do not count, and if the rank has asked for something
+// in a later pass, or says that it is in none, the answer is `kNotYet`. No threads, no clock, no transport.
 #pragma once
 
 #include <chrono>
@@ -29,9 +29,14 @@ enum class MissingGradient : int64_t { kNotYet, kStart, kNobodyHasIt, kAskAgain 
 class MissingGradients {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
-  using HasStarted = std::function<bool(const std::string& name)>;        // whether some rank has asked for the operation
-  using IsSettled = std::function<bool(size_t position)>;                 // whether the rank has joined
-  using HasAsked = std::function<bool(size_t, const std::string& name)>;  // whether that rank has asked for the operation
+  using Pass = uint32_t;  // of one rank: how many it had begun
+  // What rank 0 knows of the ranks besides.
+  struct Ranks {
+    std::function<bool(size_t position)> has_joined;
+    // The pass in which a rank has asked for an operation that not all are known to have asked for.
+    std::function<std::optional<Pass>(size_t position, const std::string& name)> started_in;
+    std::function<Pass(size_t position)> latest_pass;  // in which it has asked for something
+  };
 
   struct Answer {
     std::string question;
@@ -53,22 +58,23 @@ class MissingGradients {
     bool is_anchor = false;  // an operation that the rank has asked for, or another subject: it is not asked about itself
   };
   // `question` is a name that no other question has while it is open.
-  void ask(size_t position, std::string question, std::vector<Subject> about, TimePoint now);
+  // The rank has begun that `pass` last. `passed`: by position, in which pass the rank has asked for the anchor, if all have.
+  void ask(size_t position, std::string question, std::vector<Subject> about, Pass pass, std::vector<std::optional<Pass>> passed,
+           TimePoint now);
   // Questions that can be answered now, in the order in which they were asked. They are forgotten.
-  std::vector<Answer> answer(const HasStarted& has_started, const IsSettled& has_joined);
+  std::vector<Answer> answer(const Ranks& ranks);
   // The caller has waited for a while. So others may never ask.
   void note_waiting(const std::string& question);
   // About ranks that have passed the anchor of a question that is waited for, and have not asked. Each is returned once.
-  std::vector<PassQuery> pass_queries(const HasAsked& has_passed, const IsSettled& has_joined);
+  std::vector<PassQuery> pass_queries(const Ranks& ranks);
   // The rank is in no pass, and has announced all that it had started before.
   void on_no_pass(size_t position, const std::string& question);
   // For which ranks the rank's question waits; nothing if there is no such question.
-  std::optional<std::vector<size_t>> waits_for(const std::string& question, const IsSettled& has_joined,
-                                               const HasAsked& has_asked) const;
+  std::optional<std::vector<size_t>> waits_for(const std::string& question, const Ranks& ranks) const;
   // By name of what is asked about, since when it is undecided.
   std::map<std::string, TimePoint> undecided() const;
   // Ranks that have neither asked about it, nor joined.
-  std::vector<size_t> silent_about(const std::string& name, const IsSettled& has_joined) const;
+  std::vector<size_t> silent_about(const std::string& name, const Ranks& ranks) const;
   // Answers what is undecided with kNotYet, at the next answer(). False if there is no such question.
   bool release(const std::string& question);
   // Whether a rank takes part in this operation only because others have started it. Asked once: then it is forgotten.
@@ -77,21 +83,24 @@ class MissingGradients {
  private:
   struct Question {
     size_t position = 0;
+    Pass pass = 0;
     std::string name;
     std::vector<Subject> about;
     std::unordered_multimap<std::string, size_t> places;  // by name, in `about`
     TimePoint since;
-    std::string anchor;  // "" if it has none
+    std::string anchor;                       // "" if it has none
+    std::vector<std::optional<Pass>> passed;  // by position: the same pass, as far as known
     bool is_waited_for = false;
     std::vector<bool> is_queried, is_in_none;  // by position: it is to say when it is in no pass; it has said so
     std::vector<std::optional<MissingGradient>> decisions;
   };
-  std::optional<MissingGradient> found(const std::string& name, const HasStarted& has_started,
-                                       const IsSettled& has_joined) const;
-  const Subject* asked(size_t position, const std::string& name) const;
-  bool is_in_no_pass(size_t position, const std::string& name) const;
-  bool is_silent(size_t position, const Question& one) const;
-  void decide(const std::string& name, MissingGradient decision);
+  std::optional<MissingGradient> found(const Question& one, const std::string& name, const Ranks& ranks) const;
+  const Subject* asked(const Question& one, size_t position, const std::string& name) const;
+  bool has_started(const Question& one, size_t position, const std::string& name, const Ranks& ranks) const;
+  bool has_left(const Question& one, size_t position, const Ranks& ranks) const;
+  bool waits_for(const Question& one, size_t position, const Ranks& ranks) const;
+  void note_passed(const Ranks& ranks);
+  void decide(const std::string& name, MissingGradient decision, const Ranks& ranks);
   static void settle(Question* one, MissingGradient rest);  // what is undecided is this
 
   const size_t ranks_;

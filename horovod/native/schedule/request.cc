@@ -124,6 +124,7 @@ void put(const Announcement& announcement, ByteWriter* out) {
   out->put(announcement.batches);
   out->put(announcement.blocked_on);
   out->put(announcement.may_yield);
+  out->put(announcement.pass);
   out->put(announcement.no_pass_at);
 }
 
@@ -138,6 +139,7 @@ void get(ByteReader* in, Announcement* announcement) {
   in->get(&announcement->batches);
   in->get(&announcement->blocked_on);
   in->get(&announcement->may_yield);
+  in->get(&announcement->pass);
   in->get(&announcement->no_pass_at);
   const std::vector<uint32_t>& ends = announcement->batches;
   bool is_right = announcement->is_begun != ends.empty();

@@ -78,6 +78,7 @@ struct Announcement {
   std::vector<uint32_t> batches;  // of what is begun: the numbers in `ids` at which what goes together ends
   std::string blocked_on;  // if not empty, all that it says: a caller waits for this operation, and does nothing meanwhile
   bool may_yield = false;  // that caller may be let go on without it, see deadlocks.h
+  uint32_t pass = 0;       // how many backward passes the rank had begun when it asked for the last of these
   std::string no_pass_at;  // if not empty, all that it says: the rank is in no backward pass, as asked for that question
 };
 
