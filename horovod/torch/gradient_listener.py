@@ -203,6 +203,7 @@ class GradientListener(torch.optim.Optimizer):
         """
         if self.process_set.process_set_id is None:
             return
+        self._enter_job()
         was_active, self._active = self._active, self._is_shared()
         if self._active and not was_active:
             self._listen()
@@ -262,10 +263,14 @@ class GradientListener(torch.optim.Optimizer):
         return [other for other in listening_here() if other is not self]
 
     def _beside(self) -> list[GradientListener]:
-        """Others of the same ranks and thread: what a pass has not reached here, it may have elsewhere."""
+        """Others of the same ranks and thread: what a pass has not reached here, it may have elsewhere.
+
+        Not those of a job that has ended: names of this one may be equal to theirs.
+        """
 
         def whose(listener: GradientListener) -> tuple[object, ...]:
-            return listener._set_id(), listener._thread, listener._active, listener._wait_in_backward
+            of_job = id(listener._names_of_job), listener._set_id(), listener._active
+            return *of_job, listener._thread, listener._wait_in_backward
 
         return [other for other in self._others() if whose(other) == whose(self) and not other._lost]
 
@@ -327,8 +332,9 @@ class GradientListener(torch.optim.Optimizer):
 
         Gradients that were reduced and have gone since were those of a step that was skipped.
         """
+        self._enter_job()
         self._is_settled = False
-        self._enter_pass()
+        self._forget_gone()
         reference = weakref.ref(self)
         job = jobs.current()
         basics.member().engine.note_pass(True)
@@ -343,8 +349,7 @@ class GradientListener(torch.optim.Optimizer):
         self._end_of_pass = weakref.ref(end)
         torch.autograd.Variable._execution_engine.queue_callback(end)
 
-    def _enter_pass(self) -> None:
-        self._enter_job()
+    def _forget_gone(self) -> None:
         if any(reduction is not None for reduction, _ in self._handles.values()):
             self._forget_reduced(self._has_gone)
 
@@ -637,7 +642,7 @@ def _end_pass() -> None:
     beside = [each for listener in ended for each in listener._beside()]
     others = [each for each in dict.fromkeys(beside) if each not in ending]
     for listener in others:
-        listener._enter_pass()
+        listener._forget_gone()
     for listener in (*ended, *others):
         listener._listen_to_thawed()
     questions = ask_after_pass(ended, others)
