@@ -464,16 +464,18 @@ def _frozen_from(program: Program, number: int, freeze: Freeze) -> Program:
 
 
 def _with_groups(rng: random.Random, program: Program) -> Program:
-    """Groups are numbered among what is trainable when an optimizer is wrapped: the same on all ranks."""
-    if rng.random() > 0.3:
+    """Not where ranks freeze different parameters: numbered groups are of what is trainable, and a member of
+    a listed group that nobody uses would have zeros on some ranks only.
+    """
+    uneven = any(f.rank != ALL for step in program.steps for f in step.freezes)
+    if rng.random() > 0.3 or uneven:
         return program
     if rng.random() < 0.5:
         parts: list[int | str] = ["trunk", *range(program.heads)]
         rng.shuffle(parts)
         cut = rng.randrange(1, len(parts))
         return replace(program, groups=(tuple(parts[:cut]),))
-    uneven = any(f.rank != ALL for step in program.steps for f in step.freezes)
-    return replace(program, groups=0 if uneven else rng.randint(1, 3))
+    return replace(program, groups=rng.randint(1, 3))
 
 
 def _with_step(program: Program, number: int, step: Step) -> Program:

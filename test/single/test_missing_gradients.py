@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import numpy as np
@@ -111,3 +112,57 @@ def test_each_gradient_says_whether_there_is_a_part() -> None:
             engine.missing("question", ["a"], [])
 
     on_ranks(1, program, True)
+
+
+def test_a_rank_in_no_pass_is_not_waited_for() -> None:
+    """Rank 0 has come as far as rank 1's pass, has no such optimizer, and never asks."""
+
+    def program(rank: int, engine: _native.Engine) -> list[int]:
+        engine.note_pass(True)
+        handle = submit(engine, "anchor", np.ones(2, np.float32))
+        decisions: list[int] = [Decision.NOT_YET]
+        if rank == 1:
+            decisions = answers(engine, engine.missing("question", ["b"], [False], anchor="anchor"))
+        else:
+            time.sleep(0.05)
+        engine.note_pass(False)
+        engine.wait(handle)
+        if rank == 0:
+            assert finished.wait(10)  # the training thread does nothing with the engine
+        else:
+            finished.set()
+        return decisions
+
+    finished = threading.Event()
+    assert on_ranks(2, program, True) == [[Decision.NOT_YET]] * 2
+
+
+def test_an_operation_of_a_later_pass_does_not_answer_a_question() -> None:
+    """Rank 0 starts "b" in the pass after the one about which rank 1 asks."""
+
+    def program(rank: int, engine: _native.Engine) -> list[list[int]]:
+        engine.note_pass(True)
+        handle = submit(engine, "anchor", np.ones(2, np.float32))
+        decisions = [answers(engine, engine.missing(f"question of {rank}", ["b"], [False], anchor="anchor"))]
+        engine.wait(handle)
+        engine.note_pass(False)
+
+        engine.note_pass(True)
+        engine.wait(submit(engine, "anchor", np.ones(2, np.float32)))
+        if rank == 0:
+            engine.note_pass(False)
+            engine.note_pass(True)
+            handle = submit(engine, "b", np.ones(2, np.float32))
+            time.sleep(0.02)
+            later.set()
+        else:
+            assert later.wait(10)
+            decisions.append(answers(engine, engine.missing("question", ["b"], [False], anchor="anchor")))
+            engine.note_pass(False)
+            handle = submit(engine, "b", np.ones(2, np.float32))
+        assert not engine.wait(handle).is_completed
+        return decisions
+
+    later = threading.Event()
+    nobody = [Decision.NOBODY_HAS_IT]
+    assert on_ranks(2, program, True) == [[nobody], [nobody, [Decision.NOT_YET]]]

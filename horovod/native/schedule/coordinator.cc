@@ -70,7 +70,7 @@ void Coordinator::on_request(size_t position, const Request& request, uint32_t i
   if (pending.requests.empty()) {
     pending.requests.resize(ranks_.size());
     pending.ids.resize(ranks_.size(), 0);
-    pending.passes.resize(ranks_.size(), 0);
+    pending.passes.resize(ranks_.size());
     pending.since = now;
     pending.is_join = request.operation == Operation::kJoin;
   }
@@ -345,9 +345,9 @@ void Coordinator::on_missing(size_t position, const Request& request, TimePoint 
   std::vector<std::optional<uint32_t>> passed;
   const auto is_anchor = [](const MissingGradients::Subject& subject) { return subject.is_anchor; };
   if (const auto anchor = std::ranges::find_if(about, is_anchor); anchor != about.end()) {
-    const auto& passes = anchors_.try_emplace(anchor->name, passes_).first->second;
+    const auto& passes = anchors_.try_emplace(anchor->name, passes_.begin(), passes_.end()).first->second;
     const bool is_lacking = std::ranges::count(about, anchor->name, &MissingGradients::Subject::name) > 1;
-    if (!is_lacking && !pending_.contains(anchor->name)) passed.assign(passes.begin(), passes.end());
+    if (!is_lacking && !pending_.contains(anchor->name)) passed = passes;
   }
   missing_.ask(position, request.name, std::move(about), passes_[position], std::move(passed), now);
 }
@@ -360,10 +360,9 @@ void Coordinator::forget(std::unordered_map<std::string, Pending>::iterator pend
 MissingGradients::Ranks Coordinator::ranks_for_missing() const {
   MissingGradients::Ranks ranks;
   ranks.has_joined = [this](size_t position) { return has_joined_[position] && owed_[position] == 0; };
-  ranks.started_in = [this](size_t position, const std::string& name) -> std::optional<uint32_t> {
+  ranks.started = [this](const std::string& name) {
     const auto found = pending_.find(name);
-    if (found == pending_.end() || !found->second.requests[position]) return std::nullopt;
-    return found->second.passes[position];
+    return found == pending_.end() ? nullptr : &found->second.passes;
   };
   ranks.latest_pass = [this](size_t position) { return passes_[position]; };
   return ranks;

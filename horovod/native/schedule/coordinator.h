@@ -51,7 +51,7 @@ class Coordinator {
   struct Pending {
     std::vector<std::optional<Request>> requests;  // by position
     std::vector<uint32_t> ids;                     // by position: how it was announced, 0 = in full
-    std::vector<uint32_t> passes;                  // by position: the backward pass in which it was asked for
+    std::vector<std::optional<uint32_t>> passes;   // by position: the backward pass in which it was asked for
     size_t count = 0;                              // of requests
     TimePoint since;
     bool is_join = false;
@@ -91,8 +91,9 @@ class Coordinator {
   ResponseCache cache_;
   std::optional<OrderCheck> order_;
   MissingGradients missing_;
-  std::unordered_map<std::string, std::vector<uint32_t>> anchors_;  // by anchor that all have asked for: Pending::passes
-  std::vector<uint32_t> passes_;                                    // by position: the latest backward pass
+  std::vector<uint32_t> passes_;  // by position: the latest backward pass
+  // By operation that has been an anchor, in which passes all asked for it last.
+  std::unordered_map<std::string, std::vector<std::optional<uint32_t>>> anchors_;
   BegunBatches begun_;
   std::string broken_;  // not empty: why the job ends, as somebody has begun what others do not
   std::unordered_map<std::string, Pending> pending_;

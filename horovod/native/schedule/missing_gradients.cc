@@ -24,24 +24,30 @@ void MissingGradients::ask(size_t position, std::string question, std::vector<Su
   one.since = now;
 }
 
-// What a rank says of it in the same pass, or in the step after.
+// Whether the other was asked in the same pass, or in the step after it.
+bool MissingGradients::counts_for(const Question& one, const Question& other) const {
+  if (one.anchor.empty() || one.position == other.position) return true;
+  const std::optional<Pass>& pass = one.passed[other.position];
+  return pass && other.pass <= *pass;
+}
+
 const MissingGradients::Subject* MissingGradients::asked(const Question& one, size_t position, const std::string& name) const {
-  const bool is_any = one.anchor.empty() || name == one.anchor || position == one.position;
-  const std::optional<Pass> pass = is_any ? std::nullopt : one.passed[position];
-  if (!is_any && !pass) return nullptr;
   for (const Question& other : questions_) {
-    if (other.position != position || (pass && other.pass > *pass)) continue;
+    if (other.position != position || (name != one.anchor && !counts_for(one, other))) continue;
     if (const auto found = other.places.find(name); found != other.places.end()) return &other.about[found->second];
   }
   return nullptr;
 }
 
-// In the same pass, or before.
-bool MissingGradients::has_started(const Question& one, size_t position, const std::string& name, const Ranks& ranks) const {
-  const std::optional<Pass> started = ranks.started_in(position, name);
-  if (!started || one.anchor.empty() || position == one.position) return started.has_value();
-  const std::optional<Pass> pass = one.passed[position];
-  return !pass || *started <= *pass;
+// By some rank, in the same pass or before.
+bool MissingGradients::is_started(const Question& one, const std::string& name, const Ranks& ranks) const {
+  const auto* passes = ranks.started(name);
+  if (passes == nullptr || one.anchor.empty()) return passes != nullptr;
+  for (size_t position = 0; position < ranks_; ++position) {
+    const std::optional<Pass>& started = (*passes)[position];
+    if (started && (!one.passed[position] || *started <= *one.passed[position])) return true;
+  }
+  return false;
 }
 
 bool MissingGradients::has_left(const Question& one, size_t position, const Ranks& ranks) const {
@@ -51,9 +57,7 @@ bool MissingGradients::has_left(const Question& one, size_t position, const Rank
 }
 
 std::optional<MissingGradient> MissingGradients::found(const Question& one, const std::string& name, const Ranks& ranks) const {
-  for (size_t position = 0; position < ranks_; ++position) {
-    if (has_started(one, position, name, ranks)) return MissingGradient::kStart;
-  }
+  if (is_started(one, name, ranks)) return MissingGradient::kStart;
   bool has_part = false, has_silent = false;
   for (size_t position = 0; position < ranks_; ++position) {
     const Subject* subject = asked(one, position, name);
@@ -67,14 +71,14 @@ std::optional<MissingGradient> MissingGradients::found(const Question& one, cons
   return has_part ? MissingGradient::kStart : MissingGradient::kNobodyHasIt;
 }
 
-// Of all that ask about it: a rank whose other names are undecided must not hear something else later.
-void MissingGradients::decide(const std::string& name, MissingGradient decision, const Ranks& ranks) {
+// Of all that are asked in the same pass: a rank whose other names are undecided must not hear something else later.
+void MissingGradients::decide(const Question& by, const std::string& name, MissingGradient decision) {
   if (decision == MissingGradient::kStart) completed_.insert(name);
   for (Question& one : questions_) {
+    if (!counts_for(by, one) || (decision == MissingGradient::kNotYet && &one != &by)) continue;
     const auto [begin, end] = one.places.equal_range(name);
     for (auto place = begin; place != end; ++place) {
-      std::optional<MissingGradient>& mine = one.decisions[place->second];
-      if (!mine && found(one, name, ranks) == decision) mine = decision;
+      if (!one.decisions[place->second]) one.decisions[place->second] = decision;
     }
   }
 }
@@ -83,9 +87,10 @@ void MissingGradients::decide(const std::string& name, MissingGradient decision,
 void MissingGradients::note_passed(const Ranks& ranks) {
   for (Question& one : questions_) {
     if (one.anchor.empty()) continue;
+    const auto* started = ranks.started(one.anchor);
     for (size_t position = 0; position < ranks_; ++position) {
       if (one.passed[position]) continue;
-      one.passed[position] = ranks.started_in(position, one.anchor);
+      if (started != nullptr) one.passed[position] = (*started)[position];
       for (const Question& other : questions_) {
         if (other.position == position && other.places.contains(one.anchor)) one.passed[position] = other.pass;
       }
@@ -99,7 +104,7 @@ std::vector<MissingGradients::Answer> MissingGradients::answer(const Ranks& rank
     for (size_t i = 0; i < questions_[q].about.size(); ++i) {
       if (questions_[q].decisions[i]) continue;
       const std::string& name = questions_[q].about[i].name;
-      if (const auto decision = found(questions_[q], name, ranks)) decide(name, *decision, ranks);
+      if (const auto decision = found(questions_[q], name, ranks)) decide(questions_[q], name, *decision);
     }
   }
   for (Question& one : questions_) {
@@ -149,7 +154,8 @@ bool MissingGradients::waits_for(const Question& one, size_t position, const Ran
   for (size_t i = 0; i < one.about.size(); ++i) {
     const std::string& name = one.about[i].name;
     if (one.decisions[i] || asked(one, position, name) != nullptr) continue;
-    if (!ranks.started_in(position, name)) return true;
+    const auto* passes = ranks.started(name);
+    if (passes == nullptr || !(*passes)[position]) return true;
   }
   return false;
 }

@@ -33,8 +33,8 @@ class MissingGradients {
   // What rank 0 knows of the ranks besides.
   struct Ranks {
     std::function<bool(size_t position)> has_joined;
-    // The pass in which a rank has asked for an operation that not all are known to have asked for.
-    std::function<std::optional<Pass>(size_t position, const std::string& name)> started_in;
+    // By position, the pass in which the rank has asked for the operation. Null if none has, or all have.
+    std::function<const std::vector<std::optional<Pass>>*(const std::string& name)> started;
     std::function<Pass(size_t position)> latest_pass;  // in which it has asked for something
   };
 
@@ -96,11 +96,12 @@ class MissingGradients {
   };
   std::optional<MissingGradient> found(const Question& one, const std::string& name, const Ranks& ranks) const;
   const Subject* asked(const Question& one, size_t position, const std::string& name) const;
-  bool has_started(const Question& one, size_t position, const std::string& name, const Ranks& ranks) const;
+  bool is_started(const Question& one, const std::string& name, const Ranks& ranks) const;
+  bool counts_for(const Question& one, const Question& other) const;
   bool has_left(const Question& one, size_t position, const Ranks& ranks) const;
   bool waits_for(const Question& one, size_t position, const Ranks& ranks) const;
   void note_passed(const Ranks& ranks);
-  void decide(const std::string& name, MissingGradient decision, const Ranks& ranks);
+  void decide(const Question& by, const std::string& name, MissingGradient decision);
   static void settle(Question* one, MissingGradient rest);  // what is undecided is this
 
   const size_t ranks_;
