@@ -134,23 +134,27 @@ def ask_after_pass(ended: Sequence[_Optimizer], others: Sequence[_Optimizer]) ->
     """Ask about the gradients that this rank lacks at the end of a pass: one question for each process set.
 
     Other ranks may answer in another order, so that each asks about all optimizers before it waits for any.
-    The pass may have reached ``others`` on other ranks. A job that has ended is not asked, as in take_part_in_pass.
+    The pass may have reached ``others`` on other ranks. A job that has ended is not asked, as in
+    take_part_in_pass.
     """
-    questions = []
+    questions: list[Question] = []
     for set_id in sorted({_set_id(optimizer) for optimizer in ended}):
         reached = [each for each in ended if _set_id(each) == set_id and each._life.has_due()]
+        beside = [each for each in others if _set_id(each) == set_id]
         subjects = [subject for each in reached for subject in each._missing.lacking(is_due=True)]
-        anchor = ""
-        if beside := [each for each in others if _set_id(each) == set_id]:
-            started = (name for each in reached for name in each._missing.started())
-            anchor = next(started, subjects[0].name if subjects else "")
+        anchor = _anchor(reached, subjects) if beside else ""
         if anchor:
-            for each in beside:
-                subjects += each._missing.lacking(is_due=each._life.has_due())
+            of_others = (each._missing.lacking(is_due=each._life.has_due()) for each in beside)
+            subjects.extend(itertools.chain.from_iterable(of_others))
         with contextlib.suppress(HorovodInternalError):
-            if question := ask(subjects, anchor=anchor):
-                questions.append(question)
+            questions += filter(None, [ask(subjects, anchor=anchor)])
     return questions
+
+
+def _anchor(reached: Sequence[_Optimizer], subjects: Sequence[Subject]) -> str:
+    """An operation of this pass, or one that the rank lacks; "" if nothing of the pass is reduced yet."""
+    started = (name for optimizer in reached for name in optimizer._missing.started())
+    return next(started, subjects[0].name if subjects else "")
 
 
 def _set_id(optimizer: _Optimizer) -> int:

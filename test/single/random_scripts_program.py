@@ -7,9 +7,8 @@ runs one as one rank, random_scripts_twin.py as one process that has all ranks' 
 
 from __future__ import annotations
 
-import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from typing import Any
 

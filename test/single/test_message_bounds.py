@@ -16,7 +16,7 @@ ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER, BARRIER, JOIN, ADD_SET
 TUNE, MISSING = 9, 10
 NAMES = "ALLREDUCE ALLGATHER BROADCAST ALLTOALL REDUCESCATTER BARRIER JOIN ADD_PROCESS_SET REMOVE_PROCESS_SET"
 NAMES += " TUNE MISSING_GRADIENTS"
-RUN, REFUSE, DECIDED, ASK_IN_FULL, FORGET, RELEASE, SHUTDOWN, ANNOUNCED = range(8)
+RUN, REFUSE, DECIDED, ASK_IN_FULL, FORGET, RELEASE, ASK_OF_PASS, SHUTDOWN, ANNOUNCED = range(9)
 UINT8, FLOAT32, FLOAT64, LAST_DTYPE = 0, 6, 7, 9
 LAST_REDUCE_OP = 5
 Shape = tuple[int, ...]
@@ -54,7 +54,8 @@ def announcement(
     is_begun = bool(ends) if begun is None else begun
     head = struct.pack("<II?I", 1, 3, True, len(requests)) + numbers("I", *ids)
     order = numbers("I", *places) + struct.pack("<?", is_begun) + numbers("I", *ends)
-    return head + struct.pack("<I", len(requests)) + b"".join(requests) + order + text("who waits") + b"\1"
+    blocked, passes = text("who waits") + b"\1", struct.pack("<I", 7) + text("who is in no pass")
+    return head + struct.pack("<I", len(requests)) + b"".join(requests) + order + blocked + passes
 
 
 def item(rows: Shape = (), stand_in: bytes = b"") -> bytes:
@@ -214,7 +215,7 @@ def test_batches_that_cannot_be(how: str) -> None:
 def test_who_responds_to_nothing(kind: int) -> None:
     """What is carried out, or given up waiting for, is some operation; the others need none."""
     message = response(kind=kind)
-    if kind in (RUN, RELEASE):
+    if kind in (RUN, RELEASE, ASK_OF_PASS):
         with pytest.raises(HorovodInternalError, match="rank 1 sent a message that responds to nothing"):
             _native.rewritten_responses(message)
     else:

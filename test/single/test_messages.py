@@ -41,8 +41,9 @@ def request(operation: int = ALLREDUCE, name: str = "x") -> bytes:
 def announcement(*requests: bytes, process_set: int = 0, answers: int = 0) -> bytes:
     head = struct.pack("<II?I", 1, process_set, False, answers) + struct.pack("<I", 0)
     not_blocked = text("") + struct.pack("<?", False)
+    no_pass = struct.pack("<I", 0) + text("")
     no_order = struct.pack("<I?I", 0, False, 0)
-    return head + struct.pack("<I", len(requests)) + b"".join(requests) + no_order + not_blocked
+    return head + struct.pack("<I", len(requests)) + b"".join(requests) + no_order + not_blocked + no_pass
 
 
 def item(name: str, rows: tuple[int, ...] = (), stand_in: bytes = b"") -> bytes:

@@ -88,7 +88,7 @@ int64_t Engine::submit(int process_set, Submission submission) {
     handle = submission.handle = handles_.open();
     submission.begins_batch = std::exchange(is_new_batch_, held_ == 0);
     submission.submitted = steady_clock::now();
-    submission.pass = passes_;
+    submission.pass = passes_.begun();
     must_wake = queue_.is_empty();
     // Nobody does these and goes on with something else.
     if (!is_repeated(submission.request.operation)) somebody_waits_ = true;
@@ -141,9 +141,7 @@ void Engine::note_blocked(int64_t handle, bool may_yield) {
 }
 
 void Engine::note_pass(bool is_in_pass) {
-  if (is_in_pass && !is_in_pass_) ++passes_;
-  is_in_pass_ = is_in_pass;
-  if (!is_in_pass && has_pass_queries_) transport_.wake();
+  if (passes_.note(is_in_pass)) transport_.wake();
 }
 
 void Engine::shutdown() {
@@ -305,10 +303,10 @@ void Engine::on_announcement(int from, const Announcement& announcement) {
 void Engine::hear(int from, const Announcement& announcement) {
   const ProcessSets::Pointer set = sets_.by_serial(announcement.set);
   if (!announcement.blocked_on.empty()) {
-    set->note_waiting(announcement.blocked_on);
+    set->coordinator().note_waiting(announcement.blocked_on);
     return deadlocks_.block({from, announcement.set, announcement.blocked_on, announcement.may_yield});
   }
-  if (!announcement.no_pass_at.empty()) return set->on_no_pass(from, announcement.no_pass_at);
+  if (!announcement.no_pass_at.empty()) return set->coordinator().on_no_pass(set->position_of(from), announcement.no_pass_at);
   const std::vector<uint32_t> unknown = set->on_announcement(from, announcement, now());
   if (unknown.empty()) return;
   ByteWriter writer;
@@ -358,10 +356,8 @@ bool Engine::announce() {
   std::vector<Announcement> announcements;
   for (auto& [serial, submissions] : by_set) {
     const ProcessSets::Pointer set = sets_.by_serial(serial);
-    const uint32_t pass = submissions.empty() ? 0 : submissions.back().pass;
     announcements.push_back(set->announce(std::move(submissions), !sets_.has_existed(1) && !is_leaving));
     announcements.back().is_leaving = is_leaving && serial == 0;
-    announcements.back().pass = pass;
     tell_peers(announcements.back());
     for (Response& run : set->runs_of(announcements.back())) responses_.push_back(std::move(run));
   }
@@ -434,24 +430,18 @@ void Engine::post_to(int rank, Response response) {
 
 // Between passes, when all that was started in them is announced.
 bool Engine::answer_pass_queries() {
-  if (pass_queries_.empty() || is_in_pass_) return false;
+  if (!passes_.can_answer()) return false;
   {
     MutexLock lock(mutex_);
     if (!queue_.is_empty()) return false;
   }
-  has_pass_queries_ = false;
-  for (auto& [serial, question] : std::exchange(pass_queries_, {})) {
-    Announcement answer;
-    answer.set = serial;
-    answer.no_pass_at = std::move(question);
-    say_to_coordinator(answer);
-  }
+  for (const Announcement& answer : passes_.take_answers()) say_to_coordinator(answer);
   return true;
 }
 
 void Engine::ask_of_passes() {
   for (const auto& [serial, set] : sets_.all()) {
-    for (auto& [position, question] : set->pass_queries()) {
+    for (auto& [position, question] : set->coordinator().pass_queries()) {
       post_to(set->ranks()[position], {serial, ResponseKind::kAskOfPass, {{0, std::move(question), 0, {}, {}}}, {}, ""});
     }
   }
@@ -461,10 +451,10 @@ void Engine::release_deadlocked() {
   bool has_answers = false;
   const auto missing = [this](const BlockedCaller& caller) {
     const ProcessSets::Pointer set = sets_.by_serial(caller.set);
-    return set == nullptr ? std::vector<int>{} : set->missing(caller.rank, caller.name);
+    return set == nullptr ? std::vector<int>{} : set->coordinator().missing(set->position_of(caller.rank), caller.name);
   };
   for (const BlockedCaller& caller : deadlocks_.take_released(missing)) {
-    if (sets_.by_serial(caller.set)->release(caller.name)) {
+    if (sets_.by_serial(caller.set)->coordinator().release(caller.name)) {
       has_answers = true;
       continue;
     }
@@ -568,7 +558,7 @@ bool Engine::end_stalled() {
   if (!observers_.is_inspection_due(now())) return false;
   std::vector<StalledOperation> incomplete;
   for (const auto& [serial, set] : sets_.all()) {
-    for (StalledOperation& one : set->incomplete(now())) incomplete.push_back(std::move(one));
+    for (StalledOperation& one : set->coordinator().incomplete(now())) incomplete.push_back(std::move(one));
   }
   std::string reason = observers_.inspect(now(), incomplete);
   if (reason.empty()) return false;
@@ -718,9 +708,7 @@ void Engine::carry_out(const Response& response) {
     case ResponseKind::kRelease:
       return handles_.release(set->handle_of(response.items.front().name));
     case ResponseKind::kAskOfPass:
-      pass_queries_.emplace_back(response.set, response.items.front().name);
-      has_pass_queries_ = true;
-      return;
+      return passes_.ask(response.set, response.items.front().name);
     case ResponseKind::kForget:
       return set->forget(response.ids);
     case ResponseKind::kShutdown:

@@ -16,6 +16,7 @@
 #include "base/mutex.h"
 #include "base/settings.h"
 #include "observe/observers.h"
+#include "schedule/backward_passes.h"
 #include "schedule/deadlocks.h"
 #include "schedule/handles.h"
 #include "schedule/liveness_monitor.h"
@@ -45,8 +46,7 @@ class Engine {
   // Says that a caller does nothing until the operation is done; it `may_yield` if it can go on without. Callers say so when
   // they have waited for a while, and again now and then: so ranks that wait for each other in a circle are found out.
   void note_blocked(int64_t handle, bool may_yield) EXCLUDES(mutex_);
-  // Whether the training thread is in a backward pass: rank 0 may have to know (see missing_gradients.h).
-  void note_pass(bool is_in_pass);
+  void note_pass(bool is_in_pass);  // whether the training thread is in a backward pass
 
   std::string tuned() const EXCLUDES(mutex_);  // the last that ranks were tuned by, also while this one had joined
   const ProcessSets& process_sets() const { return sets_; }
@@ -61,9 +61,8 @@ class Engine {
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
-  void run();
-  bool round(), issue(), hear_later(), carry_out_responses();
-  void hurry(), sleep();
+  bool round(), issue(), hear_later(), carry_out_responses(), end_stalled();
+  void run(), hurry(), sleep();
   TimePoint now() const;
   void on_message(const Message& message), on_responses(const Message& message);
   void on_announcement(int from, const Announcement& announcement), hear(int from, const Announcement& announcement);
@@ -73,13 +72,10 @@ class Engine {
   void release_deadlocked(), ask_of_passes();
   void say_to_coordinator(const Announcement& announcement), post_to(int rank, Response response);
   void serve_others(), listen_inside();
-  std::string reason_to_end(bool of_begun) const;
-  std::string reason_heard();
+  std::string reason_to_end(bool of_begun) const, reason_heard();
   void inspect_stalls(), tell_leaving() EXCLUDES(mutex_);
-  bool end_stalled();
-  void carry_out(const Response& response);
+  void carry_out(const Response& response), give_out(ProcessSet& set, const CarriedOut& done);
   void run_together(ProcessSet& set, const std::vector<Item>& items, bool begins);
-  void give_out(ProcessSet& set, const CarriedOut& done);
   Result carry_out(ProcessSet& set, std::span<Agreed> together);
   void refuse(ProcessSet& set, const Response& response), tell_decided(ProcessSet& set, const Response& response);
   void remove_set(int id) EXCLUDES(mutex_), tune(const std::string& lines) EXCLUDES(mutex_);
@@ -109,13 +105,11 @@ class Engine {
   bool leaving_ GUARDED_BY(mutex_) = false, told_leaving_ GUARDED_BY(mutex_) = false;
   std::string stopped_because_ GUARDED_BY(mutex_), tuned_ GUARDED_BY(mutex_);  // not empty: nothing is accepted any more
   std::atomic<bool> somebody_waits_{false}, caller_is_blocked_{false}, is_unanswered_{false};  // the last announcement
-  std::atomic<bool> is_in_pass_{false}, has_pass_queries_{false};
-  std::atomic<uint32_t> passes_{0};  // backward passes begun
+  BackwardPasses passes_;
   std::atomic<bool> has_failed_{false}, is_stopped_{false}, is_ahead_{false};  // of answers, which it hears before it leaves
   // Engine thread only, or whoever steps.
   std::deque<Response> responses_;                           // responses on this rank's operations that it has not carried out
   Deadlocks deadlocks_;                                      // on rank 0
-  std::vector<std::pair<uint32_t, std::string>> pass_queries_;  // by serial of a set: questions that wait to hear of a pass
   std::vector<std::pair<int, Announcement>> early_, later_;  // by rank: of sets not yet added; of who is ahead of others
   TimePoint manual_now_{};
   bool is_inside_begun_ = false;  // carries out what not all are known to ask for

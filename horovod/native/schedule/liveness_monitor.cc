@@ -89,7 +89,8 @@ std::vector<int> LivenessMonitor::all_others() const {
 std::vector<int> LivenessMonitor::missing(TimePoint now) const {
   std::set<int> ranks;
   for (const auto& [serial, set] : sets_.all()) {
-    for (const StalledOperation& one : set->incomplete(now)) ranks.insert(one.missing_ranks.begin(), one.missing_ranks.end());
+    for (const StalledOperation& one : set->coordinator().incomplete(now))
+      ranks.insert(one.missing_ranks.begin(), one.missing_ranks.end());
   }
   ranks.erase(transport_.rank());
   return {ranks.begin(), ranks.end()};

@@ -53,14 +53,14 @@ class MissingGradients {
   bool is_empty() const { return questions_.empty(); }
   struct Subject {
     std::string name;
-    bool has_part = false;  // the asking rank has some gradients of it, but not all
-    bool is_last = false;   // all ranks ask about it; once it is decided, nobody has the other subjects of its question
+    bool has_part = false;   // the asking rank has some gradients of it, but not all
+    bool is_last = false;    // all ranks ask about it; once it is decided, nobody has the other subjects of its question
     bool is_anchor = false;  // an operation that the rank has asked for, or another subject: it is not asked about itself
   };
   // `question` is a name that no other question has while it is open.
   // The rank has begun that `pass` last. `passed`: by position, in which pass the rank has asked for the anchor, if all have.
-  void ask(size_t position, std::string question, std::vector<Subject> about, Pass pass, std::vector<std::optional<Pass>> passed,
-           TimePoint now);
+  void ask(size_t position, std::string question, std::vector<Subject> about, Pass pass,
+           std::vector<std::optional<Pass>> passed, TimePoint now);
   // Questions that can be answered now, in the order in which they were asked. They are forgotten.
   std::vector<Answer> answer(const Ranks& ranks);
   // The caller has waited for a while. So others may never ask.

@@ -59,6 +59,7 @@ std::string ProcessSet::to_text() const {
 Announcement ProcessSet::announce(std::vector<Submission> submissions, bool may_begin) {
   Announcement announcement;
   announcement.set = serial_;
+  if (!submissions.empty()) announcement.pass = submissions.back().pass;
   may_begin = may_begin && in_order_ && announced_.empty() && !submissions.empty();
   std::vector<uint32_t> batches;
   for (size_t place = 0; place < submissions.size(); ++place) {

@@ -81,12 +81,8 @@ class ProcessSet {
   std::vector<uint32_t> on_announcement(int rank, const Announcement& announcement, Coordinator::TimePoint now);
   bool is_ahead(int rank, const Announcement& next) const { return coordinator_->is_ahead(position_of(rank), next); }
   std::vector<Response> decide();
-  bool release(const std::string& question) { return coordinator_->release(question); }
-  void note_waiting(const std::string& name) { coordinator_->note_waiting(name); }
-  std::vector<Coordinator::PassQuery> pass_queries() { return coordinator_->pass_queries(); }
-  void on_no_pass(int rank, const std::string& question) { coordinator_->on_no_pass(position_of(rank), question); }
-  std::vector<int> missing(int rank, const std::string& name) const { return coordinator_->missing(position_of(rank), name); }
-  std::vector<StalledOperation> incomplete(Coordinator::TimePoint now) const { return coordinator_->incomplete(now); }
+  Coordinator& coordinator() { return *coordinator_; }
+  size_t position_of(int rank) const;  // in ranks()
 
   std::unordered_set<std::string> names_in_flight;  // submitted here and not done; guarded by the engine's mutex
 
@@ -97,7 +93,6 @@ class ProcessSet {
   };
 
   Agreed take(const Item& item);
-  size_t position_of(int rank) const;
   void check_rows(const Request& request, const std::vector<int64_t>& rows) const;
 
   // Constant after construction.

@@ -1,8 +1,5 @@
-// What a rank asks for under one name, and the messages in which ranks and coordinator speak of it.
-//
-//   rank -> coordinator: Announcement[]    coordinator -> ranks, rank -> rank: Response[]
-// Both name the process set they are about by its serial number, which, unlike its id, is never used again. An id stands
-// for a request that all ranks have agreed on before (see response_cache.h).
+// A rank's request under one name, and the messages about it: ranks send Announcement[] to the coordinator, which sends
+// Response[], as ranks do to each other. `set` is the serial number of a process set, which is never used again.
 #pragma once
 
 #include <optional>
@@ -42,7 +39,7 @@ struct OperationKind {
 };
 const OperationKind& kind_of(Operation operation);
 inline std::string_view name_of(Operation operation) { return kind_of(operation).name; }
-// Whether scripts do it again and again under one name, so that it is worth a place in the response cache.
+// Whether scripts repeat it under one name, so that it is worth a place in the response cache.
 inline bool is_repeated(Operation operation) { return kind_of(operation).tensors != OperationKind::Tensors::kNone; }
 using Shape = std::vector<int64_t>;
 int64_t element_count(const Shape& shape);
@@ -54,7 +51,7 @@ struct Request {
   double prescale = 1.0, postscale = 1.0;
   int32_t root = -1;        // broadcast: its number in the job
   bool follows = false;     // of an operation that takes several, not the first: it comes when ranks have the last one's result
-  bool on_gpu = false;      // where the tensors are; operations without any are nowhere
+  bool on_gpu = false;      // where the tensors are
   std::string name, codec;  // the codec's: "" or Codec::name()
   std::vector<DType> dtypes;  // of each tensor; several are one group
   std::vector<Shape> shapes;
@@ -68,10 +65,10 @@ struct Request {
 };
 
 struct Announcement {
-  uint32_t set = 0;         // serial
-  bool is_leaving = false;  // the rank shuts down
-  uint32_t answers = 0;     // `requests` are those of as many ids that the coordinator had forgotten
-  std::vector<uint32_t> ids;
+  uint32_t set = 0;
+  bool is_leaving = false;    // the rank shuts down
+  uint32_t answers = 0;       // `requests` are those of as many ids that the coordinator had forgotten
+  std::vector<uint32_t> ids;  // requests that all ranks have agreed on before, see response_cache.h
   std::vector<Request> requests;
   std::vector<uint32_t> places;   // where order counts: of each of `requests`, among all that is announced here
   bool is_begun = false;          // where order counts: the rank knows all `ids`, and carries them out before a response comes
@@ -79,7 +76,7 @@ struct Announcement {
   std::string blocked_on;  // if not empty, all that it says: a caller waits for this operation, and does nothing meanwhile
   bool may_yield = false;  // that caller may be let go on without it, see deadlocks.h
   uint32_t pass = 0;       // how many backward passes the rank had begun when it asked for the last of these
-  std::string no_pass_at;  // if not empty, all that it says: the rank is in no backward pass, as asked for that question
+  std::string no_pass_at;  // if not empty, all that it says: the rank is in no backward pass, for that question
 };
 
 // One request in a response: by id if the ranks know it, else by name, perhaps with the id it gets from now on.

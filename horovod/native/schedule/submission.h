@@ -51,7 +51,7 @@ struct Submission {
   int64_t handle = 0;           // 0: nobody waits
   uint32_t announced_id = 0;    // how the coordinator was told; 0 = in full
   bool begins_batch = true;     // false: it goes together with the one submitted before
-  uint32_t pass = 0;                                 // backward passes that had begun
+  uint32_t pass = 0;            // backward passes that had begun
   std::chrono::steady_clock::time_point submitted;
   std::shared_ptr<std::byte[]> memory;  // of a stand-in's tensors
 };
