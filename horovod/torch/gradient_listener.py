@@ -32,7 +32,7 @@ from horovod.torch.compression import short_name
 from horovod.torch.extra_gradients import ExtraGradients
 from horovod.torch.functions import broadcast_object
 from horovod.torch.gradients import GradientReducer, Reduction, wait_for_all
-from horovod.torch.missing_gradients import MissingGradients, ask_after_pass, take_part_in_pass
+from horovod.torch.missing_gradients import MissingGradients, ask_after_pass, take_part
 from horovod.torch.parameters import Groups, checked_passes, default_name, group_members
 from horovod.torch.reduce_ops import OP_NAMES, Average
 from horovod.torch.seen_gradient import SeenGradient
@@ -72,7 +72,7 @@ class GradientListener(torch.optim.Optimizer):
         _shared: parameters that an older optimizer reduces, under another name, for this one too.
         _lent: by parameter that others share, the gradient that was reduced for a step, until another comes.
         _number: see WireNames.
-        _thread: the thread that made it.
+        _thread: the thread that has used it last, except in backward(), which may have others.
         _streams: by parameter of a group that is not complete, the GPU's stream that made its new gradient.
     """
 
@@ -337,7 +337,7 @@ class GradientListener(torch.optim.Optimizer):
         self._forget_gone()
         reference = weakref.ref(self)
         job = jobs.current()
-        basics.member().engine.note_pass(True)
+        _note_pass(True)
 
         @breaks_graphs
         def end() -> None:
@@ -346,7 +346,7 @@ class GradientListener(torch.optim.Optimizer):
                 job.run(_end_pass)
 
         # Autograd drops `end` also when the pass fails: so it is known whether one is under way.
-        self._end_of_pass = weakref.ref(end)
+        self._end_of_pass = weakref.ref(end, lambda _: job.run(_note_pass, False))
         torch.autograd.Variable._execution_engine.queue_callback(end)
 
     def _forget_gone(self) -> None:
@@ -489,6 +489,7 @@ class GradientListener(torch.optim.Optimizer):
                 yield members
 
     def _wait(self) -> None:
+        self._thread = threading.get_ident()
         try:
             self._finish_first()
             self._missing.settle_in_step()
@@ -523,6 +524,7 @@ class GradientListener(torch.optim.Optimizer):
 
         AssertionError while gradients are being reduced, or have yet to be.
         """
+        self._thread = threading.get_ident()
         if self._active:
             self._missing.settle_before_zeroing()
         reductions = [reduction for reduction, _ in self._handles.values()]
@@ -641,16 +643,24 @@ def _end_pass() -> None:
     ended = [listener for listener in ending if listener._wait_in_backward]
     beside = [each for listener in ended for each in listener._beside()]
     others = [each for each in dict.fromkeys(beside) if each not in ending]
-    for listener in others:
-        listener._forget_gone()
-    for listener in (*ended, *others):
-        listener._listen_to_thawed()
-    questions = ask_after_pass(ended, others)
-    waits = [functools.partial(take_part_in_pass, question) for question in questions]
     try:
+        for listener in others:
+            listener._forget_gone()
+        for listener in (*ended, *others):
+            listener._listen_to_thawed()
+        questions = ask_after_pass(ended, others)
+        waits = [
+            functools.partial(take_part, question, may_yield=True, in_pass=True) for question in questions
+        ]
         wait_for_all([*waits, *(listener._finish_pass for listener in (*ended, *others))])
     finally:
-        basics.member().engine.note_pass(False)
+        _note_pass(False)
+
+
+def _note_pass(is_in_pass: bool) -> None:
+    """For ranks that ask about this pass."""
+    if basics.is_initialized():
+        basics.member().engine.note_pass(is_in_pass)
 
 
 def _remove_hooks(hooks: dict[torch.Tensor, Any]) -> None:

@@ -27,7 +27,7 @@ from horovod.torch.seen_gradient import SeenGradient
 
 __all__ = [
     *("MissingGradients", "Question", "Subject"),
-    *("ask", "ask_after_pass", "take_part", "take_part_in_pass"),
+    *("ask", "ask_after_pass", "take_part"),
 ]
 
 _numbers = itertools.count()  # of the questions of this process
@@ -96,31 +96,31 @@ def ask(subjects: Sequence[Subject], ends: bool = False, anchor: str = "") -> Qu
     return Question(handle, subjects, ends, anchor)
 
 
-def take_part(question: Question | None, may_yield: bool) -> None:
+def take_part(question: Question | None, may_yield: bool, in_pass: bool = False) -> None:
     """Wait for answers, and start what other ranks have started.
 
     Where it ``may_yield``, ranks that wait for this one elsewhere are found out, and this one goes on.
+    ``in_pass`` the job may end, as other ranks have all that they need. If this rank needs more, what it is
+    reducing, or the next operation, raises.
     """
     nobodys: list[MissingGradients] = []
+    until_end = contextlib.suppress(HorovodInternalError) if in_pass else contextlib.nullcontext()
     while question is not None:
-        answered = list(zip(question.subjects, _decisions(question, may_yield), strict=True))
+        decisions: list[int] = []
+        with until_end:
+            decisions = _decisions(question, may_yield)
+        answered = list(zip(question.subjects, decisions, strict=False))
         for subject, decision in answered:
             if decision == Decision.START:
                 subject.take_part()
             elif decision == Decision.NOBODY_HAS_IT and subject.is_unit:
                 nobodys.append(subject.of)
         again = [subject for subject, decision in answered if decision == Decision.ASK_AGAIN]
-        question = ask(again, question.ends, question.anchor)
+        ends, anchor, question = question.ends, question.anchor, None
+        with until_end:
+            question = ask(again, ends, anchor)
     for missing in nobodys:
         missing.note_nobodys()
-
-
-def take_part_in_pass(question: Question) -> None:
-    """The same at the end of a pass. A job may end meanwhile, as other ranks have all that they need. If this
-    rank needs more, what it is reducing, or the next operation, raises.
-    """
-    with contextlib.suppress(HorovodInternalError):
-        take_part(question, may_yield=True)
 
 
 def _decisions(question: Question, may_yield: bool) -> list[int]:
@@ -134,8 +134,7 @@ def ask_after_pass(ended: Sequence[_Optimizer], others: Sequence[_Optimizer]) ->
     """Ask about the gradients that this rank lacks at the end of a pass: one question for each process set.
 
     Other ranks may answer in another order, so that each asks about all optimizers before it waits for any.
-    The pass may have reached ``others`` on other ranks. A job that has ended is not asked, as in
-    take_part_in_pass.
+    The pass may have reached ``others`` on other ranks. A job that has ended is not asked: see take_part.
     """
     questions: list[Question] = []
     for set_id in sorted({_set_id(optimizer) for optimizer in ended}):

@@ -9,6 +9,8 @@
 namespace hvd {
 namespace {
 
+constexpr size_t kMaxAnchors = 10'000;
+
 // Tensor by tensor, and in that by rank.
 std::vector<int64_t> first_dimensions(const std::vector<RankRequest>& requests) {
   std::vector<int64_t> rows;
@@ -42,7 +44,7 @@ void Coordinator::refuse(size_t position, const std::string& what) const {
 
 std::vector<uint32_t> Coordinator::on_announcement(size_t position, const Announcement& announcement, TimePoint now) {
   std::vector<uint32_t> unknown;
-  if (announcement.answers == 0) passes_[position] = announcement.pass;
+  passes_[position] = std::max(passes_[position], announcement.pass);
   if (order_ && announcement.answers == 0) note_order(position, announcement);
   for (const uint32_t id : announcement.ids) {
     if (const Request* request = cache_.request(id, position)) {
@@ -345,6 +347,7 @@ void Coordinator::on_missing(size_t position, const Request& request, TimePoint 
   std::vector<std::optional<uint32_t>> passed;
   const auto is_anchor = [](const MissingGradients::Subject& subject) { return subject.is_anchor; };
   if (const auto anchor = std::ranges::find_if(about, is_anchor); anchor != about.end()) {
+    if (anchors_.size() > kMaxAnchors) anchors_.clear();  // names of models that have gone; passes_ will do once
     const auto& passes = anchors_.try_emplace(anchor->name, passes_.begin(), passes_.end()).first->second;
     const bool is_lacking = std::ranges::count(about, anchor->name, &MissingGradients::Subject::name) > 1;
     if (!is_lacking && !pending_.contains(anchor->name)) passed = passes;
@@ -383,7 +386,7 @@ std::vector<MissingGradients::PassQuery> Coordinator::pass_queries() {
   return missing_.pass_queries(ranks_for_missing());
 }
 
-std::vector<int> Coordinator::missing(size_t position, const std::string& name) const {
+std::vector<int> Coordinator::missing(size_t position, const std::string& name) {
   std::vector<int> ranks;
   if (const auto awaited = missing_.waits_for(name, ranks_for_missing())) {
     for (const size_t other : *awaited) ranks.push_back(ranks_[other]);

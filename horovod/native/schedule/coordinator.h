@@ -37,7 +37,7 @@ class Coordinator {
   // Responses on all that has become ready since, in the order in which every rank must carry them out.
   std::vector<Response> decide();
   // The ranks that have not asked for an operation that the rank at `position` has; none if it has not, or all have.
-  std::vector<int> missing(size_t position, const std::string& name) const;
+  std::vector<int> missing(size_t position, const std::string& name);
   // Answers kNotYet to what is undecided of a rank's question about missing gradients. False if there is no such question.
   bool release(const std::string& question) { return missing_.release(question); }
   // A caller waits for it. If it is a question, ranks are to be asked whether they are in a backward pass, and they answer.

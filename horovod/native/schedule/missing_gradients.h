@@ -43,14 +43,14 @@ class MissingGradients {
     std::vector<int64_t> decisions;  // a MissingGradient of each name, in the order of the question
   };
 
-  explicit MissingGradients(size_t ranks) : ranks_(ranks) {}
+  explicit MissingGradients(size_t ranks) : questions_(ranks) {}
 
   struct PassQuery {
     size_t position = 0;  // of the rank that is to be asked whether it is in a pass
     std::string question;
   };
 
-  bool is_empty() const { return questions_.empty(); }
+  bool is_empty() const { return is_empty_; }
   struct Subject {
     std::string name;
     bool has_part = false;   // the asking rank has some gradients of it, but not all
@@ -61,7 +61,7 @@ class MissingGradients {
   // The rank has begun that `pass` last. `passed`: by position, in which pass the rank has asked for the anchor, if all have.
   void ask(size_t position, std::string question, std::vector<Subject> about, Pass pass,
            std::vector<std::optional<Pass>> passed, TimePoint now);
-  // Questions that can be answered now, in the order in which they were asked. They are forgotten.
+  // Questions that can be answered now. They are forgotten.
   std::vector<Answer> answer(const Ranks& ranks);
   // The caller has waited for a while. So others may never ask.
   void note_waiting(const std::string& question);
@@ -70,7 +70,7 @@ class MissingGradients {
   // The rank is in no pass, and has announced all that it had started before.
   void on_no_pass(size_t position, const std::string& question);
   // For which ranks the rank's question waits; nothing if there is no such question.
-  std::optional<std::vector<size_t>> waits_for(const std::string& question, const Ranks& ranks) const;
+  std::optional<std::vector<size_t>> waits_for(const std::string& question, const Ranks& ranks);
   // By name of what is asked about, since when it is undecided.
   std::map<std::string, TimePoint> undecided() const;
   // Ranks that have neither asked about it, nor joined.
@@ -100,12 +100,15 @@ class MissingGradients {
   bool counts_for(const Question& one, const Question& other) const;
   bool has_left(const Question& one, size_t position, const Ranks& ranks) const;
   bool waits_for(const Question& one, size_t position, const Ranks& ranks) const;
-  void note_passed(const Ranks& ranks);
+  void note_passed(Question* one, const Ranks& ranks) const;
+  void look(Question* one, const Ranks& ranks);
+  static bool take_answer(Question* one, std::vector<Answer>* answers);
   void decide(const Question& by, const std::string& name, MissingGradient decision);
+  Question* find(const std::string& question);
   static void settle(Question* one, MissingGradient rest);  // what is undecided is this
 
-  const size_t ranks_;
-  std::vector<Question> questions_;  // there are as many as ranks and optimizers, at most
+  std::vector<std::vector<Question>> questions_;  // by position; a rank has as many as process sets, at most
+  bool is_empty_ = true;
   std::unordered_set<std::string> completed_;
 };
 
