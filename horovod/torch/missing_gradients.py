@@ -2,7 +2,8 @@
 
 Without this, such a gradient would be reduced in step() only, after the script has clipped, unscaled or
 looked at gradients that are not those of the other ranks. So this rank asks what becomes of them, and takes
-part before ``backward()`` returns. horovod.common.gradient_life decides, and describes how.
+part before ``backward()`` returns. horovod.common.gradient_life decides, and describes how. A pass may reach
+an optimizer on some ranks only: so it asks about all that this rank has.
 """
 
 from __future__ import annotations
