@@ -27,7 +27,7 @@ class BackwardPasses {
     queries_.emplace_back(set, std::move(question));
   }
   bool can_answer() const { return !queries_.empty() && !is_in_pass_; }
-  // What rank 0 is to hear, after all that was started in passes.
+  // The answers to rank 0. The rank sends them after it has announced all operations of its passes.
   std::vector<Announcement> take_answers() {
     has_queries_ = false;
     std::vector<Announcement> answers;

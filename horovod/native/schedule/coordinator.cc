@@ -193,7 +193,8 @@ void Coordinator::answer_begun(std::vector<Response>* responses) {
       }
       tell_agreed(requests[i]->name, &pending->second);
       std::erase(complete_, requests[i]->name);
-      forget(pending);
+      note_passes(requests[i]->name, pending->second);
+      pending_.erase(pending);
       cache_.touch(batch.ids[i]);
     }
     for (Response& run : runs_of(batch.ids, requests, rules_)) responses->push_back(std::move(run));
@@ -264,8 +265,9 @@ std::optional<Response> Coordinator::refuse_or_accept(const std::string& name, s
                                                       std::vector<uint32_t>* forgotten) {
   const auto position = pending_.find(name);
   tell_agreed(name, &position->second);
-  Pending pending = position->second;
-  forget(position);
+  Pending pending = std::move(position->second);
+  pending_.erase(position);
+  note_passes(name, pending);
   std::vector<RankRequest> requests;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (pending.requests[i]) requests.push_back({ranks_[i], &*pending.requests[i]});
@@ -355,9 +357,8 @@ void Coordinator::on_missing(size_t position, const Request& request, TimePoint 
   missing_.ask(position, request.name, std::move(about), passes_[position], std::move(passed), now);
 }
 
-void Coordinator::forget(std::unordered_map<std::string, Pending>::iterator pending) {
-  if (const auto anchor = anchors_.find(pending->first); anchor != anchors_.end()) anchor->second = pending->second.passes;
-  pending_.erase(pending);
+void Coordinator::note_passes(const std::string& name, const Pending& complete) {
+  if (const auto anchor = anchors_.find(name); anchor != anchors_.end()) anchor->second = complete.passes;
 }
 
 MissingGradients::Ranks Coordinator::ranks_for_missing() const {

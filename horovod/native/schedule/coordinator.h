@@ -66,7 +66,7 @@ class Coordinator {
   void on_request(size_t position, const Request& request, uint32_t id, TimePoint now);
   void on_missing(size_t position, const Request& request, TimePoint now);
   MissingGradients::Ranks ranks_for_missing() const;
-  void forget(std::unordered_map<std::string, Pending>::iterator pending);
+  void note_passes(const std::string& name, const Pending& complete);
   void on_join(size_t position);
   void note_order(size_t position, const Announcement& announcement);
   void note_begun(size_t position, const Announcement& announcement);

@@ -30,7 +30,7 @@ class MissingGradients {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
   using Pass = uint32_t;  // of one rank: how many it had begun
-  // What rank 0 knows of the ranks besides.
+  // Rank 0's other knowledge of the ranks.
   struct Ranks {
     std::function<bool(size_t position)> has_joined;
     // By position, the pass in which the rank has asked for the operation. Null if none has, or all have.
@@ -54,7 +54,7 @@ class MissingGradients {
   struct Subject {
     std::string name;
     bool has_part = false;   // the asking rank has some gradients of it, but not all
-    bool is_last = false;    // all ranks ask about it; once it is decided, nobody has the other subjects of its question
+    bool is_last = false;    // all ranks ask about it; when it is decided, no rank has the other undecided subjects
     bool is_anchor = false;  // an operation that the rank has asked for, or another subject: it is not asked about itself
   };
   // `question` is a name that no other question has while it is open.

@@ -66,8 +66,8 @@ Submission barrier_submission(std::string name);
 Submission join_submission();
 Submission tune_submission(std::string name, std::string settings);
 // `name` is of this question alone, on all ranks; `gradients` are names of operations, of which `has_part` says whether this
-// rank has some gradients. With `ends` all ranks ask about the first; once all have, nobody has what is still undecided. For
-// `anchor` see missing_gradients.h.
+// rank has some gradients. With `ends` all ranks ask about the first gradient. When all have asked, no rank has the gradients
+// that are still undecided. missing_gradients.h describes `anchor`.
 Submission missing_submission(std::string name, const std::vector<std::string>& gradients, const std::vector<bool>& has_part,
                               bool ends, const std::string& anchor);
 Submission add_process_set_submission(const std::vector<int>& ranks);
