@@ -1,5 +1,6 @@
 #include "base/error.h"
 
+#include <algorithm>
 #include <iterator>
 #include <new>
 
@@ -53,6 +54,16 @@ std::string filled(const std::string& text, const Facts& facts) {
     at = close + 1;
   }
   return out;
+}
+
+// As std::to_string writes one.
+bool is_number(const std::string& text) {
+  const size_t digits = text.starts_with('-') ? 1 : 0;
+  return text.size() > digits && text.size() <= 20 && text.find_first_not_of("0123456789", digits) == std::string::npos;
+}
+
+bool is_name(const std::string& text) {
+  return !text.empty() && text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") == std::string::npos;
 }
 
 }  // namespace
@@ -129,11 +140,13 @@ void get(ByteReader* reader, Failure* failure) {
   reader->get(&failure->facts.tensor);
   reader->get(&failure->facts.ranks);
   reader->get(&failure->facts.values);
+  if (failure->facts.values.size() > failure->facts.ranks.size()) reader->refuse("says what nobody has");
   failure->facts.others.resize(reader->get_count());
   for (Fact& fact : failure->facts.others) {
     reader->get(&fact.name);
     reader->get(&fact.value);
     reader->get(&fact.is_number);
+    if (!is_name(fact.name) || (fact.is_number && !is_number(fact.value))) reader->refuse("has a fact that cannot be");
   }
 }
 

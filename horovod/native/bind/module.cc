@@ -2,6 +2,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
@@ -28,7 +29,7 @@ nb::dict python_facts(const Facts& facts) {
   if (!facts.tensor.empty()) all["tensor"] = python_text(facts.tensor);
   if (!facts.ranks.empty()) all["ranks"] = nb::cast(facts.ranks);
   nb::dict values;
-  for (size_t i = 0; i < facts.values.size(); ++i) values[nb::cast(facts.ranks[i])] = python_text(facts.values[i]);
+  for (size_t i = 0; i < std::min(facts.ranks.size(), facts.values.size()); ++i) values[nb::cast(facts.ranks[i])] = python_text(facts.values[i]);
   if (!facts.values.empty()) all["values"] = values;
   return all;
 }
