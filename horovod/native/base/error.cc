@@ -92,7 +92,8 @@ std::string Failure::remedy() const {
 std::string Failure::text() const {
   const std::string cause = filled(sentence_of(said).cause, facts), then = remedy();
   if (then.empty()) return cause;
-  return cause + (then[0] >= 'A' && then[0] <= 'Z' ? ". " : "; ") + then;
+  const char begin = sentence_of(said).remedy[0];  // not of a fact, such as a variable's name
+  return cause + (begin >= 'A' && begin <= 'Z' ? ". " : "; ") + then;
 }
 
 Failure Failure::of_this_world() const {
