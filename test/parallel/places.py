@@ -1,7 +1,7 @@
 """Where the tensors of a test are: in host memory, on an emulated GPU, or on a real one.
 
-    HOROVOD_TEST_EMULATED_GPU=LIBRARY    on an emulated GPU: see emulated_torch.py
-    HOROVOD_TEST_GPU=1                   on one of the GPUs of this host
+HOROVOD_TEST_EMULATED_GPU=LIBRARY    on an emulated GPU: see emulated_torch.py
+HOROVOD_TEST_GPU=1                   on one of the GPUs of this host
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from emulated_torch import EmulatedGpu, asked_for
 __all__ = ["Place", "place_of"]
 
 T = TypeVar("T")
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class Place:
     """``device``: where tensors and models are made."""
 
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
     emulated: EmulatedGpu | None = None
 
     @property

@@ -1,8 +1,8 @@
-"""The operations of horovod.torch as a table of cases, and their slow twin in NumPy, which says what is right.
+"""The operations of horovod.torch as a table of cases, and a slow twin in NumPy, which says what is right.
 
     Case(form, dtype, op, ...)       one way to call an operation: every axis that callers can choose
     inputs(case)                     what each member puts in, made alike on every rank
-    twin(case, parts, me)            what a member must get; gradient_twin(...): and what its input's gradient is
+    twin(case, parts, me)            what a member must get; gradient_twin() has the gradient of its input
     call(case, tensors)              the operation itself; checks what its form promises
 
 The dtypes are the rows of Horovod's table (docs/compatibility.md), and those it refuses and we serve.
@@ -11,12 +11,13 @@ The dtypes are the rows of Horovod's table (docs/compatibility.md), and those it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import oracle
 import torch
+from compressors import name_of
 from ml_dtypes import bfloat16, finfo
 from numpy.typing import NDArray
 from places import Place
@@ -43,6 +44,8 @@ GATHERS = ["allgather", "allgather_async", "grouped_allgather", "grouped_allgath
 BROADCASTS = ["broadcast", "broadcast_", "broadcast_async", "broadcast_async_"]
 ALLTOALLS = ["alltoall", "alltoall_async"]
 SCATTERS = ["reducescatter", "reducescatter_async", "grouped_reducescatter", "grouped_reducescatter_async"]
+REDUCTIONS = [*ALLREDUCES, *SCATTERS]
+COMPRESSED = [*ALLREDUCES, "reducescatter", "grouped_reducescatter"]
 FORMS = [*ALLREDUCES, *GATHERS, *BROADCASTS, *ALLTOALLS, *SCATTERS]
 EXTREMES = {name: [int(np.iinfo(name).min), -3, int(np.iinfo(name).max) // 2 + 1, int(np.iinfo(name).max)]
             for name in INTEGERS}  # fmt: skip
@@ -74,7 +77,7 @@ class Case:
         given = [self.form, self.dtype]
         for field, text in self.__dict__.items():
             if field not in ("form", "dtype", "shapes") and text != getattr(Case, field):
-                given.append(str(getattr(text, "__name__", text)))
+                given.append(name_of(text))
         if self.shapes != USUAL:
             given.append(str(self.shapes[0]) if self.shapes != SHAPES else "every shape")
         return "-".join(given)
@@ -100,7 +103,8 @@ class Case:
 
     def shapes_for(self, size: int) -> tuple[tuple[int, ...], ...]:
         """Those that the operation takes: rows are gathered and scattered, as many to each by alltoall."""
-        shapes = self.shapes if self.operation in ("allreduce", "broadcast") else tuple(filter(None, self.shapes))
+        has_rows = self.operation not in ("allreduce", "broadcast")
+        shapes = tuple(filter(None, self.shapes)) if has_rows else self.shapes
         if self.operation == "alltoall" and not self.splits:
             return tuple((shape[0] * size, *shape[1:]) for shape in shapes)
         return shapes
@@ -109,6 +113,12 @@ class Case:
         """Of the tensors, in turn."""
         names = self.dtype.split("+")
         return [names[i % len(names)] for i in range(len(self.shapes) * len(names))]
+
+
+def ops_of(form: str, dtype: str) -> list[str]:
+    if form not in REDUCTIONS:
+        return [""]
+    return OPS if form in ALLREDUCES and dtype not in COMPLEX else ["Average", "Sum"]
 
 
 def served(case: Case) -> bool:
@@ -201,7 +211,9 @@ def reduction(op: str, parts: list[Array], factors: tuple[float, float] = (1.0, 
     with np.errstate(all="ignore"):
         if op == "Adasum":
             return np.asarray(oracle.adasum(parts, *factors))
-        whole = oracle.allreduce([np.atleast_1d(part) for part in parts], getattr(hvd, op or "Average"), *factors)
+        whole = oracle.allreduce(
+            [np.atleast_1d(part) for part in parts], getattr(hvd, op or "Average"), *factors
+        )
         return whole.reshape(first.shape)
 
 
@@ -264,7 +276,11 @@ def gradient_twin(case: Case, parts: list[Array], above: list[Array], me: int) -
 
 def tensor_of(x: Array) -> torch.Tensor:
     x = np.array(x)
-    return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16) if x.dtype == bfloat16 else torch.from_numpy(x)
+    return (
+        torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
+        if x.dtype == bfloat16
+        else torch.from_numpy(x)
+    )
 
 
 def array_of(x: torch.Tensor) -> Array:
@@ -298,31 +314,39 @@ def laid_out(case: Case, x: Array, place: Place) -> torch.Tensor:
     return tensor
 
 
-def same(result: torch.Tensor, want: Array, tolerance: Array | float, place: Place, what: object) -> None:
-    """Equal to the bit, but for zeros' signs and the tolerance, and in this place."""
+def same(result: torch.Tensor, want: Array, tolerance: float | None, place: Place, what: object) -> None:
+    """In this place, and equal within the tolerance; None: to the bit, with signs of zeros."""
     got = array_of(result)
     assert result.device == place.device, what
     assert (got.shape, got.dtype) == (want.shape, want.dtype), f"{what}: {got.shape} {got.dtype}"
-    if np.all(tolerance == 0):
+    if tolerance is None:
+        bits = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (got, want))
+        assert np.array_equal(*bits), f"{what}: {got}, not {want}"
+        return
+    if tolerance == 0:
         equal = (got == want) | ((got != got) & (want != want))
     else:
         wide = np.complex128 if got.dtype.kind == "c" else np.float64
         equal = np.abs(got.astype(wide) - want.astype(wide)) <= tolerance
-    assert np.all(equal), f"{what}: {np.sum(~equal)} elements differ: {got[~equal][:9]}, not {want[~equal][:9]}"
+    assert np.all(equal), (
+        f"{what}: {np.sum(~equal)} elements differ: {got[~equal][:9]}, not {want[~equal][:9]}"
+    )
 
 
-def tolerance_of(case: Case, parts: list[Array]) -> Array | float:
+def tolerance_of(case: Case, parts: list[Array]) -> float | None:
     """What may be lost in an element: nothing, or some roundings of what is added, not of the result."""
     first = parts[0]
+    if not case.reduces:
+        return None
     is_inexact = case.factors != (1.0, 1.0) or case.values == "fractions" or case.op == "Adasum"
-    if not case.reduces or not is_inexact or first.dtype.kind not in "fcV":
+    if not is_inexact or first.dtype.kind not in "fcV":
         return 0.0
     wide = np.complex128 if first.dtype.kind == "c" else np.float64
     total = sum(np.abs(part.astype(wide)) for part in parts) * max(1.0, case.factors[0] * case.factors[1])
     epsilon = float(finfo(first.real.dtype if first.dtype.kind == "c" else first.dtype).eps)
     if case.op == "Adasum":  # of dot products
         return 10 * epsilon * float(np.max(total, initial=1.0))
-    return 2 * epsilon * np.asarray(total).max(initial=0.0)
+    return 2 * epsilon * float(np.max(total, initial=0.0))
 
 
 # ---- calls ----
@@ -347,30 +371,35 @@ def arguments(case: Case, members: list[int], me: int, process_set: Any) -> dict
     return how
 
 
-def call(case: Case, tensors: list[torch.Tensor], name: str | None, **how: Any) -> list[Any]:
+def begin(case: Case, tensors: list[torch.Tensor], name: str | None, **how: Any) -> list[Any]:
+    """Of a group one result or handle, else one for each tensor."""
+    begun = []
+    for i, given in enumerate([tensors] if case.is_grouped else tensors):
+        begun.append(getattr(hvd, case.form)(given, name=name and f"{name}.{i}", **how))
+        assert type(begun[-1]) is int or "async" not in case.form
+    return begun
+
+
+def finish(case: Case, tensors: list[torch.Tensor], begun: list[Any]) -> list[Any]:
     """Results by tensor, of alltoall with splits (output, received); checks the kinds of what is returned."""
     results: list[Any] = []
-    for i, given in enumerate([tensors] if case.is_grouped else tensors):
-        each = f"{name}.{i}" if name == "new" else name
-        result = getattr(hvd, case.form)(given, name=each, **how)
+    for given in begun:
+        result = given
         if "async" in case.form:
-            assert isinstance(result, int)
-            handle, result = result, hvd.synchronize(result)
-            assert hvd.synchronize(handle) is None, "a handle is used up"
+            result = hvd.synchronize(given)
+            assert hvd.synchronize(given) is None, "a handle is used up"
         if case.is_grouped:
             assert isinstance(result, list | tuple) and len(result) == len(tensors)
             assert isinstance(result, tuple) or case.form != "grouped_allreduce_"
-            results += result
-        else:
-            assert isinstance(result, torch.Tensor) or case.operation == "alltoall"
-            results.append(result)
+        results += result if case.is_grouped else [result]
+    assert case.operation == "alltoall" or all(isinstance(result, torch.Tensor) for result in results)
     if case.is_in_place:
         assert all(result is tensor for result, tensor in zip(results, tensors, strict=True))
     return results
 
 
-def varied(cases: Sequence[Case], **fields: Any) -> list[Case]:
-    return [replace(case, **fields) for case in cases]
+def call(case: Case, tensors: list[torch.Tensor], name: str | None, **how: Any) -> list[Any]:
+    return finish(case, tensors, begin(case, tensors, name, **how))
 
 
 def assert_usable() -> None:
@@ -386,3 +415,43 @@ def assert_same_bits_everywhere(*tensors: torch.Tensor, process_set: Any = None)
     flat = torch.from_numpy(bits.copy()).to(tensors[0].device)
     everyone = hvd.allgather(flat.unsqueeze(0), **how)
     assert torch.equal(everyone, everyone[:1].expand_as(everyone))
+
+
+class Run:
+    """One rank's part in a case: what it puts in, and where it stands among the members."""
+
+    def __init__(self, case: Case, place: Place, sets: list[Any] | None = None) -> None:
+        rank = hvd.rank()
+        self.case, self.place = case, place
+        self.members = case.members(rank, hvd.size())
+        self.me = self.members.index(rank)
+        self.set = sets[rank % 2] if sets else None
+        self.parts = inputs(case, self.members)
+        self.how = arguments(case, self.members, self.me, self.set)
+
+    def own(self) -> list[torch.Tensor]:
+        return [laid_out(self.case, parts[self.me], self.place) for parts in self.parts]
+
+    def check(self, results: list[Any], name: str | None) -> None:
+        case, inexact = self.case, []
+        for i, (result, parts) in enumerate(zip(results, self.parts, strict=True)):
+            if case.operation == "alltoall":
+                result = self.output(result)
+            tolerance = tolerance_of(case, parts)
+            same(result, twin(case, parts, self.me), tolerance, self.place, f"{case}, {name}, tensor {i}")
+            inexact += [result] if case.operation == "allreduce" and tolerance else []
+        if inexact:
+            assert_same_bits_everywhere(*inexact, process_set=self.set)
+
+    def output(self, result: Any) -> torch.Tensor:
+        """Of alltoall, which also tells the numbers of rows where splits were given, and by a handle."""
+        size = len(self.members)
+        if "splits" not in self.how and "async" not in self.case.form:
+            return result
+        output, received = result
+        if self.case.splits:
+            wanted = [SPLITS[self.case.splits](sender, self.me, size) for sender in range(size)]
+            assert received.tolist() == wanted
+        assert received.dtype == torch.int32 and received.shape == (size,) and received.device.type == "cpu"
+        assert not received.requires_grad
+        return output

@@ -1,18 +1,16 @@
 """DistributedOptimizer with every way to compress gradients: replicas stay the same, and learn."""
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from api_cases import assert_usable
+from contract import assert_usable
 from rank_fixtures import seeded
 from torch import nn
 
 import horovod.torch as hvd
 
-os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
 EVERY = [
     "none", "fp16", "bf16", "bit16", "bit8", "bit8:block_size=32,min_elements=none", "topk:ratio=0.2",
     "topk:k=100,min_elements=0", "powersgd", "powersgd:rank=1,min_elements=none", "powersgd:warm_start=0",

@@ -7,44 +7,40 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from compressors import EXACT_OF_POWERS, OF_PYTHON, Halving
 from contract import (
     ALL,
     ALLREDUCES,
     ALLTOALLS,
     BROADCASTS,
     COMPLEX,
+    COMPRESSED,
     FEW,
     FLOATS,
     FORMS,
     GATHERS,
     INTEGERS,
     LAYOUTS,
-    OPS,
+    REDUCTIONS,
     ROWS,
-    SCATTERS,
     SHAPES,
     SPLITS,
     USUAL,
     Case,
-    arguments,
-    array_of,
-    assert_same_bits_everywhere,
+    Run,
     call,
     filled,
     gradient_twin,
-    inputs,
-    laid_out,
+    ops_of,
     same,
     served,
     tensor_of,
-    tolerance_of,
     twin,
 )
 from places import Place
 
 import horovod.torch as hvd
 
-REDUCTIONS = [*ALLREDUCES, *SCATTERS]
 MOVES = [*GATHERS, *BROADCASTS, *ALLTOALLS]
 FACTORS = [(0.5, 1.0), (1.0, 0.5), (0.7, 1.0), (1.0, 0.7), (0.25, 3.0)]
 TRAILING = ((1,), (1, 3), (1, 3, 2))
@@ -55,13 +51,6 @@ MATRICES = ((6, 4), (4, 3, 2, 2))
 # One form of each operation, and of each in groups.
 TELLING = ["allreduce", "allgather", "broadcast_", "alltoall", "reducescatter_async", "grouped_allreduce_",
            "grouped_allgather_async", "grouped_reducescatter"]  # fmt: skip
-COMPRESSED = [*ALLREDUCES, "reducescatter", "grouped_reducescatter"]
-
-
-def ops_of(form: str, dtype: str) -> list[str]:
-    if form not in REDUCTIONS:
-        return [""]
-    return OPS if form in ALLREDUCES and dtype not in COMPLEX else ["Average", "Sum"]
 
 
 def is_told(form: str, dtype: str) -> bool:
@@ -84,8 +73,8 @@ def table() -> Iterator[Case]:
         yield Case(form, dtype, "Adasum")
     for form, dtype in product(REDUCTIONS, INTEGERS):
         yield Case(form, dtype, "Average", values="extremes", shapes=((16,),))
-    for form, dtype, op in product(FORMS, FLOATS, ["Average", "Sum"]):
-        if is_told(form, dtype) and (op == "Sum" or form in REDUCTIONS):
+    for form, dtype, op in product(FORMS, FLOATS, ["Average", "Sum", "Product"]):
+        if is_told(form, dtype) and (op == "Sum" or op in ops_of(form, dtype)):
             for values, shapes in (("special", ((17,),)), ("fractions", USUAL)):
                 yield Case(form, dtype, op * (form in REDUCTIONS), values=values, shapes=shapes)
     for form, layout in product(FORMS, LAYOUTS):
@@ -112,64 +101,39 @@ def table() -> Iterator[Case]:
         yield Case(form, "float32", "Sum" * (form in REDUCTIONS), splits="uneven" * is_sent, shapes=sizes)
     for form, dtype in product(COMPRESSED, ["float32", "float64", "int64"]):
         yield Case(form, dtype, "Sum", compression=hvd.Compression.fp16)
+    yield from compressed()
+
+
+def compressed() -> Iterator[Case]:
+    for compression in EXACT_OF_POWERS.values():
+        how: dict[str, Any] = {"values": "powers", "shapes": ((8, 300),), "compression": compression}
+        is_added = isinstance(compression, Halving) or compression not in OF_PYTHON.values()
+        forms = COMPRESSED if is_added else ALLREDUCES  # others are refused
+        yield from (Case(form, "float32", "Sum", **how) for form in forms)
+        for form, dtype in product(("allreduce", "grouped_allreduce_async_"), FLOATS):
+            yield Case(form, dtype, "Average", (0.5, 4.0), **how)
+        yield Case("allreduce", "float32", "Sum", values="powers", shapes=SHAPES, compression=compression)
+        yield Case("allreduce_", "float32", "Sum", layout="transposed", **how)
+        yield Case("allreduce", "float32", "Sum", over="parity", **how)
+        if not isinstance(compression, Halving):  # which halves whatever it is given
+            yield Case("grouped_allreduce", "float32+int64+float64", "Sum", **how)
 
 
 CASES = {str(case): case for case in table() if served(case)}
 GRADIENTS = {
     str(case): case
     for case in CASES.values()
-    if case.form in ("allreduce", "grouped_allreduce", "allgather", "grouped_allgather", "broadcast", "alltoall",
-                     "reducescatter", "grouped_reducescatter")
+    if not case.form.endswith("_") and "async" not in case.form
     and case.dtype in ("float32", "float64", "complex64")
     and case.op in ("", "Average", "Sum")
-    and case.values == "whole"
+    and case.values in ("whole", "powers")
     and case.shapes[0][-1] < 10_000
 }  # fmt: skip
 
 
-class Run:
-    """One rank's part in a case: what it puts in, and where it stands among the members."""
-
-    def __init__(self, case: Case, place: Place, sets: list[Any] | None) -> None:
-        rank = hvd.rank()
-        self.case, self.place = case, place
-        self.members = case.members(rank, hvd.size())
-        self.me = self.members.index(rank)
-        self.set = sets[rank % 2] if sets else None
-        self.parts = inputs(case, self.members)
-        self.how = arguments(case, self.members, self.me, self.set)
-
-    def own(self) -> list[torch.Tensor]:
-        return [laid_out(self.case, parts[self.me], self.place) for parts in self.parts]
-
-    def check(self, results: list[Any], name: str | None) -> None:
-        case, inexact = self.case, []
-        for i, (result, parts) in enumerate(zip(results, self.parts, strict=True)):
-            if case.operation == "alltoall":
-                result = self.output(result)
-            tolerance = tolerance_of(case, parts)
-            same(result, twin(case, parts, self.me), tolerance, self.place, f"{case}, {name}, tensor {i}")
-            inexact += [result] if case.operation == "allreduce" and np.any(tolerance != 0) else []
-        if inexact:
-            assert_same_bits_everywhere(*inexact, process_set=self.set)
-
-    def output(self, result: Any) -> torch.Tensor:
-        """Of alltoall, which also tells the numbers of rows where splits were given, and by a handle."""
-        size = len(self.members)
-        if "splits" not in self.how and "async" not in self.case.form:
-            return result
-        output, received = result
-        if self.case.splits:
-            wanted = [SPLITS[self.case.splits](sender, self.me, size) for sender in range(size)]
-            assert received.tolist() == wanted
-        assert received.dtype == torch.int32 and received.shape == (size,) and received.device.type == "cpu"
-        assert not received.requires_grad
-        return output
-
-
 def sets_for(case: Case, size: int) -> Iterator[list[Any] | None]:
     """None, or the even ranks and the odd ones."""
-    if case.over == "all":
+    if case.over == "all" or size == 1:
         yield None
         return
     added = [hvd.add_process_set(list(range(first, size, 2))) for first in (0, 1)]
@@ -195,7 +159,9 @@ def test_results_are_the_twins(name: str, place: Place, size: int) -> None:
                 assert all(map(torch.equal, own, before)) or case.values == "special", "inputs are left alone"
                 assert all(result is not tensor for result, tensor in zip(results, own, strict=True))
             elif case.layout == "with gaps":
-                assert all((tensor._base[..., 1] == 1).all() for tensor in own), "what lies between is left alone"
+                assert all((tensor._base[..., 1] == 1).all() for tensor in own), (
+                    "what lies between is left alone"
+                )
 
 
 @pytest.mark.parametrize("name", GRADIENTS)
@@ -218,3 +184,10 @@ def test_gradients_are_the_twins(name: str, place: Place, size: int) -> None:
             want = gradient_twin(case, parts, above, run.me)
             scale = float(np.max(np.abs(want), initial=1.0))
             same(x.grad, want, scale * 4e-7, place, case)
+
+
+def test_received_splits_are_where_splits_are(place: Place, rank: int, size: int) -> None:
+    splits = place.put(torch.ones(size, dtype=torch.int32))
+    output, received = hvd.alltoall(place.put(torch.full((size,), rank)), splits)
+    assert output.device == received.device == place.device
+    assert output.tolist() == list(range(size)) and received.tolist() == [1] * size
