@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PARALLEL = Path(__file__).resolve().parents[1]
-for folder in (PARALLEL, PARALLEL / "ranks", PARALLEL.parent / "single"):
+for folder in (PARALLEL, PARALLEL / "ranks", PARALLEL.parent / "single" / "support"):
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
