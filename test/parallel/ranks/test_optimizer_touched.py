@@ -17,22 +17,6 @@ STEPS = 3
 Recipe = Callable[[nn.Module, Any, Any, Callable[[], torch.Tensor]], None]
 
 
-def amp(model: nn.Module, optimizer: Any, scaler: Any, loss: Callable[[], torch.Tensor]) -> None:
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=False):  # exact, to be compared
-        value = loss()
-    scaler.scale(value).backward()
-    scaler.step(optimizer)
-    scaler.update()
-
-
-def amp_and_clipping(model: nn.Module, optimizer: Any, scaler: Any, loss: Callable[[], torch.Tensor]) -> None:
-    scaler.scale(loss()).backward()
-    scaler.unscale_(optimizer)
-    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-    scaler.step(optimizer)
-    scaler.update()
-
-
 def changing(change: Callable[[list[nn.Parameter]], None]) -> Recipe:
     def recipe(model: nn.Module, optimizer: Any, scaler: Any, loss: Callable[[], torch.Tensor]) -> None:
         loss().backward()
@@ -42,23 +26,13 @@ def changing(change: Callable[[list[nn.Parameter]], None]) -> Recipe:
     return recipe
 
 
-def add_noise(parameters: list[nn.Parameter]) -> None:
-    generator = torch.Generator().manual_seed(7)
-    for p in parameters:
-        p.grad.add_(torch.randn(p.shape, generator=generator), alpha=1e-3)  # type: ignore[union-attr]
-
-
 def halve(parameters: list[nn.Parameter]) -> None:
     for p in parameters:
         p.grad = p.grad * 0.5  # type: ignore[operator]
 
 
 RECIPES: dict[str, Recipe] = {
-    "amp": amp,
-    "amp and clipping": amp_and_clipping,
-    "clip_grad_norm_": changing(functools.partial(nn.utils.clip_grad_norm_, max_norm=0.1)),
     "clip_grad_value_": changing(functools.partial(nn.utils.clip_grad_value_, clip_value=1e-3)),
-    "noise": changing(add_noise),
     "halved": changing(halve),
 }
 
