@@ -41,9 +41,8 @@ from typing import Any, NamedTuple
 import page_blocks
 import pytest
 import yaml
-from page_blocks import ROOT, Block, blocks_of
+from page_blocks import METADATA, ROOT, Block, blocks_of, text_of
 
-METADATA = re.compile(r"^<!-- runs\n(.*?)^-->", re.MULTILINE | re.DOTALL)
 OF_A_PAGE = {"files", "blur", "python", "same as", "runs"}
 OF_A_RUN = {
     *(
@@ -103,12 +102,6 @@ class Run(NamedTuple):
 def pages() -> list[str]:
     files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return [str(file.relative_to(ROOT)) for file in files]
-
-
-@cache
-def text_of(page: str) -> str:
-    """Without the metadata."""
-    return METADATA.sub("", (ROOT / page).read_text(encoding="utf-8"))
 
 
 @cache

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from example_runs import EXAMPLES
-from page_blocks import BLOCK, ROOT, blocks_of
-from page_runs import pages, text_of
+from page_blocks import BLOCK, ROOT, blocks_of, text_of
+from page_runs import pages
 
 import horovod.torch as hvd
 from horovod import _native as native

@@ -12,8 +12,8 @@ import page_runs
 import pytest
 import typed
 from example_runs import real_mnist
-from page_blocks import ROOT, blocks_of, commands
-from page_runs import Run, listed, metadata, pages, runs_of, text_of
+from page_blocks import ROOT, blocks_of, commands, text_of
+from page_runs import Run, listed, metadata, pages, runs_of
 
 from horovod import made_hosts
 from horovod.runner import launchers
@@ -24,7 +24,6 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from emulated_cuda import build as emulation
 
 RUNNABLE = re.compile(r"^ *(?:```|~~~)(?:sh|bash|shell|console|python|py)\b", re.MULTILINE)
-HIDDEN = re.compile(r"^ +```(?:sh|python)\b|^```(?:shell|console|py|python3)\b", re.MULTILINE)
 
 
 def with_blocks() -> list[str]:
@@ -34,7 +33,6 @@ def with_blocks() -> list[str]:
 @pytest.mark.quick
 @pytest.mark.parametrize("page", pages())
 def test_nothing_on_a_page_is_left_out(page: str) -> None:
-    assert not HIDDEN.search(text_of(page)), "blocks begin in the first column, as ```sh or ```python"
     data = metadata(page)
     assert (page in with_blocks()) == bool(data), "pages with commands or Python say how they are run"
     if others := data.get("same as"):

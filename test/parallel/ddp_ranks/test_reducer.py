@@ -123,7 +123,9 @@ def test_compressors_of_python(op: int, reducer: GroupReducer, rank: int, size: 
             "positives": [(gathered_make(Positives, xs) * scale) for xs in by_place],
             "topk": [(gathered_make(topk, xs) * scale) for xs in by_place],
             "halves": [(added(xs) * scale) for xs in by_place],
-            "powersgd": [rounds_make(powersgd, xs, states[i]) * scale for i, xs in enumerate(by_place)],
+            "powersgd": [
+                rounds_make(powersgd, xs, states[i]) * scale for i, xs in enumerate(by_place)
+            ],
         }
         compressors = [Doubles, Positives, topk, Halves, powersgd]
         for name, compressor in zip(wanted, compressors, strict=True):

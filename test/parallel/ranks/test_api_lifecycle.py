@@ -191,7 +191,9 @@ def test_a_start_that_fails_on_one_rank_fails_on_all(outside: None, rank: int) -
         assert hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist() == [hvd.size(), hvd.size()]
 
 
-def test_static_process_sets(outside: None, rank: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_static_process_sets(
+    outside: None, rank: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "0")
     sets = [hvd.ProcessSet(range(0, size, 2)), hvd.ProcessSet(range(1, size, 2))]
     with initialized(process_sets=sets):
