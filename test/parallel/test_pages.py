@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import sys
@@ -11,6 +12,7 @@ import launching
 import page_runs
 import pytest
 import typed
+from busy import times_longer
 from example_runs import real_mnist
 from page_blocks import ROOT, blocks_of, commands, text_of
 from page_runs import Run, listed, metadata, pages, runs_of
@@ -82,8 +84,8 @@ def missing(run: Run, line: str) -> str:
     if "hosts" in needs and (reason := made_hosts.why_not()):
         return reason
     for module in needs:
-        if module not in ("mnist", "hosts"):
-            pytest.importorskip(module)
+        if module not in ("mnist", "hosts") and importlib.util.find_spec(module) is None:
+            return f"{module} is not installed"
     return ""
 
 
@@ -114,7 +116,7 @@ def test_a_run(runs: list[Run], tmp_path: Path) -> None:
     page_runs.write(run, tmp_path)
     if run.says("gpu"):
         line = line.replace("python ", f"python {Path(__file__).parent / 'emulated_run.py'} ")
-    limit = max(run.says("limit", 100) for run in runs)
+    limit = max(run.says("limit", 100) for run in runs) * times_longer()
     mark = launching.fresh_mark()
     done = typed.run(
         line,
