@@ -2,7 +2,7 @@
 
     files: {train.py: README.md}      written where a command has the name; a run may have more of its own
     blur: [['\\d+ us', 'N us']]        patterns, and what stands for them in output that is compared
-    python: test_friends.py           the test that runs the page's Python, where no file below has it
+    python: {test_friends.py: 0-2}    the test that runs blocks of the page's Python which no file below has
     same as: [README.md]              all commands and all Python are those of these pages
     runs:
     - command: 'train\\.py'            each that matches (`whole`: each block; `together`: all as one), or
@@ -184,9 +184,9 @@ def python_blocks(page: str, which: str) -> list[Block]:
 
 
 def python_used(page: str) -> set[int]:
-    """The lines of the blocks of Python that are in some file of a run."""
+    """The lines of the blocks of Python that are in some file of a run, or in another test."""
     data, used = metadata(page), set[int]()
-    rows = [data, *data.get("runs", [])]
+    rows = [{"files": data.get("python", {})}, data, *data.get("runs", [])]
     for source in [source for row in rows for source in row.get("files", {}).values()]:
         which = source["of"] if isinstance(source, dict) else source
         which = "all" if "{all}" in str(source) else which

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import launching
 import page_runs
@@ -46,7 +47,7 @@ def test_nothing_on_a_page_is_left_out(page: str) -> None:
     typed_there = "\n".join(run.command for run in runs_of(page)).splitlines()
     assert [line for line in commands(page) if line not in typed_there] == [], "no run has these commands"
     code = {block.line for block in blocks_of(page) if block.language == "python"}
-    assert "python" in data or code == page_runs.python_used(page), "Python at these lines is not run"
+    assert code == page_runs.python_used(page), "Python at these lines is not run"
 
 
 @pytest.mark.quick
@@ -55,7 +56,7 @@ def test_what_others_run_is_run_there(page: str) -> None:
     """A test that runs a command names it, or the page, unless there is a reason."""
     data = metadata(page)
     runs = [run for run in runs_of(page) if "by" in run.row] if "same as" not in data else []
-    named = [(test, [], "") for test in listed(data.get("python"))]
+    named = [(test, [], "") for test in data.get("python", {})]
     named += [
         (test, [run.command.strip()], run.says("because", ""))
         for run in runs
@@ -129,3 +130,21 @@ def test_a_run(runs: list[Run], tmp_path: Path) -> None:
     for run in runs:
         page_runs.check(run, done.returncode, done.stdout, done.stderr, tmp_path)
     assert not launching.processes_of(mark), "it leaves processes"
+
+
+WRONG: list[dict[str, Any]] = [
+    *({"exit": 1}, {"exit": "fails"}, {"prints": "gain"}, {"prints": {"loss": 2}}, {"never": "loss"}),
+    *({"only": "loss"}, {"says": "0:0"}, {"shown": 0}, {"exactly": 0, "near": 0.1}, {"leaves": ["file"]}),
+    *({"like": 0, "prints": "loss"}, {"alike": ["loss (.*)", 0.1, 0.1]}, {"writes": {"said": "loss"}}),
+    *({"draws": {"said": "README.md"}}, {"blocks": True}),
+]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("row", WRONG, ids=repr)
+def test_output_that_is_not_as_said_is_found(row: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "said").touch()
+    ended = (0, f"{page_runs.MARK} 0\nloss 0.5\n", "", tmp_path)
+    page_runs.check(Run("README.md", "", "", (), {"prints": "loss", "never": "gain"}), *ended)
+    with pytest.raises(AssertionError):
+        page_runs.check(Run("README.md", "", "", (), row), *ended)
