@@ -242,6 +242,14 @@ def check(run: Run, code: int, stdout: str, stderr: str, folder: Path) -> None:
     _check_patterns(run, output, said)
     if "only" in run.row:
         assert re.fullmatch(run.filled(run.row["only"]), stdout), said
+    _check_shown(run, output, said)
+    if run.says("blocks"):
+        _check_blocks(run, output)
+    _check_files(run, folder)
+
+
+def _check_shown(run: Run, output: str, said: str) -> None:
+    """Against the ```text blocks of the page."""
     shown = page_blocks.blocks(run.page, "text")
     if "says" in run.row:
         block, line = map(int, run.row["says"].split(":"))
@@ -260,8 +268,9 @@ def check(run: Run, code: int, stdout: str, stderr: str, folder: Path) -> None:
     if "exactly" in run.row:
         told = shown[run.row["exactly"]]
         assert is_shown(blurred(run, output), blurred(run, told), run.says("near", 0)), said
-    if run.says("blocks"):
-        _check_blocks(run, output)
+
+
+def _check_files(run: Run, folder: Path) -> None:
     for name, pattern in run.says("writes", {}).items():
         assert re.search(pattern, (folder / name).read_text(encoding="utf-8")), name
     for name, kept in run.says("draws", {}).items():
