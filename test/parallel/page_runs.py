@@ -260,9 +260,9 @@ def _check_shown(run: Run, output: str, said: str) -> None:
     if "alike" in run.row:
         pattern, near, near_page = run.row["alike"]
         first, *others = map(float, re.findall(pattern, output))
-        told = [float(each) for text in shown for each in re.findall(pattern, text)]
+        on_page = [float(each) for text in shown for each in re.findall(pattern, text)]
         assert others and all(math.isclose(first, each, rel_tol=near) for each in others), said
-        assert told and all(math.isclose(first, each, rel_tol=near_page) for each in told), said
+        assert on_page and all(math.isclose(first, each, rel_tol=near_page) for each in on_page), said
     for number in listed(run.says("shown")):
         assert blurred(run, shown[number]) in blurred(run, output), said
     if "exactly" in run.row:

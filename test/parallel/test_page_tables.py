@@ -32,7 +32,6 @@ from draw_diagrams import DIAGRAMS, FOLDER
 
 from build_support.requirements import BuildError, check_requested_features
 
-pytestmark = pytest.mark.quick
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -134,6 +133,7 @@ def test_a_page_says_what_there_is(both: Callable[[], tuple[Any, Any]]) -> None:
     assert said == there
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("page", [*pages(), "CHANGELOG.md"])
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)", BLOCK.sub("", text_of(page))):
