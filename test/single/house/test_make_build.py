@@ -86,9 +86,7 @@ def test_after_a_change_of_the_core_only_it_is_built(changed: str, venv: Path) -
 def test_what_is_generated(venv: Path) -> None:
     """The stub and the page, after the build, which writes the core's settings."""
     command = ["make", "--dry-run", f"VENV={venv}", "--old-file", f"{venv}/.tests", "generated"]
-    said = subprocess.run(
-        command, cwd=ROOT, env=by_hand(), check=True, capture_output=True, text=True
-    ).stdout
+    said = subprocess.run(command, cwd=ROOT, env=by_hand(), check=True, capture_output=True, text=True).stdout
     lines = said.replace(f"{venv}/bin/python ", "").splitlines()
     assert {"scripts/make_stub.py", "-m horovod.runner.configuration_page >docs/configuration.md"} <= {*lines}
     database = ["make", "--print-data-base", "--question", f"VENV={venv}", "help"]
