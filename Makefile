@@ -97,7 +97,7 @@ check: $(VENV)/.tests ## style, types, the stub, size budget, mutexes, the pages
 generated: $(VENV)/.tests ## write again what is made of tables and bindings: settings, stub, a page, all errors' sentences
 	@$(BIN)/python scripts/make_stub.py
 	@$(BIN)/python -m horovod.runner.configuration_page >docs/configuration.md
-	@$(BIN)/python test/single/test_sentences.py >test/single/sentences.txt
+	@$(BIN)/python test/single/house/test_sentences.py >test/single/house/sentences.txt
 
 bench: $(VENV)/.tests ## codecs, allreduce and the engine beside memcpy, MPI and gloo
 	@$(BIN)/python benchmarks/codec.py
