@@ -19,7 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 LEAN_TORCH = str(Path(__file__).parent / "lean_torch")
 
 # Folders whose tests share hosts, an image or a browser for as long as a session lasts.
-SHARING = {"browser", "cluster", "container", "faults"}
+SHARING = {"browser", "cluster", "container"}
 # Files whose tests share nothing, and take a minute or two each.
 DIVIDED = {"test/parallel/test_torch_ranks.py", "test/parallel/test_ddp_ranks.py"}
 

@@ -25,7 +25,7 @@ BY_OTHERS = {  # command -> the test that runs it, or what does
     "HOROVOD_KEEP_SCREENSHOTS=docs/screenshots "
     "pytest test/browser/test_report.py": "test/browser/test_report.py",
     "make generated": "test/single/test_make_build.py",
-    "python test/faults/run_faults.py --replay 17": "test/faults/test_faults.py",  # another seed of it
+    "python test/failures/run_failures.py --replay 17": "test/failures/test_failures.py",  # another
     "python test/single/random_scripts.py --seed 17 --ranks 3": "test/single/test_random_scripts.py",
     "python test/single/random_scripts.py --seeds 0-199": "test/single/test_random_scripts.py",
     "horovodrun -np 4 -H node1:2,node2:2 python train.py": "test/cluster/test_running_on_hosts.py",
