@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(sys.argv[1])
-HOST, START_RANK = os.environ.get("HOROVOD_HOSTNAME", ""), int(os.environ["HOROVOD_RANK"])
+HOST = os.environ.get("HOROVOD_HOSTNAME", "")
+START_RANK = int(os.environ.get("HOROVOD_RANK") or os.environ["RANK"])  # horovodrun's, or torchrun's
 LOG = open(FOLDER / f"worker-{HOST}-{os.getpid()}-{time.monotonic_ns()}.jsonl", "a")  # noqa: SIM115
 SAMPLES, BATCH, BULK = 480, 8, 1 << 19
 PAUSE = 0.02  # seconds before each step
@@ -67,12 +68,16 @@ class Worker:
         self.data = torch.randn(SAMPLES, 24)
         layers = (torch.nn.Linear(24, 48), torch.nn.Tanh(), torch.nn.Linear(48, 24))
         self.model = torch.nn.Sequential(*layers)
-        inner = torch.optim.SGD(self.model.parameters(), lr=0.02, momentum=0.9)
-        self.optimizer = hvd.DistributedOptimizer(inner, self.model.named_parameters(), compression="bit8")
+        self.net: torch.nn.Module = self.model
+        self.optimizer = self.new_optimizer()
         self.sampler = hvd.elastic.ElasticSampler(range(SAMPLES), shuffle=True, seed=1)
         self.parts = {"model": self.model, "optimizer": self.optimizer, "sampler": self.sampler}
         self.state = self.new_state(**self.parts, step=0, epoch=0)
         self.state.register_reset_callbacks([lambda: self.at("reset")])
+
+    def new_optimizer(self) -> torch.optim.Optimizer:
+        inner = torch.optim.SGD(self.model.parameters(), lr=0.02, momentum=0.9)
+        return hvd.DistributedOptimizer(inner, self.model.named_parameters(), compression="bit8")
 
     def new_state(self, **parts: Any) -> Any:
         return hvd.elastic.TorchState(**parts)
@@ -90,7 +95,7 @@ class Worker:
     def train_a_step(self, indices: list[int]) -> None:
         batch = self.data[indices]
         self.optimizer.zero_grad()
-        (self.model(batch) - batch).square().mean().backward()
+        (self.net(batch) - batch).square().mean().backward()
         bulk = hvd.allreduce_async(torch.ones(BULK), name="bulk", op=hvd.Sum)
         self.at("step")
         self.optimizer.step()

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from failure_programs import AT_ANY_INSTANT, EPOCHS
+from failure_programs import AT_ANY_INSTANT
 
 FLOAT32, SUM = 6, 1
 LONGEST = 150.0  # seconds after which a rank to which nothing happens gives up
@@ -55,6 +55,9 @@ class Deeds:
 
     def exception(self, _: int) -> None:
         raise RuntimeError("the loss is not finite")
+
+    def exception_like_a_loss(self, _: int) -> None:
+        raise RuntimeError("Connection closed by peer: of a database of the script's own")
 
     def rank_disk_full(self, _: int) -> None:
         Path("/dev/full").write_bytes(bytes(100_000))
@@ -126,11 +129,12 @@ class Striker:
                 self.strike(number)
 
     def at(self, point: str, step: int) -> None:
-        """A point of an elastic job's training. It goes back behind a step of a reset, and never to it."""
+        """A point of an elastic job's training. Where all start again, another has this rank then."""
         for number, event in self.mine:
-            moment = event["moment"]
+            moment, mark = event["moment"], self.folder / f"struck-{number}"
             is_now = step >= moment["step"] if point == "reset" else step == moment["step"]
-            if moment["phase"] == point and is_now:
+            if moment["phase"] == point and is_now and not mark.exists():
+                mark.touch()
                 self.strike(number)
 
 
@@ -200,7 +204,7 @@ class FixedRank:
 
 
 def run_elastic(program: dict[str, Any]) -> None:
-    """survival/worker.py's training, struck at its points. `resume`: it goes on from what a job kept."""
+    """survival/worker.py's training, struck at its points."""
     sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
     from survival import worker
     from survival.worker import hvd, torch
@@ -215,10 +219,21 @@ def run_elastic(program: dict[str, Any]) -> None:
             return content
 
     class ElasticRank(worker.Worker):
-        epochs = EPOCHS
+        """way: a DistributedOptimizer; or DDP, "plain" and "compress" over gloo, "backend" over ours."""
+
+        epochs, way = program["epochs"], program["way"]
+
+        def new_optimizer(self) -> Any:
+            return torch.optim.Adam(self.model.parameters()) if self.way else super().new_optimizer()
 
         def new_state(self, **parts: Any) -> State:
-            return State(**parts)
+            state = State(**parts)
+            state.register_reset_callbacks([self.adapt])
+            return state
+
+        def adapt(self) -> None:
+            for group in self.optimizer.param_groups:
+                group["lr"] = 0.01 * hvd.size()
 
         def at(self, point: str) -> None:
             striker.at(point, self.state.step)
@@ -241,19 +256,47 @@ def run_elastic(program: dict[str, Any]) -> None:
             if hvd.rank() == 0:
                 parts = {name: part.state_dict() for name, part in self.parts.items()}
                 torch.save({**parts, "step": self.state.step, "epoch": self.state.epoch}, kept)
-            super().begins(**place, kept=str(kept))
+            commits = os.environ.get("HOROVOD_COMMITS_FOLDER", "")
+            super().begins(**place, kept=str(kept), commits=commits)
+            if self.way:
+                self.net = self.in_a_new_group()
+
+        def in_a_new_group(self) -> torch.nn.Module:
+            from horovod.torch import ddp
+
+            hvd.elastic.init_process_group("horovod" if self.way == "backend" else "gloo")
+            net = torch.nn.parallel.DistributedDataParallel(self.model)
+            assert torch.distributed.get_world_size() == hvd.size()
+            assert torch.distributed.get_rank() == hvd.rank()
+            if self.way == "compress":
+                ddp.compress(net, "bit8")
+            return net
 
         def resume(self, path: str) -> None:
+            """Go on from what a job kept, as one that begins here with so many ranks."""
             found = torch.load(path, weights_only=False)
             for name, part in self.parts.items():
                 part.load_state_dict(found[name])
+            self.adapt()
             self.state.step, self.state.epoch = found["step"], found["epoch"]
             self.state.save()
 
+    rename = os.rename
+
+    def rename_or_die(source: Any, target: Any) -> None:
+        """The end of a commit's way to the memory of the host."""
+        if str(source).endswith(".part"):
+            striker.at("kept", rank.state.step)
+        rename(source, target)
+
+    os.rename = rename_or_die  # type: ignore[assignment]
     rank = ElasticRank()
+    rank.adapt()
     if program["resume"]:
         rank.resume(program["resume"])
     rank.run()
+    if rank.way:
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ PATIENCE = 30.0  # beyond the limit that applies
 SHORTEST_GAP, SHORTEST_AFTER_SCRIPT = 0.15, 2.5
 
 # ---- elastic ----
-WORKERS, DEATHS, EPOCHS = 5, 3, 2
+WORKERS, DEATHS = 5, 3
 POINTS = ("negotiation", "bulk", "step", "commit", "idle", "reset")
 COMMIT_EVERY = 3  # steps, as survival/worker.py has it
 
@@ -94,8 +94,9 @@ class Program:
     """hosts: ranks of each host.
 
     Of fixed jobs, sizes: elements of the allreduces, over and over; full_after: KiB of output that the disk
-    has room for, where it is to be full. Of elastic jobs, resume: what another job kept, to go on from
-    undisturbed; is_traced: it has a timeline. Of a soak, length: its events; seconds: on average, for all.
+    has room for, where it is to be full. Of elastic jobs, way: how gradients are reduced, see failing_rank;
+    resume: what another job kept, to go on from undisturbed; is_traced: it has a timeline. Of a soak, length:
+    its events; seconds: on average, for all.
     """
 
     kind: str
@@ -107,6 +108,8 @@ class Program:
     checkpoint_every: int = 0
     burst_every: int = 0
     full_after: int = 0
+    epochs: int = 2
+    way: str = ""
     resume: str = ""
     is_traced: bool = False
     length: int = 0
@@ -227,9 +230,7 @@ def elastic_program(seed: int) -> Program:
     step, events = draw.randint(-2, 1), []
     for rank, point in zip(ranks, points, strict=True):
         if point == "reset":
-            moment = Moment(
-                point, step=step - COMMIT_EVERY
-            )  # the others may go back that far, and no further
+            moment = Moment(point, step=step - COMMIT_EVERY)  # others go back that far, and no further
         else:
             step += draw.randint(6, 8)  # more than a reset goes back
             if point == "commit":
