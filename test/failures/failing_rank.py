@@ -4,9 +4,10 @@
 
 FOLDER has program.json. The rank writes notes into a file there, a line of JSON each, with the time on the
 clock of the kernel, which made hosts share: "begins", "trains" (past init()), and just before an event
-happens "strikes" with its number. Ranks of elastic jobs write all that survival/worker.py does.
+happens "strikes" with its number.
 
-Ranks of fixed jobs use the core without PyTorch, as a job must start in a moment here.
+Ranks of fixed jobs are here: they use the core without PyTorch, as a job must start in a moment. Those of
+elastic jobs are in failing_worker.py.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ FLOAT32, SUM = 6, 1
 LONGEST = 150.0  # seconds after which a rank to which nothing happens gives up
 GIVEN_UP, WRONG_SUM = 98, 97  # exit codes
 BURST = 200  # lines
-BULK = 8 << 20  # elements of the tensor that is on its way when a worker of an elastic job dies
 
 
 class Deeds:
@@ -203,103 +203,15 @@ class FixedRank:
         time.sleep(0.01)
 
 
-def run_elastic(program: dict[str, Any]) -> None:
-    """survival/worker.py's training, struck at its points."""
-    sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
-    from survival import worker
-    from survival.worker import hvd, torch
+def run(folder: Path) -> None:
+    program: dict[str, Any] = json.loads((folder / "program.json").read_text())
+    if program["kind"] == "fixed":
+        FixedRank(folder, program).run()
+        return
+    import failing_worker  # and with it PyTorch
 
-    striker = Striker(worker.FOLDER, program, worker.START_RANK, worker.note)
-
-    class State(hvd.elastic.TorchState):
-        def _content(self) -> dict[str, Any]:
-            """In the middle of a commit: parts are copied, and not yet kept."""
-            content = super()._content()
-            striker.at("commit", content["objects"].get("step", 0))
-            return content
-
-    class ElasticRank(worker.Worker):
-        """way: a DistributedOptimizer; or DDP, "plain" and "compress" over gloo, "backend" over ours."""
-
-        epochs, way = program["epochs"], program["way"]
-
-        def new_optimizer(self) -> Any:
-            return torch.optim.Adam(self.model.parameters()) if self.way else super().new_optimizer()
-
-        def new_state(self, **parts: Any) -> State:
-            state = State(**parts)
-            state.register_reset_callbacks([self.adapt])
-            return state
-
-        def adapt(self) -> None:
-            for group in self.optimizer.param_groups:
-                group["lr"] = 0.01 * hvd.size()
-
-        def at(self, point: str) -> None:
-            striker.at(point, self.state.step)
-            if point == "idle":
-                self.die_while_others_wait()
-
-        def die_while_others_wait(self) -> None:
-            """In the middle of an allreduce that the others take part in."""
-            for point, size in (("negotiation", 10), ("bulk", BULK)):
-                moments = [event["moment"] for event in program["events"]]
-                if any(m["phase"] == point and m["step"] == self.state.step for m in moments):
-                    handle = hvd.allreduce_async(torch.ones(size), name=point, op=hvd.Sum)
-                    time.sleep(0.004 if point == "bulk" else 0)
-                    striker.at(point, self.state.step)
-                    hvd.synchronize(handle)
-
-        def begins(self, **place: Any) -> None:
-            """What is kept is for the undisturbed job."""
-            kept = worker.FOLDER / f"began-{os.getpid()}-{time.monotonic_ns()}.pt"
-            if hvd.rank() == 0:
-                parts = {name: part.state_dict() for name, part in self.parts.items()}
-                torch.save({**parts, "step": self.state.step, "epoch": self.state.epoch}, kept)
-            commits = os.environ.get("HOROVOD_COMMITS_FOLDER", "")
-            super().begins(**place, kept=str(kept), commits=commits)
-            if self.way:
-                self.net = self.in_a_new_group()
-
-        def in_a_new_group(self) -> torch.nn.Module:
-            from horovod.torch import ddp
-
-            hvd.elastic.init_process_group("horovod" if self.way == "backend" else "gloo")
-            net = torch.nn.parallel.DistributedDataParallel(self.model)
-            assert torch.distributed.get_world_size() == hvd.size()
-            assert torch.distributed.get_rank() == hvd.rank()
-            if self.way == "compress":
-                ddp.compress(net, "bit8")
-            return net
-
-        def resume(self, path: str) -> None:
-            """Go on from what a job kept, as one that begins here with so many ranks."""
-            found = torch.load(path, weights_only=False)
-            for name, part in self.parts.items():
-                part.load_state_dict(found[name])
-            self.adapt()
-            self.state.step, self.state.epoch = found["step"], found["epoch"]
-            self.state.save()
-
-    rename = os.rename
-
-    def rename_or_die(source: Any, target: Any) -> None:
-        """The end of a commit's way to the memory of the host."""
-        if str(source).endswith(".part"):
-            striker.at("kept", rank.state.step)
-        rename(source, target)
-
-    os.rename = rename_or_die  # type: ignore[assignment]
-    rank = ElasticRank()
-    rank.adapt()
-    if program["resume"]:
-        rank.resume(program["resume"])
-    rank.run()
-    if rank.way:
-        torch.distributed.destroy_process_group()
+    failing_worker.run(program)
 
 
 if __name__ == "__main__":
-    here = Path(sys.argv[1])
-    read: dict[str, Any] = json.loads((here / "program.json").read_text())
-    FixedRank(here, read).run() if read["kind"] == "fixed" else run_elastic(read)
+    run(Path(sys.argv[1]))

@@ -154,10 +154,10 @@ class Made(Place):
         done = self.made.run(LAUNCHER, ["mount", "-t", "tmpfs", "-o", size, "full", str(self.full)])
         if done.returncode != 0:
             raise RuntimeError(f"the small disk cannot be mounted: {done.stderr}")
+        self._disk = self._root(LAUNCHER) / self.full.relative_to("/")  # seen from outside of the host
 
     def disk_is_full(self) -> bool:
-        """Seen from outside of the host."""
-        return os.statvfs(self._root(LAUNCHER) / self.full.relative_to("/")).f_bfree == 0
+        return os.statvfs(self._disk).f_bfree == 0
 
     def _first_process(self, host: str) -> int | None:
         return self.made._host(host).first_process()

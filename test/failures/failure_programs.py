@@ -1,8 +1,8 @@
 """Random programs of failure: a job, and what goes wrong in it when. A seed makes one program everywhere.
 
-Of this folder `failure_programs` draws programs; `failing_rank` is each rank of a job; `failure_places` are
-hosts for jobs; `failure_runner` carries a program out; `failure_judge` says what is wrong with what was seen;
-and `run_failures` is the command line. There are three kinds of programs:
+Of this folder `failure_programs` draws programs; `failing_rank` is each rank of a job, and with PyTorch
+`failing_worker`; `failure_places` are hosts for jobs; `failure_runner` carries a program out; `failure_judge`
+says what is wrong with what was seen; and `run_failures` is the command line. There are three kinds of programs:
 
 fixed: the job should end at once, with the right exit code and words. One or two events at any instant, to a
     rank, to horovodrun, to what is between them, or to a host. A block of as many seeds as there are kinds of
@@ -94,7 +94,7 @@ class Program:
     """hosts: ranks of each host.
 
     Of fixed jobs, sizes: elements of the allreduces, over and over; full_after: KiB of output that the disk
-    has room for, where it is to be full. Of elastic jobs, way: how gradients are reduced, see failing_rank;
+    has room for, where it is to be full. Of elastic jobs, way: how gradients are reduced, see failing_worker;
     resume: what another job kept, to go on from undisturbed; is_traced: it has a timeline. Of a soak, length:
     its events; seconds: on average, for all.
     """

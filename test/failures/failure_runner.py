@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -41,6 +42,7 @@ START_LIMIT = 90  # seconds until something has gone wrong: horovodrun's 30 are 
 SETTLE = 5.0  # seconds after the launcher's end in which all may end: a host's daemon has its own pace
 HANGS = 120.0  # seconds without a step: on a busy machine a newcomer takes half as many to import torch
 SETTLED, WAITS = 3, 8.0  # workers that train together, for which patient events wait so many seconds at most
+HOLDING = ("driver", "agent")  # of a soak's programs, those whose memory is watched
 SIGNALS = {
     "launcher_term": signal.SIGTERM,
     "launcher_int": signal.SIGINT,
@@ -531,18 +533,18 @@ class SoakRun(Run):
         new.rename(self.folder / "hosts")
 
     def _measure(self) -> None:
-        """What the driver, and the agents of this host, hold now."""
-        for one in self.place.processes():
-            names = [name for name in ("driver", "agent") if _is_program(one, name)]
-            if names and one.words[-2] != "ssh":
-                try:
-                    self.seen.held.setdefault(f"{names[0]} {one.number}", []).append(_held(one.number))
-                except OSError:
-                    continue  # it has ended
+        """What the driver and its agents hold now; the driver has connections to each of these."""
+        own = {name: [one for one in self.place.processes() if _is_program(one, name)] for name in HOLDING}
+        driver = f"driver, with {len(own['agent'])} agents,"
+        for name, one in [(name, one) for name in HOLDING for one in own[name]]:
+            whose = driver if name == "driver" else f"agent {one.number}"
+            with contextlib.suppress(OSError):  # it has ended
+                self.seen.held.setdefault(whose, []).append(_held(one.number))
 
 
 def _is_program(one: Process, name: str) -> bool:
-    return any(word.endswith(f"/agents/{name}.py") for word in one.words)
+    """And not the ssh that has started one elsewhere."""
+    return any(word.endswith(f"/agents/{name}.py") for word in one.words) and one.words[-2] != "ssh"
 
 
 def _held(number: int) -> dict[str, int]:
