@@ -2,7 +2,7 @@
 
 Of this folder `failure_programs` draws programs; `failing_rank` is each rank of a job, and with PyTorch
 `failing_worker`; `failure_places` are hosts for jobs; `failure_runner` carries a program out; `failure_judge`
-says what is wrong with what was seen; and `run_failures` is the command line. There are three kinds of programs:
+says what is wrong with what was seen; and `run_failures` is the command line. There are three kinds:
 
 fixed: the job should end at once, with the right exit code and words. One or two events at any instant, to a
     rank, to horovodrun, to what is between them, or to a host. A block of as many seeds as there are kinds of

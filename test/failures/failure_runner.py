@@ -38,11 +38,12 @@ SURVIVAL = HERE.parents[1] / "benchmarks" / "survival"
 sys.path.append(str(SURVIVAL.parent))
 from survival.notes import Notes  # noqa: E402 -- of that folder
 
+from horovod.runner.agents.agent import BY_SSH  # noqa: E402
+
 START_LIMIT = 90  # seconds until something has gone wrong: horovodrun's 30 are few on a busy machine
 SETTLE = 5.0  # seconds after the launcher's end in which all may end: a host's daemon has its own pace
 HANGS = 120.0  # seconds without a step: on a busy machine a newcomer takes half as many to import torch
 SETTLED, WAITS = 3, 8.0  # workers that train together, for which patient events wait so many seconds at most
-HOLDING = ("driver", "agent")  # of a soak's programs, those whose memory is watched
 SIGNALS = {
     "launcher_term": signal.SIGTERM,
     "launcher_int": signal.SIGINT,
@@ -533,18 +534,18 @@ class SoakRun(Run):
         new.rename(self.folder / "hosts")
 
     def _measure(self) -> None:
-        """What the driver and its agents hold now; the driver has connections to each of these."""
-        own = {name: [one for one in self.place.processes() if _is_program(one, name)] for name in HOLDING}
-        driver = f"driver, with {len(own['agent'])} agents,"
-        for name, one in [(name, one) for name in HOLDING for one in own[name]]:
-            whose = driver if name == "driver" else f"agent {one.number}"
+        """What the driver and the agents of this host hold now; the driver has connections to all agents."""
+        there = self.place.processes()
+        agents = [one for one in there if _runs(one, "agent.py")]
+        held = {f"agent {one.number}": one for one in agents if one.words[-2] != BY_SSH}
+        held |= {f"driver, with {len(agents)} agents,": one for one in there if _runs(one, "driver.py")}
+        for whose, one in held.items():
             with contextlib.suppress(OSError):  # it has ended
                 self.seen.held.setdefault(whose, []).append(_held(one.number))
 
 
-def _is_program(one: Process, name: str) -> bool:
-    """And not the ssh that has started one elsewhere."""
-    return any(word.endswith(f"/agents/{name}.py") for word in one.words) and one.words[-2] != "ssh"
+def _runs(one: Process, program: str) -> bool:
+    return any(word.endswith(f"/agents/{program}") for word in one.words)
 
 
 def _held(number: int) -> dict[str, int]:
