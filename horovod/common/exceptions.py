@@ -1,25 +1,84 @@
-"""Errors a user of any framework face may catch. The native core raises HorovodInternalError by this name."""
+"""Errors a user of any framework face may catch. The native core raises these by name.
+
+Each says what is wrong and what to do, and has that as fields too: ``code``, ``facts``, ``tensor``,
+``ranks``, ``values``, ``remedy`` (``horovod.common.sentences.Explained``).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from horovod.common import notes
+from horovod.common.sentences import Explained
 
 __all__ = [
-    "HorovodInternalError", "HorovodVersionMismatchError", "HostsUpdatedInterrupt",
-    "get_version_mismatch_message",
+    "CannotStart", "DeviceFailure", "Disagreement", "HorovodInternalError", "HorovodVersionMismatchError",
+    "HostsUpdatedInterrupt", "LostRank", "NotServed", "ShutDown", "Stalled", "TensorChanged", "WrongArgument",
+    "WrongSetting", "WrongType", "WrongUse", "get_version_mismatch_message",
 ]
 
 
-class HorovodInternalError(RuntimeError):
+class HorovodInternalError(Explained, RuntimeError):
     """A collective failed: ranks disagreed about it, a peer is gone, or the engine was shut down.
 
     After a disagreement the job goes on and the next operation works; elastic training restores the last
     commit.
     """
 
-    def __init__(self, *arguments: object) -> None:
-        super().__init__(*arguments)
+    def __init__(
+        self, *arguments: object, code: str = "", facts: Mapping[str, Any] | None = None, remedy: str = ""
+    ) -> None:
+        super().__init__(*arguments, code=code, facts=facts, remedy=remedy)
         notes.tell_of_failure(str(self))  # before this rank ends of it, perhaps
+
+
+class Disagreement(HorovodInternalError):
+    """Ranks ask for different things under one name (``tensor``, ``values``). The job goes on."""
+
+
+class LostRank(HorovodInternalError):
+    """``ranks`` are not heard any more. The job has ended."""
+
+
+class Stalled(HorovodInternalError):
+    """``ranks`` live, and have not asked for what others wait for."""
+
+
+class ShutDown(HorovodInternalError):
+    """Some rank has left the job, so nothing more is carried out."""
+
+
+class DeviceFailure(HorovodInternalError):
+    """CUDA, NCCL or memory failed on ``ranks``."""
+
+
+class TensorChanged(HorovodInternalError):
+    """The memory of ``tensor`` was resized or replaced while an operation used it."""
+
+
+class WrongArgument(Explained, ValueError):
+    """The caller's mistake, found before anything was sent."""
+
+
+class WrongSetting(Explained, ValueError):
+    """A variable, flag or file has a value that cannot be used: ``facts["setting"]``, ``facts["value"]``."""
+
+
+class WrongType(Explained, TypeError):
+    """An argument is of a type that cannot be used."""
+
+
+class WrongUse(Explained, RuntimeError):
+    """A call that has no place here, as a second step() before backward()."""
+
+
+class CannotStart(Explained, ValueError):
+    """The job could not be formed."""
+
+
+class NotServed(Explained, NotImplementedError):
+    """Something that exists and is refused, for all ranks alike."""
 
 
 class HostsUpdatedInterrupt(RuntimeError):

@@ -1,0 +1,117 @@
+"""Errors that carry facts, and the sentences that they say.
+
+A layer writes its sentences in one file, ``errors.py``, a row each: the error's class, its cause, its remedy.
+
+    not_a_tensor = WrongArgument.says("{parameter} is a {got}, not a tensor", "pass torch.as_tensor() of it")
+
+Code raises a row with the facts that its braces name, and may add others:
+
+    raise errors.not_a_tensor(parameter="root", got=type(root).__name__)
+
+The error keeps them, so programs and tests ask for ``code`` (the row's name) and ``facts``, not for words.
+Braces may end in ``:ranks`` (``rank 1``; ``ranks 1, 2``), ``:listed`` (``a, b``) or ``:by_rank``, of a
+mapping from ranks to values (``rank 0: 64; ranks 1, 2: 128``).
+"""
+
+from __future__ import annotations
+
+import string
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+__all__ = ["Explained", "Sentence", "by_rank", "ranks_text"]
+
+K = TypeVar("K", bound="Explained")
+
+
+class Explained(Exception):
+    """Base of errors that carry facts.
+
+    Attributes:
+        code: the name of the sentence, as ``not_a_tensor``; "" for an error made of text alone.
+        facts: what the sentence is about, by name.
+        remedy: what to do, as a clause; "" where nothing is known.
+    """
+
+    def __init__(
+        self, *arguments: object, code: str = "", facts: Mapping[str, Any] | None = None, remedy: str = ""
+    ) -> None:
+        super().__init__(*arguments)
+        self.code, self.facts, self.remedy = code, dict(facts or {}), remedy
+
+    @property
+    def tensor(self) -> str:
+        """Name of the tensor or operation that the error is about; "" for none."""
+        return str(self.facts.get("tensor", ""))
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Ranks that the error is about: those lost, silent, or that differ; () for none."""
+        return tuple(self.facts.get("ranks", ()))
+
+    @property
+    def values(self) -> dict[int, str]:
+        """Each rank's value, where ranks differ."""
+        return dict(self.facts.get("values", {}))
+
+    @classmethod
+    def says(cls: type[K], cause: str, remedy: str = "") -> Sentence[K]:
+        """A row of a layer's sentences."""
+        return Sentence(cls, cause, remedy, sys._getframe(1).f_globals)
+
+
+class Sentence(Generic[K]):
+    """A row of a layer's sentences: called with its facts, it is an error."""
+
+    def __init__(self, kind: type[K], cause: str, remedy: str, layer: dict[str, Any]) -> None:
+        self.kind, self.cause, self.remedy, self._layer = kind, cause, remedy, layer
+
+    @property
+    def code(self) -> str:
+        """The row's name in its layer; "" outside of one."""
+        return next((name for name, row in self._layer.items() if row is self), "")
+
+    @property
+    def fields(self) -> set[str]:
+        """Names of the facts that the text has braces for."""
+        parts = [*string.Formatter().parse(self.cause), *string.Formatter().parse(self.remedy)]
+        return {name.partition(".")[0].partition("[")[0] for _, name, _, _ in parts if name}
+
+    def __call__(self, **facts: Any) -> K:
+        cause, remedy = (_FORMATTER.vformat(text, (), facts) for text in (self.cause, self.remedy))
+        text = f"{cause}; {remedy}" if remedy else cause
+        return self.kind(text, code=self.code, facts=facts, remedy=remedy)
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """``rank 1``, or ``ranks 1, 2``."""
+    members = list(ranks)
+    return f"rank{'' if len(members) == 1 else 's'} {', '.join(map(str, members))}"
+
+
+def by_rank(values: Mapping[int, object]) -> str:
+    """``rank 0: 64; ranks 1, 2: 128``: each value once, in the order of the first rank that has it."""
+    members: dict[str, list[int]] = {}
+    for rank, value in values.items():
+        members.setdefault(str(value), []).append(rank)
+    return "; ".join(f"{ranks_text(ranks)}: {value}" for value, ranks in members.items())
+
+
+def _listed(parts: Iterable[object]) -> str:
+    return ", ".join(map(str, parts))
+
+
+_FORMS: dict[str, Callable[[Any], str]] = {"ranks": ranks_text, "by_rank": by_rank, "listed": _listed}
+
+
+class _Formatter(string.Formatter):
+    def get_value(self, key: int | str, args: Any, kwargs: Any) -> Any:
+        return kwargs.get(str(key), f"{{{key}}}")  # an error is no place for another
+
+    def format_field(self, value: Any, spec: str) -> str:
+        form = _FORMS.get(spec)
+        return form(value) if form else format(value, spec)
+
+
+_FORMATTER = _Formatter()

@@ -1,0 +1,30 @@
+"""Asks which error was raised by its class and its facts, not by its words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from horovod.common.sentences import Explained, Sentence
+
+__all__ = ["refused"]
+
+
+@contextmanager
+def refused(sentence: Sentence[Any] | type[Explained], code: str = "", **facts: Any) -> Iterator[Any]:
+    """Inside, this error has to be raised, with these facts (it may have others).
+
+    ``sentence``: a row of a layer's errors.py, or, for the core's, a class of horovod.common.exceptions and
+    the ``code``. ``tensor``, ``ranks``, ``values`` and ``remedy`` are looked up as the error's fields.
+    """
+    kind = sentence.kind if isinstance(sentence, Sentence) else sentence
+    with pytest.raises(kind) as caught:
+        yield caught
+    error = caught.value
+    assert type(error) is kind, error
+    assert error.code == (sentence.code if isinstance(sentence, Sentence) else code or error.code), error
+    found = {name: getattr(error, name) if hasattr(error, name) else error.facts.get(name) for name in facts}
+    assert found == facts, error
