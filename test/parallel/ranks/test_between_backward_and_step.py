@@ -115,3 +115,36 @@ def test_a_gan(named: bool, skips: bool, rank: int, size: int) -> None:
         assert torch.equal(critic.weight.grad, used) == skips
         of_generator.step()
     assert are_alike([p for each in players for p in each.parameters()])
+
+
+def test_a_later_pass_adds_what_its_rank_lacked(rank: int, size: int) -> None:
+    """Rank 0 needs two passes for what others do in one."""
+    model = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
+    optimizer = wrapped(model, op=hvd.Sum)
+    x = torch.ones(1, 2)
+    if rank == 0:
+        model["a"](x).sum().backward()
+        model["b"](x).sum().backward()
+    else:
+        (model["a"](x) + model["b"](x)).sum().backward()
+    optimizer.synchronize()
+    assert all(torch.equal(p.grad, torch.full_like(p, size)) for p in model.parameters())
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    optimizer.zero_grad()
+    (model["a"](x) + model["b"](x)).sum().backward()
+    assert all(torch.equal(p.grad, torch.full_like(p, size)) for p in model.parameters())
+    optimizer.step()
+
+
+@pytest.mark.parametrize("unused", ["zeros", "none"])
+def test_parameters_that_no_rank_uses(unused: str, rank: int, size: int) -> None:
+    model = model_of(size)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.5)
+    optimizer = hvd.DistributedOptimizer(sgd, model.named_parameters(), unused=unused)
+    before = model["unused"].weight.detach().clone()
+    loss_of(model, torch.ones(2, 12), rank).backward()
+    optimizer.step()
+    is_moved = not torch.equal(model["unused"].weight, before)
+    assert is_moved == (unused == "zeros") and (model["unused"].weight.grad is None) == (unused == "none")
+    assert are_alike(list(model.parameters()))

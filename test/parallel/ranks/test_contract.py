@@ -133,6 +133,7 @@ def compressed() -> Iterator[Case]:
         yield Case("allreduce", "float32", "Sum", over="parity", **how)
         if not isinstance(compression, Halving):  # which halves whatever it is given
             yield Case("grouped_allreduce", "float32+int64+float64", "Sum", **how)
+            yield Case("allreduce", "int64", "Sum", compression=compression)
 
 
 TABLES = [plain, with_factors, of_other_values, laid_out, over_sets, of_rows, compressed]
