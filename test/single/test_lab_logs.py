@@ -12,7 +12,8 @@ import pytest
 from lab_logs import plan, records, written
 
 from horovod.lab import folders
-from horovod.lab.logs import LogError, read
+from horovod.lab.errors import LogError
+from horovod.lab.logs import read
 from horovod.lab.runs import Epoch, Trial
 
 PLAN = plan()

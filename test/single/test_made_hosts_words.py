@@ -13,7 +13,7 @@ import pytest
 from horovod.made_hosts import __main__ as by_hand
 from horovod.made_hosts import cluster, network, system
 from horovod.made_hosts.cluster import MadeHosts
-from horovod.made_hosts.system import HostsError
+from horovod.made_hosts.errors import HostsError
 
 
 @pytest.mark.parametrize(
