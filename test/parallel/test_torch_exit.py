@@ -251,5 +251,5 @@ def test_ranks_with_different_settings_do_not_start() -> None:
             assert f"<{rank}: the ranks have different settings: {words}" in output
         both = "HOROVOD_CACHE_CAPACITY (rank 0: 1024; rank 1: 7), HOROVOD_TRANSPORT (rank 0: auto; "
         assert f"<{rank}: the ranks have different settings: {both}" in output
-        assert f"<{rank}: HOROVOD_DYNAMIC_PROCESS_SETS is on for ranks [1] of 2 only" in output
+        assert f"<{rank}: HOROVOD_DYNAMIC_PROCESS_SETS is on for rank 1 of 2 only" in output
         assert f"<{rank}: 2.0>" in output

@@ -56,7 +56,7 @@ OF_COLLECTIVES = [
         "hvd.broadcast_optimizer_state(torch.optim.LBFGS(model.parameters()), 0)",
         "does not serve torch.optim.LBFGS",
     ),
-    ("hvd.add_process_set([0])", "needs dynamic process sets: set HOROVOD_DYNAMIC_PROCESS_SETS=1"),
+    ("hvd.add_process_set([0])", "needs dynamic process sets; set HOROVOD_DYNAMIC_PROCESS_SETS=1"),
     ("hvd.allreduce(torch.ones(2), process_set=hvd.ProcessSet([0]))", "give it to hvd.init() or hvd.add_"),
     ("hvd.start_timeline('trace.json')", "needs HOROVOD_TIMELINE to be set before hvd.init()"),
 ]
