@@ -355,7 +355,7 @@ not_built = NotBuilt.says(
 no_version = WrongArgument.says("version {version!r} is not of the form major.minor.patch")
 op_is_text = WrongArgument.says("op={op!r} is a text", "give one of {choices:listed}{hint}")
 op_and_average = WrongArgument.says(
-    "op and the deprecated average are both given", "give one of them: average=True is op=Average"
+    "Give either op or the deprecated average, not both", "average=True is op=Average"
 )
 no_floats = WrongArgument.says("the codecs take float16, float32 or float64 arrays, not {dtype}")
 no_codec = WrongArgument.says("no codec is called {codec!r}", "there are {choices:listed}")

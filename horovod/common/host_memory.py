@@ -24,6 +24,9 @@ import sys
 import time
 from collections.abc import Mapping
 
+if __name__ == "__main__":  # by its path, and isolated: nothing leads to this package
+    sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")))
+
 from horovod.common import errors
 
 __all__ = ["ROOT", "VARIABLE", "KeptFolder", "began", "checked", "of_torchrun", "remove_abandoned"]

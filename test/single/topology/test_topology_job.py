@@ -36,8 +36,8 @@ def broken_pipes() -> Iterator[None]:
 def test_what_makes_no_sense_is_refused(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--topology", "-np", "2", *arguments.split()]) == 2
     option = arguments.split()[0]
-    error = errors.no_meaning(option=option) if option[0] == "-" else errors.takes_no_command(command=arguments)
-    assert str(error) in capsys.readouterr().err
+    no_meaning, no_command = errors.no_meaning(option=option), errors.takes_no_command(command=arguments)
+    assert str(no_meaning if option[0] == "-" else no_command) in capsys.readouterr().err
 
 
 def test_a_file_without_a_drawing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -184,7 +184,7 @@ def test_variables_by_hand_that_are_not_whole(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with jobs.Job().entered():
         text = printed("hvd.init()")
-    check("hvd.init()", "torchrun.* MASTER_ADDR.* Use `horovodrun -np N python train.py`", text)
+    check("hvd.init()", "torchrun.* MASTER_ADDR.* use `horovodrun -np N python train.py`", text)
 
 
 @pytest.fixture
@@ -266,7 +266,7 @@ def test_an_uncaught_error_is_shown_so() -> None:
     assert [line.split(":")[0] for line in said()] == [
         "Traceback (most recent call last)",
         '  File "<string>", line 2, in <module>',
-        "ValueError",
+        "horovod.common.errors.NotInitialized",
     ]
     assert any("basics.py" in line for line in said(HOROVOD_LOG_LEVEL="debug"))
     hvd.init()
