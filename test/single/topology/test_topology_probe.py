@@ -58,8 +58,17 @@ def test_a_virtual_machine_that_says_nothing_of_sockets(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "fields, model",
     [
-        ("CPU implementer : 0x41\nCPU part : 0xd0c", "ARM Neoverse-N1"),
-        ("CPU implementer : 0x99\nCPU part : 0x123", "ARM, implementer 0x99, part 0x123"),
+        *(
+            (f"CPU implementer : {maker}\nCPU part : {part}", name)
+            for maker, part, name in (
+                ("0x41", "0xd0c", "ARM Neoverse-N1"),
+                ("0x41", "0xd4f", "ARM Neoverse-V2"),
+                ("0x46", "0x001", "Fujitsu A64FX"),
+                ("0x48", "0xd01", "HiSilicon TaiShan v110"),
+                ("0xc0", "0xac3", "Ampere-1"),
+                ("0x99", "0x123", "ARM, implementer 0x99, part 0x123"),
+            )
+        ),
         ("cpu : POWER9, altivec supported", "POWER9, altivec supported"),
         ("BogoMIPS : 50.00", None),
     ],
@@ -71,19 +80,6 @@ def test_processors_without_a_model_name(tmp_path: Path, fields: str, model: str
 
 def test_machines_that_are_alike_are_one_key() -> None:
     assert len({made.gpu_box(), made.gpu_box()}) == 1
-
-
-@pytest.mark.parametrize(
-    ("maker", "part", "name"),
-    [
-        ("0x41", "0xd4f", "ARM Neoverse-V2"),
-        ("0x46", "0x001", "Fujitsu A64FX"),
-        ("0x48", "0xd01", "HiSilicon TaiShan v110"),
-        ("0xc0", "0xac3", "Ampere-1"),
-    ],
-)
-def test_processors_of_servers_go_by_their_makers_numbers(maker: str, part: str, name: str) -> None:
-    assert processors._model({"CPU implementer": maker, "CPU part": part}) == name
 
 
 def test_those_that_arm_makes_are_called_so() -> None:
