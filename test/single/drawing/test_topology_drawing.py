@@ -235,11 +235,9 @@ def test_texts_are_inside_their_boxes(name: str) -> None:
     drawing = picture(name)
     for content, left, top, right, bottom in boxes(drawing):
         middle = (top + bottom) / 2
-        around = [
-            e for e in rectangles(drawing) if e[0] <= left < e[0] + e[2] and e[1] < middle < e[1] + e[3]
-        ]
-        for x, y, width, height in around:
-            assert right <= x + width + 0.1 and y <= top and bottom <= y + height, content
+        for x, y, width, height in rectangles(drawing):
+            if x <= left < x + width and y < middle < y + height:
+                assert right <= x + width + 0.1 and y <= top and bottom <= y + height, content
 
 
 @pytest.mark.parametrize("name", PICTURES)
