@@ -75,7 +75,7 @@ no_mpi_threads = WrongArgument.says(
     "mpi_threads_supported() needs a job that was started with MPI", "this one was not"
 )
 builds_differ = CannotStart.says(
-    "the ranks run different builds of horovod, and would misread each other's data: {different}",
+    "the ranks run different builds of horovod, and would misread each other's data: {differences}",
     "install the same one on every host",
 )
 not_understood = CannotStart.says("{ranks:ranks} sent {got!r} to agree on {forming}", _BUILD)

@@ -118,7 +118,8 @@ class Membership:
             member._enter(comm, process_sets, wording.forming)
         except HorovodInternalError as error:
             member.leave()
-            raise errors.forming_failed(forming=wording.forming, why=str(error)) from error
+            cause = {"cause_class": type(error).__name__, "ranks": list(error.ranks)}
+            raise errors.forming_failed(forming=wording.forming, why=str(error), **cause) from error
         except BaseException:
             member.leave()
             raise
@@ -309,7 +310,7 @@ def _check_software(by_rank: list[dict[str, Any]], rank: int) -> None:
     """Raise the same ValueError on all ranks for versions that cannot work together; rank 0 may warn."""
     facts = {f"rank {number} ({each['host']})": each["software"] for number, each in enumerate(by_rank)}
     if different := software.refusal(facts):
-        raise errors.builds_differ(different=different)
+        raise errors.builds_differ(differences=different)
     if rank == 0 and (unwise := software.warning(facts)):
         _log.warning("horovod: %s.", unwise)
 
