@@ -56,7 +56,7 @@ OF_COLLECTIVES = [
         "hvd.broadcast_optimizer_state(torch.optim.LBFGS(model.parameters()), 0)",
         "does not serve torch.optim.LBFGS",
     ),
-    ("hvd.add_process_set([0])", "needs dynamic process sets: set HOROVOD_DYNAMIC_PROCESS_SETS=1"),
+    ("hvd.add_process_set([0])", "needs dynamic process sets; set HOROVOD_DYNAMIC_PROCESS_SETS=1"),
     ("hvd.allreduce(torch.ones(2), process_set=hvd.ProcessSet([0]))", "give it to hvd.init() or hvd.add_"),
     ("hvd.start_timeline('trace.json')", "needs HOROVOD_TIMELINE to be set before hvd.init()"),
 ]
@@ -184,7 +184,7 @@ def test_variables_by_hand_that_are_not_whole(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with jobs.Job().entered():
         text = printed("hvd.init()")
-    check("hvd.init()", "torchrun.* MASTER_ADDR.* Use `horovodrun -np N python train.py`", text)
+    check("hvd.init()", "torchrun.* MASTER_ADDR.* use `horovodrun -np N python train.py`", text)
 
 
 @pytest.fixture
@@ -266,7 +266,7 @@ def test_an_uncaught_error_is_shown_so() -> None:
     assert [line.split(":")[0] for line in said()] == [
         "Traceback (most recent call last)",
         '  File "<string>", line 2, in <module>',
-        "ValueError",
+        "horovod.common.errors.NotInitialized",
     ]
     assert any("basics.py" in line for line in said(HOROVOD_LOG_LEVEL="debug"))
     hvd.init()

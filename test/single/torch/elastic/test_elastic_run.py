@@ -252,7 +252,7 @@ def test_what_cannot_be_pickled_is_named() -> None:
     hvd.init()
     try:
         state = hvd.elastic.TorchState(step=0, thing=Held())
-        with pytest.raises(TypeError, match=r"'thing' cannot be pickled: held fast\. Keep Held out"):
+        with pytest.raises(TypeError, match=r"'thing' cannot be pickled: held fast; keep Held out"):
             state.sync()
     finally:
         hvd.shutdown()

@@ -396,7 +396,7 @@ def test_process_sets_given_to_init_are_given_again(lost: list[str]) -> None:
     if len(lost) == 1:
         assert results == {"a": 2.0, "c": False, "d": 2.0}
     else:
-        assert set(results.values()) == {"process set of ranks [0, 2]: this job has ranks 0 to 1."}
+        assert set(results.values()) == {"process set of ranks [0, 2]: this job has ranks 0 to 1"}
 
 
 def test_a_sampler_accounts_for_every_sample() -> None:
