@@ -170,7 +170,7 @@ def _checked_splits(splits: Any, name: str | None) -> list[int]:
         splits = torch.tensor(splits, dtype=torch.int32)
     if splits.dtype != torch.int32 or splits.dim() != 1 or splits.numel() == 0:
         raise errors.wrong_splits(
-            tensor=f"alltoall.{name or 'noname'}", dtype=str(splits.dtype), shape=list(splits.shape)
+            tensor=f"alltoall.{name or 'noname'}", dtype=str(splits.dtype), shape=tuple(splits.shape)
         )
     return [int(rows) for rows in splits.tolist()]
 

@@ -113,4 +113,4 @@ def require_unchanged(label: str, lent: Sequence[tuple[torch.Tensor, int]]) -> N
     """Raise HorovodInternalError if the memory of a tensor that was at an address is another now."""
     for tensor, address in lent:
         if tensor.data_ptr() != address:
-            raise errors.memory_replaced(tensor=label, shape=list(tensor.shape), ranks=[basics.rank()])
+            raise errors.memory_replaced(tensor=label, shape=tuple(tensor.shape), ranks=[basics.rank()])

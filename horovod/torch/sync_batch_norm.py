@@ -90,7 +90,7 @@ class SyncBatchNorm(_BatchNorm):
             return super().forward(input)
         statistics = _statistics_of_all(input.detach(), self.process_set)
         if statistics.is_known and statistics.count == 1:
-            raise errors.one_value(shape=list(input.shape))
+            raise errors.one_value(shape=tuple(input.shape))
         self._track(statistics)
         return cast(
             torch.Tensor,
@@ -103,7 +103,7 @@ class SyncBatchNorm(_BatchNorm):
         if input.dim() < 2:
             raise errors.too_few_dimensions(dimensions=input.dim())
         if input.shape[1] != self.num_features:
-            raise errors.wrong_features(features=self.num_features, shape=list(input.shape))
+            raise errors.wrong_features(features=self.num_features, shape=tuple(input.shape))
         if input.dtype not in FLOATING:
             raise errors.not_floating(dtype=str(input.dtype))
 

@@ -49,7 +49,7 @@ def check_served(tensor: torch.Tensor, operation: str) -> None:
 def check_averaged(tensor: torch.Tensor, operation: str, op: int) -> None:
     """Raise ValueError for the Average of truth values, which is none."""
     if op == Average and isinstance(tensor, torch.Tensor) and tensor.dtype == torch.bool:
-        raise errors.average_of_bool(tensor=operation, shape=list(tensor.shape), ranks=[basics.rank()])
+        raise errors.average_of_bool(tensor=operation, shape=tuple(tensor.shape), ranks=[basics.rank()])
 
 
 def _type_name(tensor: torch.Tensor) -> str:
