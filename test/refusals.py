@@ -10,7 +10,7 @@ import pytest
 
 from horovod.common.sentences import Explained, Sentence
 
-__all__ = ["refused"]
+__all__ = ["expect", "refused"]
 
 
 @contextmanager
@@ -23,7 +23,14 @@ def refused(sentence: Sentence[Any] | type[Explained], code: str = "", **facts: 
     kind = sentence.kind if isinstance(sentence, Sentence) else sentence
     with pytest.raises(kind) as caught:
         yield caught
-    error = caught.value
+    expect(caught.value, sentence, code, **facts)
+
+
+def expect(
+    error: BaseException, sentence: Sentence[Any] | type[Explained], code: str = "", **facts: Any
+) -> None:
+    """The error is this one, with these facts: as ``refused``, of an error that was caught already."""
+    kind = sentence.kind if isinstance(sentence, Sentence) else sentence
     assert type(error) is kind, error
     assert error.code == (sentence.code if isinstance(sentence, Sentence) else code or error.code), error
     found = {name: getattr(error, name) if hasattr(error, name) else error.facts.get(name) for name in facts}

@@ -17,10 +17,12 @@ from typing import Any
 import pytest
 import torch
 from elastic_threads import PATIENCE, Launcher, Lost
+from refusals import refused
 
 import horovod.torch as hvd
 from horovod.common import rejoining
 from horovod.common.elastic import ADDED
+from horovod.torch import errors
 from horovod.torch.elastic import state as handlers
 
 STEPS = 12
@@ -548,5 +550,5 @@ def test_handlers_of_a_script() -> None:
 def test_a_ddp_model_is_refused() -> None:
     wrapped = object.__new__(torch.nn.parallel.DistributedDataParallel)
     torch.nn.Module.__init__(wrapped)
-    with pytest.raises(ValueError, match="takes the module, not the DistributedDataParallel around it"):
+    with refused(errors.ddp_in_state):
         hvd.elastic.TorchState(model=wrapped)

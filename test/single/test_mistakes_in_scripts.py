@@ -13,86 +13,127 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from refusals import expect
 from thread_ranks import run_ranks
 from torch.nn.parallel import DistributedDataParallel
 
 import horovod.torch as hvd
 from horovod import torch_autoload
 from horovod.common import jobs, notes, tracebacks, variables
-from horovod.torch import ddp
+from horovod.common.sentences import Sentence
+from horovod.torch import ddp, errors
+from horovod.torch.compression import errors as of_compressors
+from horovod.torch.ddp import errors as of_ddp
 
 MOST_LINES = 5
-# (a line of a script, what its error says), by what has been done before.
+# (a line of a script, its error, what it is about), by what has been done before. Errors of the core, and
+# those of Python's own kinds, are known by what they say.
 BEFORE_INIT = [
-    ("hvd.rank()", "Horovod has not been initialized; use hvd.init()"),
-    ("hvd.allreduce(torch.ones(2))", "call hvd.init() first"),
-    ("hvd.DistributedOptimizer(sgd, model.named_parameters())", "use hvd.init()"),
-    ("hvd.init(process_sets='static')", "give a list of ProcessSets, or 'dynamic'"),
-    ("hvd.init(process_sets=[[0, 1]])", "takes hvd.ProcessSet objects, not [0, 1]"),
-    ("hvd.init(comm='world')", "comm must be None, a list of ranks or an mpi4py communicator"),
-    ("hvd.allreduc(torch.ones(2))", "no attribute 'allreduc'; did you mean allreduce?"),
-    ("hvd.Init()", "no attribute 'Init'; did you mean init?"),
-    ("import horovod.tensorflow", "this package serves PyTorch only"),
-    ("hvd.elastic.TorchStat()", "no attribute 'TorchStat'"),
+    ("hvd.rank()", "Horovod has not been initialized; use hvd.init()", {}),
+    ("hvd.allreduce(torch.ones(2))", "call hvd.init() first", {}),
+    ("hvd.DistributedOptimizer(sgd, model.named_parameters())", "use hvd.init()", {}),
+    ("hvd.init(process_sets='static')", "give a list of ProcessSets, or 'dynamic'", {}),
+    ("hvd.init(process_sets=[[0, 1]])", "takes hvd.ProcessSet objects, not [0, 1]", {}),
+    ("hvd.init(comm='world')", "comm must be None, a list of ranks or an mpi4py communicator", {}),
+    ("hvd.allreduc(torch.ones(2))", "no attribute 'allreduc'; did you mean allreduce?", {}),
+    ("hvd.Init()", "no attribute 'Init'; did you mean init?", {}),
+    ("import horovod.tensorflow", "this package serves PyTorch only", {}),
+    ("hvd.elastic.TorchStat()", "no attribute 'TorchStat'", {}),
 ]
 OF_COLLECTIVES = [
-    ("hvd.allreduce([1.0, 2.0])", "expected a torch.Tensor, not <class 'list'>"),
-    ("hvd.allreduce(torch.ones(2).to(torch.float8_e5m2))", "Float8_e5m2Tensor is not supported"),
-    ("hvd.allreduce(torch.ones(2, dtype=torch.complex64), op=hvd.Max)", "complex numbers are added only"),
-    ("hvd.allreduce(torch.tensor([True]))", "op=Average of torch.bool"),
-    ("hvd.allreduce(torch.ones(2), op='sum')", "did you mean hvd.Sum?"),
-    ("hvd.allreduce(torch.ones(2), op=7)", "op=7 is not a reduce operation"),
-    ("hvd.allreduce(torch.ones(2), average=True, op=hvd.Sum)", "Give either op or the deprecated average"),
-    ("hvd.allreduce(torch.ones(2, dtype=torch.int32), op=hvd.Adasum)", "Adasum serves float16, float32"),
-    ("hvd.broadcast(torch.ones(2), root_rank=7)", "root rank 7 is not among the ranks"),
-    ("hvd.grouped_allreduce(torch.ones(2))", "expected a list of tensors, not one tensor"),
+    ("hvd.allreduce([1.0, 2.0])", errors.not_a_tensor, {"got": "list"}),
+    (
+        "hvd.allreduce(torch.ones(2).to(torch.float8_e5m2))",
+        errors.wrong_dtype,
+        {"got": "torch.Float8_e5m2Tensor"},
+    ),
+    (
+        "hvd.allreduce(torch.ones(2, dtype=torch.complex64), op=hvd.Max)",
+        errors.complex_op,
+        {"op": "Max", "dtype": "torch.complex64"},
+    ),
+    ("hvd.allreduce(torch.tensor([True]))", errors.average_of_bool, {"shape": (1,), "ranks": (0,)}),
+    ("hvd.allreduce(torch.ones(2), op='sum')", "did you mean hvd.Sum?", {}),
+    ("hvd.allreduce(torch.ones(2), op=7)", errors.no_operation, {"value": 7}),
+    (
+        "hvd.allreduce(torch.ones(2), average=True, op=hvd.Sum)",
+        "Give either op or the deprecated average",
+        {},
+    ),
+    ("hvd.allreduce(torch.ones(2, dtype=torch.int32), op=hvd.Adasum)", "Adasum serves float16, float32", {}),
+    ("hvd.broadcast(torch.ones(2), root_rank=7)", "root rank 7 is not among the ranks", {}),
+    ("hvd.grouped_allreduce(torch.ones(2))", errors.one_tensor, {}),
     (
         "hvd.alltoall(torch.ones(4), splits=torch.tensor([5]))",
-        "splits must be a 1-dimensional tensor of int32",
+        errors.wrong_splits,
+        {"dtype": "torch.int64", "shape": (1,)},
     ),
-    ("hvd.reducescatter(torch.tensor(1.0))", "a tensor without dimensions cannot be scattered"),
-    ("hvd.broadcast_parameters(model, root_rank=0)", "give its state_dict()"),
+    ("hvd.reducescatter(torch.tensor(1.0))", errors.no_rows, {}),
+    ("hvd.broadcast_parameters(model, root_rank=0)", errors.no_named_tensors, {"got": "Linear"}),
+    ("hvd.broadcast_optimizer_state(torch.optim.LBFGS(model.parameters()), 0)", errors.lbfgs_state, {}),
+    ("hvd.add_process_set([0])", "needs dynamic process sets: set HOROVOD_DYNAMIC_PROCESS_SETS=1", {}),
     (
-        "hvd.broadcast_optimizer_state(torch.optim.LBFGS(model.parameters()), 0)",
-        "does not serve torch.optim.LBFGS",
+        "hvd.allreduce(torch.ones(2), process_set=hvd.ProcessSet([0]))",
+        "give it to hvd.init() or hvd.add_",
+        {},
     ),
-    ("hvd.add_process_set([0])", "needs dynamic process sets: set HOROVOD_DYNAMIC_PROCESS_SETS=1"),
-    ("hvd.allreduce(torch.ones(2), process_set=hvd.ProcessSet([0]))", "give it to hvd.init() or hvd.add_"),
-    ("hvd.start_timeline('trace.json')", "needs HOROVOD_TIMELINE to be set before hvd.init()"),
+    ("hvd.start_timeline('trace.json')", "needs HOROVOD_TIMELINE to be set before hvd.init()", {}),
 ]
 OF_OPTIMIZERS = [
-    ("hvd.DistributedOptimizer(model)", "takes an optimizer of torch.optim, not <class"),
-    ("hvd.DistributedOptimizer(hvd.DistributedOptimizer(sgd))", "is a DistributedOptimizer already"),
-    ("hvd.DistributedOptimizer(sgd, model.parameters())", "a sequence of (name, parameter) tuples"),
-    ("hvd.DistributedOptimizer(sgd, [('a', weight), ('a', bias)])", "Found duplicates: a"),
-    ("hvd.DistributedOptimizer(sgd, [('a', weight)])", "1 of the optimizer's parameters are not in it"),
-    ("hvd.DistributedOptimizer(sgd, backward_passes_per_step=0)", "must be 1 or more"),
-    ("hvd.DistributedOptimizer(sgd, gradient_predivide_factor=0)", "must be greater than 0"),
-    ("hvd.DistributedOptimizer(sgd, compression='bti8')", "has added by now; did you mean bit8?"),
-    ("hvd.DistributedOptimizer(sgd, compression={'fc.*': 'bit8'})", "the rule 'fc.*' matches no parameter"),
-    ("hvd.DistributedOptimizer(sgd, compression=torch.half)", "no compressor: it lacks compress()"),
+    ("hvd.DistributedOptimizer(model)", errors.wrong_optimizer, {"got": "Linear"}),
+    ("hvd.DistributedOptimizer(hvd.DistributedOptimizer(sgd))", errors.wrapped_already, {}),
+    ("hvd.DistributedOptimizer(sgd, model.parameters())", errors.no_pairs, {}),
+    (
+        "hvd.DistributedOptimizer(sgd, [('a', weight), ('a', bias)])",
+        errors.repeated_names,
+        {"names": ["a"]},
+    ),
+    ("hvd.DistributedOptimizer(sgd, [('a', weight)])", errors.unnamed_parameters, {"count": 1}),
+    ("hvd.DistributedOptimizer(sgd, backward_passes_per_step=0)", errors.wrong_passes, {"value": 0}),
+    ("hvd.DistributedOptimizer(sgd, gradient_predivide_factor=0)", errors.wrong_predivide_factor, {}),
+    (
+        "hvd.DistributedOptimizer(sgd, compression='bti8')",
+        of_compressors.wrong_text,
+        {"name": "bti8", "hint": "; did you mean bit8?"},
+    ),
+    (
+        "hvd.DistributedOptimizer(sgd, compression={'fc.*': 'bit8'})",
+        of_compressors.rule_matches_nothing,
+        {"pattern": "fc.*"},
+    ),
+    (
+        "hvd.DistributedOptimizer(sgd, compression=torch.half)",
+        of_compressors.no_compressor,
+        {"method": "compress"},
+    ),
 ]
 OF_COMPRESSORS = [
-    ("hvd.Compression.bit8(format='e4m4')", "allowed is 'e4m3' or 'e5m2' or 'e3m4'"),
-    ("hvd.Compression.from_text('bit8:block_size=33')", "allowed is 32 or 64 or 128"),
-    ("hvd.Compression.from_text('bit8:blocksize=32')", "did you mean block_size?"),
-    ("hvd.Compression.topk(ratio=2)", "allowed is a number above 0 and up to 1"),
-    ("hvd.Compression.powersgd(rank=0)", "allowed is an integer of 1 or more"),
-    ("hvd.Compression.register('bit8', hvd.Compression.int4)", "the name is taken; choose another"),
+    ("hvd.Compression.bit8(format='e4m4')", of_compressors.wrong_choice, {"value": "e4m4"}),
+    ("hvd.Compression.from_text('bit8:block_size=33')", of_compressors.wrong_text, {"value": 33}),
+    (
+        "hvd.Compression.from_text('bit8:blocksize=32')",
+        of_compressors.wrong_text,
+        {"hint": "; did you mean block_size?"},
+    ),
+    ("hvd.Compression.topk(ratio=2)", of_compressors.wrong_ratio, {"value": 2}),
+    ("hvd.Compression.powersgd(rank=0)", of_compressors.wrong_integer, {"least": 1}),
+    ("hvd.Compression.register('bit8', hvd.Compression.int4)", of_compressors.name_taken, {"name": "bit8"}),
     (
         "hvd.allreduce(torch.ones(2), compression=hvd.Compression.bit8(error_feedback=True))",
-        "Leave it out of",
+        of_compressors.feedback_of_one_call,
+        {},
     ),
 ]
 OF_DDP = [
-    ("ddp.CompressionState('bti8')", "there is no 'bti8'; there are bf16"),
-    ("ddp.compress(wrapped, 'bti8')", "there is no 'bti8'; there are bf16"),
-    ("ddp.compress(wrapped, 'bit8', bits=8)", "unexpected keyword argument 'bits'"),
-    ("ddp.compress(wrapped); ddp.compress(wrapped)", "the model has a communication hook already"),
-    ("ddp.compress(sgd)", "DistributedDataParallel"),
+    ("ddp.CompressionState('bti8')", of_compressors.wrong_text, {"name": "bti8"}),
+    ("ddp.compress(wrapped, 'bti8')", of_compressors.wrong_text, {"name": "bti8"}),
+    ("ddp.compress(wrapped, 'bit8', bits=8)", "unexpected keyword argument 'bits'", {}),
+    ("ddp.compress(wrapped); ddp.compress(wrapped)", of_ddp.hooked_already, {}),
+    ("ddp.compress(sgd)", of_ddp.not_ddp, {"got": "SGD"}),
     (
         "wrapped.register_comm_hook({}, ddp.compression_hook); wrapped(torch.ones(1, 4)).sum().backward()",
-        "register_comm_hook(ddp.CompressionState('bit8'), ddp.compression_hook)",
+        of_ddp.wrong_state,
+        {"got": "dict"},
     ),
 ]
 # Both ranks of a job say the same, and it goes on.
@@ -129,29 +170,43 @@ def environment(wrapped: bool) -> dict[str, Any]:
     }
 
 
-def printed(line: str, wrapped: bool = False) -> str:
-    """What a script of this line prints, which is the last of the stack here."""
+def failed(line: str, wrapped: bool = False) -> tuple[Exception, str]:
+    """The error of a script of this line, which is the last of the stack here, and what is printed of it."""
     try:
         exec(compile(line, "train.py", "exec"), environment(wrapped))
     except Exception as error:
         assert error.__traceback__ is not None
-        return tracebacks.shown(error.with_traceback(error.__traceback__.tb_next))
+        return error, tracebacks.shown(error.with_traceback(error.__traceback__.tb_next))
     raise AssertionError(f"{line}: no error")
 
 
-def check(line: str, said: str, text: str) -> None:
+def printed(line: str) -> str:
+    return failed(line)[1]
+
+
+def check(said: Sentence | str, facts: dict[str, Any], error: Exception, text: str) -> None:
     lines = text.splitlines()
     assert lines[0] == "Traceback (most recent call last):" and lines[1].startswith(
         '  File "train.py", line 1'
     )
     assert len(lines) <= MOST_LINES, text
-    assert re.search(said, lines[-1]), text
-    assert len(lines[-1]) < 600
+    assert lines[-1].endswith(str(error)) and len(lines[-1]) < 600
+    if isinstance(said, str):
+        assert re.search(said, lines[-1]), text
+    else:
+        expect(error, said, **facts)
 
 
-@pytest.mark.parametrize(("line", "said"), BEFORE_INIT)
-def test_before_init(line: str, said: str) -> None:
-    check(line, re.escape(said), printed(line))
+def cases(*lines: tuple[str, Sentence | str, dict[str, Any]]) -> Any:
+    of_words = [
+        (line, re.escape(said) if isinstance(said, str) else said, facts) for line, said, facts in lines
+    ]
+    return pytest.mark.parametrize(("line", "said", "facts"), of_words, ids=[line for line, *_ in lines])
+
+
+@cases(*BEFORE_INIT)
+def test_before_init(line: str, said: Sentence | str, facts: dict[str, Any]) -> None:
+    check(said, facts, *failed(line))
 
 
 @pytest.fixture(scope="module")
@@ -161,9 +216,9 @@ def job() -> Iterator[None]:
     hvd.shutdown()
 
 
-@pytest.mark.parametrize(("line", "said"), OF_COLLECTIVES + OF_OPTIMIZERS + OF_COMPRESSORS)
-def test_after_init(line: str, said: str, job: None) -> None:
-    check(line, re.escape(said), printed(line))
+@cases(*OF_COLLECTIVES, *OF_OPTIMIZERS, *OF_COMPRESSORS)
+def test_after_init(line: str, said: Sentence | str, facts: dict[str, Any], job: None) -> None:
+    check(said, facts, *failed(line))
 
 
 @pytest.fixture(scope="module")
@@ -173,9 +228,11 @@ def group() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize(("line", "said"), OF_DDP)
-def test_of_distributed_data_parallel(line: str, said: str, group: None) -> None:
-    check(line, re.escape(said), printed(line, wrapped=True))
+@cases(*OF_DDP)
+def test_of_distributed_data_parallel(
+    line: str, said: Sentence | str, facts: dict[str, Any], group: None
+) -> None:
+    check(said, facts, *failed(line, wrapped=True))
 
 
 def test_variables_by_hand_that_are_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,8 +240,8 @@ def test_variables_by_hand_that_are_not_whole(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with jobs.Job().entered():
-        text = printed("hvd.init()")
-    check("hvd.init()", "torchrun.* MASTER_ADDR.* Use `horovodrun -np N python train.py`", text)
+        error, text = failed("hvd.init()")
+    check("torchrun.* MASTER_ADDR.* Use `horovodrun -np N python train.py`", {}, error, text)
 
 
 @pytest.fixture
@@ -233,23 +290,18 @@ def test_under_torchrun_import_torch_warns(
 def test_two_threads_of_a_rank_with_one_name() -> None:
     came = threading.Event()
 
-    def work() -> str:
+    def work() -> Any:
         if hvd.rank() == 1:
             came.wait()
             hvd.allreduce(torch.ones(2), name="x")
-            return ""
+            return None
         handle = hvd.allreduce_async(torch.ones(2), name="x")
-        text = printed("hvd.allreduce(torch.ones(2), name='x')")
+        found = failed("hvd.allreduce(torch.ones(2), name='x')")
         came.set()
         hvd.synchronize(handle)
-        return text
+        return found
 
-    text = run_ranks(2, work)[0]
-    check(
-        "",
-        "'allreduce.x' is already in flight on rank 0; give each pending operation a name of its own",
-        text,
-    )
+    check("'allreduce.x' is already in flight on rank 0", {}, *run_ranks(2, work)[0])
 
 
 def test_an_uncaught_error_is_shown_so() -> None:
@@ -278,12 +330,12 @@ def test_an_uncaught_error_is_shown_so() -> None:
 def test_between_ranks() -> None:
     """One job: after each disagreement it goes on."""
 
-    def work() -> list[str]:
-        return [printed(line) for line, _ in OF_TWO_RANKS]
+    def work() -> list[Any]:
+        return [failed(line) for line, _ in OF_TWO_RANKS]
 
-    for texts in run_ranks(2, work):
-        for (line, said), text in zip(OF_TWO_RANKS, texts, strict=True):
-            check(line, said, text)
+    for found in run_ranks(2, work):
+        for (_, said), (error, text) in zip(OF_TWO_RANKS, found, strict=True):
+            check(said, {}, error, text)
 
 
 def test_an_error_of_the_script_before_ours_is_shown() -> None:
