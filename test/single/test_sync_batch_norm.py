@@ -6,7 +6,6 @@ What it computes with real ranks is tested in test/parallel/ranks/test_sync_batc
 import copy
 import pickle
 from collections.abc import Iterator
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -15,7 +14,6 @@ from page_blocks import blocks_of, script
 from refusals import refused
 
 import horovod.torch as hvd
-from horovod.common.sentences import Sentence
 from horovod.torch import batch_norm_kernels as kernels
 from horovod.torch import errors
 from horovod.torch.sync_batch_norm import convert_sync_batchnorm
@@ -47,21 +45,6 @@ def test_inference_needs_no_job() -> None:
     assert torch.equal(hvd.SyncBatchNorm(3).eval()(x), torch.nn.BatchNorm1d(3).eval()(x))
     with pytest.raises(ValueError, match="init"):
         hvd.SyncBatchNorm(3)(x)
-
-
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize(
-    ("x", "row", "facts"),
-    [
-        (torch.ones(3), errors.too_few_dimensions, {"dimensions": 1}),
-        (torch.tensor(1.0), errors.too_few_dimensions, {"dimensions": 0}),
-        (torch.ones(2, 4, 5), errors.wrong_features, {"features": 3, "shape": (2, 4, 5)}),
-        (torch.ones(2, 3, dtype=torch.int64), errors.not_floating, {"dtype": "torch.int64"}),
-    ],
-)
-def test_wrong_input(x: torch.Tensor, row: Sentence, facts: dict[str, Any], training: bool) -> None:
-    with refused(row, **facts):
-        hvd.SyncBatchNorm(3).train(training)(x)
 
 
 def test_state_dicts_are_torchs() -> None:

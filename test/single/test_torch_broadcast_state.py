@@ -2,17 +2,13 @@
 
 import copy
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
 from mirrored_job import MirroredEngine, mirrored_job
-from refusals import refused
 from torch import nn
 
 import horovod.torch as hvd
-from horovod.common.sentences import Sentence
-from horovod.torch import errors
 
 
 @pytest.fixture
@@ -48,23 +44,3 @@ def test_sparse_zero_gradients(made: str, engine: MirroredEngine) -> None:
     else:
         hvd.broadcast_optimizer_state(torch.optim.SparseAdam(parameters), 0)
     assert model[0].weight.grad.is_sparse and model[0].weight.grad._nnz() == 0
-
-
-def test_lbfgs_is_refused(engine: MirroredEngine) -> None:
-    lbfgs = torch.optim.LBFGS(make_model().parameters())
-    for optimizer in (lbfgs, hvd.DistributedOptimizer(lbfgs)):
-        with refused(errors.lbfgs_state):
-            hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-    assert not engine.requests
-
-
-@pytest.mark.parametrize(
-    ("given", "row"),
-    [
-        *[(given, errors.no_named_tensors) for given in (torch.ones(3), "weights", 7, None)],
-        *[(given, errors.no_tensor_pair) for given in ([1.0], {"a": "b"}, [("a", 1, 2)])],
-    ],
-)
-def test_what_is_no_parameters(given: Any, row: Sentence, engine: MirroredEngine) -> None:
-    with refused(row):
-        hvd.broadcast_parameters(given, root_rank=0)

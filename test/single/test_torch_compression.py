@@ -12,7 +12,6 @@ from mirrored_job import DTYPES, MirroredEngine, mirrored_job
 from refusals import refused
 
 import horovod.torch as hvd
-from horovod.common.sentences import Sentence
 from horovod.torch import compression as module
 from horovod.torch import devices, errors
 from horovod.torch.compression import Bit8Compressor, Bit16Compressor, Compression, Compressor, resolved
@@ -111,24 +110,6 @@ def test_a_damaged_run_is_refused() -> None:
             Compression.bit8.decompress(damaged, ctx)
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "allowed"),
-    [
-        ("format", "e2m5", "'e4m3' or 'e5m2' or 'e3m4'"),
-        ("rounding", "up", "'nearest' or 'stochastic'"),
-        *[("error_feedback", value, "False or True") for value in ("yes", 1)],
-        *[("block_size", value, "32 or 64 or 128 or 256 or 512 or 1024") for value in (128.0, 100, 2048)],
-        *[("seed", value, None) for value in (-1, 1.5)],
-        *[("min_elements", value, None) for value in (-1, True)],
-    ],
-)
-def test_options_that_cannot_be_honoured_are_refused(option: str, value: Any, allowed: str | None) -> None:
-    row = compression_errors.wrong_choice if allowed else compression_errors.wrong_integer
-    facts = {"allowed": allowed} if allowed else {"least": 0}
-    with refused(row, compressor="Bit8Compressor", option=option, value=value, **facts):
-        Compression.bit8(**{option: value})
-
-
 def test_options_that_are_honoured() -> None:
     configured = Compression.bit8(
         format="e4m3", block_size=32, rounding="nearest", error_feedback=False, min_elements=5
@@ -203,28 +184,6 @@ def test_a_subclass_has_its_own_default_and_keeps_or_gives_up_the_codec() -> Non
 def test_documentation_is_found_on_the_methods() -> None:
     for codec in CODECS:
         assert "uint8" in inspect.getdoc(codec.compress)
-
-
-@pytest.mark.parametrize(
-    ("compression", "row", "facts"),
-    [
-        (None, compression_errors.no_compressor, {"method": "compress"}),
-        ("bit8", compression_errors.no_compressor, {"method": "compress"}),
-        (
-            type("Half", (), {"compress": staticmethod(lambda t: (t, None))}),
-            compression_errors.no_compressor,
-            {"method": "decompress"},
-        ),
-        (type("Odd", (Compressor,), {"combine": "xor"}), compression_errors.wrong_combine, {"value": "xor"}),
-    ],
-)
-def test_what_is_no_compressor(
-    compression: object, row: Sentence, facts: dict[str, Any], engine: MirroredEngine
-) -> None:
-    for use in (hvd.allreduce, hvd.allreduce_async_):
-        with refused(row, said=f"compression={compression!r}", **facts):
-            use(torch.ones(3), compression=compression)
-    assert not engine.requests
 
 
 @pytest.mark.parametrize("op", [hvd.Min, hvd.Max, hvd.Product])

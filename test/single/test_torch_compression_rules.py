@@ -14,7 +14,6 @@ from torch import nn
 
 import horovod.torch as hvd
 from horovod.common.compressors import COMPRESSORS
-from horovod.common.sentences import Sentence
 from horovod.torch import compression as face
 from horovod.torch import errors as torch_errors
 from horovod.torch.compression import UNSET, Compressor, NoneCompressor, Rules, errors, short_name
@@ -130,41 +129,6 @@ def test_groups_are_split_by_compressor(engine: MirroredEngine) -> None:
     assert copy.deepcopy(optimizer)._reducer.rules.compressor_for("embed.weight").codec.name == "bit16"
 
 
-def wrong(text: str, because: str, **facts: Any) -> Any:
-    """A case of a text that is refused: why, and the facts of that."""
-    return text, errors.wrong_text, {"said": f"compression={text!r}", "because": because, **facts}
-
-
-@pytest.mark.parametrize(
-    ("compression", "row", "facts"),
-    [
-        ({"fc.*": "bit8", "bais": "none"}, errors.rule_matches_nothing, {"pattern": "bais"}),
-        ({"FC.*": "bit8"}, errors.rule_matches_nothing, {"pattern": "FC.*"}),
-        ({3: "bit8"}, errors.no_pattern, {"said": "compression={3: 'bit8'}", "got": "3"}),
-        ({"*": 3}, errors.no_compressor, {"said": "compression={'*': 3}", "method": "compress"}),
-        ({"*": "bit9"}, errors.wrong_text, {"said": "compression={'*': 'bit9'}", "name": "bit9"}),
-        wrong("bit9", "unknown_compressor", known=sorted(COMPRESSORS), hint="; did you mean bit8?"),
-        wrong("int4:levels=lloyd", "lloyd_unrotated"),
-        wrong("int4:levels=lloyd,rotation=hadamard,rounding=stochastic", "lloyd_rounding"),
-        wrong("bit8:block=32", "unknown_option", option="block", known=list(COMPRESSORS["bit8"])),
-        wrong("none:seed=1", "unknown_option", option="seed", known=["none"]),
-        wrong("bit8:block_size=33", "wrong_choice", option="block_size", value=33),
-        wrong("bit8:block_size=big", "not_a_number", option="block_size", value="big"),
-        wrong("bit8:error_feedback=maybe", "not_a_boolean", option="error_feedback", value="maybe"),
-        wrong("bit8:seed=1,seed=2", "option_twice"),
-        *[wrong(text, "not_a_text") for text in ("bit8:", "bit8;int4", "")],
-        *[wrong(text, "unknown_compressor", name=text) for text in ("register", "__doc__")],
-    ],
-)
-def test_what_is_no_rule(compression: Any, row: Sentence, facts: dict[str, Any]) -> None:
-    with refused(row, **facts) as caught:
-        optimizer_of(make_model(), compression=compression)
-    if row is errors.rule_matches_nothing:
-        assert "embed.weight" in caught.value.facts["names"]
-    if row is errors.wrong_text:
-        assert str(caught.value.__cause__) == caught.value.facts["why"]
-
-
 @pytest.mark.parametrize("op", [hvd.Min, hvd.Max, hvd.Product, hvd.Adasum])
 def test_ops_that_do_not_add(op: int, monkeypatch: pytest.MonkeyPatch) -> None:
     class Feeding(Half):
@@ -217,22 +181,6 @@ def test_registered_names(own: None, engine: MirroredEngine, monkeypatch: pytest
     replacement = Half()
     hvd.Compression.register("half", replacement)
     assert hvd.Compression.half is replacement
-
-
-@pytest.mark.parametrize(
-    ("name", "compressor", "row"),
-    [
-        *[(name, Half, errors.name_taken) for name in ("bit8", "none", "register", "from_text", "_half")],
-        *[(name, Half, errors.no_python_name) for name in ("my half", "", "class", 3)],
-        *[("good", compressor, errors.no_compressor) for compressor in (3, object)],
-    ],
-)
-def test_what_cannot_be_registered(name: Any, compressor: Any, row: Sentence) -> None:
-    facts = {"method": "compress"} if name == "good" else {"name": name}
-    with refused(row, **facts):
-        hvd.Compression.register(name, compressor)
-    assert not hasattr(hvd.Compression, "good")
-    assert hvd.Compression.bit8 is hvd.compression.Bit8Compressor
 
 
 @pytest.mark.parametrize(

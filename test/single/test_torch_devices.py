@@ -31,11 +31,6 @@ def test_host_memory_has_no_device() -> None:
     check_served(x, "allreduce.x")
 
 
-def test_other_kinds_of_memory_are_refused() -> None:
-    with refused(errors.wrong_place, tensor="allreduce.x", device="meta"):
-        check_served(torch.ones(3, device="meta"), "allreduce.x")
-
-
 def test_without_cuda_a_gpus_tensors_are_refused_with_what_to_do(
     counted_as_gpu: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

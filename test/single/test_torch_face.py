@@ -26,7 +26,6 @@ from horovod.torch import (
     optimizer,
     sync_batch_norm,
 )
-from horovod.torch.reduce_ops import OP_NAMES
 
 QUERIES = [
     hvd.rank,
@@ -230,35 +229,6 @@ def test_a_failing_call_does_not_use_up_a_number(engine: MirroredEngine) -> None
         hvd.allreduce(torch.ones(2).to(torch.float8_e5m2))
     hvd.allreduce(torch.ones(2))
     assert engine.names() == ["allreduce.noname.0"]
-
-
-def test_tensors_that_are_not_served(engine: MirroredEngine) -> None:
-    cases = [
-        (torch.ones(2).to(torch.float8_e4m3fn), errors.wrong_dtype, {"got": "torch.Float8_e4m3fnTensor"}),
-        (torch.eye(2).to_sparse(), errors.wrong_layout, {"layout": "torch.sparse_coo"}),
-        (torch.ones(2, device="meta"), errors.wrong_place, {"device": "meta"}),
-        ([1.0, 2.0], errors.not_a_tensor, {"got": "list"}),
-    ]
-    for tensor, row, facts in cases:
-        for operation in (hvd.allreduce, hvd.allgather, lambda t, name: hvd.broadcast_(t, 0, name)):
-            with refused(row, **facts) as caught:
-                operation(tensor, name="apple")
-            assert caught.value.tensor.endswith(".apple")
-    assert not engine.requests
-
-
-def test_op_and_average(engine: MirroredEngine) -> None:
-    with pytest.raises(ValueError, match="not both"):
-        hvd.allreduce(torch.ones(2), average=True, op=hvd.Sum)
-    with refused(errors.no_operation, value=17):
-        hvd.allreduce(torch.ones(2), op=17)
-    for operation in (hvd.reducescatter, hvd.reducescatter_async):
-        for op in (hvd.Adasum, hvd.Min, hvd.Max, hvd.Product):
-            with refused(errors.scattered_op, tensor="reducescatter.noname", op=OP_NAMES[op]):
-                operation(torch.ones(2), op=op)
-    with refused(errors.sparse_op, value=hvd.Max):
-        hvd.sparse_allreduce_async(torch.eye(2).to_sparse(), "sparse", hvd.Max)
-    assert not engine.requests
 
 
 @pytest.mark.parametrize("size", [3, 6])

@@ -14,10 +14,7 @@ from refusals import refused
 from torch import nn
 
 import horovod.torch as hvd
-from horovod.common.sentences import Sentence
 from horovod.torch import errors
-from horovod.torch.compression import errors as compression_errors
-from horovod.torch.reduce_ops import OP_NAMES
 
 
 @pytest.fixture
@@ -36,65 +33,6 @@ def backward(model: nn.Module) -> None:
 
 def sgd(model: nn.Module, **options: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1, **options)
-
-
-@pytest.mark.parametrize(
-    ("options", "row", "facts"),
-    [
-        *[
-            (lambda m, op=op: {"gradient_predivide_factor": 2.0, "op": op}, errors.predivided_op, {})
-            for op in (hvd.Sum, hvd.Adasum)
-        ],
-        (lambda m: {"gradient_predivide_factor": 0.0}, errors.wrong_predivide_factor, {"value": 0.0}),
-        (lambda m: {"backward_passes_per_step": 0}, errors.wrong_passes, {"value": 0}),
-        (lambda m: {"unused": "some"}, errors.wrong_unused, {"value": "some"}),
-        (lambda m: {"named_parameters": m.parameters()}, errors.no_pairs, {}),
-        (lambda m: {"named_parameters": [(p,) for p in m.parameters()]}, errors.no_pairs, {}),
-        (
-            lambda m: {"named_parameters": [("a", p) for p in m.parameters()]},
-            errors.repeated_names,
-            {"names": ["a"]},
-        ),
-        (
-            lambda m: {"named_parameters": list(m.named_parameters())[:-1]},
-            errors.unnamed_parameters,
-            {"count": 1},
-        ),
-        (lambda m: {"groups": -1}, errors.negative_groups, {"value": -1}),
-        (lambda m: {"groups": "all"}, errors.no_groups, {}),
-        (lambda m: {"groups": [m[0].weight]}, errors.no_groups, {}),
-        (lambda m: {"groups": [["0.weight"]]}, errors.no_members, {}),
-        (lambda m: {"groups": [[m[0].weight], [m[0].weight]]}, errors.member_twice, {}),
-        (lambda m: {"groups": [[torch.ones(3)]]}, errors.strange_member, {}),
-        (lambda m: {"compression": 3}, compression_errors.no_compressor, {"said": "compression=3"}),
-        *[
-            (
-                lambda m, name=name, op=op: {"compression": name, "op": op},
-                errors.codes_op,
-                {"compressor": name, "op": OP_NAMES[op]},
-            )
-            for name, op in (("bit8", hvd.Min), ("bit16", hvd.Adasum))
-        ],
-        (lambda m: {"compression": hvd.Compression.bf16, "op": hvd.Adasum}, errors.bf16_adasum, {}),
-        (lambda m: {"process_set": hvd.ProcessSet([0])}, errors.unregistered_set, {}),
-        (lambda m: {"process_set": None}, errors.unregistered_set, {"value": "None"}),
-        (
-            lambda m: {"op": hvd.Adasum, "process_set": hvd.ProcessSet([0])},
-            errors.adasum_over_set,
-            {},
-        ),
-    ],
-)
-def test_wrong_arguments_are_found_before_init(options: Any, row: Sentence, facts: dict[str, Any]) -> None:
-    model = make_model()
-    assert not hvd.is_initialized()
-    with refused(row, **facts):
-        hvd.DistributedOptimizer(sgd(model), **options(model))
-
-
-def test_right_ones_need_a_job() -> None:
-    with pytest.raises(ValueError, match="has not been initialized"):
-        hvd.DistributedOptimizer(sgd(make_model()))
 
 
 def test_num_groups_is_deprecated(engine: MirroredEngine) -> None:

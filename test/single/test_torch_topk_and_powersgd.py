@@ -93,31 +93,6 @@ def test_damaged_codes_are_refused(codes: torch.Tensor, row: Sentence) -> None:
         topk.decompress(codes, (torch.float32, torch.Size([3])))
 
 
-RATIO, INTEGER, CHOICE = (
-    getattr(compression_errors, name) for name in ("wrong_ratio", "wrong_integer", "wrong_choice")
-)
-
-
-@pytest.mark.parametrize(
-    ("compressor", "option", "value", "row"),
-    [
-        *[(topk, "ratio", value, RATIO) for value in (0, 1.01, NAN, True, "")],
-        *[(topk, "k", value, INTEGER) for value in (0, 1.5)],
-        (topk, "min_elements", -1, INTEGER), (topk, "error_feedback", 0, CHOICE),
-        *[(powersgd, "rank", value, INTEGER) for value in (0, 1.0)], (powersgd, "seed", -1, INTEGER),
-        (powersgd, "warm_start", 1, CHOICE), (powersgd, "error_feedback", None, CHOICE),
-    ],
-)  # fmt: skip
-def test_wrong_options(compressor: Any, option: str, value: Any, row: Sentence) -> None:
-    with refused(row, value=value, **{} if row is RATIO else {"option": option}):
-        compressor(**{option: value})
-
-
-def test_a_ratio_and_a_number_are_not_given_both() -> None:
-    with refused(compression_errors.ratio_and_k, ratio=0.1, k=3):
-        topk(ratio=0.1, k=3)
-
-
 def test_what_they_say_of_themselves() -> None:
     assert topk.combine == "gather" and powersgd.combine == "rounds" and topk.codec is powersgd.codec is None
     assert topk.error_feedback is powersgd.error_feedback is True
