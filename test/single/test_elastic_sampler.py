@@ -176,20 +176,16 @@ def test_before_init() -> None:
         ElasticSampler(range(3))
 
 
-def test_a_state_goes_back_between_two_worlds() -> None:
+def test_a_state_goes_back_between_two_worlds(alone: None) -> None:
     """As where the next one was not formed: its ranks divide what is left, once there is one."""
+    state = hvd.elastic.TorchState(sampler=ElasticSampler(range(20)), step=0)
+    state.sampler.record_batch(0, 8)
+    state.commit()
+    state.sampler.set_epoch(1)
+    state.sampler.record_batch(0, 3)
+    hvd.shutdown()
+    state.restore()
+    assert state.sampler.state_dict() == {"epoch": 0, "processed_num": 8}
     hvd.init()
-    try:
-        state = hvd.elastic.TorchState(sampler=ElasticSampler(range(20)), step=0)
-        state.sampler.record_batch(0, 8)
-        state.commit()
-        state.sampler.set_epoch(1)
-        state.sampler.record_batch(0, 3)
-        hvd.shutdown()
-        state.restore()
-        assert state.sampler.state_dict() == {"epoch": 0, "processed_num": 8}
-        hvd.init()
-        state.on_reset()
-        assert state.sampler.indices[8:] == state.sampler.remaining_indices == list(state.sampler)
-    finally:
-        hvd.shutdown()
+    state.on_reset()
+    assert state.sampler.indices[8:] == state.sampler.remaining_indices == list(state.sampler)

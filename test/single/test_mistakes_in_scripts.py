@@ -248,6 +248,9 @@ OF_COLLECTIVES = [
         for option in ("rank", "world_size", "store", "init_method")
     ],
     case("DO(DO(sgd))", errors.wrapped_already),
+    case("DO(sgd).set_backward_passes_per_step(0)", errors.wrong_passes, value=0),
+    case("import pickle; pickle.dumps(DO(sgd))", errors.not_pickled),
+    case("type(DO(sgd))([weight], lr=0.1)", errors.not_constructed),
     case("hvd.add_process_set([0])", "needs dynamic process sets: set HOROVOD_DYNAMIC_PROCESS_SETS=1"),
     case(
         "hvd.allreduce(torch.ones(2), process_set=hvd.ProcessSet([0]))", "give it to hvd.init() or hvd.add_"

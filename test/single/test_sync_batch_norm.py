@@ -5,7 +5,6 @@ What it computes with real ranks is tested in test/parallel/ranks/test_sync_batc
 
 import copy
 import pickle
-from collections.abc import Iterator
 from unittest import mock
 
 import pytest
@@ -17,14 +16,6 @@ import horovod.torch as hvd
 from horovod.torch import batch_norm_kernels as kernels
 from horovod.torch import errors
 from horovod.torch.sync_batch_norm import convert_sync_batchnorm
-
-
-@pytest.fixture
-def alone() -> Iterator[None]:
-    hvd.init()
-    yield
-    hvd.shutdown()
-
 
 # One rank, eval mode, and errors
 

@@ -1,20 +1,13 @@
 """broadcast_optimizer_state and broadcast_parameters alone: what they refuse, and what they leave behind."""
 
 import copy
-from collections.abc import Iterator
 
 import pytest
 import torch
-from mirrored_job import MirroredEngine, mirrored_job
+from mirrored_job import MirroredEngine
 from torch import nn
 
 import horovod.torch as hvd
-
-
-@pytest.fixture
-def engine() -> Iterator[MirroredEngine]:
-    with mirrored_job(2) as engine:
-        yield engine
 
 
 def make_model() -> nn.Sequential:

@@ -3,12 +3,11 @@
 import copy
 import inspect
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from mirrored_job import DTYPES, MirroredEngine, mirrored_job
+from mirrored_job import DTYPES, MirroredEngine
 from refusals import refused
 
 import horovod.torch as hvd
@@ -26,12 +25,6 @@ CODECS = [
 EXACT = CODECS[:4]  # those that hold what round trips are made with
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 SHAPES = [(), (0,), (1,), (127,), (128,), (129,), (3, 0, 5), (6, 50, 7)]
-
-
-@pytest.fixture
-def engine() -> Iterator[MirroredEngine]:
-    with mirrored_job(2) as engine:
-        yield engine
 
 
 def test_names_are_the_classes() -> None:

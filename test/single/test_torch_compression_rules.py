@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from mirrored_job import MirroredEngine, mirrored_job
+from mirrored_job import MirroredEngine
 from refusals import refused
 from torch import nn
 
@@ -26,12 +26,6 @@ WEIGHTS = ("embed.weight", "fc.0.weight", "fc.1.weight")
 @pytest.fixture(autouse=True)
 def said_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-
-
-@pytest.fixture
-def engine() -> Iterator[MirroredEngine]:
-    with mirrored_job(2) as engine:
-        yield engine
 
 
 class Half(Compressor):

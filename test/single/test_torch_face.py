@@ -2,7 +2,6 @@
 
 import inspect
 import random
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -36,19 +35,6 @@ QUERIES = [
     hvd.cross_size,
     hvd.is_homogeneous,
 ]
-
-
-@pytest.fixture
-def alone() -> Iterator[None]:
-    hvd.init()
-    yield
-    hvd.shutdown()
-
-
-@pytest.fixture
-def engine() -> Iterator[MirroredEngine]:
-    with mirrored_job(2) as engine:
-        yield engine
 
 
 MODULES = [

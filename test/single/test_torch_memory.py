@@ -23,13 +23,6 @@ GONE = r"was resized or replaced (on rank 0 )?while"
 
 
 @pytest.fixture
-def alone() -> Iterator[None]:
-    hvd.init()
-    yield
-    hvd.shutdown()
-
-
-@pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A job of one whose engine begins when somebody waits, and not before."""
     monkeypatch.setenv("HOROVOD_CYCLE_TIME", "100000")

@@ -5,7 +5,6 @@ the step that the wrapped optimizer makes alone.
 """
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,12 +23,6 @@ OPTIMIZERS = {
     "Rprop": {"lr": 0.1},
     "Adafactor": {"lr": 0.1},
 }
-
-
-@pytest.fixture
-def engine() -> Iterator[MirroredEngine]:
-    with mirrored_job(2) as engine:
-        yield engine
 
 
 def make_model() -> nn.Sequential:

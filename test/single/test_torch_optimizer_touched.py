@@ -1,25 +1,18 @@
 """Gradients that are touched between backward() and step(): reduced by then, or an error that says so."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from mirrored_job import MirroredEngine, mirrored_job
+from mirrored_job import MirroredEngine
 from refusals import refused
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import horovod.torch as hvd
 from horovod.torch import errors
-
-
-@pytest.fixture
-def engine() -> Iterator[MirroredEngine]:
-    """Two ranks; Sum doubles a gradient, by which one that has been reduced is known."""
-    with mirrored_job(2) as engine:
-        yield engine
 
 
 def make_model() -> nn.Sequential:

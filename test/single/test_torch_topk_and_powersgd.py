@@ -3,7 +3,6 @@
 import itertools
 import math
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mirrored_job import MirroredEngine, mirrored_job
+from mirrored_job import MirroredEngine
 from refusals import refused
 
 import horovod.torch as hvd
@@ -233,12 +232,6 @@ def test_the_state_of_a_name() -> None:
     results = [run(cold, parts, [state])[0] for _ in range(2)]
     assert state == {"steps": 2} and not torch.equal(*results)
     assert torch.equal(results[0], run(powersgd(warm_start=False, rank=1), parts, [{}])[0])
-
-
-@pytest.fixture
-def engine() -> Iterator[MirroredEngine]:
-    with mirrored_job(2) as engine:
-        yield engine
 
 
 def test_requests_of_rounds(engine: MirroredEngine) -> None:
