@@ -89,13 +89,17 @@ def test_outside_of_a_job(outside: None) -> None:
 
 def test_pending_operations_end_with_shutdown(rank: int) -> None:
     pending = hvd.allreduce_async(torch.ones(3), name=f"only {rank}")
-    hvd.barrier()
+    hvd.barrier()  # a rank that leaves first would stop the others from asking
     hvd.shutdown()
     try:
+        assert not hvd.is_initialized()
         with pytest.raises(hvd.HorovodInternalError):
             hvd.synchronize(pending)
+        with pytest.raises(ValueError, match="not been initialized"):
+            hvd.rank()
     finally:
         hvd.init()
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum) == hvd.size()
 
 
 @pytest.mark.parametrize("comm", ["world", 3, 1.5, {0: 1}, object()], ids=str)
@@ -191,9 +195,7 @@ def test_a_start_that_fails_on_one_rank_fails_on_all(outside: None, rank: int) -
         assert hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist() == [hvd.size(), hvd.size()]
 
 
-def test_static_process_sets(
-    outside: None, rank: int, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_static_process_sets(outside: None, rank: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "0")
     sets = [hvd.ProcessSet(range(0, size, 2)), hvd.ProcessSet(range(1, size, 2))]
     with initialized(process_sets=sets):

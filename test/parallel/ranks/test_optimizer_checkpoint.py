@@ -15,7 +15,6 @@ import horovod.torch as hvd
 from horovod.torch.residuals import Residuals
 
 # After the import and before init(), which reads them.
-os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
 os.environ["HOROVOD_DETERMINISTIC"] = "1"  # results do not depend on what is fused with what
 
 COMPRESSIONS = {

@@ -1,6 +1,5 @@
 """DistributedOptimizer over some ranks: averages are the set's, others step alone, objects stay within."""
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +9,6 @@ from rank_fixtures import seeded
 from torch import nn
 
 import horovod.torch as hvd
-
-os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"  # read by init(), which comes later
 
 
 @pytest.fixture(scope="module")
