@@ -14,6 +14,7 @@ ABREAST := --numprocesses logical --maxprocesses 8 --dist loadscope
 FAILED = { code=$$?; [ $$code -eq 1 ] || { rm -f .pytest_cache/v/cache/lastfailed; exit $$code; }; failed=1; }
 export PATH := $(BIN):$(PATH)
 SHOWN := $(BIN)/python scripts/show_build.py
+CHOOSE = $(BIN)/python scripts/changed_tests.py $(CHANGED)
 # Python compiles what it imports, and keeps it, whatever the shell says. pip would compile all of PyTorch and SciPy: that
 # costs as much as a quarter of our C++, and most of it is never imported.
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile
@@ -59,12 +60,21 @@ mnist: $(VENV)/.examples ## train MNIST for one epoch: 2 processes, 8-bit gradie
 lab: $(VENV)/.lab ## the experiment: train with 1, 2 and 4 ranks, in 32, 16 and 8 bits, and report (LAB="more options")
 	@$(BIN)/python -m horovod.lab --epochs 1 --seeds 1 $(LAB)
 
-test: check ## checks, then every API and compression, and DDP, with 2 ranks; as root, 2 hosts: 6 minutes on 2 cores
+ifndef CHANGED
+test: check ## checks, then every API and compression, and DDP, with 2 ranks; as root, 2 hosts: 6 minutes. CHANGED=1: less
 	@echo "checked; now the tests: some 5 minutes on 2 cores, first what needs no launcher"
 	@trap 'echo "stopped by Ctrl-C"; exit 130' INT; failed=0; \
 	$(PYTEST) -m 'not slow' --numprocesses logical test/single || $(FAILED); \
 	$(PYTEST) -m quick $(ABREAST) test/parallel test/cluster || $(FAILED); \
 	exit $$failed
+
+else
+test: $(VENV)/.tests
+	@if [ "$$($(CHOOSE))" = all ]; then $(MAKE) --no-print-directory test CHANGED=; else $(MAKE) --no-print-directory check; fi
+	@chosen=$$($(CHOOSE)); [ "$$chosen" != all ] || exit 0; \
+	echo "checked; now the tests of what has changed: $${chosen:-nothing}"; \
+	[ -z "$$chosen" ] || $(PYTEST) -m 'not slow' $(ABREAST) $$chosen || [ $$? -eq 5 ] # all of them are slow
+endif
 
 test-all: test test-sanitize-slice test-rest ## all that CI runs
 
