@@ -52,12 +52,40 @@ def of_options(name: str, row: Sentence, of: str, **values: tuple[Any, ...]) -> 
 
 # By what has been done before.
 BEFORE_INIT = [
-    case("hvd.rank()", "Horovod has not been initialized; use hvd.init()"),
-    case("hvd.allreduce(torch.ones(2))", "call hvd.init() first"),
-    case("DO(sgd, model.named_parameters())", "use hvd.init()"),
-    case("hvd.init(process_sets='static')", "give a list of ProcessSets, or 'dynamic'"),
-    case("hvd.init(process_sets=[[0, 1]])", "takes hvd.ProcessSet objects, not [0, 1]"),
-    case("hvd.init(comm='world')", "comm must be None, a list of ranks or an mpi4py communicator"),
+    *[
+        case(f"hvd.{asked}()", "not been initialized; use hvd.init()")
+        for asked in (
+            *("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size", "is_homogeneous"),
+            *("tuning", "metrics"),
+        )
+    ],
+    *[
+        case(f"hvd.{asked}", "hvd.init()")
+        for asked in (
+            *("allreduce(weight)", "allreduce_async_(weight)", "allgather(weight)", "broadcast_(weight, 0)"),
+            *("grouped_allreduce([weight])", "barrier()", "elastic.init_process_group('gloo')"),
+            *("elastic.ElasticSampler(range(3))", "DistributedOptimizer(sgd, model.named_parameters())"),
+        )
+    ],
+    *[
+        case(f"hvd.init({given})", said)
+        for given, said in (
+            ("comm=[0, 1]", "no launcher started this process"),
+            ("comm=[0.5]", "ranks are whole numbers, and these are not: [0.5]"),
+            ("comm='world'", "comm must be None"),
+            ("comm=3", "comm must be None"),
+            ("process_sets='static'", "give a list of ProcessSets, or 'dynamic'"),
+            ("process_sets=[[0, 1]]", "takes hvd.ProcessSet objects, not [0, 1]"),
+            ("process_sets=[hvd.ProcessSet([0])]", "a process set of ranks [0] exists already"),
+            ("process_sets=[hvd.ProcessSet([])]", "a process set of ranks [0] exists already"),
+            ("process_sets=[hvd.ProcessSet([1])]", "this job has ranks 0 to 0"),
+            ("process_sets=[hvd.ProcessSet([0, 0])]", "a rank is named twice"),
+            (
+                "process_sets=[hvd.ProcessSet(5)]",
+                "made from a list of ranks or an mpi4py communicator, not 5",
+            ),
+        )
+    ],
     case("hvd.allreduc(torch.ones(2))", "no attribute 'allreduc'; did you mean allreduce?"),
     case("hvd.Init()", "no attribute 'Init'; did you mean init?"),
     case("import horovod.tensorflow", "this package serves PyTorch only"),

@@ -540,11 +540,6 @@ def test_deterministic_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
         hvd.init()
 
 
-def test_before_init() -> None:
-    with pytest.raises(ValueError, match="not been initialized"):
-        hvd.tuning()
-
-
 def test_the_timeline_says_when_settings_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOROVOD_TIMELINE", str(tmp_path / "timeline.json"))
     run_ranks(2, lambda: Training().steps(110))

@@ -26,17 +26,6 @@ from horovod.torch import (
     sync_batch_norm,
 )
 
-QUERIES = [
-    hvd.rank,
-    hvd.size,
-    hvd.local_rank,
-    hvd.local_size,
-    hvd.cross_rank,
-    hvd.cross_size,
-    hvd.is_homogeneous,
-]
-
-
 MODULES = [
     hvd, mpi_ops, functions, optimizer, autograd, movements, gathered, handles, util, sync_batch_norm,
     batch_norm_kernels,
@@ -70,25 +59,6 @@ def test_other_names_are_not_there() -> None:
     assert not hasattr(hvd, "no_such_name")
 
 
-@pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.__name__)
-def test_queries_before_init(query: object) -> None:
-    with pytest.raises(ValueError, match=r"not been initialized; use hvd\.init\(\)"):
-        query()
-
-
-def test_operations_before_init() -> None:
-    tensor = torch.ones(3)
-    operations = [
-        lambda: hvd.allreduce(tensor), lambda: hvd.allreduce_async_(tensor), lambda: hvd.allgather(tensor),
-        lambda: hvd.broadcast_(tensor, 0), lambda: hvd.grouped_allreduce([tensor]), hvd.barrier,
-    ]  # fmt: skip
-    for operation in operations:
-        with pytest.raises(hvd.HorovodInternalError, match=r"hvd\.init\(\)"):
-            operation()
-    assert issubclass(hvd.HorovodInternalError, RuntimeError)
-    hvd.shutdown()  # harmless
-
-
 def test_what_was_built() -> None:
     assert type(hvd.nccl_built()) is int and (hvd.cuda_built() or hvd.nccl_built() == 0)
     assert hvd.cuda_built() is native.device_library_is_installed()
@@ -100,6 +70,7 @@ def test_what_was_built() -> None:
 
 def test_a_job_of_one(alone: None) -> None:
     hvd.init()  # again: nothing happens
+    assert issubclass(hvd.HorovodInternalError, RuntimeError)
     assert (hvd.rank(), hvd.local_rank(), hvd.cross_rank()) == (0, 0, 0)
     assert (hvd.size(), hvd.local_size(), hvd.cross_size()) == (1, 1, 1)
     assert hvd.is_initialized() and hvd.is_homogeneous() and not hvd.mpi_enabled()
@@ -138,30 +109,6 @@ def test_init_works_again_after_shutdown_and_reads_settings_anew(monkeypatch: py
     hvd.shutdown()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"comm": [0, 1]}, "no launcher started this process"),
-        ({"comm": [0.5]}, r"ranks are whole numbers, and these are not: \[0.5\]"),
-        ({"comm": "world"}, "comm must be None"),
-        ({"comm": 3}, "comm must be None"),
-        ({"process_sets": "static"}, "give a list of ProcessSets, or 'dynamic'"),
-        ({"process_sets": [[0]]}, r"rank 0: .* takes hvd.ProcessSet objects, not \[0\]"),
-        ({"process_sets": [hvd.ProcessSet([0])]}, r"a process set of ranks \[0\] exists already"),
-        ({"process_sets": [hvd.ProcessSet([])]}, r"a process set of ranks \[0\] exists already"),
-        ({"process_sets": [hvd.ProcessSet([1])]}, "this job has ranks 0 to 0"),
-        ({"process_sets": [hvd.ProcessSet([0, 0])]}, "a rank is named twice"),
-        ({"process_sets": [hvd.ProcessSet(5)]}, "made from a list of ranks or an mpi4py communicator, not 5"),
-    ],
-)
-def test_init_refuses_what_is_not_served(arguments: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        hvd.init(**arguments)
-    assert not hvd.is_initialized()
-    hvd.init()  # works after a failure
-    hvd.shutdown()
-
-
 def test_process_sets(alone: None) -> None:
     everyone = hvd.global_process_set
     assert (everyone.process_set_id, everyone.size(), everyone.rank(), everyone.included()) == (0, 1, 0, True)
@@ -179,7 +126,8 @@ def test_process_sets_are_static_unless_asked_for(alone: None, monkeypatch: pyte
         hvd.add_process_set([0])
     assert hvd.remove_process_set(hvd.global_process_set) is False
     assert hvd.remove_process_set(hvd.ProcessSet([0])) is False
-    hvd.shutdown()
+    for _ in range(2):
+        hvd.shutdown()  # a second one is harmless
     for query in (lambda: hvd.add_process_set([0]), lambda: hvd.metrics(), hvd.stop_timeline):
         with pytest.raises(ValueError, match="not been initialized"):
             query()

@@ -31,11 +31,6 @@ def world() -> Iterator[None]:
     hvd.shutdown()
 
 
-def test_it_needs_hvd_init() -> None:
-    with pytest.raises(ValueError, match=r"use hvd.init\(\)"):
-        hvd.elastic.init_process_group("gloo")
-
-
 def test_a_reset_leaves_the_group_and_another_is_made(world: None) -> None:
     groups = Groups()
     groups.begin()

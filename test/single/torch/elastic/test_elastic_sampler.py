@@ -170,12 +170,6 @@ def test_with_a_data_loader(place: Place) -> None:
     assert [batch.tolist() for batch in loader] == [[1, 3], [5, 7], [9]]
 
 
-def test_before_init() -> None:
-    assert not hvd.is_initialized()
-    with pytest.raises(ValueError, match=r"hvd\.init"):
-        ElasticSampler(range(3))
-
-
 def test_a_state_goes_back_between_two_worlds(alone: None) -> None:
     """As where the next one was not formed: its ranks divide what is left, once there is one."""
     state = hvd.elastic.TorchState(sampler=ElasticSampler(range(20)), step=0)
