@@ -132,14 +132,15 @@ test-sanitize-slice: $(VENV)/.tests ## a slice of it, which CI runs: the engine'
 	@HOROVOD_TEST_CASES=20 bash scripts/test_sanitized.sh $(BIN)/python address,undefined $(THREADED)
 	@HOROVOD_TEST_CASES=20 bash scripts/test_sanitized.sh $(BIN)/python thread $(THREADED)
 
-test-faults: $(VENV)/.tests ## 300 random fault programs on made hosts (root); it goes on where it was, until the next commit
-	@mkdir -p build
-	@$(BIN)/python test/faults/run_faults.py --seeds 0-299 --resume build/faults-$$(git describe --always --dirty).jsonl
+# Both go on where they were, until the next commit.
+FAILURES = mkdir -p build; $(BIN)/python test/failures/run_failures.py --resume build/failures-$$(git describe --always --dirty).jsonl
 
-test-soak: $(VENV)/.tests ## one elastic job whose hosts and workers are struck 200 times, and 100 deaths of workers (root)
-	@mkdir -p build
-	@$(BIN)/python test/elastic/run_soak.py --events 200 --minutes 20 --seed $$RANDOM
-	@$(BIN)/python test/elastic/run_deaths.py --programs 0-99 --resume build/deaths-$$(git describe --always --dirty).jsonl
+test-faults: $(VENV)/.tests ## 300 fixed jobs that fail at random, on made hosts (root)
+	@$(FAILURES) --seeds 0-299
+
+test-soak: $(VENV)/.tests ## 300 deaths of workers of 100 elastic jobs, and one whose workers and hosts are struck 200 times (root)
+	@$(FAILURES) --kind elastic --seeds 0-99
+	@$(FAILURES) --kind soak --seeds $$RANDOM --events 200 --minutes 20
 
 # Further options of `make test-mutants`: make test-mutants MUTANTS="--count 20 --seed 1"
 MUTANTS ?=

@@ -19,7 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 LEAN_TORCH = str(Path(__file__).parent / "lean_torch")
 
 # Folders whose tests share hosts, an image or a browser for as long as a session lasts.
-SHARING = {"browser", "cluster", "container", "faults"}
+SHARING = {"browser", "cluster", "container"}
 # Files whose tests share nothing: some take a minute or two each, others are many.
 DIVIDED = {f"test/parallel/test_{name}.py" for name in ("torch_ranks", "ddp_ranks", "pages")}
 

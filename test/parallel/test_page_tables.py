@@ -210,10 +210,11 @@ def said_by_the_sources() -> str:
                     parts = (part.value if isinstance(part, ast.Constant) else "..." for part in node.values)
                     said.append("".join(map(str, parts)))
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    said.append(re.sub(r"\{[^{}]*\}", "...", node.value))
-    for path in (ROOT / "horovod" / "native").rglob("*.cc"):
-        said.append(re.sub(r'"\s*\n\s*"', "", path.read_text()))
-    return "\n".join(said)
+                    said.append(node.value)
+    said += [path.read_text() for path in (ROOT / "horovod" / "native").rglob("*.cc")]
+    table = (ROOT / "horovod" / "native" / "base" / "sentences.h").read_text()
+    said.append(re.sub(r'"\s*\n\s*"', "", table))
+    return re.sub(r"\{\w+[^{}\n]*\}", "...", "\n".join(said))
 
 
 QUOTED = {  # messages that are named in text, tables and lists; ... stands for what differs

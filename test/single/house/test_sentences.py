@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from horovod.common import exceptions
 from horovod.common.exceptions import Disagreement, LostRank, WrongArgument
-from horovod.common.sentences import Sentence
+from horovod.common.sentences import Explained, Sentence
 
 ROOT = next(parent for parent in Path(__file__).resolve().parents if (parent / "pyproject.toml").exists())
 LAYERS = sorted((ROOT / "horovod").rglob("errors.py"))
+NATIVE = ROOT / "horovod" / "native"
 
 
 def sentences_of(path: Path) -> dict[str, Sentence]:
@@ -23,12 +26,26 @@ def sentences_of(path: Path) -> dict[str, Sentence]:
     return {name: row for name, row in vars(module).items() if isinstance(row, Sentence)}
 
 
+def core_sentences() -> dict[str, Sentence]:
+    """Rows of the core's table, by code: HVD_SAYS(code, kind, "cause", "remedy")."""
+    text = r'((?:\s*"(?:[^"\\]|\\.)*")+)'  # of several parts, as C++ has it
+    table = (NATIVE / "base" / "sentences.h").read_text()
+    found = re.findall(rf"^HVD_SAYS\((\w+), (\w+),{text},{text}\)$", table, re.MULTILINE)
+    assert len(found) == table.count("\nHVD_SAYS("), "a row has another form"
+    rows = {}
+    for code, kind, *parts in found:
+        cause, remedy = ("".join(re.findall(r'"((?:[^"\\]|\\.)*)"', part)) for part in parts)
+        rows[code] = Sentence(getattr(exceptions, kind), cause, remedy, {})
+    return rows
+
+
 def shown() -> str:
     """All sentences, by layer and name."""
     parts = []
-    for path in LAYERS:
-        parts.append(f"== {path.relative_to(ROOT)}\n")
-        for name, row in sorted(sentences_of(path).items()):
+    layers = {str(path.relative_to(ROOT)): sentences_of(path) for path in LAYERS}
+    for layer, rows in sorted({**layers, "horovod/native": core_sentences()}.items()):
+        parts.append(f"== {layer}\n")
+        for name, row in sorted(rows.items()):
             parts.append(f"{name} ({row.kind.__name__}): {row.cause}{f'; {row.remedy}' * bool(row.remedy)}\n")
     return "".join(parts)
 
@@ -73,6 +90,53 @@ def test_each_sentence_is_raised_with_the_facts_that_it_names() -> None:
     rows = {(path, name) for path in LAYERS for name in sentences_of(path)}
     assert not wrong
     assert not {f"{path.relative_to(ROOT)}: {name} is never raised" for path, name in rows - used}
+
+
+def said_in_core() -> Iterator[tuple[str, str, str, str]]:
+    """Where the core says a sentence: file and line, its code, the statement, the file's text."""
+    for path in sorted(NATIVE.rglob("*")):
+        if path.suffix not in (".cc", ".cu", ".h") or path.name == "sentences.h":
+            continue
+        text = re.sub(r"//.*", "", path.read_text())
+        for match in re.finditer(r"\bSaid::(\w+)", text):
+            begin = max(text.rfind(end, 0, match.start()) for end in (";", "}\n", "{\n"))
+            where = f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1}"
+            if match[1] != "nothing":
+                yield where, match[1], text[begin : text.index(";", match.end())], text
+
+
+def facts_given(cpp: str) -> set[str]:
+    """Names of the facts that C++ code gives."""
+    own = re.findall(r"\.(tensor|ranks|values)(?: =|\.push_back)", cpp)
+    return {*own, *re.findall(r'(?:\{|emplace_back\()"(\w+)"', cpp)}
+
+
+def test_each_sentence_of_the_core_is_said_with_the_facts_that_it_names() -> None:
+    rows, wrong, said = core_sentences(), [], set()
+    for where, code, statement, text in said_in_core():
+        said.add(code)
+        given = facts_given(statement)
+        if re.search(r"\brefuse\(|\bstd::move\(", statement):  # of lines before
+            given |= facts_given(text)
+        if statement.endswith("}, cause}"):  # of another error: base/error.h
+            given.add("why")
+        is_asked_about = re.search(r"\bsaid [!=]= $", statement.partition("Said::")[0])
+        if code not in rows:
+            wrong.append(f"{where}: there is no {code}")
+        elif rows[code].fields - given and not is_asked_about:
+            wrong.append(f"{where}: {code} needs {sorted(rows[code].fields - given)}")
+    assert not wrong
+    assert not rows.keys() - said, "never said"
+
+
+def test_classes_of_the_core_s_errors_are_those_of_python() -> None:
+    """By name and in the order of their numbers, which ranks send."""
+    header = (NATIVE / "base" / "error.h").read_text()
+    listed = re.findall(r"\w+", re.search(r"enum class ErrorKind : uint8_t \{([^}]*)\}", header)[1])  # type: ignore[index]
+    source = (NATIVE / "base" / "error.cc").read_text()
+    named = re.findall(r'"(\w+)"', re.search(r"kNames\[\] = \{([^}]*)\}", source)[1])  # type: ignore[index]
+    assert listed == named
+    assert all(issubclass(getattr(exceptions, name), Explained) for name in named)
 
 
 def test_an_error_has_its_facts_as_fields_and_says_them() -> None:
