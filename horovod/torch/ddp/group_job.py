@@ -25,6 +25,7 @@ from horovod.common.rendezvous.given import host_of
 from horovod.common.rendezvous.store import StoreRendezvous, assignment_of
 from horovod.common.wording import Wording
 from horovod.gloo_threads import wait_for_gloo_in_destroy_process_group
+from horovod.torch.ddp import errors
 from horovod.torch.ddp.agreement import terms_as_bytes, terms_from_bytes
 
 __all__ = ["begin", "begun", "leave", "leave_soon"]
@@ -122,9 +123,9 @@ def _settings_of_all(
         own["wrong"] = str(error)
     mine = terms_as_bytes(own)
     said = list(map(terms_from_bytes, [mine] if group.size() == 1 else meeting.allgather("settings", mine)))
-    errors = [f"rank {rank}: {each['wrong']}" for rank, each in enumerate(said) if each["wrong"]]
-    if errors or settings is None:
-        raise ValueError("; ".join(errors))
+    wrong = {rank: each["wrong"] for rank, each in enumerate(said) if each["wrong"]}
+    if wrong or settings is None:
+        raise errors.wrong_settings(values=wrong)
     if settings.stall_check_disable or settings.stall_shutdown_time_seconds == 0:
         _limit_stalls(settings, group, max(float(each["seconds"]) for each in said))
     return settings
