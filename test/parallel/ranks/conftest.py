@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-PARALLEL = Path(__file__).resolve().parents[1]
-for folder in (PARALLEL, PARALLEL / "ranks", PARALLEL.parent / "single" / "support"):
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "single" / "support"))
 
-import threads_as_ranks  # noqa: E402
-from rank_fixtures import job, place, rank, size, together  # noqa: E402, F401
+import threads_as_ranks
+from rank_fixtures import job, place, rank, size, together  # noqa: F401
 
 THREADS = threads_as_ranks.ThreadRanks(threads_as_ranks.COUNT)
 
