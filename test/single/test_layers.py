@@ -31,7 +31,7 @@ PYTHON_LAYERS = {  # package -> what it may import beside itself and the standar
     ),
     "runner": (
         *("horovod.common.agent_channel", "horovod.common.agent_messages", "horovod.common.build_info"),
-        "horovod.common.host_memory",
+        *("horovod.common.exceptions", "horovod.common.host_memory"),
         *("horovod.common.launched", "horovod.common.listeners"),
         *("horovod.common.options", "horovod.common.variables", "horovod.common.compressors"),
         *("horovod.common.interfaces", "horovod.common.networks", "horovod.common.nodelists"),
