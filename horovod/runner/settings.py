@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from horovod.common.exceptions import WrongSetting
 from horovod.common.options import CORE, LAUNCHER, OPTIONS, PYTHON, UNSERVED
 from horovod.common.readable import refuse_what_is_no_text
 from horovod.common.variable_names import COMPRESSION, DDP_COMPRESSION
@@ -35,7 +36,7 @@ def merged(
                 values[option.name] = value
     try:
         refuse_what_is_no_text({**environment, **rank_environment(values)})
-    except ValueError as error:  # as every rank would say
+    except WrongSetting as error:  # as every rank would say
         raise errors.no_text(why=str(error), **error.facts) from None
     _refuse_force_alone(values, environment)
     return without_restart_of_others(values, {**file, **given})
