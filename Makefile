@@ -75,8 +75,8 @@ test-wheel: ## what `make test` tests, of the wheel in dist/ instead of the sour
 	@$(PYTHON) scripts/test_wheel.py $(TEST_WHEEL)
 
 test-nightly: test-fresh test-sanitize test-faults test-soak ## what takes hours: fresh machines, sanitizers, fuzzing, faults, a wheel
-	@HOROVOD_TEST_CASES=5000 $(PYTEST) test/single/test_random_programs.py test/single/test_random_gpu_programs.py
-	@HOROVOD_TEST_CASES=1000 $(PYTEST) test/single/test_random_scripts.py
+	@HOROVOD_TEST_CASES=5000 $(PYTEST) test/single/schedule/test_random_programs.py test/single/schedule/test_random_gpu_programs.py
+	@HOROVOD_TEST_CASES=1000 $(PYTEST) test/single/torch/test_random_scripts.py
 	@HOROVOD_TEST_STEPS=1000 $(PYTEST) -k steps_keep_all_ranks_identical test/cluster
 	@$(BIN)/python scripts/make_wheels.py --cuda no --python $(BIN)/python
 	@$(BIN)/python scripts/test_wheel.py
@@ -92,7 +92,7 @@ check: $(VENV)/.tests ## style, types, the stub, size budget, mutexes, the pages
 	@$(BIN)/python scripts/make_stub.py --check
 	@$(BIN)/python scripts/check_cpp.py
 	@$(BIN)/python scripts/check_prose.py
-	@$(BIN)/pytest -q test/single/test_layers.py
+	@$(BIN)/pytest -q test/single/house/test_layers.py
 
 generated: $(VENV)/.tests ## write again what is made of tables and bindings: settings, stub, a page, all errors' sentences
 	@$(BIN)/python scripts/make_stub.py
@@ -115,8 +115,8 @@ test-sanitize: $(VENV)/.tests ## test/single under AddressSanitizer, UBSan and T
 	@bash scripts/test_sanitized.sh $(BIN)/python thread
 
 # What the engine's threads do with each other, and what comes from outside.
-THREADED := $(addprefix test/single/test_,engine.py join.py process_sets.py deadlocks.py random_programs.py \
-  transport_contract.py tcp_handshake.py)
+THREADED := $(addprefix test/single/schedule/test_,engine.py join.py process_sets.py deadlocks.py random_programs.py) \
+  $(addprefix test/single/transport/,test_transport_contract.py tcp/test_tcp_handshake.py)
 
 test-sanitize-slice: $(VENV)/.tests ## a slice of it, which CI runs: the engine's threads, 5 minutes with both builds
 	@HOROVOD_TEST_CASES=20 bash scripts/test_sanitized.sh $(BIN)/python address,undefined $(THREADED)

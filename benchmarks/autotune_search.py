@@ -23,7 +23,7 @@ import report
 from horovod.tune.knobs import Configuration, Knob, Space
 from horovod.tune.search import Limits, look
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "test" / "single"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "test" / "single" / "support"))
 from tune_landscapes import (
     ALGORITHM,
     CONNECTIONS,

@@ -3,8 +3,8 @@
     python benchmarks/hook_cost.py ../older       a checkout, with its core built
 
 Each contender is a process with a model of many small parameters; one thread makes the requests of both ranks
-(test/single/mirrored_job.py). Timed is its CPU time in backward(), step() and zero_grad(), the least of some
-steps. They take turns, and this checkout has two processes: what they differ by is noise.
+(test/single/support/mirrored_job.py). Timed is its CPU time in backward(), step() and zero_grad(), the least
+of some steps. They take turns, and this checkout has two processes: what they differ by is noise.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def microseconds(worker: subprocess.Popen[str]) -> float:
 
 def work() -> None:
     """As a contender: for each line of standard input, the microseconds per gradient of some steps."""
-    sys.path.append("test/single")
+    sys.path += ["test/single/support", "test/single"]  # the latter in an older checkout
     import torch
     from mirrored_job import mirrored_job
 

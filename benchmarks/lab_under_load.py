@@ -4,7 +4,7 @@
 
 Each lab compares bit8 with none between two ranks of this host, which exchange 10 KB through its
 memory in each step. Compression can save no time there, so "paid" is wrong. Finished labs are kept in
---out and not done again. Ends with 1 if one was wrong. test/single/test_lab_under_load.py simulates 1000.
+--out and not done again. Ends with 1 if one was wrong. test/single/lab/test_lab_under_load.py simulates 1000.
 """
 
 from __future__ import annotations

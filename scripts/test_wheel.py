@@ -24,11 +24,11 @@ from make_wheels import ROOT, run
 
 # They read the package's Python sources in the repository, or build it: `make test` has done so.
 OF_SOURCES = (
-    "test_architecture_page.py", "test_budget.py", "test_build_image.py", "test_check_cpp.py",
-    "test_layers.py", "test_make_build.py", "test_make_stub.py", "test_mistakes.py", "test_mutants.py",
-    "test_words.py",
+    "house/test_architecture_page.py", "house/test_budget.py", "house/test_build_image.py",
+    "house/test_check_cpp.py", "house/test_layers.py", "house/test_make_build.py", "house/test_make_stub.py",
+    "house/test_mutants.py", "house/test_words.py", "runner/test_mistakes.py",
 )  # fmt: skip
-# As the Makefile's `test` has them: test/single/test_workflow.py compares.
+# As the Makefile's `test` has them: test/single/house/test_workflow.py compares.
 TIERS = (
     "-m 'not slow' --numprocesses logical test/single",
     "-m quick --numprocesses logical --maxprocesses 8 --dist loadscope test/parallel test/cluster",

@@ -9,7 +9,7 @@ import browser
 import pytest
 from browser import PageAt
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "single"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "single" / "support"))
 
 from lab_samples import MADE_HOSTS, sample_environment, sample_host, sample_runs
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from browser import clipped, overlaps, pale
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "single"))
-import test_topology_drawing as drawings
+SINGLE = Path(__file__).resolve().parents[1] / "single"
+sys.path += [str(SINGLE / "drawing"), str(SINGLE / "support")]
+import test_topology_drawing as drawings  # noqa: E402 -- of that folder
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -10,7 +10,8 @@ TRAIN_WITH_HOROVODRUN = (
 CHECK_BUILD = "horovodrun --check-build"
 # What of the package could differ in the image: kernels, options, starting ranks, what travels between them.
 QUICK_TESTS = (
-    "pytest -q sources/test/single/test_codec_elements.py sources/test/single/test_runner_options.py "
+    "pytest -q sources/test/single/codec/test_codec_elements.py "
+    "sources/test/single/common/options/test_runner_options.py "
     "'sources/test/parallel/test_torch_ranks.py::test_in_ranks_that_exchange_messages[test_collectives.py-2-mpi]'"
 )
 ALL_TESTS = "pytest -q -m 'not slow' sources/test/single sources/test/parallel"

@@ -29,7 +29,7 @@ LINES = page_blocks.commands("docs/containers.md")
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 TYPED = {text for name, text in vars(commands).items() if name.isupper()}
 RUN_OPTIONS = {"--rm": 0, "-d": 0, "--network": 1, "-v": 1, "--shm-size=1g": 0}  # option -> its values
-BY_OTHERS = {"make image": "test/single/test_build_image.py"}
+BY_OTHERS = {"make image": "test/single/house/test_build_image.py"}
 
 
 def of(*words: str) -> list[str]:

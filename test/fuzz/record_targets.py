@@ -24,7 +24,7 @@ from horovod.torch.residuals import Residuals
 from horovod.tune.__main__ import shown
 from horovod.tune.cache import Cache, Key, Stored
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "single"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "single" / "support"))
 import lab_logs
 import topology_machines as machines
 

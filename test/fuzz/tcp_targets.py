@@ -11,7 +11,7 @@ from pathlib import Path
 
 from campaign import Target
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "single"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "single" / "support"))
 from tcp_worlds import ANSWER, CHALLENGE, TcpJob, header, hello, received, tcp_settings
 
 from horovod import _native

@@ -20,7 +20,7 @@ from page_blocks import ROOT
 from rank_jobs import mpirun
 from test_benchmarks import BENCHMARKS
 
-sys.path += [str(Path(__file__).resolve().parents[1]), str(ROOT / "test" / "single"), str(BENCHMARKS)]
+sys.path += [str(ROOT / "test"), str(ROOT / "test" / "single" / "support"), str(BENCHMARKS)]
 
 import gpu_report
 import topology_machines as made

@@ -10,6 +10,7 @@ import pytest
 from page_blocks import ROOT, blocks, commands
 
 pytestmark = pytest.mark.quick
+RANDOM_SCRIPTS = "test/single/torch/test_random_scripts.py"
 BY_OTHERS = {  # command -> the test that runs it, or what does
     "sudo apt-get install -y git make g++ python3-venv python3-dev": "test/setup/test_fresh_machine.py",
     "git clone ADDRESS horovod": "test/setup/fresh_machine.sh",
@@ -24,10 +25,10 @@ BY_OTHERS = {  # command -> the test that runs it, or what does
     "python setup.py build": "test/setup/test_build.py",
     "HOROVOD_KEEP_SCREENSHOTS=docs/screenshots "
     "pytest test/browser/test_report.py": "test/browser/test_report.py",
-    "make generated": "test/single/test_make_build.py",
+    "make generated": "test/single/house/test_make_build.py",
     "python test/faults/run_faults.py --replay 17": "test/faults/test_faults.py",  # another seed of it
-    "python test/single/random_scripts.py --seed 17 --ranks 3": "test/single/test_random_scripts.py",
-    "python test/single/random_scripts.py --seeds 0-199": "test/single/test_random_scripts.py",
+    "python test/single/support/random_scripts.py --seed 17 --ranks 3": RANDOM_SCRIPTS,
+    "python test/single/support/random_scripts.py --seeds 0-199": RANDOM_SCRIPTS,
     "horovodrun -np 4 -H node1:2,node2:2 python train.py": "test/cluster/test_running_on_hosts.py",
 }
 

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 from rank_jobs import TIME_LIMIT, run_job
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "single"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "single" / "support"))
 from tcp_worlds import tcp_worlds
 
 import horovod.torch as hvd

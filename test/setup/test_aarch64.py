@@ -24,7 +24,10 @@ pytestmark = [
     pytest.mark.skipif(BUILDER is None, reason=f"no Python {make_wheels.STABLE} on this machine"),
 ]
 # What needs neither torch nor another process: the codecs byte by byte against their NumPy twins.
-TESTS = ("codec_native", "codec_tails", "codec_stochastic", "draws", "messages", "feedback")
+TESTS = (
+    *("codec/test_codec_native", "codec/test_codec_tails", "codec/test_codec_stochastic"),
+    *("collective/test_draws", "collective/test_feedback", "schedule/test_messages"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +64,7 @@ def test_it_loads(place: Path) -> None:
 
 
 def test_its_codecs_have_the_same_bytes(place: Path) -> None:
-    files = [f"single/test_{name}.py" for name in TESTS]
+    files = [f"single/{name}.py" for name in TESTS]
     options = ["-q", "-p", "no:cacheprovider", "-o", "timeout=0", "--confcutdir", "single"]
     said = run(place, "-m", "pytest", *options, "-o", "addopts=", *files)
     assert " passed" in said and " failed" not in said, said[-2000:]

@@ -1,5 +1,5 @@
 // The slow twins: one element at a time, straight from the definitions that format_list.h lists, rotation.h and random_bits.h.
-// Every *_kernels.cc is compared with these byte for byte (test/single/test_codec_native.py).
+// Every *_kernels.cc is compared with these byte for byte (test/single/codec/test_codec_native.py).
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -1,5 +1,5 @@
 // The part of NCCL's C interface that we call, declared here: its numbers and layouts have been stable since 2.18, and a
-// build thus needs no nccl.h. test/single/test_nccl_api.py compares the two where a nccl.h is found.
+// build thus needs no nccl.h. test/single/cuda/test_nccl_api.py compares the two where a nccl.h is found.
 #pragma once
 
 #include <climits>

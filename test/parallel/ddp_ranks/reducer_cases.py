@@ -19,7 +19,7 @@ from horovod.torch.ddp.reducer import Gradient, GroupReducer
 from horovod.torch.reduce_ops import Average
 from horovod.torch.tensors import NATIVE_DTYPES
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "single"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "single" / "support"))
 
 from ranks import on_ranks, predictable
 

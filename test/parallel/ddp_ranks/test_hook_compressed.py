@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from horovod.torch import Compression, ddp
 from horovod.torch.compression import UNSET, Rules
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "single"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "single" / "support"))
 
 import ranks as local_ranks
 
@@ -154,7 +154,7 @@ def test_ranks_that_were_told_differently_all_hear_of_it(form: str, rank: int, s
 
 def test_what_cannot_be_compressed_is_refused_with_a_reason(size: int) -> None:
     wrapped = Training("none").model
-    if size > 1:  # alone it may be as a library leaves it: test/single/test_ddp_alone.py
+    if size > 1:  # alone it may be as a library leaves it: test/single/torch/ddp/test_ddp_alone.py
         with pytest.raises(TypeError, match=f"not Sequential. The process group has {size} ranks: wrap the"):
             ddp.compress(layers(), "bit8")
     with pytest.raises(ValueError, match="has a communication hook already"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch.distributed as dist
 from ddp_training import all_equal
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "single" / "stored_checkpoints"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "single" / "torch" / "stored_checkpoints"))
 
 from stored_training import DIGEST, SIZE, Training, read
 

@@ -1,7 +1,7 @@
 """What is used and said of compression in the environment, in the script, and by force, in each way of DDP.
 
-As test/single/test_which_compression_counts.py, which is about DistributedOptimizer. Between two ranks: there
-a gradient goes to one other rank, so that bytes tell how it travelled.
+As test/single/torch/compression/test_which_compression_counts.py, about DistributedOptimizer. Between two
+ranks: there a gradient goes to one other rank, so that bytes tell how it travelled.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Random programs of collectives with ranks as processes; see test/single/programs.py.
+"""Random programs of collectives with ranks as processes; see test/single/support/programs.py.
 
 Every rank draws the same programs, since all draw from the same seed. They agree after each on whether all
 went well, so that no rank is left waiting for one that has found a mistake.
@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 import horovod.torch as hvd
 from horovod.common.basics import basics
 
-sys.path.append(str(Path(__file__).parents[2] / "single"))
+sys.path.append(str(Path(__file__).parents[2] / "single" / "support"))
 
 from programs import Program, Run, programs
 

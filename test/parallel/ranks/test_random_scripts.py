@@ -1,4 +1,4 @@
-"""Random training scripts with ranks as processes; see test/single/random_scripts.py.
+"""Random training scripts with ranks as processes; see test/single/support/random_scripts.py.
 
 Each is a job of its own, which all ranks begin and leave. They tell each other by files what became of them,
 as what they share otherwise is what is tested. To run many, or some of them by hand:
@@ -22,7 +22,7 @@ import torch
 
 import horovod.torch as hvd
 
-sys.path.append(str(Path(__file__).parents[2] / "single"))
+sys.path.append(str(Path(__file__).parents[2] / "single" / "support"))
 
 from random_scripts import DEADLINE, HANGS, fault_of, hanging, import_all, outcome_of, report
 from random_scripts_program import Program, drawn

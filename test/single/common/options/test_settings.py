@@ -1,0 +1,275 @@
+"""Settings come from the environment, once, and what cannot be understood is refused by name."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import horovod
+from horovod import _native
+from horovod.common.basics import HorovodBasics
+from horovod.common.build_info import build_info
+from horovod.common.options import BY_VARIABLE, CORE, FIRST_RANK, JOB, OPTIONS, PYTHON, RANK, UNSERVED, Option
+from horovod.common.readable import refuse_what_is_no_text
+
+sys.path.append(str(Path(__file__).parents[4]))  # last: a sanitized build may stand before this folder
+
+from build_support import settings_rows
+
+ROOT = Path(__file__).resolve().parents[4]
+ROWS = [option for option in OPTIONS if option.part == CORE]
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for option in ROWS:
+        monkeypatch.delenv(option.variable, raising=False)
+
+
+# docs/installing.md promises them. A release adds its new ones, and takes none out.
+PROMISED = """
+    ALLREDUCE_ALGORITHM AUTOTUNE AUTOTUNE_BAYES_OPT_MAX_SAMPLES AUTOTUNE_CACHE AUTOTUNE_COMPRESSION
+    AUTOTUNE_GAUSSIAN_PROCESS_NOISE AUTOTUNE_LOG AUTOTUNE_MAX_STEPS AUTOTUNE_MODE AUTOTUNE_REUSE
+    AUTOTUNE_STEPS_PER_SAMPLE AUTOTUNE_WARMUP_SAMPLES BACKEND_MIN_ELEMENTS BIND CACHE_CAPACITY CARRIERS
+    COMPRESSION COMPRESSION_FORCE CONTROLLER CPU_OPERATIONS CYCLE_TIME DDP_BUCKET_MB DDP_COMPRESSION
+    DETERMINISTIC DISABLE_GROUP_FUSION DISABLE_NVTX_RANGES DYNAMIC_PROCESS_SETS ELASTIC ELASTIC_RESTART
+    ELASTIC_TIMEOUT FUSION_THRESHOLD GPU_TRANSPORT HIERARCHICAL_ALLREDUCE LAUNCHER LOG_HIDE_TIME LOG_LEVEL
+    MESSAGE_KB MPI_THREADS_DISABLE RENDEZVOUS_FOLDER SECRET SIMD STALL_CHECK_DISABLE
+    STALL_CHECK_TIME_SECONDS STALL_SHUTDOWN_TIME_SECONDS START_TIMEOUT STEPS_UNDER_WAY TCP_CHECKSUMS
+    TCP_CONNECTIONS TCP_INTERFACES TCP_PORTS TCP_TIMEOUT_SECONDS THREAD_AFFINITY TIMELINE
+    TIMELINE_MARK_CYCLES TORUS_ALLREDUCE TRANSPORT
+"""
+
+
+def test_no_setting_has_lost_its_name() -> None:
+    """The table has no older names, so that one which is called otherwise would do nothing."""
+    served = {option.variable for option in OPTIONS if option.part != UNSERVED}
+    assert {f"HOROVOD_{name}" for name in PROMISED.split()} - served == set()
+
+
+def test_the_header_is_that_of_the_table() -> None:
+    assert settings_rows.HEADER.read_text() == settings_rows.text(), "write it again: make generated"
+
+
+def test_the_core_has_the_settings_of_the_table() -> None:
+    """With their defaults. Where this fails, an older core lies in horovod/: build it again."""
+    settings = _native.Settings()
+    members = {name for name in vars(_native.Settings) if name[0] != "_" and name != "from_environment"}
+    assert members == {option.member for option in ROWS} | {"stall_shutdown_asked_by"}  # for errors
+    for option in ROWS:
+        value, default = getattr(settings, option.member), option.convert(option.default)
+        assert (type(value), value) == (type(default), default), option.variable
+
+
+def test_what_the_core_reads_something_uses() -> None:
+    """An option that is parsed and not honoured is none."""
+    sources = [*(ROOT / "horovod" / "native").rglob("*.cc"), *(ROOT / "horovod" / "native").rglob("*.h")]
+    text = "\n".join(path.read_text() for path in sources)
+    assert not [o.variable for o in ROWS if not re.search(rf"settings_?(\.|->){o.member}\b", text)]
+
+
+def test_words_for_yes_and_no() -> None:
+    option = next(option for option in ROWS if option.type == "bool")
+    for words, means in (("1 true yes on True", True), ("0 false no off NO", False)):
+        assert {option.read({option.variable: word}) for word in words.split()} == {means}
+
+
+def test_what_python_reads_something_uses() -> None:
+    folder = Path(horovod.__file__).parent  # the installed one, where a wheel is tested
+    sources = [path for path in folder.rglob("*.py") if path.parent != folder / "common" / "options"]
+    text = "\n".join(path.read_text() for path in sources)
+    assert not [o.variable for o in OPTIONS if o.part == PYTHON and f'"{o.variable}"' not in text]
+
+
+def test_each_setting_says_whose_it_is() -> None:
+    assert {o.scope for o in OPTIONS if o.part in (CORE, PYTHON)} == {JOB, FIRST_RANK, RANK}
+
+
+def test_what_the_core_cannot_read_is_no_row() -> None:
+    option = Option("hosts", variable="HOROVOD_HOSTS", type="list", part=CORE)
+    with pytest.raises(ValueError, match="HOROVOD_HOSTS: the core has no settings of type list"):
+        settings_rows.text([option])
+
+
+def test_values_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_FUSION_THRESHOLD", "1024")
+    monkeypatch.setenv("HOROVOD_CYCLE_TIME", "2.5")
+    monkeypatch.setenv("HOROVOD_TIMELINE_MARK_CYCLES", "1")
+    monkeypatch.setenv("HOROVOD_LOG_LEVEL", "INFO")
+    settings = _native.Settings.from_environment()
+    assert settings.fusion_threshold == 1024
+    assert settings.cycle_time == 2.5
+    assert settings.timeline_mark_cycles is True
+    assert settings.log_level == "info"
+
+
+def test_an_empty_variable_means_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_CACHE_CAPACITY", "")
+    assert _native.Settings.from_environment().cache_capacity == 1024
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("HOROVOD_FUSION_THRESHOLD", "-1"),
+        ("HOROVOD_FUSION_THRESHOLD", "64MB"),
+        ("HOROVOD_CYCLE_TIME", "nan"),
+        ("HOROVOD_CYCLE_TIME", "fast"),
+        ("HOROVOD_DISABLE_GROUP_FUSION", "maybe"),
+        ("HOROVOD_LOG_LEVEL", "loud"),
+        ("HOROVOD_TRANSPORT", "pigeon"),
+        ("HOROVOD_ALLREDUCE_ALGORITHM", "tree"),
+        ("HOROVOD_SIMD", "sse2"),
+        ("HOROVOD_SIMD", "auto, baseline"),
+        ("HOROVOD_GPU_TRANSPORT", "nccl,"),
+        ("HOROVOD_CYCLE_TIME", "1e10"),
+        ("HOROVOD_CYCLE_TIME", "inf"),
+        ("HOROVOD_CACHE_CAPACITY", "9223372036854775808"),
+        ("HOROVOD_CACHE_CAPACITY", "-9223372036854775809"),
+    ],
+)
+def test_what_cannot_be_understood_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    """By the core and by horovodrun, in the same words."""
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ValueError) as refused:
+        _native.Settings.from_environment()
+    option = BY_VARIABLE[variable]
+    with pytest.raises(ValueError) as refused_before:
+        option.convert(value)
+    wanted = "0 or 1" if option.type == "bool" else str(refused_before.value).partition(" is not ")[2]
+    wanted = wanted.partition("; did you mean")[0]
+    assert str(refused.value) == f"{variable}='{value}' is not {wanted}; unset it or give a valid value"
+
+
+@pytest.mark.parametrize("option", [o for o in ROWS if o.choices], ids=lambda option: option.variable)
+def test_choices_are_those_of_the_table(monkeypatch: pytest.MonkeyPatch, option: Option) -> None:
+    for choice in option.choices:
+        monkeypatch.setenv(option.variable, choice.upper())
+        assert getattr(_native.Settings.from_environment(), option.member) == choice
+
+
+def test_limits_are_those_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    for option in ROWS:
+        if option.type in ("int", "float"):
+            for number in (option.minimum, option.highest()):
+                monkeypatch.setenv(option.variable, str(number))
+                assert getattr(_native.Settings.from_environment(), option.member) == number
+
+
+def test_what_is_the_jobs_is_compared() -> None:
+    ranks = [_native.Settings() for _ in range(3)]
+    assert _native.disagreement_of_settings(ranks) == ""
+    ranks[0].cycle_time, ranks[1].log_level, ranks[2].simd = 7.0, "debug", "baseline"
+    assert _native.disagreement_of_settings(ranks) == "", "each rank's own"
+    compared = {o.variable for o in ROWS if o.scope == JOB}
+    for option in ROWS:
+        other = _native.Settings()
+        value = getattr(other, option.member)
+        setattr(other, option.member, value + "x" if isinstance(value, str) else type(value)(not value))
+        said = _native.disagreement_of_settings([_native.Settings(), other])
+        assert said.startswith(f"{option.variable} (") == (option.variable in compared), option.variable
+    ranks[1].fusion_threshold, ranks[2].stall_check_time_seconds = 10**15, 60.0000001
+    assert _native.disagreement_of_settings(ranks) == (
+        "HOROVOD_FUSION_THRESHOLD (ranks 0, 2: 134217728; rank 1: 1000000000000000), "
+        "HOROVOD_STALL_CHECK_TIME_SECONDS (ranks 0, 1: 60; rank 2: 60.0000001)"
+    )
+
+
+def test_cores_are_compared_by_host() -> None:
+    texts = [
+        f"core=0.29.0 ({digest})\nHOROVOD_CYCLE_TIME=1\nhost={host}\n"
+        for digest, host in zip("aab", "xxy", strict=True)
+    ]
+    assert _native.disagreement_of_builds(texts[:2]) == ""
+    assert _native.disagreement_of_builds(texts) == (
+        "core (ranks 0, 1: 0.29.0 (a) on x; rank 2: 0.29.0 (b) on y)"
+    )
+    older = "HOROVOD_CYCLE_TIME=1\n"  # of before cores said what they are
+    assert "rank 1: unknown there on unknown there" in _native.disagreement_of_builds([texts[0], older])
+
+
+def test_the_core_says_what_it_was_built_from() -> None:
+    assert re.fullmatch("[0-9a-f]{16}", _native.build_digest())
+    assert build_info().digest == _native.build_digest()
+
+
+def test_the_simd_level_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _native.simd_level() == _native.simd_levels()[-1]
+    monkeypatch.setenv("HOROVOD_SIMD", "baseline")
+    assert _native.simd_level() == "baseline"
+    assert _native.get_codec("bit8").level == "baseline"
+
+
+@pytest.mark.parametrize("variable", ["HOROVOD_HIERARCHICAL_ALLREDUCE", "HOROVOD_TORUS_ALLREDUCE"])
+def test_horovods_variables_for_a_hierarchy(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "1")
+    assert _native.Settings.from_environment().allreduce_algorithm == "hierarchical"
+    monkeypatch.setenv("HOROVOD_ALLREDUCE_ALGORITHM", "gather")
+    with pytest.raises(ValueError, match="HOROVOD_ALLREDUCE_ALGORITHM='gather' is not"):
+        _native.Settings.from_environment()
+
+
+NO_TEXT = (
+    b"\xff",
+    b"ok\xc3",
+    b"\xc0\x80",
+    b"\xed\xa0\x80",
+    b"\xf4\x90\x80\x80",
+    b"\x80",
+    b"\xe0\x9f\xbf",
+    b"\xf8\x88",
+)
+
+
+@pytest.mark.parametrize("value", NO_TEXT)
+def test_what_is_no_text_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, value: bytes) -> None:
+    for name in ("HOROVOD_TIMELINE", "HOROVOD_LOG_LEVEL", "HOROVOD_CYCLE_TIME"):
+        with monkeypatch.context() as patch:
+            patch.setitem(os.environb, name.encode(), value)
+            with pytest.raises(
+                ValueError, match=f"^{name}='(ok)?(\\\\x[89a-f].)+' is not UTF-8 text; unset it"
+            ):
+                _native.Settings.from_environment()
+    with monkeypatch.context() as patch:  # also what the core does not read
+        patch.setenv("HOROVOD_COMPRESSION", os.fsdecode(value))
+        with pytest.raises(ValueError, match=r"^HOROVOD_COMPRESSION=b'.*' is not UTF-8 text; unset it"):
+            HorovodBasics().init()
+
+
+def test_text_is_what_python_takes_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every edge of UTF-8: bytes that follow, what is written too long, surrogates, and the last one."""
+    leads = b"\x7f\x80\xbf\xc0\xc1\xc2\xdf\xe0\xe1\xec\xed\xee\xef\xf0\xf1\xf3\xf4\xf5\xf7\xf8\xfe\xff"
+    seconds, others = b"\x41\x7f\x80\x8f\x90\x9f\xa0\xbf\xc0", b"\x80\xbf\xc0"
+    for more in range(4):
+        for each in itertools.product(leads, *[seconds, others, others][:more]):
+            value = b"x" + bytes(each)
+            monkeypatch.setitem(os.environb, b"HOROVOD_TIMELINE", value)
+            try:
+                text: str | None = value.decode()
+            except UnicodeDecodeError:
+                text = None
+            try:
+                read: str | None = _native.Settings.from_environment().timeline
+            except ValueError:
+                read = None
+            assert read == text, value
+
+
+def test_other_scripts_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_TIMELINE", "/tmp/é-中-😀-\ud7ff-\U0010ffff")
+    assert _native.Settings.from_environment().timeline == os.environ["HOROVOD_TIMELINE"]
+    refuse_what_is_no_text(os.environ)
+
+
+def test_a_switch_that_python_reads_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "abc")
+    message = "^HOROVOD_DYNAMIC_PROCESS_SETS='abc' is not 0 or 1; unset it or give a valid value$"
+    with pytest.raises(ValueError, match=message):
+        HorovodBasics().init()

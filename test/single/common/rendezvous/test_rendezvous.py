@@ -1,0 +1,513 @@
+"""Ranks that no MPI has started meet in a store, and tell the core where each listens."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from meeting_ranks import MemoryStore, Opened, PlainStore, WaitingStore, errors_of, fake_native, meet, meet_in
+from ranks import in_threads
+
+import horovod
+from horovod.common.rendezvous import card, meeting
+from horovod.common.rendezvous.store import StoreRendezvous, assignment_of, packed, unpacked
+
+SECRET = {"HOROVOD_SECRET": "0123456789abcdef"}
+
+
+@pytest.fixture(autouse=True)
+def core(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_native(monkeypatch)
+    meeting._tell_who_can_connect.cache_clear()
+
+
+def test_the_ranks_of_one_host(caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryStore()
+    with caplog.at_level(logging.INFO):
+        meet_in(store, 3)
+        worlds: list[Opened] = meet_in(store, 3)
+    assert [world.rank for world in worlds] == [0, 1, 2]
+    for world in worlds:
+        assert (world.hosts, world.names, world.endpoints, world.secret) == (
+            *(worlds[0].hosts, worlds[0].names, worlds[0].endpoints, worlds[0].secret),
+        )
+    assert len({*worlds[0].hosts}) == 1 and worlds[0].hosts[0].startswith(f"{socket.gethostname()} ")
+    assert worlds[0].names == [f"{socket.gethostname()}, process {os.getpid()}"] * 3
+    assert len({end for (end,) in worlds[0].endpoints}) == 3
+    assert all(end.startswith("127.0.0.1:") for (end,) in worlds[0].endpoints)
+    assert len(worlds[0].secret) == 32
+    assert store.values == {}, "nothing is left, of the numbers that protect the job least of all"
+    said = [record.getMessage() for record in caplog.records if "HOROVOD_SECRET" in record.getMessage()]
+    assert len(said) == 1 and "by way of the test's store can connect to them" in said[0]
+    assert meet_in(store, 3)[0].secret != worlds[0].secret
+
+
+def test_one_rank_is_a_world_of_its_own() -> None:
+    settings: Any = SimpleNamespace(transport="auto")
+    alone = StoreRendezvous(MemoryStore(), assignment_of(2, 4, [2]), "", seconds=1.0)
+    assert meeting.open_over_tcp(settings, alone).size == 1
+
+
+def test_many_ranks_and_another_order() -> None:
+    store = MemoryStore()
+    order = [7, 3, 30, 0, *range(8, 29)]
+    assignments = [assignment_of(rank, 31, order) for rank in order]
+    worlds = meet([StoreRendezvous(store, each, "", seconds=20.0) for each in assignments])
+    assert [world.rank for world in worlds] == list(range(len(order)))
+    assert {world.secret for world in worlds} == {worlds[0].secret}
+
+
+def test_the_end_of_a_meeting_leaves_the_next_one_alone() -> None:
+    """A quick rank is in the next meeting when rank 0 comes to the end of this one: its hello stays."""
+    store = MemoryStore()
+    first = [StoreRendezvous(store, assignment_of(rank, 2, []), "", seconds=20.0) for rank in (0, 1)]
+    in_threads(2, lambda rank: first[rank].allgather("card", b"x"))
+    first[1].done()
+    assert not any("/hello/" in key for key in store.values), "it takes away its own"
+    key = f"{first[1].prefix}/hello/1"
+    store.set(key, b"of the next meeting")
+    first[0].done()
+    assert store.values == {key: b"of the next meeting"}
+
+
+class Forgetless(MemoryStore):
+    """A store that keeps what is in it, as that of torchrun's agent after a crash."""
+
+    delete_key = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("kind", [Forgetless, WaitingStore, PlainStore])
+def test_what_earlier_processes_left_misleads_nobody(kind: type[PlainStore]) -> None:
+    store = kind()
+    first = meet_in(store, 3)
+    left = dict(store.values)
+    assert any("/hello/" in key for key in left) and any("/welcome/" in key for key in left)
+    second = meet_in(store, 3)
+    assert {world.secret for world in second} == {second[0].secret} != {first[0].secret}
+
+
+def test_a_rank_that_comes_late_finds_what_a_dead_one_left() -> None:
+    store = Forgetless()
+    meet_in(store, 2)
+
+    def rank(number: int) -> Any:
+        time.sleep(0.6 * number)
+        rendezvous = StoreRendezvous(store, assignment_of(number, 2, []), "", seconds=10.0)
+        return meeting.open_over_tcp(SimpleNamespace(transport="auto"), rendezvous, {})  # type: ignore[arg-type]
+
+    first, second = in_threads(2, rank)
+    assert first.secret == second.secret
+
+
+def test_who_does_not_come_is_named_on_all_that_did() -> None:
+    store = MemoryStore()
+    assignments = [assignment_of(rank, 5, []) for rank in (0, 1, 3)]
+    begin = time.monotonic()
+    said = errors_of(
+        meet([StoreRendezvous(store, each, "the test's store", seconds=0.5) for each in assignments])
+    )
+    assert 0.4 < time.monotonic() - begin < 20
+    (why,) = said
+    assert why.startswith(
+        "ranks 2, 4 of 5 did not come to the test's store within 0.5 s. Do these processes run"
+    )
+    assert why.endswith("raise HOROVOD_START_TIMEOUT")
+
+
+def test_who_does_not_come_is_named_as_the_page_shows() -> None:
+    page = Path(__file__).resolve().parents[4] / "docs" / "troubleshooting.md"
+    own, name = assignment_of(0, 2, []), "torch's store at node1:29500"
+    said = StoreRendezvous(MemoryStore(), own, name, seconds=30.0)._absence([1])
+    assert f"\nValueError: {said}\n" in page.read_text()
+
+
+def test_without_rank_0_the_others_say_so() -> None:
+    own = assignment_of(1, 2, [])
+    (why,) = errors_of(meet([StoreRendezvous(MemoryStore(), own, "the test's store", seconds=0.3)]))
+    assert why.startswith("rank 0 of 2 did not come to the test's store within 0.3 s")
+
+
+def test_who_says_nothing_more_is_named() -> None:
+    store = MemoryStore()
+    both = [StoreRendezvous(store, assignment_of(rank, 2, []), "the store", seconds=0.5) for rank in range(2)]
+
+    def rank(number: int) -> str:
+        if number == 1:
+            both[1]._answer_roll()
+            return ""
+        with pytest.raises(ValueError) as caught:
+            both[0].allgather("card", b"")
+        return str(caught.value)
+
+    said, _ = in_threads(2, rank)
+    assert said.startswith("rank 1 of 2 came to the store, and said nothing more within 0.5 s")
+
+
+def test_ranks_by_their_numbers_as_launched() -> None:
+    rendezvous = StoreRendezvous(MemoryStore(), assignment_of(5, 8, [5, 7]), "the store", seconds=0.2)
+    with pytest.raises(ValueError, match=r"^rank 7 of 2 did not come"):
+        rendezvous.allgather("card", b"")
+    with pytest.raises(ValueError, match=r"comm=\[0, 8\]\): each of the 8 ranks, 0 to 7, may be named once"):
+        assignment_of(0, 8, [0, 8])
+    with pytest.raises(ValueError, match="may be named once"):
+        assignment_of(0, 8, [0, 0])
+    with pytest.raises(ValueError, match=r"comm=\[1, 2\]\) on rank 0, which is not among them"):
+        assignment_of(0, 8, [1, 2])
+
+
+def test_a_value_that_is_too_large_is_nobodys() -> None:
+    store = MemoryStore()
+    both = [StoreRendezvous(store, assignment_of(rank, 2, []), "the store", seconds=5.0) for rank in range(2)]
+
+    def rank(number: int) -> str:
+        with pytest.raises(ValueError) as caught:
+            both[number].allgather("card", bytes((card.MOST_BYTES + 1) * number))
+        return str(caught.value)
+
+    assert set(in_threads(2, rank)) == {"rank 1 sent more than 65536 bytes by way of the store"}
+
+
+def test_more_than_a_store_takes_at_once() -> None:
+    store = MemoryStore()
+    size, value = 40, bytes(card.MOST_BYTES - 40)
+    ranks = [StoreRendezvous(store, assignment_of(rank, size, []), "", seconds=20.0) for rank in range(size)]
+    values = in_threads(size, lambda rank: ranks[rank].allgather("x", value + b"%d" % rank))
+    assert values == [[value + b"%d" % rank for rank in range(size)]] * size
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [(MemoryStore, "set"), (MemoryStore, "check"), (MemoryStore, "get"), (WaitingStore, "wait")],
+)
+def test_a_store_that_is_out_of_order(
+    kind: type[PlainStore], method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ConnectionError("Broken pipe")
+
+    rendezvous = StoreRendezvous(kind(), assignment_of(1, 2, []), "the store", seconds=5.0)
+    if method == "get":
+        monkeypatch.setattr(kind, "check", lambda *_: True)
+    monkeypatch.setattr(kind, method, broken)
+    with pytest.raises(
+        ValueError, match=r"^rank 1 cannot use the store, by way of which ranks meet: Broken pipe"
+    ):
+        rendezvous.allgather("card", b"")
+
+
+def test_stores_of_other_makers() -> None:
+    class Texts(PlainStore):
+        """Does not wait, and has texts."""
+
+        def set(self, key: str, value: bytes) -> None:
+            super().set(key, value.decode("latin-1"))
+
+        def get(self, key: str) -> Any:
+            return self.values.get(key)
+
+    both = [StoreRendezvous(Texts(), assignment_of(0, 1, []), "", seconds=1.0)]
+    assert both[0].allgather("x", b"value") == [b"value"]
+    store = Texts()
+    ranks = [StoreRendezvous(store, assignment_of(rank, 3, []), "", seconds=10.0) for rank in range(3)]
+    assert in_threads(3, lambda rank: ranks[rank].allgather("x", b"%d" % rank)) == [[b"0", b"1", b"2"]] * 3
+    store.get = lambda key: 7  # type: ignore[method-assign, assignment]
+    with pytest.raises(ValueError, match="get\\(\\) returned 7, which is neither bytes nor text"):
+        StoreRendezvous(store, assignment_of(1, 3, []), "", seconds=1.0).allgather("x", b"")
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\0", packed([b"a"]), packed([b"a", b"b", b"c"]), packed([b"a", b"b"])[:-1], b"\xff" * 20]
+)
+def test_what_rank_0_has_not_packed(data: bytes) -> None:
+    with pytest.raises(
+        ValueError, match=r"^rank 0 published .* by way of the store, which is not what 2 ranks"
+    ):
+        unpacked(data, 2, "the store")
+    assert unpacked(packed([b"", b"xy"]), 2, "") == [b"", b"xy"]
+
+
+def two_at_once(store: MemoryStore, *ranks: int) -> list[str]:
+    """What each of these says, of two jobs of two ranks."""
+    found = [StoreRendezvous(store, assignment_of(rank, 2, []), "the store", seconds=3.0) for rank in ranks]
+
+    def meets(number: int) -> str:
+        try:
+            return f"{found[number].allgather('card', b'')}"
+        except ValueError as error:
+            return str(error)
+
+    return in_threads(len(ranks), meets)
+
+
+def test_two_jobs_in_one_store_at_once() -> None:
+    """Whoever comes first: at most one rank 0 goes on, with one rank 1, and others say why they do not."""
+
+    class AtOnce(MemoryStore):
+        """Both ranks 0 have come before either goes on."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.both = threading.Barrier(2)
+
+        def set(self, key: str, value: bytes) -> None:
+            super().set(key, value)
+            if key.endswith("/roll") and value.split()[1] == b"-":
+                self.both.wait(20)
+
+    name = f"{socket.gethostname()}, process {os.getpid()}"
+    first = f"another process is rank 0 too ({name}), and meets others in the store"
+    for _ in range(5):
+        said = two_at_once(AtOnce(), 0, 1, 0, 1)
+        assert any(text.startswith(first) for text in said[::2]), said
+        met = [text.startswith("[") for text in said]
+        assert sum(met[::2]) == sum(met[1::2]) <= 1, said
+
+
+def test_the_second_rank_0_is_refused_by_the_first() -> None:
+    store = MemoryStore()
+    first, second = (
+        StoreRendezvous(store, assignment_of(0, 2, []), "the store", seconds=20.0) for _ in range(2)
+    )
+    said: dict[int, str] = {}
+
+    def rank(number: int) -> None:
+        if number == 1:
+            while not any(key.endswith("/called") for key in store.values):
+                time.sleep(0.001)
+        with pytest.raises(ValueError) as caught:
+            (first, second)[number].allgather("card", b"")
+        said[number] = str(caught.value)
+
+    in_threads(2, rank)
+    assert all(text.startswith("another process is rank 0 too (") for text in said.values()), said
+
+
+def test_the_second_of_one_number_is_told() -> None:
+    """Rank 0 has taken another for that rank."""
+    store = MemoryStore()
+    rank_1 = StoreRendezvous(store, assignment_of(1, 2, []), "the store", seconds=20.0)
+
+    def rank(number: int) -> None:
+        if number == 1:
+            with pytest.raises(ValueError, match=r"^two processes are rank 1, and meet others in the store"):
+                rank_1.allgather("card", b"")
+            return
+        while (asks := store.values.get(f"{rank_1.prefix}/hello/1")) is None:
+            time.sleep(0.001)
+        data = b"V" + packed([b"", b"c" * 32])
+        store.set(f"{rank_1.prefix}/{'d' * 32}/roll/all/0", len(data).to_bytes(4, "big") + data)
+        store.set(f"{rank_1.prefix}/welcome/1", asks + b"d" * 32)
+
+    in_threads(2, rank)
+
+
+def test_two_processes_of_one_number() -> None:
+    """Who asks again with an earlier number lives, beside who asks with another."""
+    store = MemoryStore()
+    rank_0 = StoreRendezvous(store, assignment_of(0, 2, []), "the store", seconds=20.0)
+    numbers = [b"a" * 32, b"b" * 32]
+
+    def rank(number: int) -> None:
+        if number == 0:
+            with pytest.raises(ValueError, match=r"^two processes are rank 1, and meet others in the store"):
+                rank_0.allgather("card", b"")
+            return
+        for each in (numbers[0], numbers[1], numbers[0]):
+            store.set(f"{rank_0.prefix}/hello/1", each)
+            while not store.values.get(f"{rank_0.prefix}/welcome/1", b"").startswith(each):
+                if any(key.endswith("/roll/all/0") for key in store.values):
+                    return
+                time.sleep(0.001)
+
+    in_threads(2, rank)
+
+
+def test_a_job_goes_on_where_another_that_is_dead_has_called() -> None:
+    store = MemoryStore()
+    dead = StoreRendezvous(store, assignment_of(0, 2, []), "the store", seconds=0.2)
+    with pytest.raises(ValueError, match="did not come"):
+        dead.allgather("card", b"")
+    assert any(key.endswith("/roll") for key in store.values)
+    assert two_at_once(store, 0, 1) == [str([b"", b""])] * 2
+
+
+@pytest.mark.parametrize(
+    "text", [b"\x1b[31mevil\x1b]0;title\x07 " + b"A" * 9, b"3872963401", b"", b"\xff\xfe", b"\x1b \r\n"]
+)
+def test_what_others_write_as_a_reason_is_shown_as_such(text: bytes) -> None:
+    """Nothing of it reaches a terminal as control characters, and a word alone is no error."""
+    store = MemoryStore()
+    rank = StoreRendezvous(store, assignment_of(1, 2, []), "the store", seconds=5.0)
+    rank._session = "s"
+    data = b"E" + text
+    store.set(f"{rank.prefix}/s/card/all/0", len(data).to_bytes(4, "big") + data)
+    with pytest.raises(ValueError) as caught:
+        rank.allgather("card", b"")
+    said = str(caught.value)
+    assert said.isprintable() and len(said.split()) > 1
+    assert ("by way of the store" in said) == (b"A" not in text)
+
+
+def test_a_rank_that_cannot_listen_is_every_ranks_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_native(monkeypatch, refused="127.")
+    (why,) = errors_of(meet_in(MemoryStore(), 3))
+    name = f"{socket.gethostname()}, process {os.getpid()}"
+    assert (
+        why
+        == f"rank 0 ({name}) cannot listen for the others: cannot listen at 127.0.0.1: Address already in use"
+    )
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        (
+            {"HOROVOD_TCP_INTERFACES": "10.0.0.0/99"},
+            "HOROVOD_TCP_INTERFACES='10.0.0.0/99': '10.0.0.0/99' does",
+        ),
+        (
+            {"HOROVOD_SECRET": "too short"},
+            "HOROVOD_SECRET has 9 bytes, and one of fewer than 16 could be guessed",
+        ),
+    ],
+)
+def test_a_wrong_setting_of_one_rank_is_every_ranks_error(variables: dict[str, str], said: str) -> None:
+    (why,) = errors_of(meet_in(MemoryStore(), 2, [{}, variables]))
+    assert why.startswith(f"rank 1 ({socket.gethostname()}, process {os.getpid()}) cannot take part: {said}")
+    assert "too short" not in why
+
+
+@pytest.mark.parametrize("text", ["0", "65536", "7-6", "1-70000", "80,81", "http", "-5", "1-2-3"])
+def test_ports_that_cannot_be(text: str) -> None:
+    environments = [{}, {"HOROVOD_TCP_PORTS": text}]
+    (why,) = errors_of(meet_in(MemoryStore(), 2, environments))
+    assert "rank 1 (" in why and f"HOROVOD_TCP_PORTS='{text}' is not a port, or a range as 20000-20100" in why
+
+
+def test_ports_that_firewalls_let_through() -> None:
+    worlds = meet_in(MemoryStore(), 2, [{}, {"HOROVOD_TCP_PORTS": "20000-20100"}])
+    assert worlds[0].endpoints[1] == ["127.0.0.1:20000"]
+    assert meeting.tcp_ports({"HOROVOD_TCP_PORTS": "20000-20100"}) == (20000, 20100)
+    assert meeting.tcp_ports({"HOROVOD_TCP_PORTS": "20000"}) == (20000, 20000)
+    assert meeting.tcp_ports({"HOROVOD_TCP_PORTS": ""}) == (0, 0)
+
+
+def test_a_secret_that_all_know(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        first, second = (meet_in(MemoryStore(), 2, [SECRET] * 2) for _ in range(2))
+    assert first[0].secret == first[1].secret != second[0].secret
+    assert not any("HOROVOD_SECRET" in record.getMessage() for record in caplog.records)
+    cards = [
+        card.Card("", "", "", (), None, (), bytes([number]) * 32, has_secret=True) for number in range(2)
+    ]
+    assert meeting.session_key(b"a", cards) != meeting.session_key(b"b", cards)
+    assert meeting.session_key(b"a", cards) != meeting.session_key(b"a", cards[::-1])
+
+
+def test_a_secret_that_some_know() -> None:
+    (why,) = errors_of(meet_in(MemoryStore(), 3, [SECRET, {}, SECRET]))
+    assert why == "HOROVOD_SECRET is set on ranks 0, 2 of 3 only: set it on all, to the same text, or on none"
+
+
+def test_secrets_that_differ() -> None:
+    said = errors_of(meet_in(MemoryStore(), 3, [SECRET, {"HOROVOD_SECRET": "f" * 32}, SECRET]))
+    assert said == {
+        f"HOROVOD_SECRET is another one on rank {rank} than on {others}: set it to the same text on all"
+        for rank, others in ((0, "rank 1"), (1, "ranks 0, 2"), (2, "rank 1"))
+    }
+
+
+def test_mpi_carries_no_bytes_between_ranks_that_it_has_not_started() -> None:
+    (why,) = errors_of(meet_in(MemoryStore(), 2, transport="mpi"))
+    assert "cannot take part: HOROVOD_TRANSPORT=mpi needs ranks that mpirun or horovodrun has started" in why
+    assert "meet by way of the test's store: use tcp, or leave it out" in why
+
+
+def record(**changes: Any) -> bytes:
+    """A card as rank 3 may send it."""
+    right = {
+        "version": 1, "package": "0.29.0", "host": "b", "namespace": "b", "name": "b, process 7",
+        "addresses": [["eth0", "10.0.0.2/24", 1000], ["eth1", "fd00::2/64", 0]], "route": "10.0.0.2",
+        "wanted": ["eth0", "10.0.0.0/8"], "nonce": "00" * 32, "has_secret": False,
+    }  # fmt: skip
+    return json.dumps({name: value for name, value in {**right, **changes}.items() if value != "-"}).encode()
+
+
+def test_a_card_is_read_as_it_was_written() -> None:
+    mine = card.own("", True, {"HOROVOD_TCP_INTERFACES": "eth0, 10.0.0.0/8"})
+    assert card.parsed(0, mine.to_bytes()) == mine
+    assert mine.has_secret and mine.wanted == ("eth0", "10.0.0.0/8") and len(mine.nonce) == 32
+    assert card.own("", False, {}).nonce != mine.nonce
+    assert card.own("no-such-host.invalid", False, {}).route == mine.route, "by the default route"
+    theirs = card.parsed(3, record())
+    assert card.parsed(3, theirs.to_bytes()) == theirs
+
+
+def test_what_horovodrun_has_chosen_counts_where_it_is() -> None:
+    assert card.own("", False, {"HOROVOD_RUN_NETWORKS": "lo"}).wanted == ()
+    assert card.own("", False, {"HOROVOD_RUN_NETWORKS": "203.0.113.0/24"}).wanted == ()
+    mine = card.own("", False, {})
+    own = [str(at.network) for _, at in mine.description().addresses]
+    if own:
+        both = {"HOROVOD_RUN_NETWORKS": own[0], "HOROVOD_TCP_INTERFACES": "x"}
+        assert card.own("", False, {"HOROVOD_RUN_NETWORKS": own[0]}).wanted == (own[0],)
+        assert card.own("", False, both).wanted == ("x",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"", b"\xff", b"[]", b"7", b"[" * 100_000, record()[:-1], record() + b" " * card.MOST_BYTES,
+        record(host="-"), record(host=7), record(host=""), record(host="a\nb"), record(host="x" * 301),
+        record(name="\ud800"), record(namespace=None), record(addresses={}), record(addresses=["eth0"]),
+        record(addresses=[["eth0", "10.0.0.2/24", -1]]), record(addresses=[["eth0", "10.0.0.2/24", True]]),
+        record(addresses=[["eth0", "10.0.0.2/240", 1]]), record(addresses=[["eth0", "host", 1]]),
+        record(addresses=[["eth0", "fe80::1%eth0/64", 1]]), record(addresses=[["e", "10.0.0.2/24", 1]] * 201),
+        record(addresses=[["eth0", 167772162, 1]]), record(route=5), record(route="host"),
+        record(route="fe80::1%1"), record(wanted="eth0"), record(wanted=[["eth0"]]), record(wanted=["a/b"]),
+        record(wanted=["e"] * 65), record(nonce="00" * 31), record(nonce="xx" * 32), record(nonce=0),
+        record(has_secret=1), record(has_secret="-"), record(error=5, name="-"),
+    ],
+)  # fmt: skip
+def test_a_card_that_is_none(text: bytes) -> None:
+    with pytest.raises(
+        ValueError, match=r"^rank 3 sent b.* where ranks tell each other of themselves"
+    ) as caught:
+        card.parsed(3, text)
+    assert len(str(caught.value)) < 700
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None, "-"])
+def test_a_card_of_another_release(version: Any) -> None:
+    said = (
+        f"^rank 3 runs horovod 0.29.0, which does not meet the others as horovod {horovod.__version__} does"
+    )
+    with pytest.raises(ValueError, match=said):
+        card.parsed(3, record(version=version))
+    with pytest.raises(ValueError, match=r"^rank 3 runs something else"):
+        card.parsed(3, record(version=version, package=["x"]))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {}, [], {"ports": []}, {"ports": [1, 2]}, {"ports": ["80"]}, {"ports": [0]}, {"ports": [65536]},
+        {"ports": [True]}, {"ports": [4.0]}, {"error": 5}, {"error": "two\nlines"},
+    ],
+)  # fmt: skip
+def test_ports_that_are_none(said: Any) -> None:
+    whole = {"proof": "", **said} if isinstance(said, dict) else said
+    other = card.parsed(3, record())
+    with pytest.raises(ValueError, match=r"^rank 3 sent b"):
+        meeting.said_by(3, json.dumps(whole).encode(), other, 1)
+    with pytest.raises(ValueError, match=r"^rank 3 sent b"):
+        meeting.said_by(3, b'{"ports": [80]}', other, 1)
+    assert meeting.said_by(3, b'{"ports": [80], "proof": "x"}', other, 1) == ([80], "x")

@@ -1,0 +1,306 @@
+"""What launchers say in the environment: a world of one is made only where nothing speaks of more ranks."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from horovod.common.basics import basics
+from horovod.common.launched import (
+    AGENT,
+    ALONE,
+    FOLDER,
+    LAUNCHERS,
+    MARK,
+    MPI,
+    STEP,
+    STORE,
+    detect,
+    leave_mark,
+    of_several,
+)
+from horovod.runner import rank as wrapper
+from horovod.runner.agents.places import places_of, variables_of
+from horovod.runner.launch import start
+from horovod.runner.supervise import Ending, Launch
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "troubleshooting.md"
+OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}
+PMIX = {
+    "PMIX_RANK": "1",
+    "PMIX_NAMESPACE": "prterun-a-7@1",
+    "PMIX_SERVER_URI41": "prterun-a-7@0.0;tcp4://a:1",
+}
+
+
+def variables(text: str) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in text.split())
+
+
+@pytest.fixture
+def started_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests may themselves run in a job of Slurm, for example."""
+    for launcher in LAUNCHERS:
+        for name in (launcher.rank, launcher.size, *launcher.job, "MASTER_ADDR", "HOROVOD_RENDEZVOUS_FOLDER"):
+            monkeypatch.delenv(name or "-", raising=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RANK=0 WORLD_SIZE=2", "RANK=1 WORLD_SIZE=2", "WORLD_SIZE=2", "RANK=3", "RANK=1 WORLD_SIZE=1",
+        "SLURM_PROCID=1 SLURM_NTASKS=2", "SLURM_STEP_NUM_TASKS=2", "SLURM_PROCID=2 SLURM_STEP_NUM_TASKS=2",
+        "RANK=captain WORLD_SIZE=2", "RANK=2 WORLD_SIZE=2",
+        "PMI_RANK=0", "PMI_RANK=1", "PMIX_RANK=0", "PMIX_RANK=3 PMIX_NAMESPACE=x",
+        "OMPI_COMM_WORLD_RANK=0",
+        "MV2_COMM_WORLD_RANK=0 MV2_COMM_WORLD_SIZE=2", "MV2_COMM_WORLD_RANK=0",
+        "HOROVOD_RANK=0 HOROVOD_SIZE=2", "JSM_NAMESPACE_RANK=0 JSM_NAMESPACE_SIZE=2",
+        "FLUX_TASK_RANK=0 FLUX_JOB_SIZE=2", "PALS_RANKID=0", "ALPS_APP_PE=1",
+        "OMPI_COMM_WORLD_SIZE=abc", "OMPI_COMM_WORLD_SIZE=-1", "OMPI_COMM_WORLD_SIZE=0", "WORLD_SIZE=2x",
+        "OMPI_COMM_WORLD_SIZE=9999999999",
+    ],
+)  # fmt: skip
+def test_no_silent_world_of_one(text: str, started_by_nobody: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in variables(text).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError) as caught:
+        basics.init()
+    said = str(caught.value)
+    unset = [name for name in variables(text) if name not in ("SLURM_NTASKS", "PMIX_NAMESPACE")]
+    for name in unset:
+        assert f"{name}={os.environ[name]}" in said and f"-u {name} " in said
+    assert "`horovodrun " in said
+    alone = {name: value for name, value in variables(text).items() if name not in unset}
+    assert detect(alone) == ALONE, "what the message says to unset is enough"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "RANK=0 WORLD_SIZE=1", "RANK=0", "RANK=captain", "WORLD_SIZE= RANK=", "MV2_COMM_WORLD_SIZE=1",
+        "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=7",  # sbatch's script, salloc's shell
+        "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_STEP_ID=1 SLURM_STEP_NUM_TASKS=1",  # srun -n 1 in them
+        "HOROVOD_RANK=0 HOROVOD_SIZE=1", "FLUX_TASK_RANK=0 FLUX_JOB_SIZE=1",
+    ],
+)  # fmt: skip
+def test_one_process_is_a_world_of_one(text: str) -> None:
+    assert detect(variables(text)) == ALONE
+
+
+MET = "MASTER_ADDR=a MASTER_PORT=80"
+WORKER = f"{MET} TORCHELASTIC_RUN_ID=x LOCAL_RANK=0"
+FOUR_TASKS = "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4"
+
+
+@pytest.mark.parametrize(
+    ("text", "rank", "size", "meets"),
+    [
+        (f"RANK=1 WORLD_SIZE=2 {MET}", 1, 2, STORE),
+        (f"RANK=0 WORLD_SIZE=2 {MET}", 0, 2, STORE),
+        (f"RANK=5 WORLD_SIZE=8 {WORKER}", 5, 8, STORE),
+        (FOUR_TASKS, 1, 4, STEP),
+        (f"{FOUR_TASKS} SLURM_NTASKS=9 {MET}", 1, 4, STEP),
+        (f"RANK=1 WORLD_SIZE=4 {MET} {FOUR_TASKS}", 1, 4, STORE),  # a batch script that says it again
+        (f"RANK=5 WORLD_SIZE=8 {WORKER} {FOUR_TASKS}", 5, 8, STORE),  # srun torchrun
+        (f"RANK=5 WORLD_SIZE=8 {MET} LOCAL_RANK=1 {FOUR_TASKS}", 5, 8, STORE),  # another launcher of its kind
+        (f"RANK=5 WORLD_SIZE=8 {WORKER} FLUX_TASK_RANK=1 FLUX_JOB_SIZE=4", 5, 8, STORE),
+        (f"RANK=1 WORLD_SIZE=2 {MET} SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1", 1, 2, STORE),  # srun --pty bash
+        (f"RANK=1 WORLD_SIZE=2 {MET} SLURM_PROCID=0 SLURM_NTASKS=4", 1, 2, STORE),  # in a batch script
+        (f"RANK=1 {FOUR_TASKS}", 1, 4, STEP),
+        (f"RANK=0 {FOUR_TASKS}", 1, 4, STEP),  # anybody's variable
+        ("HOROVOD_RANK=1 HOROVOD_SIZE=3 HOROVOD_RENDEZVOUS_FOLDER=/x", 1, 3, FOLDER),
+        ("RANK=1 WORLD_SIZE=3 HOROVOD_RENDEZVOUS_FOLDER=/x", 1, 3, FOLDER),
+        (f"RANK=1 WORLD_SIZE=3 {WORKER} HOROVOD_RENDEZVOUS_FOLDER=/x", 1, 3, FOLDER),
+        (f"{FOUR_TASKS} HOROVOD_RENDEZVOUS_FOLDER=/x", 1, 4, FOLDER),
+        ("FLUX_TASK_RANK=1 FLUX_JOB_SIZE=4 HOROVOD_RENDEZVOUS_FOLDER=/x", 1, 4, FOLDER),
+        # horovodrun --launcher tcp, also in a job of Slurm, and with --ddp
+        ("HOROVOD_RANK=1 HOROVOD_SIZE=3 HOROVOD_AGENT=9:1:2", 1, 3, AGENT),
+        ("HOROVOD_RANK=0 HOROVOD_SIZE=1 HOROVOD_AGENT=9:1:2", 0, 1, AGENT),
+        (f"HOROVOD_RANK=1 HOROVOD_SIZE=3 HOROVOD_AGENT=9:1:2 {FOUR_TASKS}", 1, 3, AGENT),
+        (f"HOROVOD_RANK=1 HOROVOD_SIZE=2 HOROVOD_AGENT=9:1:2 RANK=1 WORLD_SIZE=2 {WORKER}", 1, 2, AGENT),
+        # srun torchrun, where srun serves PMI or PMIx to each task
+        (f"RANK=5 WORLD_SIZE=8 {WORKER} {FOUR_TASKS} PMIX_RANK=1 PMIX_SERVER_URI41=x", 5, 8, STORE),
+        (f"RANK=5 WORLD_SIZE=8 {WORKER} {FOUR_TASKS} PMI_RANK=1 PMI_SIZE=4", 5, 8, STORE),
+    ],
+)
+def test_how_ranks_meet_that_no_mpi_has_started(text: str, rank: int, size: int, meets: str) -> None:
+    launch = detect(variables(text))
+    assert (launch.rank, launch.size, launch.meets) == (rank, size, meets)
+    assert launch.evidence and all(word in text for word in launch.evidence.split(", "))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"RANK=1 {MET}", "(RANK=1), but WORLD_SIZE is not set: nobody says of how many"),
+        (f"WORLD_SIZE=2 {MET}", "(WORLD_SIZE=2), but RANK is not set: nobody says which"),
+        (f"RANK=x WORLD_SIZE=2 {MET}", "(RANK=x, WORLD_SIZE=2), but RANK=x is no number"),
+        (f"RANK=2 WORLD_SIZE=2 {MET}", "(RANK=2, WORLD_SIZE=2), but ranks of 2 are 0 to 1"),
+        ("RANK=1 WORLD_SIZE=2", "but MASTER_ADDR and MASTER_PORT, where they meet, are not set"),
+        ("RANK=1 WORLD_SIZE=2 MASTER_ADDR=a", "but MASTER_PORT, where they meet, is not set"),
+        ("RANK=1 WORLD_SIZE=2 MASTER_PORT=80", "but MASTER_ADDR, where they meet, is not set"),
+        ("RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=x", "but MASTER_PORT=x is no port"),
+        ("RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=65536", "but MASTER_PORT=65536 is no port"),
+        ("RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=0", "but MASTER_PORT=0 is no port"),
+        ("SLURM_STEP_NUM_TASKS=2", "(SLURM_STEP_NUM_TASKS=2), but SLURM_PROCID is not set"),
+        ("PALS_RANKID=0", "(PALS_RANKID=0), but does not say of how many"),
+        ("HOROVOD_RANK=1", "(HOROVOD_RANK=1), but HOROVOD_SIZE is not set"),
+        (
+            "FLUX_TASK_RANK=0 FLUX_JOB_SIZE=2",
+            "or name a folder that all ranks see in HOROVOD_RENDEZVOUS_FOLDER",
+        ),
+        (
+            "FLUX_TASK_RANK=0 FLUX_JOB_SIZE=2 HOROVOD_RENDEZVOUS_FOLDER=",
+            "hvd.init() knows no way to the others",
+        ),
+        (f"RANK=1 WORLD_SIZE=8 {MET} {FOUR_TASKS}", "say another size of this process' job"),
+        (f"RANK=0 WORLD_SIZE=4 {MET} {FOUR_TASKS}", "say another rank of this process' job"),
+        (f"RANK=2 {FOUR_TASKS}", "SLURM_PROCID=1, SLURM_STEP_NUM_TASKS=4 and RANK=2 contradict each other"),
+        (f"RANK=0 WORLD_SIZE=1 {FOUR_TASKS}", "and RANK=0, WORLD_SIZE=1 contradict each other"),
+        (
+            f"RANK=0 WORLD_SIZE=1 TORCHELASTIC_RUN_ID=a {FOUR_TASKS}",
+            "contradict each other",
+        ),  # --nnodes forgotten
+        (
+            f"RANK=1 WORLD_SIZE=2 {MET} HOROVOD_RANK=0 HOROVOD_SIZE=2",
+            "HOROVOD_RANK=0, HOROVOD_SIZE=2 contradict",
+        ),
+        (f"RANK=1 WORLD_SIZE=2 {MET} HOROVOD_SIZE=1", "HOROVOD_SIZE=1 contradict each other"),
+        (
+            f"RANK=1 WORLD_SIZE=4 {WORKER} OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2",
+            "inside of a job of mpirun",
+        ),
+        (f"RANK=1 WORLD_SIZE=4 {WORKER} {FOUR_TASKS} PMI_RANK=0 PMI_SIZE=2", "inside of a job of mpirun"),
+    ],
+)
+def test_what_does_not_fit_together_is_named(text: str, said: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        detect(variables(text))
+    assert said in str(caught.value) and "`horovodrun " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=1", 4),
+        ("PMI_SIZE=1 PMI_RANK=0", 1),
+        ("PMI_SIZE=2 PMI_RANK=0 PMI_FD=9", 2),
+        ("PMIX_RANK=2 PMIX_SERVER_URI41=x", 0),
+        ("PMIX_RANK=2 PMIX_SERVER_URI2=x SLURM_PROCID=2 SLURM_STEP_NUM_TASKS=3", 3),  # srun --mpi=pmix
+        ("PMI_SIZE=1 PMI_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=0", 4),  # horovodrun under srun
+        ("OMPI_COMM_WORLD_SIZE=4 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_NTASKS=8", 4),
+        ("OMPI_COMM_WORLD_SIZE=4 RANK=9 WORLD_SIZE=x HOROVOD_SIZE=2", 4),
+        ("OMPI_COMM_WORLD_SIZE=4 RANK=1 WORLD_SIZE=4 TORCHELASTIC_RUN_ID=a", 4),  # horovodrun --ddp
+    ],
+)
+def test_mpi_decides(text: str, size: int) -> None:
+    launch = detect(variables(text))
+    assert (launch.size, launch.meets) == (size, MPI) and text.split()[0] in launch.evidence
+
+
+@pytest.mark.parametrize(
+    ("text", "evidence"),
+    [
+        ("", ""),
+        ("RANK=0 WORLD_SIZE=1", ""),
+        ("SLURM_PROCID=0 SLURM_NTASKS=4", ""),
+        ("OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0 PMIX_RANK=0", ""),  # mpirun -n 1
+        ("OMPI_COMM_WORLD_SIZE=1 WORLD_SIZE=2 RANK=0", "RANK=0, WORLD_SIZE=2"),  # torchrun in it
+        ("PMIX_RANK=0", "PMIX_RANK=0"),
+        ("SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=1, SLURM_STEP_NUM_TASKS=4"),
+    ],
+)
+def test_whether_a_process_is_one_of_several(text: str, evidence: str) -> None:
+    assert of_several(variables(text)) == evidence
+
+
+@pytest.mark.parametrize("text", ["RANK=1 WORLD_SIZE=2", "PMIX_RANK=3", "OMPI_COMM_WORLD_SIZE=abc"])
+def test_it_says_what_the_page_shows(text: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        detect(variables(text))
+    assert f"\nValueError: {caught.value}\n" in PAGE.read_text()
+
+
+def test_torchrun_inside_of_mpirun_is_no_rank() -> None:
+    inside = variables("OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0 RANK=1 WORLD_SIZE=2")
+    assert detect(inside).size == 1
+    with pytest.raises(ValueError, match=r"one of 2 \(WORLD_SIZE=2\), inside of a job of mpirun"):
+        detect({**inside, "TORCHELASTIC_RUN_ID": "a"})
+
+
+def test_a_child_of_a_rank_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {**OPEN_MPI, **PMIX}
+    leave_mark(environment)
+    assert detect(environment).size == 4, "init() again in the rank itself, or in what it has become"
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(ValueError, match=r"a rank that has called hvd.init\(\), and has its variables"):
+        detect(environment)
+    assert detect({**environment, "PMIX_NAMESPACE": "prterun-a-8@1"}).size == 4, "a job started by a rank"
+    clean = {name: text for name, text in environment.items() if name not in (*OPEN_MPI, "PMIX_RANK")}
+    assert detect(clean) == ALONE
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        (f"RANK=1 WORLD_SIZE=2 {MET}", "MASTER_PORT=81"),
+        (f"RANK=1 WORLD_SIZE=2 {WORKER}", "TORCHELASTIC_RUN_ID=y"),
+        (f"{FOUR_TASKS} SLURM_JOB_ID=7 SLURM_STEP_ID=0", "SLURM_STEP_ID=1"),
+        ("HOROVOD_RANK=1 HOROVOD_SIZE=3 HOROVOD_RENDEZVOUS_FOLDER=/x", "HOROVOD_RENDEZVOUS_FOLDER=/y"),
+    ],
+)
+def test_a_child_of_a_rank_that_no_mpi_has_started(
+    text: str, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = variables(text)
+    leave_mark(environment)
+    detect(environment)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(ValueError, match=r"a rank that has called hvd.init\(\), and has its variables"):
+        detect(environment)
+    assert detect({**environment, **variables(other)}).size > 1, "a job that a rank has started"
+
+
+def test_a_child_of_a_rank_of_mpis_whatever_the_rank_has_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {**OPEN_MPI, **PMIX}
+    leave_mark(environment)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(ValueError, match="and has its variables"):
+        detect({**environment, **variables(f"RANK=1 WORLD_SIZE=4 {MET}")})
+
+
+def test_a_job_that_a_rank_starts_has_no_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MPICH's mpirun numbers ranks, and does not say of which job."""
+    launches: list[Launch] = []
+
+    def run(launch: Launch, output: object) -> Ending:
+        launches.append(launch)
+        return Ending(0, "", None, True, {})
+
+    monkeypatch.setattr("horovod.runner.launch.run", run)
+    start({"np": 1, "start_timeout": 30.0, "exit_timeout": 60}, ["true"], {**os.environ, MARK: "1 x"})
+    assert launches and MARK not in launches[0].environment
+
+
+def test_the_wrapper_of_ranks_knows_the_launchers_that_horovodrun_uses() -> None:
+    used = [each for each in LAUNCHERS if each.size and (each.forms_mpi_jobs or each.meets == AGENT)]
+    assert tuple(launcher.rank for launcher in used) == wrapper.RANK_VARIABLES
+    assert tuple(launcher.local_size for launcher in used) == wrapper.LOCAL_SIZE_VARIABLES
+    assert tuple(launcher.local_ranks[0] for launcher in used) == wrapper.LOCAL_RANK_VARIABLES
+    assert tuple(launcher.size for launcher in used if launcher.forms_mpi_jobs) == wrapper.SIZE_VARIABLES
+
+
+def test_our_agents_use_the_names_of_the_table() -> None:
+    ours = next(each for each in LAUNCHERS if each.meets == AGENT)
+    told = variables_of(places_of([("a", 1)])[0], "a")
+    assert {ours.size, ours.rank, ours.local_size, *ours.local_ranks} <= told.keys()
+
+
+def test_no_variable_stands_twice_in_the_table() -> None:
+    names = [
+        name
+        for each in LAUNCHERS
+        for name in (each.rank, each.size, each.local_size, *each.local_ranks)
+        if name and not each.sign  # with it, no other counts
+    ]
+    assert len(set(names)) == len(names)

@@ -1,0 +1,318 @@
+"""The emulated NCCL through the core's Communicator: threads of a process, processes, errors, abort."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from ctypes import c_void_p
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ml_dtypes import bfloat16
+
+EMULATION = Path(__file__).resolve().parents[2] / "emulated_cuda"
+sys.path.insert(0, str(EMULATION))
+
+from device_trials import Communicator, DeviceError, Gpu, make_id, trials  # noqa: E402
+
+import build  # noqa: E402
+
+PATIENCE = 60.0  # seconds for a whole program of all ranks
+SUM, PRODUCT, MIN, MAX = range(4)
+DTYPES: list[tuple[int, Any]] = [
+    *((0, np.uint8), (1, np.int8), (3, np.int32), (4, np.int64), (5, np.float16)),
+    *((6, np.float32), (7, np.float64), (9, bfloat16)),
+]
+
+
+@pytest.fixture(autouse=True)
+def emulated_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_NCCL_LIBRARY", str(build.nccl_path()))
+
+
+def on_ranks(size: int, work: Callable[[Communicator], Any]) -> list[Any]:
+    """What the work gave on each rank, each a thread with a GPU of its own; an exception is a result too."""
+    results: list[Any] = [TimeoutError("the rank did not end")] * size
+    unique = make_id()
+
+    def one(rank: int) -> None:
+        try:
+            communicator = Communicator(Gpu(rank), unique, rank, size)
+            results[rank] = work(communicator)
+            communicator.destroy()
+        except Exception as error:
+            results[rank] = error
+
+    threads = [threading.Thread(target=one, args=(rank,), daemon=True) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    return results
+
+
+def values(rank: int, count: int, dtype: Any) -> Any:
+    return (np.random.default_rng([rank, count]).integers(1, 4, count)).astype(dtype)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize(("number", "dtype"), DTYPES)
+def test_allreduce(size: int, number: int, dtype: Any) -> None:
+    def work(own: Communicator) -> list[Any]:
+        results = []
+        for op in (SUM, PRODUCT, MIN, MAX):
+            memory = own.gpu.upload(values(own.rank, 1003, dtype), own.stream)
+            target = memory if op % 2 == 0 else own.gpu.allocate(1003 * 8)
+            own.allreduce(memory, target, 1003, number, op)
+            results.append(own.gpu.download(target, 1003, dtype, own.stream))
+        return results
+
+    contributions = np.stack([values(rank, 1003, dtype).astype(np.float64) for rank in range(size)])
+    combine = (np.sum, np.prod, np.min, np.max)
+    expected = [of(contributions, axis=0).astype(dtype) for of in combine]
+    for results in on_ranks(size, work):
+        assert not isinstance(results, Exception), results
+        for result, wanted in zip(results, expected, strict=True):
+            assert np.array_equal(result, wanted)
+
+
+def test_what_nccl_does_not_sum() -> None:
+    def work(own: Communicator) -> tuple[list[bool], str]:
+        served = [own.serves(number) for number in range(10)]
+        try:
+            own.allreduce(c_void_p(), c_void_p(), 1, 2)
+        except DeviceError as error:
+            return served, str(error)
+        return served, ""
+
+    (result,) = on_ranks(1, work)
+    served = [number for number, is_served in enumerate(result[0]) if is_served]
+    assert served == [number for number, _ in DTYPES]
+    assert result[1] == "InvalidArgument: NCCL cannot sum int16"
+
+
+@pytest.mark.parametrize("root", [0, 3])
+def test_broadcast(root: int) -> None:
+    def work(own: Communicator) -> Any:
+        memory = own.gpu.upload(values(own.rank, 300_001, np.int64), own.stream)
+        own.broadcast(memory, 300_001 * 8, root)
+        return own.gpu.download(memory, 300_001, np.int64, own.stream)
+
+    for result in on_ranks(4, work):
+        assert np.array_equal(result, values(root, 300_001, np.int64))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_exchange_of_unequal_parts(size: int) -> None:
+    """Rank i sends two parts of 1000 (i + 3 j) elements to rank j: some are empty, some go to itself."""
+
+    def count(source: int, target: int) -> int:
+        return (source + 3 * target) * 1000
+
+    def work(own: Communicator) -> list[Any]:
+        gpu, out, into, targets = own.gpu, [], [], []
+        for peer in range(size):
+            for part in range(2):
+                sent = values(own.rank * 10 + part, count(own.rank, peer), np.float32)
+                out.append((peer, gpu.upload(sent, own.stream), sent.nbytes))
+                memory = gpu.allocate(count(peer, own.rank) * 4)
+                into.append((peer, memory, count(peer, own.rank) * 4))
+                targets.append((peer, part, memory))
+        own.exchange(out, into)
+        return [
+            (peer, part, gpu.download(memory, count(peer, own.rank), np.float32, own.stream))
+            for peer, part, memory in targets
+        ]
+
+    for rank, results in enumerate(on_ranks(size, work)):
+        assert not isinstance(results, Exception), results
+        for peer, part, result in results:
+            assert np.array_equal(result, values(peer * 10 + part, count(peer, rank), np.float32))
+
+
+def test_two_ranks_on_one_gpu_are_refused() -> None:
+    unique, errors = make_id(), []
+
+    def one(rank: int) -> None:
+        try:
+            Communicator(Gpu(0), unique, rank, 2)
+        except DeviceError as error:
+            errors.append(str(error))
+
+    threads = [threading.Thread(target=one, args=(rank,), daemon=True) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert len(errors) == 2
+    for error in errors:
+        assert "ncclCommInitRankConfig failed on rank" in error
+        assert "invalid usage (Duplicate GPU detected" in error
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if result := condition():
+            return result
+        time.sleep(0.01)
+    raise TimeoutError("the condition did not come true")
+
+
+def fail_and_abort(own: Communicator, count: int) -> tuple[str, bool, str]:
+    """A sum that does not end: what failure() says, whether the stream stood still, what it says later."""
+    memory = own.gpu.allocate(4 * 1000)
+    own.allreduce(memory, memory, count, 6)
+    event = own.gpu.record(own.stream)
+    failure = until(own.failure)
+    stood_still = not own.gpu.is_done(event)
+    own.abort()
+    own.gpu.synchronize(event)
+    return failure, stood_still, own.failure()
+
+
+def test_ranks_that_disagree_are_told_instead_of_waiting() -> None:
+    for failure, stood_still, later in on_ranks(2, lambda own: fail_and_abort(own, 10 + own.rank)):
+        assert stood_still
+        assert "NCCL: invalid usage (rank" in failure or "NCCL: remote process exited" in failure
+        assert later == failure
+
+
+@pytest.mark.parametrize("operation", [0, 1])
+def test_asynchronous_errors(operation: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    words = tmp_path / "words"
+    monkeypatch.setenv("EMULATED_NCCL_ASYNC_FILE", str(words))
+    both_made = threading.Barrier(2)
+
+    def work(own: Communicator) -> tuple[str, bool, str]:
+        both_made.wait(PATIENCE)
+        if own.rank == 0:
+            words.write_text(f"1:{operation}:1")
+        both_made.wait(PATIENCE)
+        if own.rank == 0 or operation == 1:
+            return fail_and_abort(own, 100)
+        failure = until(own.failure)
+        own.abort()
+        return failure, True, own.failure()
+
+    first, second = on_ranks(2, work)
+    gone = "NCCL: remote process exited or there was a network error (a peer has aborted)"
+    assert second[0] == "NCCL: unhandled cuda error (injected)" == second[2]
+    assert first[1] and first[0] == gone
+
+
+def test_calls_after_abort_are_refused() -> None:
+    def work(own: Communicator) -> list[str]:
+        own.abort()
+        own.abort()
+        errors = []
+        memory = own.gpu.allocate(8)
+        for call in (
+            lambda: own.allreduce(memory, memory, 1, 6),
+            lambda: own.broadcast(memory, 4, 0),
+            lambda: own.exchange([(1 - own.rank, memory, 4)], [(1 - own.rank, memory, 4)]),
+        ):
+            with pytest.raises(DeviceError, match=r"InternalError: .*the communicator was aborted") as error:
+                call()
+            errors.append(str(error.value))
+        return errors
+
+    for errors in on_ranks(2, work):
+        assert len(errors) == 3, errors
+
+
+IN_A_PROCESS = f"""
+import sys
+sys.path.insert(0, {str(EMULATION)!r})
+from device_trials import *
+"""
+
+
+def start(program: str, **environment: str) -> "subprocess.Popen[str]":
+    settings = {**os.environ, "HOROVOD_NCCL_LIBRARY": str(build.nccl_path()), **environment}
+    command = [sys.executable, "-c", IN_A_PROCESS + program]
+    return subprocess.Popen(
+        command, env=settings, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def test_processes() -> None:
+    program = """
+import sys
+rank, unique = int(sys.argv[1]) if len(sys.argv) > 1 else RANK, bytes.fromhex(UNIQUE)
+own = Communicator(Gpu(rank), unique, rank, 4)
+memory = own.gpu.upload(np.full(500_000, rank + 1, np.float32), own.stream)
+own.allreduce(memory, memory, 500_000, 6)
+print(set(own.gpu.download(memory, 500_000, np.float32, own.stream).tolist()))
+own.destroy()
+"""
+    unique = make_id().hex()
+    ranks = [start(f"RANK, UNIQUE = {rank}, {unique!r}\n{program}") for rank in range(4)]
+    assert [rank.communicate(timeout=PATIENCE)[0] for rank in ranks] == ["{10.0}\n"] * 4
+    assert not list(Path("/dev/shm").glob(bytes.fromhex(unique).split(b"\0")[0].decode().lstrip("/") + "*"))
+
+
+FAILED = "failed on rank 0 (Emulated GPU, GPU 0): unhandled system error (injected)"
+
+
+@pytest.mark.parametrize(
+    ("function", "call", "words"),
+    [
+        ("ncclGetUniqueId", "make_id()", "failed: unhandled system error (injected)"),
+        ("ncclCommInitRankConfig", "make()", "failed on rank 0: unhandled system error"),
+        ("ncclAllReduce", "own.allreduce(memory, memory, 2, 6)", FAILED),
+        ("ncclBroadcast", "own.broadcast(memory, 2, 0)", FAILED),
+        *((f"nccl{name}", "swap()", FAILED) for name in ("Send", "Recv", "GroupStart", "GroupEnd")),
+    ],
+)
+def test_every_call_that_fails_is_named(function: str, call: str, words: str) -> None:
+    """Two ranks in one process, of which the first makes the call that fails; then the process goes on."""
+    program = f"""
+import threading
+unique = make_id() if {function!r} != "ncclGetUniqueId" else b""
+def make():
+    return Communicator(Gpu(0), unique, 0, 2)
+def swap():
+    own.exchange([(1, memory, 4)], [(1, memory, 4)])
+try:
+    if {function!r} not in ("ncclGetUniqueId", "ncclCommInitRankConfig"):
+        threading.Thread(target=lambda: Communicator(Gpu(1), unique, 1, 2), daemon=True).start()
+        own = make()
+        memory = own.gpu.allocate(8)
+    {call}
+    print("nothing failed")
+except DeviceError as error:
+    print(error)
+"""
+    output = start(program, EMULATED_NCCL_FAIL=f"{function}:1:2").communicate(timeout=PATIENCE)[0]
+    assert output.startswith(f"InternalError: {function} {words}"), output
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"HOROVOD_NCCL_LIBRARY": "/nowhere/libnccl.so"}, "=/nowhere/libnccl.so cannot be opened"),
+        ({"EMULATED_NCCL_VERSION": "2708"}, "NCCL 2.7.8 ("),
+        ({"HOROVOD_NCCL_LIBRARY": "libm.so.6"}, "lacks ncclGetVersion"),
+    ],
+)
+def test_an_nccl_that_cannot_be_used(environment: dict[str, str], words: str) -> None:
+    program = """
+print(trials().nccl_version(), trials().nccl_why_none().decode())
+try:
+    make_id()
+except DeviceError as error:
+    print(error)
+"""
+    output = start(program, **environment).communicate(timeout=PATIENCE)[0]
+    lines = output.splitlines()
+    assert lines[0].startswith("0 ") and words in lines[0] and "HOROVOD_NCCL_LIBRARY" in lines[0], output
+    assert lines[1].startswith("InternalError: ") and words in lines[1]
+
+
+def test_the_version() -> None:
+    assert trials().nccl_version() == 22809

@@ -1,0 +1,71 @@
+"""The size budget (scripts/check_budget.py) holds, and the script would notice if it did not."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "scripts"))
+import check_budget  # noqa: E402
+import cpp_functions  # noqa: E402
+
+
+@pytest.mark.skipif(
+    not (ROOT / ".git").exists(), reason="it is about the files that git knows; this is no clone"
+)
+def test_the_budget_holds() -> None:
+    run = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "check_budget.py"], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_functions_of_a_cpp_file_are_found() -> None:
+    source = """
+namespace hvd {  // { in a comment, and in a "string {"
+#define NOT_A_FUNCTION(x) \\
+  if (x) {
+struct Shape : Base {
+  explicit Shape(int rank, std::map<int, int> sizes = {}) : rank_{rank}, sizes_(sizes) {}
+  bool operator()(int a) const { return a > 0 && rank_ > 1'000; }
+  int rank_{3};
+};
+static const int table[] = {1, 2, 3};
+template <typename T>
+auto longest(std::function<void(T, T)> f,
+             T&& value) -> std::pair<T, T> {
+  switch (value) {
+    case 1: return {value, [&] { return f ? 1 : 2; }()};
+    case 2: break;
+  }
+}
+}  // namespace hvd
+"""
+    found = [(f.name, f.line, f.lines, f.parameters, f.branches) for f in cpp_functions.functions(source)]
+    assert found == [("Shape", 6, 1, 2, 1), ("operator()", 7, 1, 1, 2), ("longest", 11, 8, 2, 4)]
+
+
+@pytest.mark.parametrize(
+    ("what", "body"),
+    [
+        ("lines of a function", "def f():\n" + "    x = 1\n" * 60),
+        ("branches of a function", "def f(a):\n" + "    a = a and a\n" * 15),
+        ("parameters of a function", "def f(a, b, c, d, e, f, g, h, *i):\n    pass\n"),
+        ("lines of a Python file", "x = 1\n" * 501),
+    ],
+)
+def test_what_is_over_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, body: str) -> None:
+    (tmp_path / "large.py").write_text(body)
+    monkeypatch.setattr(check_budget, "ROOT", tmp_path)
+    monkeypatch.setattr(check_budget, "EXCEPTIONS", {})
+    found = check_budget.complaints(list(check_budget.measure_file(tmp_path / "large.py")))
+    assert len(found) == 1
+    assert what in found[0]
+    assert "large.py" in found[0]
+
+
+def test_a_needless_exception_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_budget, "EXCEPTIONS", {("gone.py", "f", "lines of a function"): "history"})
+    assert [line.split(" (")[0] for line in check_budget.complaints([])] == ["gone.py: the exception for f"]

@@ -1,0 +1,210 @@
+"""Warnings are errors: g++'s where the package is built, clang's in scripts/check_cpp.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.append(str(ROOT))  # last: a sanitized build may stand before it
+import check_cpp  # noqa: E402
+import show_build  # noqa: E402
+
+from build_support import requirements  # noqa: E402
+
+MEMBER = """
+#include "base/mutex.h"
+class Count {
+ public:
+  int next() { BODY; }
+ private:
+  hvd::Mutex mutex_;
+  int value_ GUARDED_BY(mutex_) = 0;
+};
+int main() { return Count().next(); }
+"""
+LOCKED = "hvd::MutexLock lock(mutex_); return ++value_"
+UNUSED = "int main() { int unused; }\n"
+MOVED = """
+#include <string>
+std::string both(std::string text) {
+  std::string moved = std::move(text);
+  return moved + text;
+}
+"""
+
+needs_clang = pytest.mark.skipif(
+    not shutil.which("clang++"), reason="there is no clang++; apt-get install clang"
+)
+
+
+needs_tidy = pytest.mark.skipif(
+    not shutil.which("clang-tidy"), reason="there is no clang-tidy; apt-get install clang-tidy"
+)
+
+
+def checked(source: Path) -> bool:
+    return check_cpp.check(
+        [source], ["clang++", *check_cpp.flags(), "-fsyntax-only", *check_cpp.STRICT, "{}"]
+    )
+
+
+@needs_clang
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (MEMBER.replace("BODY", "return ++value_"), "requires holding mutex 'mutex_'"),
+        (UNUSED, "unused variable 'unused'"),
+    ],
+)
+def test_clang_refuses(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    said: str,
+) -> None:
+    monkeypatch.setattr(check_cpp, "PASSED", tmp_path / "passed")
+    (tmp_path / "wrong.cc").write_text(text)
+    assert not checked(tmp_path / "wrong.cc")
+    assert not checked(tmp_path / "wrong.cc")
+    assert capsys.readouterr().out.count(said) == 2
+
+
+@needs_clang
+def test_what_has_passed_is_read_again_when_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(check_cpp, "PASSED", tmp_path / "passed")
+    source = tmp_path / "right.cc"
+    source.write_text(MEMBER.replace("BODY", LOCKED))
+    assert checked(source)
+    assert checked(source)
+    source.write_text(source.read_text() + "\n")
+    assert checked(source)
+    assert re.findall(r"(\d+) files read", capsys.readouterr().out) == ["1", "0", "1"]
+
+
+def test_how_far_a_tool_is_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(check_cpp, "PASSED", tmp_path / "passed")
+    monkeypatch.setattr(show_build, "EVERY", 0.05)
+    tool, last = tmp_path / "tool", tmp_path / "last.cc"
+    tool.write_text("#!/bin/sh\ncase $1 in *last.cc) sleep 0.5 ;; esac\n")
+    tool.chmod(0o755)
+    first = last.with_name("first.cc")
+    first.touch()
+    last.touch()
+    assert check_cpp.check([first, last], [str(tool), "{}"])
+    assert re.search(r"^  \d+ s  tool: 1 of 2 files$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_every_mutex_is_one_that_clang_checks() -> None:
+    standard = re.compile(r"std::(\w*mutex|lock_guard|unique_lock|scoped_lock|condition_variable)\b")
+    files = (path for path in check_cpp.NATIVE.rglob("*") if path.is_file())
+    found = [str(path.relative_to(check_cpp.NATIVE)) for path in files if standard.search(path.read_text())]
+    assert found == ["base/mutex.h"]
+    engine, codec = check_cpp.NATIVE / "schedule" / "engine.cc", check_cpp.NATIVE / "codec" / "codec.cc"
+    assert check_cpp.with_mutexes([codec, engine]) == [engine]
+
+
+@needs_tidy
+def test_clang_tidy_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(check_cpp, "PASSED", tmp_path / "passed")
+    (tmp_path / "wrong.cc").write_text(MOVED)
+    options = ["--quiet", f"--config-file={ROOT / '.clang-tidy'}", "{}", "--", *check_cpp.flags()]
+    assert not check_cpp.check([tmp_path / "wrong.cc"], ["clang-tidy", *options])
+    assert "bugprone-use-after-move" in capsys.readouterr().out
+
+
+def test_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source that changed, one that includes a header that did, and no other."""
+    changes = {
+        "diff": ["horovod/native/base/log.cc", "horovod/native/schedule/engine.h"],
+        "ls-files": ["horovod/native/base/new.cc"],
+    }
+    monkeypatch.setattr(check_cpp, "_git", lambda *words: changes.get(words[0], []))
+    monkeypatch.setattr(check_cpp, "_base", lambda: "abc")
+    sources = sorted(check_cpp.NATIVE.rglob("*.cc"))
+    found = check_cpp.changed(sources)
+    assert check_cpp.NATIVE / "base" / "log.cc" in found
+    (other,) = set(found) - {check_cpp.NATIVE / "base" / "log.cc"}
+    assert '#include "schedule/engine.h"' in other.read_text()
+
+
+@pytest.mark.skipif(not check_cpp.found("clang-format"), reason="no clang-format: make .venv/.tests")
+def test_how_sources_are_laid_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(ROOT / ".clang-format", tmp_path)
+    (tmp_path / "wide.cc").write_text("int  main( ) { return 0 ; }\n")
+    monkeypatch.setattr(check_cpp, "NATIVE", tmp_path)
+    program = check_cpp.found("clang-format")
+    assert program
+    assert not check_cpp.is_laid_out(program, fix=False)
+    assert "python scripts/check_cpp.py --fix" in capsys.readouterr().out
+    assert check_cpp.is_laid_out(program, fix=True)
+    assert (tmp_path / "wide.cc").read_text() == "int main() { return 0; }\n"
+
+
+def test_a_developers_build_takes_warnings_for_errors(tmp_path: Path) -> None:
+    """Every file of ours is compiled so; and the compiler then refuses one with an unused variable."""
+    nanobind = pytest.importorskip("nanobind", reason="a build's requirements are not installed")
+    cmake = requirements.usable_cmake()
+    assert cmake
+    settings = {
+        "HOROVOD_DEVELOPER": "ON",
+        "CMAKE_EXPORT_COMPILE_COMMANDS": "ON",
+        "nanobind_DIR": nanobind.cmake_dir(),
+        "Python_EXECUTABLE": sys.executable,
+    }
+    options = [f"-D{name}={value}" for name, value in settings.items()]
+    subprocess.run([cmake, "-S", ROOT, "-B", tmp_path, *options], check=True, stdout=subprocess.DEVNULL)
+    commands = json.loads((tmp_path / "compile_commands.json").read_text())
+    ours = {c["file"]: c["command"] for c in commands if "nanobind" not in c["file"]}
+    together = "".join(path.read_text() for path in map(Path, ours) if path.name.startswith("unity_"))
+    compiled = [path for path in check_cpp.NATIVE.rglob("*.cc") if str(path) in ours or str(path) in together]
+    assert len(compiled) > 70  # all but MPI's and CUDA's
+    for file, command in ours.items():
+        assert {"-Wall", "-Wextra", "-Werror"} <= set(command.split()), file
+    any_file, command = next(iter(ours.items()))
+    (tmp_path / "wrong.cc").write_text(UNUSED)
+    refused = subprocess.run(
+        command.replace(any_file, str(tmp_path / "wrong.cc")),
+        shell=True,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert refused.returncode != 0
+    assert "unused variable" in refused.stderr
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="there is no make; apt-get install make")
+@pytest.mark.parametrize(("given", "before", "strict"), [("", 0, 0), ("1", 0, 1), ("", 1, 1), ("0", 1, 0)])
+def test_make_builds_so_for_developers(tmp_path: Path, given: str, before: int, strict: int) -> None:
+    """A newcomer's compiler, of which nothing is known, may warn. Who said so once is a developer."""
+    (tmp_path / f".developer-{before}").touch()
+    environment = {name: value for name, value in os.environ.items() if name != "HOROVOD_DEVELOPER"}
+    if given:
+        environment["HOROVOD_DEVELOPER"] = given
+    shown = subprocess.run(
+        ["make", "--dry-run", f"VENV={tmp_path}", "mnist"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert re.findall(r"export HOROVOD_DEVELOPER=(\d);", shown) == [str(strict)]

@@ -1,0 +1,256 @@
+"""Holds the arrows of docs/architecture.md: who may include or import whom. The table there is the rule."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+NATIVE = ROOT / "horovod" / "native"
+SUFFIXES = (".cc", ".h", ".cu", ".cuh")
+ROW = re.compile(r"^\| `horovod/native/(\w+)` \|.*\| (.+?) \|$", re.MULTILINE)
+FOR_ALL = ("horovod.__version__", "horovod.common.sentences")  # the standard library is enough for them
+PYTHON_LAYERS = {  # package -> what it may import beside itself and the standard library
+    "common": ("numpy", "horovod._native", "psutil"),
+    "torch": (
+        *("horovod.common", "horovod._native", "horovod.gloo_threads", "horovod.torch_autoload"),
+        *("horovod.tune", "torch", "numpy", "cloudpickle", "packaging"),
+        "lightning",  # for lightning.py, which nothing else imports
+    ),
+    "made_hosts": (),
+    "tune": (),
+    "drawing": (),
+    "topology": (
+        *("horovod.common", "horovod.drawing", "horovod.runner", "horovod._native"),
+        *("psutil", "pynvml"),
+    ),
+    "runner": (
+        *("horovod.common.agent_channel", "horovod.common.agent_messages", "horovod.common.build_info"),
+        *("horovod.common.exceptions", "horovod.common.host_memory"),
+        *("horovod.common.launched", "horovod.common.listeners"),
+        *("horovod.common.options", "horovod.common.variables", "horovod.common.compressors"),
+        *("horovod.common.interfaces", "horovod.common.networks", "horovod.common.nodelists"),
+        *("horovod.common.mpi_here", "horovod.common.names", "horovod.common.notes"),
+        "horovod.common.readable",
+        *("horovod.common.software", "horovod.common.unbuilt", "horovod.common.variable_names"),
+        "horovod.tune.paired",
+        *("yaml", "psutil", "cloudpickle", "shtab"),
+        *("horovod.torch", "torch"),  # for agents/warm_server.py alone: ranks are forked from it
+    ),
+    "lab": (
+        *("horovod.runner", "horovod.made_hosts", "rich"),
+        *("horovod.torch", "torch"),  # for record.py, inside a training script
+        *(
+            "horovod.common",
+            "horovod.drawing",
+            "horovod.topology",
+            "numpy",
+        ),  # for environment/ and report/, as the next
+        *("jinja2", "markupsafe", "matplotlib"),
+    ),
+}
+
+
+def native_layers() -> dict[str, set[str]]:
+    """Folder -> folders it may include, read from the architecture page's table."""
+    layers: dict[str, set[str]] = {}
+    for folder, may_use in ROW.findall((ROOT / "docs" / "architecture.md").read_text()):
+        above = set(layers)
+        named = {name for name in above if re.search(rf"\b{name}\b", may_use)}
+        layers[folder] = {folder} | (above if may_use.startswith("all") else named)
+    return layers
+
+
+def native_files(native: Path = NATIVE) -> list[Path]:
+    return sorted(path for path in native.rglob("*") if path.suffix in SUFFIXES)
+
+
+def includes(path: Path) -> list[str]:
+    return re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', path.read_text(), re.MULTILINE)
+
+
+def wrong_includes(native: Path) -> list[str]:
+    """Those that go against the arrows, each as "file: what it includes"."""
+    layers = native_layers()
+    return [
+        f"{path.relative_to(native)}: {name}"
+        for path in native_files(native)
+        for name in includes(path)
+        if (native / name).exists() and name.split("/")[0] not in layers[path.relative_to(native).parts[0]]
+    ]
+
+
+def test_native_includes_go_down() -> None:
+    assert not wrong_includes(NATIVE)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_an_include_against_the_arrows_is_found(tmp_path: Path, suffix: str) -> None:
+    for name, text in ((f"codec/low{suffix}", '#include "device/high.h"\n'), ("device/high.h", "")):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    assert wrong_includes(tmp_path) == [f"codec/low{suffix}: device/high.h"]
+
+
+def test_every_native_file_is_read_and_built() -> None:
+    """By these rules, and by CMake's lists."""
+    files = set(native_files())
+    assert {path for path in NATIVE.rglob("*") if path.is_file()} == files
+    globs = re.findall(r"\$\{native\}/(\S+\*\.\w+)", (ROOT / "CMakeLists.txt").read_text())
+    compiled = {path for pattern in globs for path in NATIVE.glob(pattern) if path.suffix in (".cc", ".cu")}
+    assert compiled == {path for path in files if path.suffix in (".cc", ".cu")}
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="there is no make; apt-get install make")
+def test_make_builds_again_after_a_change_of_any() -> None:
+    show = ["make", "--silent", "--eval", "inputs: ; @echo $(BUILD_INPUTS)", "inputs"]
+    inputs = subprocess.run(show, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert {"CMakeLists.txt", *(str(path.relative_to(ROOT)) for path in native_files())} <= set(inputs)
+
+
+def test_outside_headers_stay_where_they_belong() -> None:
+    home = {"mpi.h": "transport/mpi/", "nanobind/": "bind/", "Python.h": "bind/", "cuda": "cuda/"}
+    for path in native_files():
+        for name in includes(path):
+            assert not name.startswith(("torch/", "ATen/", "c10/")), f"{path}: the core knows no framework"
+            for header, folder in home.items():
+                inside = str(path.relative_to(NATIVE)).startswith(folder)
+                assert inside or not name.startswith(header), f"{path}: {name} belongs in {folder}"
+
+
+def imported_modules(path: Path) -> set[str]:
+    package = list(path.relative_to(ROOT).parent.parts)
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            parents = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*parents, *filter(None, [node.module])])
+            found |= {f"{module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("file", ["torch_autoload.py", "gloo_threads.py", "common/variable_names.py"])
+def test_what_import_torch_runs_is_light(file: str) -> None:
+    tree = ast.parse((ROOT / "horovod" / file).read_text())
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    modules = {node.module if isinstance(node, ast.ImportFrom) else node.names[0].name for node in imports}
+    light = {"__future__", "horovod.gloo_threads", "horovod.common.variable_names", *sys.stdlib_module_names}
+    assert modules <= light, "all else belongs inside its functions"
+
+
+@pytest.mark.parametrize("package", PYTHON_LAYERS)
+def test_python_imports_go_down(package: str) -> None:
+    allowed = (f"horovod.{package}", *FOR_ALL, *PYTHON_LAYERS[package], *sys.stdlib_module_names)
+    files = sorted((ROOT / "horovod" / package).rglob("*.py"))
+    assert files
+    for path in files:
+        for module in imported_modules(path) - {"horovod"}:
+            fine = any(module == name or module.startswith(f"{name}.") for name in allowed)
+            assert fine, f"{path.relative_to(ROOT)} may not import {module} (docs/architecture.md)"
+
+
+def test_the_launcher_does_not_load_torch() -> None:
+    loading = {
+        path.name
+        for path in (ROOT / "horovod" / "runner").rglob("*.py")
+        if any(f"{module}.".startswith(("torch.", "horovod.torch.")) for module in imported_modules(path))
+    }
+    assert loading == {"warm_server.py"}
+
+
+def is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+
+
+def imports_of(path: Path, modules: dict[str, Path], name: str) -> set[str]:
+    """Of these modules, those that a file imports, inside of functions too. Not for types alone, and not a
+    package around it, which Python imports anyway.
+    """
+    found: set[str] = set()
+    nodes: list[ast.AST] = [ast.parse(path.read_text())]
+    while nodes:
+        node = nodes.pop()
+        nodes += [child for child in ast.iter_child_nodes(node) if not is_for_types(child)]
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [each if each in modules else str(node.module) for each in whole]
+        found |= {each for each in names if each in modules and not f"{name}.".startswith(f"{each}.")}
+    return found
+
+
+def circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """What imports itself by others (Tarjan's strongly connected components)."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    waiting: list[str] = []
+    found: list[set[str]] = []
+
+    def visit(name: str) -> None:
+        number[name] = lowest[name] = len(number)
+        waiting.append(name)
+        for other in sorted(graph[name]):
+            if other not in number:
+                visit(other)
+            if other in waiting:
+                lowest[name] = min(lowest[name], lowest[other])
+        if lowest[name] == number[name]:
+            place = waiting.index(name)
+            found.append(set(waiting[place:]))
+            del waiting[place:]
+
+    for name in sorted(graph):
+        if name not in number:
+            visit(name)
+    return [each for each in found if len(each) > 1]
+
+
+def test_no_python_file_imports_itself_by_others() -> None:
+    modules: dict[str, Path] = {}
+    for folder, prefix in (("horovod", "horovod."), ("benchmarks", ""), ("examples", ""), ("scripts", "")):
+        for path in (ROOT / folder).rglob("*.py"):
+            parts = path.relative_to(ROOT / folder).with_suffix("").parts
+            name = prefix + ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            modules[name.rstrip(".")] = path
+    graph = {name: imports_of(path, modules, name) for name, path in modules.items()}
+    assert sum(map(len, graph.values())) > 1000, "imports are not seen any more"
+    assert circles(graph) == []
+
+
+def test_no_native_file_includes_itself_by_others() -> None:
+    files = {str(path.relative_to(NATIVE)): path for path in native_files()}
+    graph = {name: {each for each in includes(path) if each in files} for name, path in files.items()}
+    assert sum(map(len, graph.values())) > 500, "includes are not seen any more"
+    assert circles(graph) == []
+
+
+def test_a_circle_is_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set[str]()}
+    assert circles(graph) == [{"a", "b", "c"}]
+
+
+def test_the_table_names_every_folder() -> None:
+    assert set(native_layers()) == {path.name for path in NATIVE.iterdir() if path.is_dir()}
+
+
+def test_every_folder_of_python_is_a_package() -> None:
+    """An installation has no others, where the source tree imports them all the same."""
+    folders = {path.parent for path in (ROOT / "horovod").rglob("*.py")}
+    assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
+
+
+def test_no_two_modules_of_tests_share_a_name() -> None:
+    """Of two, pytest would import one, given both of their folders. What ranks run, it sees by itself."""
+    paths = [path for path in (ROOT / "test").rglob("*.py") if not path.parent.name.endswith("ranks")]
+    names = Counter(path.stem for path in paths if path.name not in ("conftest.py", "__init__.py"))
+    assert len(names) > 300, "the tests are not seen any more"
+    assert [name for name, count in names.items() if count > 1] == []

@@ -1,0 +1,104 @@
+"""What `make` does after a change. A script plays Python, and notes what it is asked to do."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+# The script that shows how far a command is runs it; nothing else happens.
+PYTHON = """#!/bin/sh
+echo "$HOROVOD_DEVELOPER $*" >>"$ASKED"
+"""
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make")
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Path:
+    """An environment that is there, without the package."""
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    for stamp in (".made", ".developer-0"):
+        (tmp_path / stamp).touch()
+    return tmp_path
+
+
+def by_hand() -> dict[str, str]:
+    """The environment of a make that no make has started: tests are, by `make test`."""
+    return {name: text for name, text in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
+
+
+def asked(venv: Path, *options: str) -> list[str]:
+    """What the package's target asks Python to do; `-W FILE` is make's way to say that FILE has changed."""
+    notes = venv / "asked"
+    notes.unlink(missing_ok=True)
+    subprocess.run(
+        ["make", f"VENV={venv}", "HOROVOD_DEVELOPER=0", *options, f"{venv}/.package"],
+        cwd=ROOT,
+        env=by_hand() | {"ASKED": str(notes)},
+        check=True,
+        capture_output=True,
+    )
+    return (
+        [line.replace(str(venv), "VENV") for line in notes.read_text().splitlines()] if notes.exists() else []
+    )
+
+
+def test_pytorch_waits_for_what_the_build_needs(venv: Path) -> None:
+    """Both bring setuptools, and two pips at once break each other."""
+    database = subprocess.run(
+        ["make", "--print-data-base", "--question", f"VENV={venv}", "help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    ).stdout
+    for stamp in (".torch", ".package"):
+        assert re.search(rf"^{venv}/{re.escape(stamp)}: .*\| {venv}/\.build-needs$", database, re.MULTILINE)
+
+
+def test_first_what_the_build_needs_is_installed_then_the_package_beside_it(venv: Path) -> None:
+    pip = "scripts/show_build.py VENV/bin/python -m pip --disable-pip-version-check install --no-compile"
+    requirements, first, second = asked(venv)
+    assert requirements.split()[1:] == ["-m", "build_support.requirements"]
+    assert first.startswith("0 scripts/show_build.py --log install.log VENV/bin/python -m pip ")
+    assert second == f"0 {pip} --no-build-isolation --verbose --editable ."
+
+
+@pytest.mark.parametrize(
+    "changed", ["horovod/native/schedule/engine.cc", "horovod/common/options/ranks.py", "CMakeLists.txt"]
+)
+def test_after_a_change_of_the_core_only_it_is_built(changed: str, venv: Path) -> None:
+    (venv / ".build-needs").touch()
+    (venv / ".package").touch()
+    assert asked(venv) == []
+    command = "scripts/show_build.py VENV/bin/python setup.py build_ext --inplace"
+    assert asked(venv, "-W", changed) == [f"0 {command}"]
+
+
+def test_what_is_generated(venv: Path) -> None:
+    """The stub and the page, after the build, which writes the core's settings."""
+    command = ["make", "--dry-run", f"VENV={venv}", "--old-file", f"{venv}/.tests", "generated"]
+    said = subprocess.run(
+        command, cwd=ROOT, env=by_hand(), check=True, capture_output=True, text=True
+    ).stdout
+    assert said.replace(f"{venv}/bin/python ", "").splitlines() == [
+        "scripts/make_stub.py", "-m horovod.runner.configuration_page >docs/configuration.md"
+    ]  # fmt: skip
+    database = ["make", "--print-data-base", "--question", f"VENV={venv}", "help"]
+    rules = subprocess.run(database, cwd=ROOT, capture_output=True, text=True).stdout
+    assert re.search(rf"^generated: {venv}/\.tests$", rules, re.MULTILINE)
+
+
+@pytest.mark.parametrize("changed", ["pyproject.toml", "setup.py", "build_support/native.py"])
+def test_after_a_change_of_the_package_it_is_installed(changed: str, venv: Path) -> None:
+    (venv / ".build-needs").touch()
+    (venv / ".package").touch()
+    assert asked(venv, "-W", changed, "-W", "CMakeLists.txt")[-1].endswith("--editable .")
