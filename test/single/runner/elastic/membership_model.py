@@ -185,7 +185,7 @@ class Model:
             assert not holders and self.draining
             return
         has_waited = self.waited() >= self.limits.elastic_timeout
-        assert not holders or len(self.eligible()) < self.needed() or has_waited, "there are enough"
+        assert not holders or self.is_short() or has_waited, "more may come, or there are enough"
         assert holders or self.losses or self.is_hopeless() or self.now >= self.limits.elastic_timeout
         says_so = action.message.startswith(FAILED)
         assert says_so == bool(self.losses) or (says_so and not holders), "only where something has failed"
@@ -194,6 +194,9 @@ class Model:
         """What can be done has been done: waiting would not make it better."""
         limits = self.limits
         assert self.waited() < limits.elastic_timeout and not self.is_complete(), "a membership is due"
+        assert not self.is_short(), "the end is due: there are too few, and no others will come"
+        may_reset = limits.reset_limit is None or self.resets < limits.reset_limit
+        assert may_reset or self.draining or not (self.generation and self.asking()), "it had all its resets"
         if not (self.draining or self.ever):
             assert sum(self.usable().values()) < limits.np, "the start is due"
         elif not self.draining:
@@ -257,11 +260,19 @@ class Model:
             return update
         return update | 2 if self.now - self.broken >= self.limits.notify_again else 0
 
+    def is_short(self) -> bool:
+        """Whether some ask, and there will never be enough."""
+        has_waited = self.draining and self.waited() >= self.limits.leave_grace
+        is_short = bool(self.asking()) and len(self.eligible()) < self.needed()
+        return is_short and (has_waited or self.is_hopeless())
+
     def is_hopeless(self) -> bool:
-        """Whether there will never be slots enough for the start."""
+        """Whether there will never be slots enough."""
         slots, limits = self.usable(), self.limits
-        is_short = sum(slots.values()) < limits.np
-        return bool(self.slots and not slots) or (is_short and not limits.hosts_may_come)
+        needed = self.needed() if self.ever else limits.np
+        is_final = not limits.hosts_may_come and sum(slots.values()) < needed
+        can_return = self.generation and limits.cooldown_range is not None
+        return not can_return and (is_final or bool(self.slots and not slots))
 
     def needed(self) -> int:
         return 1 if self.successes else self.limits.min_np
