@@ -16,9 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from horovod.common import notes
 from horovod.common.agent_messages import VARIABLE, MessageParser, Place, object_in, packed
-from horovod.common.exceptions import HorovodInternalError
+from horovod.common.exceptions import HorovodInternalError, follows_others, lost_ranks
 from horovod.common.exits import at_exit, uncaught_exception
 
 __all__ = ["VARIABLE", "AgentChannel", "Place", "Removed", "accuse", "agent_channel"]
@@ -101,7 +100,7 @@ class AgentChannel:
         It would be raised again by whoever took this worker's place. One that comes of other ranks would not.
         """
         is_own = isinstance(error, Exception) and not isinstance(error, HorovodInternalError)
-        if is_own and not notes.follows_others(str(error)):
+        if is_own and not follows_others(error):
             with contextlib.suppress(ValueError):  # the agent is gone, and ends us anyway
                 self.raised()
 
@@ -189,12 +188,12 @@ def agent_channel(environment: Mapping[str, str] = os.environ) -> AgentChannel |
         return _opened[os.getpid()]
 
 
-def accuse(why: str) -> None:
+def accuse(error: BaseException) -> None:
     """Tell the launcher whom this rank does not hear any more, as an error says: it may only seem to live."""
     channel = agent_channel(os.environ)
     if channel is not None:
-        for rank in notes.lost_ranks(why):
-            channel.lost(channel.generation, rank, why)
+        for rank in lost_ranks(error):
+            channel.lost(channel.generation, rank, str(error))
 
 
 def _tell_what_was_raised(channel: AgentChannel, owner: int) -> None:

@@ -17,7 +17,7 @@ from horovod import _native as native
 from horovod.common import forked, host_memory, jobs, notes, restarting, util, variables
 from horovod.common.agent_channel import accuse, agent_channel
 from horovod.common.agent_messages import VARIABLE as AGENT
-from horovod.common.exceptions import HorovodInternalError
+from horovod.common.exceptions import HorovodInternalError, lost_ranks
 from horovod.common.exits import at_exit, ends_from_uncaught_exception
 from horovod.common.membership import Membership, as_launched
 from horovod.common.options import BY_VARIABLE
@@ -372,7 +372,7 @@ def _member_of_what_is_formed(
         try:
             return Membership.begin(_noting(way, job), comm, job.process_sets_given, settings)
         except (ValueError, HorovodInternalError) as error:
-            is_explained = bool(notes.lost_ranks(str(error))) and not restarting.is_on()
+            is_explained = bool(lost_ranks(error)) and not restarting.is_on()
             failures += not is_explained
             if failures == MOST_ATTEMPTS or not _may_be_another_next_time(job, error):
                 raise
@@ -381,7 +381,7 @@ def _member_of_what_is_formed(
                 *(time.monotonic() - begun, error),
             )
             if is_explained:
-                accuse(str(error))
+                accuse(error)
         job.forget()
 
 

@@ -19,8 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 from horovod.common import jobs, rejoining, restarting
 from horovod.common.agent_channel import accuse, agent_channel
 from horovod.common.commits import Agreement, Commits
-from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-from horovod.common.notes import is_stalled
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt, Stalled, lost_ranks
 from horovod.common.options import BY_VARIABLE
 from horovod.common.patience import Patience, is_scripts_own
 from horovod.common.recovery import HOST_CHANGE, LOSS, Recoveries
@@ -414,11 +413,11 @@ def _keep_on(
             if restarting.is_on():
                 _leave_for_loss(state, loss)
                 raise
-            recoveries.begin(LOSS, str(loss))
+            recoveries.begin(LOSS, str(loss), lost_ranks(loss))
             if patience.is_over(loss, state):
-                _tell_of_disagreement(str(loss), error)
+                _tell_of_disagreement(loss, error)
                 raise
-            accuse(str(loss))
+            accuse(loss)
             is_lost, skips_sync = True, False
             del loss  # its frames, as those of error
         # Outside of the handlers: what the exception's frames hold of the old engine has gone.
@@ -440,7 +439,7 @@ def _leave_for_change(state: Any) -> None:
 
 
 def _leave_for_loss(state: Any, error: HorovodInternalError) -> None:
-    accuse(str(error))
+    accuse(error)
     restarting.leave(str(error), _commits_of(state), is_lost=True)
 
 
@@ -459,7 +458,7 @@ def _joined(state: Any, is_first: bool, has_synced: bool, skips_sync: bool) -> b
     return not (state.needs_sync() if agreement is None else agreement.has_newcomers or not agreement.is_kept)
 
 
-def _tell_of_disagreement(why: str, error: Exception) -> None:
+def _tell_of_disagreement(loss: HorovodInternalError, error: Exception) -> None:
     """The launcher shall end the job, as by an exception of the script, where ranks disagree again and again,
     or the function raises a HorovodInternalError itself.
 
@@ -471,7 +470,7 @@ def _tell_of_disagreement(why: str, error: Exception) -> None:
     engine = member.engine
     sets = [] if engine.has_ended else engine.process_sets()
     is_own = isinstance(error, HorovodInternalError) and is_scripts_own(error)
-    if is_own or is_stalled(why) or any(engine.counters(each)["refusals"] for each in sets):
+    if is_own or isinstance(loss, Stalled) or any(engine.counters(each)["refusals"] for each in sets):
         with contextlib.suppress(ValueError):  # the agent is gone, and ends us anyway
             channel.raised()
 

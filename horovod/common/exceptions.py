@@ -6,6 +6,7 @@ Each says what is wrong and what to do, and has that as fields too: ``code``, ``
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from horovod.common.sentences import Explained
 __all__ = [
     "CannotStart", "DeviceFailure", "Disagreement", "HorovodInternalError", "HorovodVersionMismatchError",
     "HostsUpdatedInterrupt", "LostRank", "NotServed", "ShutDown", "Stalled", "TensorChanged", "WrongArgument",
-    "WrongSetting", "WrongType", "WrongUse", "get_version_mismatch_message",
+    "WrongSetting", "WrongType", "WrongUse", "follows_others", "get_version_mismatch_message", "lost_ranks",
 ]
 
 
@@ -30,11 +31,14 @@ class HorovodInternalError(Explained, RuntimeError):
         self, *arguments: object, code: str = "", facts: Mapping[str, Any] | None = None, remedy: str = ""
     ) -> None:
         super().__init__(*arguments, code=code, facts=facts, remedy=remedy)
-        notes.tell_of_failure(str(self))  # before this rank ends of it, perhaps
+        if follows_others(self):  # before this rank ends of it, perhaps
+            notes.tell_of_failure(str(self), self.ranks)
 
 
 class Disagreement(HorovodInternalError):
-    """Ranks ask for different things under one name (``tensor``, ``values``). The job goes on."""
+    """Ranks ask for different things under one name (``tensor``, ``values``). The job goes on, unless some of
+    them have begun what they ask for.
+    """
 
 
 class LostRank(HorovodInternalError):
@@ -79,6 +83,23 @@ class CannotStart(Explained, ValueError):
 
 class NotServed(Explained, NotImplementedError):
     """Something that exists and is refused, for all ranks alike."""
+
+
+# Of gloo and NCCL.
+_OF_TORCH = re.compile(r"Connection (?:closed|reset) by|Broken pipe|remote process exited")
+
+
+def lost_ranks(error: BaseException | None) -> tuple[int, ...]:
+    """The ranks that an error says are lost; also one that could not form the job for that."""
+    if isinstance(error, CannotStart):
+        return error.ranks if error.facts.get("cause_class") == LostRank.__name__ else ()
+    return error.ranks if isinstance(error, LostRank) else ()
+
+
+def follows_others(error: BaseException | None) -> bool:
+    """Whether an error says that the cause is another rank. Of torch.distributed's the text has to do."""
+    is_ours = isinstance(error, LostRank | Stalled | ShutDown) or bool(lost_ranks(error))
+    return is_ours or (not isinstance(error, Explained) and _OF_TORCH.search(str(error)) is not None)
 
 
 class HostsUpdatedInterrupt(RuntimeError):

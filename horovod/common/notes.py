@@ -15,19 +15,12 @@ interpreter has left the job, and done all that scripts do at exit: MPI_Finalize
 from __future__ import annotations
 
 import os
-import re
+from collections.abc import Iterable
 
-__all__ = ["VARIABLE", "follows_others", "is_stalled", "lost_ranks", "tell", "tell_of_failure"]
+__all__ = ["VARIABLE", "tell", "tell_of_failure"]
 
 VARIABLE = "HOROVOD_RANK_NOTES"
 _LONGEST = 300  # characters: a note is one cell, see horovod.runner.rank
-_LOST = re.compile(r"\blost rank (\d+)")
-_MISSING = re.compile(r"^(\d+)!?: \[", re.MULTILINE)  # of the stall inspector's list
-_FOLLOWS = re.compile(
-    r"\blost rank \d|Horovod has been shut down: this rank or another|a peer may have ended|Missing ranks:"
-    # of gloo and NCCL, under torch.distributed
-    r"|Connection (?:closed|reset) by|Broken pipe|remote process exited"
-)
 _told: set[str] = set()
 
 
@@ -46,24 +39,7 @@ def tell(note: str) -> None:
         return  # not inherited, or horovodrun is gone: nobody listens
 
 
-def follows_others(why: str) -> bool:
-    """Whether an error's text says that the cause is another rank."""
-    return _FOLLOWS.search(why) is not None
-
-
-def lost_ranks(why: str) -> list[int]:
-    """The ranks that an error's text says are lost."""
-    return sorted({int(rank) for rank in _LOST.findall(why)})
-
-
-def is_stalled(why: str) -> bool:
-    """Whether an error's text says that ranks live, and have not asked for what others wait for."""
-    return _MISSING.search(why) is not None
-
-
-def tell_of_failure(why: str) -> None:
-    """Note that this rank fails because of others, if the error's text says so."""
-    if follows_others(why):
-        ranks = sorted({int(rank) for rank in _LOST.findall(why) + _MISSING.findall(why)})
-        line = " ".join(why.split())[:_LONGEST]
-        tell(f"follows {','.join(map(str, ranks[:16])) or '-'} {line}")
+def tell_of_failure(why: str, ranks: Iterable[int]) -> None:
+    """Note that this rank fails because of others: of ``ranks``, or nobody knows of whom."""
+    line = " ".join(why.split())[:_LONGEST]
+    tell(f"follows {','.join(map(str, sorted(set(ranks))[:16])) or '-'} {line}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from horovod.common import notes
-from horovod.common.exceptions import HorovodInternalError
+from horovod.common.exceptions import HorovodInternalError, Stalled, follows_others, lost_ranks
 
 __all__ = ["MOST_REFUSALS", "Patience", "is_scripts_own"]
 
@@ -36,11 +35,10 @@ class Patience:
 
     def is_over(self, error: Exception, state: Any) -> bool:
         """Whether an attempt ends by the third refusal in a row, and made no progress."""
-        why = str(error)
-        if notes.lost_ranks(why):
+        if lost_ranks(error):
             self._count = 0
             return False
-        if notes.follows_others(why) and not notes.is_stalled(why):
+        if follows_others(error) and not isinstance(error, Stalled):
             return False  # one has left, perhaps for the same refusal
         made, before = _commits_of(state) - self._begun, self._made
         is_replay = made <= 1 or abs(made - before) <= 1

@@ -17,7 +17,6 @@ from typing import Any
 from horovod.common import jobs
 from horovod.common.agent_channel import agent_channel
 from horovod.common.basics import basics
-from horovod.common.notes import lost_ranks
 
 __all__ = ["HOST_CHANGE", "LOSS", "Recoveries", "Recovery"]
 
@@ -33,6 +32,7 @@ class Recovery:
     Attributes:
         what: LOSS or HOST_CHANGE.
         why: what is believed, as the error said it.
+        lost: the ranks that the error says are lost, of the world that was left.
         rank, size: of this process in the world that it left; -1 and 0 where it was in none.
         marks: what was done, and when: of time.monotonic(), in seconds; the first is the beginning.
         is_over: training went on, and no rank was lost before.
@@ -40,6 +40,7 @@ class Recovery:
 
     what: str
     why: str
+    lost: tuple[int, ...]
     rank: int
     size: int
     marks: list[tuple[str, float]] = field(default_factory=list)
@@ -59,7 +60,7 @@ class Recovery:
         """For a timeline: who is believed to be lost, by the ranks of the world that was left, and why."""
         took = {what: round(seconds, 6) for what, _, seconds in self.phases()}
         found = {"why": self.why, "rank_before": self.rank, "size_before": self.size, "seconds": took}
-        lost = {"lost_ranks": lost_ranks(self.why)} if self.what == LOSS else {}
+        lost = {"lost_ranks": list(self.lost)} if self.what == LOSS else {}
         return {**lost, **found, **(of_now if self.is_over else {"interrupted": True})}
 
 
@@ -69,7 +70,7 @@ class Recoveries:
     def __init__(self) -> None:
         self._untold: list[Recovery] = []  # the last may be going on; those before it another loss has ended
 
-    def begin(self, what: str, why: str) -> None:
+    def begin(self, what: str, why: str, lost: tuple[int, ...] = ()) -> None:
         """This process leaves its world, as a rank was lost or hosts have changed."""
         job = jobs.current()
         is_in = basics.is_initialized()
@@ -77,7 +78,7 @@ class Recoveries:
         does = "goes back to its last commit, as this failed" if what == LOSS else "goes on in another world"
         _log.warning("horovod: %s %s%s %s", who, does, ":" if what == LOSS else ", as", why)
         place = (basics.rank(), basics.size()) if is_in else (-1, 0)
-        self._untold.append(Recovery(what, why, *place, [("", time.monotonic())]))
+        self._untold.append(Recovery(what, why, lost, *place, [("", time.monotonic())]))
         job.losses += what == LOSS
 
     def note(self, phase: str) -> None:

@@ -88,11 +88,9 @@ def test_a_slow_cable_is_no_silence_and_a_rank_that_stops_is(cluster: Cluster) -
         cluster.made.rate("none")
     before, _, after = result.stderr.partition("<slow took ")
     assert "no sign of life" not in before and float(after.split()[0]) > 4, result.stderr
-    while_it = "while rank 0 carries out 'last', 16777216 bytes"
-    assert re.search(rf"no sign of life of rank 1 for [1-3] s, {while_it}. Likely causes", after), (
-        result.stderr
-    )
-    lost = f"failed on rank 0: rank 0 lost rank 1: no sign of life for [2-4] s, {while_it}; HOROVOD_STALL"
+    while_it = "while rank 0 .*'last', 16777216 bytes"
+    assert re.search(rf"no sign of .*rank 1 for [1-3] s, {while_it}", after), result.stderr
+    lost = f"failed on rank 0: .*lost rank 1: .* [2-4] s, {while_it}; HOROVOD_STALL"
     assert re.search(lost, result.stdout) and result.returncode != 0, result.stdout + result.stderr
 
 

@@ -84,7 +84,8 @@ def _configure(folder: Path) -> None:
 def _device_interface() -> str:
     """As the package's CMakeLists.txt computes it: what must be the same in _native."""
     native = ROOT / "horovod" / "native"
-    headers = [*sorted((native / "device").glob("*.h")), native / "codec" / "format_list.h"]
+    others = ("codec/format_list.h", "base/error.h", "base/sentences.h")
+    headers = [*sorted((native / "device").glob("*.h")), *(native / name for name in others)]
     digests = "".join(hashlib.sha256(header.read_bytes()).hexdigest() for header in headers)
     return hashlib.sha256(digests.encode()).hexdigest()[:16]
 

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_double, c_int, c_int64, c_size_t, c_void_p
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 import build
 
 
 class DeviceError(Exception):
-    """What the core threw: "InternalError: ..." or "InvalidArgument: ..."."""
+    """An error of the core: its class, its code and its facts, as text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.kind, self.code, *facts = text.split("\n")
+        self.facts = dict(fact.partition("=")[::2] for fact in facts if "=" in fact)
+
+
+@contextmanager
+def refused_there(kind: str, code: str, **facts: str) -> Iterator[None]:
+    """Inside, the core has to throw this."""
+    with pytest.raises(DeviceError) as caught:
+        yield
+    error = caught.value
+    assert (error.kind, error.code) == (kind, code), error
+    assert {name: error.facts.get(name) for name in facts} == facts, error
 
 
 class Transfer(ctypes.Structure):

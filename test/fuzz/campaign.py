@@ -15,6 +15,8 @@ from types import FrameType
 
 from mutations import Spoiler
 
+from horovod.common.sentences import Explained
+
 SEED = 1
 MOST_SECONDS = 10.0  # of one input, in processor time: sanitizers slow down, and machines differ
 MOST_MEMORY = 256 << 20  # bytes more than when the inputs begin
@@ -26,8 +28,9 @@ BEGUN = Path(__file__).resolve().parents[2] / "build" / "fuzz"
 class Target:
     """A parser of what came from elsewhere.
 
-    `parse` returns whatever it likes, or raises one of `errors`, of exactly that type; an AssertionError of
-    its own says that what it returned is wrong. `share`: how many inputs it gets, in proportion to others.
+    `parse` returns whatever it likes, or raises one of `errors`, of exactly that type or of a kind with
+    facts; an AssertionError of its own says that what it returned is wrong. `share`: how many inputs it gets,
+    in proportion to others.
     """
 
     name: str
@@ -55,7 +58,7 @@ def check(target: Target, data: bytes, what: str) -> bool:
         target.parse(data)
         return True
     except target.errors as error:
-        if type(error) in target.errors:
+        if type(error) in target.errors or isinstance(error, Explained):
             return False
         broken: BaseException = error
     except (Exception, _TookTooLong) as error:

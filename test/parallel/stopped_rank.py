@@ -45,7 +45,8 @@ def main(folder: Path) -> None:
         for handle in handles:
             engine.wait(handle)
     except HorovodInternalError as error:
-        print(f"<{name}: {time.monotonic() - began:.1f} s: {error}>", flush=True)
+        facts = f"{type(error).__name__} {error.code} {list(error.ranks)}"
+        print(f"<{name}: {time.monotonic() - began:.1f} s: {facts} {error}>", flush=True)
     (folder / name).touch()
     while len(list(folder.iterdir())) < len(JOBS):
         time.sleep(0.05)

@@ -78,8 +78,8 @@ def test_a_reducer_needs_no_close(script: Path, np: int) -> None:
         assert rank.returncode == 0 and rank.stdout.endswith("ends well\n"), rank.stdout
 
 
-SHUT_DOWN = "HorovodInternalError: Horovod has been shut down: this rank or another"
-LEFT = f"{SHUT_DOWN}|: rank 1 has left the job, or ended, while others carry out 'allreduce.g0' and"
+SHUT_DOWN = "ShutDown: "
+LEFT = f" {SHUT_DOWN}| Disagreement: rank 1 .*'allreduce\\.g0'"
 
 
 @pytest.mark.parametrize("how", ["killed", "ends", "killed within"])
@@ -92,8 +92,8 @@ def test_others_of_a_rank_that_is_gone_hear_of_it(script: Path, np: int, transpo
         assert rank.returncode == 7, rank.stdout
         first, later = (line for line in rank.stdout.splitlines() if line.startswith(("step", "later")))
         for line in (first, later):
-            assert re.search(LEFT if how == "ends" else r" lost rank 1 \(", line), rank.stdout
-        assert first.startswith("step 3: HorovodInternalError: "), rank.stdout
+            assert re.search(LEFT if how == "ends" else r" LostRank: .*lost rank 1 \(", line), rank.stdout
+        assert first.startswith("step 3: "), rank.stdout
 
 
 def test_others_of_a_rank_whose_compressor_raises_hear_of_it_while_it_is_there(script: Path) -> None:

@@ -18,11 +18,8 @@ needs_mpi4py = pytest.mark.skipif(
 
 def only_rank(rank: int, action: str) -> list[str]:
     """A shell command: one rank does something, the others would wait for minutes."""
-    return [
-        "sh",
-        "-c",
-        f"if [ ${{HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}} = {rank} ]; then sleep 0.3; {action}; else sleep 300; fi",
-    ]
+    is_it = f"[ ${{HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}} = {rank} ]"
+    return ["sh", "-c", f"if {is_it}; then sleep 0.3; {action}; else sleep 300; fi"]
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)

@@ -1,23 +1,165 @@
 #include "base/error.h"
 
-#include <utility>
+#include <algorithm>
+#include <iterator>
+#include <new>
+
+#include "base/bytes.h"
 
 namespace hvd {
+namespace {
+
+struct Sentence {
+  const char* code;
+  ErrorKind kind;
+  const char* cause;
+  const char* remedy;
+};
+
+constexpr char kJobEnds[] = "The job cannot go on";
+constexpr Sentence kSentences[] = {
+    {"", ErrorKind::HorovodInternalError, "", ""},
+#define HVD_SAYS(code, kind, cause, remedy) {#code, ErrorKind::kind, cause, remedy},
+#include "base/sentences.h"
+#undef HVD_SAYS
+};
+
+const Sentence& sentence_of(Said said) { return kSentences[static_cast<size_t>(said)]; }
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text;
+}
+
+std::string value_of(const Facts& facts, const std::string& name) {
+  if (name == "tensor") return facts.tensor;
+  if (name == "ranks") return ranks_text(facts.ranks);
+  if (name == "values") return by_rank(facts.ranks, facts.values);
+  for (const Fact& fact : facts.others) {
+    if (fact.name == name) return fact.value;
+  }
+  return "{" + name + "}";
+}
+
+// The text with its braces filled in, which facts' own braces are not.
+std::string filled(const std::string& text, const Facts& facts) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t open = text.find('{', at);
+    const size_t close = text.find('}', open);
+    out += text.substr(at, open - at);
+    if (close == std::string::npos) break;
+    out += value_of(facts, text.substr(open + 1, close - open - 1));
+    at = close + 1;
+  }
+  return out;
+}
+
+// As std::to_string writes one.
+bool is_number(const std::string& text) {
+  const size_t digits = text.starts_with('-') ? 1 : 0;
+  return text.size() > digits && text.size() <= 20 && text.find_first_not_of("0123456789", digits) == std::string::npos;
+}
+
+bool is_name(const std::string& text) {
+  return !text.empty() && text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") == std::string::npos;
+}
+
+}  // namespace
+
+Failure::Failure(Said sentence, Facts about) : said(sentence), kind(sentence_of(sentence).kind), facts(std::move(about)) {}
+
+Failure::Failure(Said sentence, Facts about, const Failure& cause) : Failure(sentence, std::move(about)) {
+  kind = cause.kind;
+  if (facts.tensor.empty()) facts.tensor = cause.facts.tensor;
+  if (facts.ranks.empty()) facts.ranks = cause.facts.ranks, facts.values = cause.facts.values;
+  facts.others.emplace_back("why", cause.of_this_world().text());
+  facts.others.emplace_back("cause", code_of(cause.said));
+}
+
+Failure Failure::of(const std::exception& error) {
+  if (const auto* own = dynamic_cast<const Error*>(&error)) return own->failure();
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return {Said::no_memory};
+  return {Said::unexpected, {.others = {{"why", error.what()}}}};
+}
+
+std::string Failure::remedy() const {
+  const std::string text = sentence_of(said).remedy;
+  return omits_end && text == kJobEnds ? "" : filled(text, facts);
+}
+
+std::string Failure::text() const {
+  const std::string cause = filled(sentence_of(said).cause, facts), then = remedy();
+  if (then.empty()) return cause;
+  return cause + (then[0] >= 'A' && then[0] <= 'Z' ? ". " : "; ") + then;
+}
+
+Failure Failure::of_this_world() const {
+  Failure copy = *this;
+  copy.omits_end = true;
+  return copy;
+}
+
+Failure Failure::at_start() const {
+  Failure copy = *this;
+  copy.kind = ErrorKind::CannotStart;
+  copy.facts.others.emplace_back("cause_class", name_of(kind));
+  return copy;
+}
+
+const char* name_of(ErrorKind kind) {
+  constexpr const char* kNames[] = {"WrongArgument", "WrongSetting", "CannotStart", "HorovodInternalError", "Disagreement",
+                                    "LostRank",      "Stalled",      "ShutDown",    "DeviceFailure",        "TensorChanged"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+const char* code_of(Said said) { return sentence_of(said).code; }
+
+void put(const Failure& failure, ByteWriter* writer) {
+  writer->put(failure.said);
+  if (!failure.is_any()) return;
+  writer->put(failure.kind);
+  writer->put(static_cast<uint8_t>(failure.omits_end));
+  writer->put(failure.facts.tensor);
+  writer->put(failure.facts.ranks);
+  writer->put(failure.facts.values);
+  writer->put(static_cast<uint32_t>(failure.facts.others.size()));
+  for (const Fact& fact : failure.facts.others) {
+    writer->put(fact.name);
+    writer->put(fact.value);
+    writer->put(static_cast<uint8_t>(fact.is_number));
+  }
+}
+
+void get(ByteReader* reader, Failure* failure) {
+  reader->get(&failure->said, static_cast<Said>(std::size(kSentences) - 1));
+  if (!failure->is_any()) return;
+  reader->get(&failure->kind, ErrorKind::TensorChanged);
+  reader->get(&failure->omits_end);
+  reader->get(&failure->facts.tensor);
+  reader->get(&failure->facts.ranks);
+  reader->get(&failure->facts.values);
+  if (failure->facts.values.size() > failure->facts.ranks.size()) reader->refuse("says what nobody has");
+  failure->facts.others.resize(reader->get_count());
+  for (Fact& fact : failure->facts.others) {
+    reader->get(&fact.name);
+    reader->get(&fact.value);
+    reader->get(&fact.is_number);
+    if (!is_name(fact.name) || (fact.is_number && !is_number(fact.value))) reader->refuse("has a fact that cannot be");
+  }
+}
 
 std::string by_rank(const std::vector<int>& ranks, const std::vector<std::string>& values) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
-  for (size_t i = 0; i < ranks.size(); ++i) {
+  for (size_t i = 0; i < std::min(ranks.size(), values.size()); ++i) {
     size_t g = 0;
     while (g < groups.size() && groups[g].first != values[i]) ++g;
     if (g == groups.size()) groups.push_back({values[i], {}});
     groups[g].second.push_back(ranks[i]);
   }
   std::string text;
-  for (const auto& [value, members] : groups) {
-    text += (text.empty() ? "" : "; ") + std::string(members.size() == 1 ? "rank " : "ranks ");
-    for (size_t i = 0; i < members.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(members[i]);
-    text += ": " + value;
-  }
+  for (const auto& [value, members] : groups) text += (text.empty() ? "" : "; ") + ranks_text(members) + ": " + value;
   return text;
 }
 

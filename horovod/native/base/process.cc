@@ -25,7 +25,7 @@ std::atomic<int> forks{0};
 // Throws where children could not be told from their parent.
 void count_forks() {
   static const int failure = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
-  if (failure != 0) throw StartupError("pthread_atfork failed: no memory");
+  if (failure != 0) throw StartupError(Said::cannot_count_forks);
 }
 
 // The letter in /proc/PID/stat, behind the name, which may hold anything; 0 if there is none.
@@ -36,8 +36,10 @@ char state_of(pid_t pid) {
   return name_end == std::string::npos || name_end + 2 >= text.size() ? '\0' : text[name_end + 2];
 }
 
-[[noreturn]] void refuse(const std::string& affinity, const std::string& why) {
-  throw InvalidArgument("HOROVOD_THREAD_AFFINITY='" + affinity + "' " + why);
+[[noreturn]] void refuse(const std::string& affinity, Said said, std::vector<Fact> others = {}) {
+  others.emplace_back("setting", "HOROVOD_THREAD_AFFINITY");
+  others.emplace_back("value", affinity);
+  throw InvalidArgument(said, {.others = std::move(others)});
 }
 
 std::vector<int> cores_in(const std::string& affinity) {
@@ -47,7 +49,7 @@ std::vector<int> cores_in(const std::string& affinity) {
     int core = -1;
     const char* end = word.data() + word.size();
     const auto [stop, error] = std::from_chars(word.data(), end, core);
-    if (error != std::errc() || stop != end || core < 0) refuse(affinity, "is no list of core numbers, as 0,1,2,3");
+    if (error != std::errc() || stop != end || core < 0) refuse(affinity, Said::no_core_numbers);
     cores.push_back(core);
   }
   return cores;
@@ -100,15 +102,14 @@ std::optional<int> core_for(const std::string& affinity, int local_rank) {
   const std::vector<int> cores = cores_in(affinity);
   const auto place = static_cast<size_t>(local_rank);
   if (cores.size() > 1 && place >= cores.size()) {
-    refuse(affinity, "names no core for local rank " + std::to_string(local_rank) + "; give one for each local rank");
+    refuse(affinity, Said::no_core_for_rank, {{"local_rank", local_rank}});
   }
   const int core = cores.size() == 1 ? cores[0] + local_rank : cores[place];
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   sched_getaffinity(0, sizeof allowed, &allowed);
   if (core >= CPU_SETSIZE || !CPU_ISSET(core, &allowed)) {
-    refuse(affinity, "gives local rank " + std::to_string(local_rank) + " core " + std::to_string(core) +
-                         ", which this process may not run on; `taskset -cp $$` shows those it may");
+    refuse(affinity, Said::core_not_allowed, {{"local_rank", local_rank}, {"core", core}});
   }
   return core;
 }
@@ -117,7 +118,7 @@ void pin_this_thread(int core) {
   cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(core, &one);
-  if (sched_setaffinity(0, sizeof one, &one) != 0) throw InternalError("cannot run on core " + std::to_string(core));
+  if (sched_setaffinity(0, sizeof one, &one) != 0) throw InternalError(Said::core_refused, {.others = {{"core", core}}});
 }
 
 std::chrono::nanoseconds cpu_time_of_this_thread() { return time_of(CLOCK_THREAD_CPUTIME_ID); }

@@ -19,7 +19,7 @@ namespace hvd {
 namespace {
 
 [[noreturn]] void refuse(const char* variable, const std::string& value, const std::string& wanted) {
-  throw InvalidArgument(std::string(variable) + "='" + value + "' is not " + wanted + "; unset it or give a valid value");
+  throw InvalidArgument(Said::wrong_setting, {.others = {{"setting", variable}, {"value", value}, {"expected", wanted}}});
 }
 
 // The character of UTF-8 at `at`, which is moved behind it; kNoCharacter if none is there.

@@ -40,9 +40,9 @@ SimdLevel resolve_simd_level(const std::string& name) {
   std::string available;
   for (SimdLevel level : levels) {
     if (name == name_of(level)) return level;
-    available += " " + std::string(name_of(level));
+    available += (available.empty() ? "" : " ") + std::string(name_of(level));
   }
-  throw InvalidArgument("SIMD level '" + name + "' is not available here; choose one of:" + available);
+  throw InvalidArgument(Said::no_simd_level, {.others = {{"value", name}, {"choices", available}}});
 }
 
 }  // namespace hvd

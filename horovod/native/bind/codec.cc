@@ -29,13 +29,13 @@ namespace {
 DType float_dtype(int number) {
   const auto dtype = static_cast<DType>(number);
   if (number < 0 || number >= kDTypeCount || !is_float(dtype)) {
-    throw InvalidArgument("a codec takes float16, bfloat16, float32 or float64, not dtype number " + std::to_string(number));
+    throw InvalidArgument(Said::codec_takes_floats, {.others = {{"value", number}}});
   }
   return dtype;
 }
 
 void check_count(int64_t count) {
-  if (count < 0) throw InvalidArgument("count must not be negative, got " + std::to_string(count));
+  if (count < 0) throw InvalidArgument(Said::negative, {.others = {{"parameter", "count"}, {"value", count}}});
 }
 
 // Options that a caller leaves empty, or gives as the default they have, are the format's defaults.
@@ -55,7 +55,7 @@ int64_t encode(const Codec& codec, uintptr_t source, int dtype, int64_t count, u
                uint64_t key, int64_t first) {
   const DType type = float_dtype(dtype);
   check_count(count);
-  if (first < 0) throw InvalidArgument("first must not be negative, got " + std::to_string(first));
+  if (first < 0) throw InvalidArgument(Said::negative, {.others = {{"parameter", "first"}, {"value", first}}});
   auto* run = reinterpret_cast<uint8_t*>(destination);
   const auto factor = static_cast<float>(prescale);
   const Draw draw = {key, first};
@@ -91,7 +91,7 @@ using Values = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::c
 Stage stage_named(const std::string& name) {
   if (name == "sent") return Stage::kSent;
   if (name == "result") return Stage::kResult;
-  throw InvalidArgument("there is no stage '" + name + "' of error feedback; choose 'sent' or 'result'");
+  throw InvalidArgument(Said::stage_unknown, {.others = {{"value", name}}});
 }
 
 // A copy: what the engine works on is not for others to hold.

@@ -47,7 +47,7 @@ GpuFacts gpu_facts() {
 }
 
 DType dtype_numbered(int number) {
-  if (number < 0 || number >= kDTypeCount) throw InvalidArgument("there is no dtype number " + std::to_string(number));
+  if (number < 0 || number >= kDTypeCount) throw InvalidArgument(Said::dtype_unknown, {.others = {{"value", number}}});
   return static_cast<DType>(number);
 }
 
@@ -69,7 +69,7 @@ struct BoundDevice {
 };
 
 BoundMemory allocated(BoundDevice& self, int64_t bytes, bool is_pinned) {
-  if (bytes < 0) throw InvalidArgument("nbytes must not be negative, got " + std::to_string(bytes));
+  if (bytes < 0) throw InvalidArgument(Said::negative, {.others = {{"parameter", "nbytes"}, {"value", bytes}}});
   const auto size = static_cast<size_t>(bytes);
   return {is_pinned ? self.device.allocate_pinned(size) : self.device.allocate(size), size};
 }
@@ -94,7 +94,7 @@ Pieces make_pieces(BoundDevice& owner, uintptr_t stream, const std::string& code
   Pieces made;
   int64_t elements_bytes = 0;
   for (DevicePiece& piece : pieces) {
-    if (piece.count < 0) throw InvalidArgument("count must not be negative, got " + std::to_string(piece.count));
+    if (piece.count < 0) throw InvalidArgument(Said::negative, {.others = {{"parameter", "count"}, {"value", piece.count}}});
     piece.message_offset = made.message_bytes;
     piece.elements_offset = elements_bytes;
     elements_bytes += piece_bytes(nullptr, dtype, piece.count);
@@ -147,11 +147,11 @@ struct Sum {
 Sum make_sum(int dtype, const std::string& codec, const std::string& result_codec, const std::vector<uintptr_t>& messages,
              bool to_destination, uintptr_t result, double divisor) {
   if (messages.empty() || messages.size() > DeviceKernels::kMostContributions) {
-    throw InvalidArgument("a sum has 1 to " + std::to_string(DeviceKernels::kMostContributions) + " messages, not " +
-                          std::to_string(messages.size()));
+    throw InvalidArgument(Said::gpu_sum_count_wrong,
+                          {.others = {{"most", DeviceKernels::kMostContributions}, {"count", messages.size()}}});
   }
   if (codec != result_codec && !codec.empty() && !result_codec.empty()) {
-    throw InvalidArgument("a sum of " + codec + " is written as " + codec + " or as elements, not as " + result_codec);
+    throw InvalidArgument(Said::gpu_sum_recodes, {.others = {{"codec", codec}, {"got", result_codec}}});
   }
   Sum sum;
   for (const uintptr_t message : messages) sum.messages.push_back(bytes_at(message));

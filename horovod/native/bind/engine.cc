@@ -23,15 +23,15 @@ namespace hvd {
 namespace {
 
 DType checked_dtype(int number) {
-  if (number < 0 || number >= kDTypeCount) throw InvalidArgument("there is no dtype number " + std::to_string(number));
+  if (number < 0 || number >= kDTypeCount) throw InvalidArgument(Said::dtype_unknown, {.others = {{"value", number}}});
   return static_cast<DType>(number);
 }
 
 TensorRef make_tensor(uintptr_t source, uintptr_t destination, Shape shape, int dtype, std::shared_ptr<Feedback> feedback,
                       int device, uintptr_t stream, uintptr_t witness) {
-  if (device < kCpu) throw InvalidArgument("a tensor's device is a GPU's number, or -1, not " + std::to_string(device));
+  if (device < kCpu) throw InvalidArgument(Said::device_wrong, {.others = {{"value", device}}});
   for (const int64_t extent : shape) {
-    if (extent < 0) throw InvalidArgument("a shape cannot be negative: " + to_text(shape));
+    if (extent < 0) throw InvalidArgument(Said::shape_negative, {.others = {{"value", to_text(shape)}}});
   }
   return {reinterpret_cast<const void*>(source),
           reinterpret_cast<void*>(destination),
@@ -45,7 +45,7 @@ TensorRef make_tensor(uintptr_t source, uintptr_t destination, Shape shape, int 
 
 Reduction make_reduction(int op, double prescale, double postscale, std::shared_ptr<const Codec> codec) {
   if (op < 0 || op > static_cast<int>(ReduceOp::kProduct)) {
-    throw InvalidArgument("there is no reduce op number " + std::to_string(op));
+    throw InvalidArgument(Said::reduce_op_unknown, {.others = {{"value", op}}});
   }
   return {static_cast<ReduceOp>(op), prescale, postscale, std::move(codec)};
 }
@@ -59,7 +59,7 @@ nb::object array_of(const std::shared_ptr<std::byte[]>& data, size_t bytes) {
 }
 
 nb::object buffer_of(const Result& result) {
-  if (result.device != nullptr) throw InvalidArgument("the result is on a GPU; copy it out with copy_to()");
+  if (result.device != nullptr) throw InvalidArgument(Said::result_on_gpu);
   return array_of(result.data, result.bytes);
 }
 
@@ -113,8 +113,7 @@ class BoundEngine {
   }
   Engine& engine() const {
     if (process_.is_this()) return *engine_;
-    throw InternalError("this process was forked by rank " + std::to_string(rank_) +
-                        ", whose engine does not work in it: leave collectives to the process of that rank");
+    throw InternalError(Said::forked, {.ranks = {rank_}});
   }
 
  private:

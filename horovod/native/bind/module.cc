@@ -2,6 +2,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
@@ -14,12 +15,31 @@ namespace nb = nanobind;
 namespace hvd {
 namespace {
 
-// A text that it quotes, such as a variable's, may be of no encoding.
-void raise(PyObject* type, const char* what) {
-  if (PyObject* message = PyUnicode_DecodeUTF8(what, static_cast<Py_ssize_t>(std::strlen(what)), "backslashreplace")) {
-    PyErr_SetObject(type, message);
-    Py_DECREF(message);
+// A text may quote what is of no encoding, such as a variable's value.
+nb::object python_text(const std::string& text) {
+  return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
+}
+
+nb::dict python_facts(const Facts& facts) {
+  nb::dict all;
+  for (const Fact& fact : facts.others) {
+    const nb::object text = python_text(fact.value);
+    all[fact.name.c_str()] = fact.is_number ? nb::steal(PyLong_FromUnicodeObject(text.ptr(), 10)) : text;
   }
+  if (!facts.tensor.empty()) all["tensor"] = python_text(facts.tensor);
+  if (!facts.ranks.empty()) all["ranks"] = nb::cast(facts.ranks);
+  nb::dict values;
+  for (size_t i = 0; i < std::min(facts.ranks.size(), facts.values.size()); ++i) values[nb::cast(facts.ranks[i])] = python_text(facts.values[i]);
+  if (!facts.values.empty()) all["values"] = values;
+  return all;
+}
+
+void raise(const Failure& failure) {
+  const nb::object type = nb::module_::import_("horovod.common.exceptions").attr(name_of(failure.kind));
+  const nb::object error = type(python_text(failure.text()), nb::arg("code") = code_of(failure.said),
+                                nb::arg("facts") = python_facts(failure.facts),
+                                nb::arg("remedy") = python_text(failure.remedy()));
+  PyErr_SetObject(type.ptr(), error.ptr());
 }
 
 }  // namespace
@@ -57,11 +77,8 @@ void register_errors(nb::module_& m) {
       [](const std::exception_ptr& raised, void*) {
         try {
           std::rethrow_exception(raised);
-        } catch (const InternalError& error) {
-          const nb::object type = nb::module_::import_("horovod.common.exceptions").attr("HorovodInternalError");
-          raise(type.ptr(), error.what());
         } catch (const Error& error) {
-          raise(PyExc_ValueError, error.what());
+          raise(error.failure());
         }
       },
       nullptr);

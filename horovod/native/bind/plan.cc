@@ -22,13 +22,13 @@ Plan planned(const PlanFacts& facts, const std::string& algorithm, bool is_deter
 }
 
 void set_dtype(PlanFacts& facts, int number) {
-  if (number < 0 || number >= kDTypeCount) throw InvalidArgument("there is no dtype number " + std::to_string(number));
+  if (number < 0 || number >= kDTypeCount) throw InvalidArgument(Said::dtype_unknown, {.others = {{"value", number}}});
   facts.dtype = static_cast<DType>(number);
 }
 
 void set_op(PlanFacts& facts, int number) {
   if (number < 0 || number > static_cast<int>(ReduceOp::kProduct)) {
-    throw InvalidArgument("there is no reduce op number " + std::to_string(number));
+    throw InvalidArgument(Said::reduce_op_unknown, {.others = {{"value", number}}});
   }
   facts.op = static_cast<ReduceOp>(number);
 }
@@ -46,9 +46,9 @@ std::map<std::string, std::string> meanings() {
 }
 
 std::tuple<bool, std::string, std::string> agree(const std::vector<DevicePeer>& peers) {
-  if (peers.empty()) throw InvalidArgument("no ranks: a process set has at least one");
+  if (peers.empty()) throw InvalidArgument(Said::no_ranks);
   const DeviceAgreement agreement = agree_on_transport(peers);
-  return {agreement.has_nccl, agreement.why, agreement.error};
+  return {agreement.has_nccl, agreement.why, agreement.error.text()};
 }
 
 }  // namespace

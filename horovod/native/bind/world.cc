@@ -20,14 +20,14 @@ namespace {
 
 std::vector<std::unique_ptr<World>> local_worlds(int size, bool shares_memory, const std::vector<int>& hosts) {
   if (!hosts.empty() && static_cast<int>(hosts.size()) != size) {
-    throw InvalidArgument("hosts has " + std::to_string(hosts.size()) + " entries for " + std::to_string(size) + " ranks");
+    throw InvalidArgument(Said::hosts_do_not_fit, {.others = {{"entries", hosts.size()}, {"size", size}}});
   }
   int known = 0;
   for (const int host : hosts) {
-    if (host < 0 || host > known) throw InvalidArgument("hosts are numbered from 0 in the order of their first ranks");
+    if (host < 0 || host > known) throw InvalidArgument(Said::hosts_not_in_order);
     known = std::max(known, host + 1);
   }
-  if (size < 1) throw InvalidArgument("a world has at least one rank, not " + std::to_string(size));
+  if (size < 1) throw InvalidArgument(Said::world_is_empty, {.others = {{"size", size}}});
   std::vector<std::unique_ptr<World>> worlds;
   for (auto& transport : make_local_transports(size, shares_memory, hosts)) {
     worlds.push_back(std::make_unique<World>(OpenedTransport{std::move(transport), "", false}));
@@ -91,7 +91,7 @@ nb::bytes to_python(const Digest& digest) { return nb::bytes(digest.data(), dige
 struct TcpListener {
   TcpListener(const std::vector<std::string>& addresses, int first_port, int last_port) {
     if (first_port < 0 || first_port > last_port || last_port > 65535) {
-      throw InvalidArgument("ports " + std::to_string(first_port) + "-" + std::to_string(last_port) + " are no range");
+      throw InvalidArgument(Said::ports_no_range, {.others = {{"first", first_port}, {"last", last_port}}});
     }
     for (const std::string& address : addresses) sockets.push_back(listen_at(address, {first_port, last_port}));
   }
@@ -104,17 +104,17 @@ std::unique_ptr<World> open_world_over_tcp(const Settings& settings, TcpListener
                                            const std::vector<std::vector<std::string>>& endpoints, const nb::bytes& secret) {
   TcpMeeting meeting{rank, hosts, {}, {}};
   if (rank < 0 || rank >= static_cast<int>(hosts.size()) || names.size() != hosts.size() || endpoints.size() != hosts.size()) {
-    throw InvalidArgument("hosts, names and endpoints are lists by rank, " + std::to_string(rank) + " one of them");
+    throw InvalidArgument(Said::lists_not_by_rank, {.others = {{"rank", rank}}});
   }
-  if (secret.size() != meeting.secret.size()) throw InvalidArgument("a secret has 32 bytes");
+  if (secret.size() != meeting.secret.size()) throw InvalidArgument(Said::secret_wrong);
   std::memcpy(meeting.secret.data(), secret.data(), secret.size());
   for (size_t r = 0; r < hosts.size(); ++r) {
-    if (endpoints[r].empty()) throw InvalidArgument("rank " + std::to_string(r) + " listens nowhere");
+    if (endpoints[r].empty()) throw InvalidArgument(Said::listens_nowhere, {.ranks = {static_cast<int>(r)}});
     meeting.peers.push_back({names[r], endpoints[r]});
   }
   if (settings.tcp_timeout_seconds != 0 && settings.tcp_timeout_seconds < 2) {
-    throw InvalidArgument(
-        "HOROVOD_TCP_TIMEOUT_SECONDS: ranks say twice a second that they live; give 2 or more, or 0 for never");
+    throw InvalidArgument(Said::tcp_timeout_too_short, {.others = {{"setting", "HOROVOD_TCP_TIMEOUT_SECONDS"},
+                                                                   {"value", std::to_string(settings.tcp_timeout_seconds)}}});
   }
   const nb::gil_scoped_release released;
   const TcpOptions options{static_cast<int>(settings.tcp_connections), settings.tcp_timeout_seconds, settings.tcp_checksums};
@@ -140,7 +140,7 @@ void register_world(nb::module_& m) {
       .def(
           "post",
           [](World& world, int to, const nb::bytes& message) {
-            if (to < 0 || to >= world.opened.transport->size()) throw InvalidArgument("there is no rank " + std::to_string(to));
+            if (to < 0 || to >= world.opened.transport->size()) throw InvalidArgument(Said::rank_unknown, {.ranks = {to}});
             world.opened.transport->post(to, {static_cast<const std::byte*>(message.data()), message.size()});
           },
           "to"_a, "message"_a)

@@ -140,14 +140,14 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-[[noreturn]] void refuse(const std::string& what) { throw InvalidArgument(what); }
+[[noreturn]] void refuse(Said said, std::vector<Fact> about) { throw InvalidArgument(said, {.others = std::move(about)}); }
 
 // The word asked for, or the first of the choices if none was.
 std::string chosen(const std::string& word, const char* option, std::string_view choices) {
   const std::vector<std::string> known = split(choices, ' ');
   if (word.empty()) return known.front();
   if (std::find(known.begin(), known.end(), word) == known.end()) {
-    refuse(std::string(option) + " '" + word + "' is unknown; choose one of: " + joined(known));
+    refuse(Said::codec_option_unknown, {{"option", option}, {"value", word}, {"choices", joined(known)}});
   }
   return word;
 }
@@ -173,17 +173,17 @@ Format format_named(const std::string& name) {
     if (!row.variant.empty()) format.variants += (format.variants.empty() ? "" : " ") + std::string(row.variant);
   }
   if (exists) return format;
-  throw InvalidArgument("there is no codec '" + name + "'; choose one of: " + joined(known));
+  refuse(Said::codec_unknown, {{"value", name}, {"choices", joined(known)}});
 }
 
 int64_t chosen_block(const Format& format, int64_t block) {
   if (!format.has_blocks) {
     if (block == 0 || block == 1) return 1;
-    refuse(format.name + " has no blocks; block_size " + std::to_string(block) + " cannot be honoured");
+    refuse(Said::codec_has_no_blocks, {{"codec", format.name}, {"value", block}});
   }
   if (block == 0) return kDefaultBlock;
   if (block < kSmallestBlock || block > kLargestBlock || (block & (block - 1)) != 0) {
-    refuse(format.name + " cannot use blocks of " + std::to_string(block) + " elements; choose 32, 64, 128, 256, 512 or 1024");
+    refuse(Said::codec_block_wrong, {{"codec", format.name}, {"value", block}});
   }
   return block;
 }
@@ -194,7 +194,7 @@ CodecOptions settled(const Format& format, const CodecOptions& asked) {
   CodecOptions options;
   options.block_size = chosen_block(format, asked.block_size);
   if (!asked.variant.empty() && format.variants.empty()) {
-    refuse(name + " has no variants; variant '" + asked.variant + "' cannot be honoured (bit8 has)");
+    refuse(Said::codec_has_no_variants, {{"codec", name}, {"value", asked.variant}});
   }
   options.variant = chosen(asked.variant, "variant", format.variants);
   options.rounding = chosen(asked.rounding, "rounding", "nearest stochastic");
@@ -205,19 +205,14 @@ CodecOptions settled(const Format& format, const CodecOptions& asked) {
   const bool rotated = options.rotation == "hadamard";
   const bool lloyd = options.levels == "lloyd";
   if (stochastic && !format.has_blocks) {
-    refuse(name + " rounds to nearest only; rounding 'stochastic' cannot be honoured");
+    refuse(Said::codec_not_stochastic, {{"codec", name}});
   }
-  if (rotated && !format.has_rotation) refuse(name + " has no rotation 'hadamard'; int4 has");
-  if (lloyd && !rotated) {
-    refuse("levels 'lloyd' are made for rotated blocks; they need format int4 with rotation 'hadamard'");
-  }
-  if (lloyd && stochastic) {
-    refuse("levels 'lloyd' are rounded to nearest only; choose levels 'uniform' or rounding 'nearest'");
-  }
+  if (rotated && !format.has_rotation) refuse(Said::codec_has_no_rotation, {{"codec", name}});
+  if (lloyd && !rotated) refuse(Said::lloyd_without_rotation, {{"codec", name}});
+  if (lloyd && stochastic) refuse(Said::lloyd_stochastic, {{"codec", name}});
   if (options.seed != 0 && !stochastic && !rotated) {
-    refuse("seed " + std::to_string(options.seed) + " would do nothing: " + name +
-           " uses random numbers with rounding 'stochastic'" + (format.has_rotation ? " or rotation 'hadamard'" : "") +
-           " only");
+    const std::string where = std::string("rounding 'stochastic'") + (format.has_rotation ? " or rotation 'hadamard'" : "");
+    refuse(Said::seed_unused, {{"value", options.seed}, {"codec", name}, {"where", where}});
   }
   return options;
 }
@@ -250,7 +245,7 @@ const FormatRow& row_of(const NamedCodec& named) {
     return each.format == named.format && each.variant == options.variant && each.rotated == (options.rotation == "hadamard") &&
            each.lloyd == (options.levels == "lloyd");
   });
-  if (found == std::end(kRows)) throw InternalError("no row of format_list.h is " + named.format);
+  if (found == std::end(kRows)) throw InternalError(Said::codec_without_row, {.others = {{"codec", named.format}}});
   return *found;
 }
 
@@ -284,7 +279,7 @@ NamedCodec parse_codec_name(const std::string& name) {
     options = settled(format, options);
     if (name_of(format, options) == name) return {words[0], options};
   }
-  throw InvalidArgument("'" + name + "' is not the name of a codec; names look like bit16, bit8/128 or bit8/128/e5m2");
+  refuse(Said::codec_name_unknown, {{"value", name}});
 }
 
 std::shared_ptr<const Codec> codec_named(const std::string& name, SimdLevel level) {

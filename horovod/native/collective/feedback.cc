@@ -28,7 +28,7 @@ bool holds(Stage stage, int64_t held_begin, int64_t held_count, int64_t begin, i
 }  // namespace
 
 Feedback::Feedback(int64_t count) : count_(count) {
-  if (count < 0) throw InvalidArgument("feedback of " + std::to_string(count) + " elements: count must not be negative");
+  if (count < 0) throw InvalidArgument(Said::feedback_of_negative_size, {.others = {{"count", count}}});
 }
 
 int64_t Feedback::bytes() const {
@@ -40,8 +40,8 @@ int64_t Feedback::bytes() const {
 
 void Feedback::check(int64_t begin, int64_t count) const {
   if (begin >= 0 && count >= 0 && count <= count_ - begin) return;
-  throw InvalidArgument("elements [" + std::to_string(begin) + ", " + std::to_string(begin + count) +
-                        ") are not within a feedback of " + std::to_string(count_));
+  throw InvalidArgument(Said::outside_of_feedback,
+                        {.others = {{"begin", begin}, {"end", begin + count}, {"count", count_}}});
 }
 
 ResidualBound* Feedback::Away::bounds() const {
@@ -126,15 +126,16 @@ int64_t Feedback::take_dropped() { return std::exchange(dropped_, 0); }
 void Feedback::restore(Stage stage, Residual residual) {
   const auto count = static_cast<int64_t>(residual.values.size());
   if (residual.begin < 0 || count > count_ - residual.begin) {
-    throw InvalidArgument("residuals of elements [" + std::to_string(residual.begin) + ", " +
-                          std::to_string(residual.begin + count) + ") do not fit a feedback of " + std::to_string(count_));
+    throw InvalidArgument(
+        Said::feedback_does_not_fit,
+        {.others = {{"begin", residual.begin}, {"end", residual.begin + count}, {"count", count_}}});
   }
   away_[static_cast<int>(stage)] = {};  // freed when the GPU has done with it
   stages_[static_cast<int>(stage)] = std::move(residual);
 }
 
 void Feedback::scale(float factor) {
-  if (!std::isfinite(factor)) throw InvalidArgument("residuals can be scaled by a finite factor only");
+  if (!std::isfinite(factor)) throw InvalidArgument(Said::feedback_factor_not_finite);
   for (const Stage stage : {Stage::kSent, Stage::kResult}) {
     for (float& value : home(stage).values) value *= factor;
   }
@@ -151,7 +152,7 @@ std::array<float, Feedback::kBounds> Feedback::usual() const {
 void Feedback::set_usual(const std::array<float, kBounds>& usual) {
   for (const Stage stage : {Stage::kSent, Stage::kResult}) home(stage);
   for (size_t i = 0; i < kBounds; ++i) {
-    if (!(usual[i] >= 0.0f)) throw InvalidArgument("the usual size of residuals is a number of 0 or more");
+    if (!(usual[i] >= 0.0f)) throw InvalidArgument(Said::usual_size_negative);
     bounds_[i] = {usual[i], 0};
   }
 }

@@ -8,7 +8,10 @@
 namespace hvd {
 
 void require_memory(const BucketTensor& tensor) {
-  if (!tensor.witness.holds()) throw MemoryGone("a tensor of " + std::to_string(tensor.count) + " elements");
+  if (!tensor.witness.holds()) {
+    const std::string what = "a tensor of " + std::to_string(tensor.count) + " elements";
+    throw InternalError(Said::tensor_changed, {.others = {{"what", what}}});
+  }
 }
 
 int64_t count_of(std::span<const BucketTensor> tensors) {

@@ -108,7 +108,7 @@ std::string name_of(const Route& route) {
 Algorithms algorithms_named(const std::string& text) {
   const auto named = [](const std::string& name) {
     const auto found = std::find(std::begin(kAlgorithmNames), std::end(kAlgorithmNames), name);
-    if (found == std::end(kAlgorithmNames)) throw InvalidArgument("there is no allreduce algorithm '" + name + "'");
+    if (found == std::end(kAlgorithmNames)) throw InvalidArgument(Said::algorithm_unknown, {.others = {{"value", name}}});
     return static_cast<Algorithm>(found - std::begin(kAlgorithmNames));
   };
   const size_t colon = text.find(':'), comma = text.find(',');
@@ -116,7 +116,7 @@ Algorithms algorithms_named(const std::string& text) {
   int64_t bytes = 0;
   const char *begin = text.data() + colon + 1, *end = text.data() + comma;
   if (const auto [rest, error] = std::from_chars(begin, end, bytes); rest != end || error != std::errc() || bytes < 0) {
-    throw InvalidArgument("'" + text + "' has no number of bytes between ':' and ','");
+    throw InvalidArgument(Said::threshold_without_bytes, {.others = {{"value", text}}});
   }
   return {bytes, named(text.substr(0, colon)), named(text.substr(comma + 1))};
 }

@@ -183,7 +183,7 @@ void CudaDevice::synchronize(const Event& event) {
 }
 
 double CudaDevice::milliseconds_between(const Event& begin, const Event& end) {
-  if (begin == nullptr || end == nullptr) throw InvalidArgument("there is no time between events that are none");
+  if (begin == nullptr || end == nullptr) throw InvalidArgument(Said::no_time_between_events);
   const CurrentDevice current(index_);
   float milliseconds = 0;
   check(cudaEventElapsedTime(&milliseconds, native(begin), native(end)), "cudaEventElapsedTime");

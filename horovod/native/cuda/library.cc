@@ -19,8 +19,7 @@ class CudaLibrary final : public DeviceLibrary {
 
   Device& at(int index) override {
     if (index < 0 || index >= count()) {
-      throw InvalidArgument("there is no GPU " + std::to_string(index) + ": this process sees " + std::to_string(count()) +
-                            ", counted from 0 (CUDA_VISIBLE_DEVICES says which)");
+      throw InvalidArgument(Said::gpu_unknown, {.others = {{"gpu", index}, {"count", count()}}});
     }
     MutexLock lock(mutex_);
     std::unique_ptr<Device>& device = devices_[static_cast<size_t>(index)];

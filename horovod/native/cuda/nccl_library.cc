@@ -114,6 +114,7 @@ class NcclCommunicator final : public Communicator {
   void make(const char* name, Call call);
   // Waits until a call is under way, in NCCL's words no longer in progress: the first between two ranks is so only when both
   // have made it. The lock is let go of in between.
+  [[noreturn]] void refuse_aborted(const char* call) const REQUIRES(mutex_);
   void settle(nccl::Result result, const char* name, std::chrono::seconds patience = std::chrono::hours(24));
   std::string words(nccl::Result result) REQUIRES(mutex_);
   nccl::Result send_and_receive(std::span<const DeviceTransfer> outgoing, std::span<const DeviceTransfer> incoming,
@@ -146,15 +147,21 @@ std::string NcclCommunicator::words(nccl::Result result) {
   return text;
 }
 
+// With the mutex held.
+void NcclCommunicator::refuse_aborted(const char* call) const {
+  throw InternalError(Said::nccl_aborted,
+                      {.ranks = {rank_}, .others = {{"call", call}, {"because", failure_.empty() ? "" : ": " + failure_}}});
+}
+
 void NcclCommunicator::settle(nccl::Result result, const char* name, std::chrono::seconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   for (int asked_before = 0;; ++asked_before) {
     {
       MutexLock lock(mutex_);
-      if (comm_ == nullptr) throw InternalError(std::string(name) + " was aborted" + (failure_.empty() ? "" : ": " + failure_));
+      if (comm_ == nullptr) refuse_aborted(name);
       if (std::chrono::steady_clock::now() > deadline) {
-        throw InternalError(std::string(name) + " on rank " + std::to_string(rank_) + ": not all of " + std::to_string(size_) +
-                            " ranks came within " + std::to_string(patience.count()) + " seconds");
+        throw InternalError(Said::nccl_ranks_absent,
+                            {.ranks = {rank_}, .others = {{"call", name}, {"size", size_}, {"seconds", patience.count()}}});
       }
       if (result == nccl::kInProgress) {
         const nccl::Result asked = nccl_.comm_get_async_error(comm_, &result);
@@ -162,8 +169,9 @@ void NcclCommunicator::settle(nccl::Result result, const char* name, std::chrono
       }
       if (result == nccl::kSuccess) return;
       if (result != nccl::kInProgress) {
-        throw InternalError(std::string(name) + " failed on rank " + std::to_string(rank_) + " (" + device_.name() + ", GPU " +
-                            std::to_string(device_.index()) + "): " + words(result));
+        const std::string gpu = " (" + device_.name() + ", GPU " + std::to_string(device_.index()) + ")";
+        throw InternalError(Said::nccl_failed,
+                            {.ranks = {rank_}, .others = {{"call", name}, {"gpu", gpu}, {"why", words(result)}}});
       }
     }
     if (asked_before < kYields) {
@@ -181,7 +189,7 @@ void NcclCommunicator::make(const char* name, Call call) {
   {
     const CurrentDevice current(device_.index());
     MutexLock lock(mutex_);
-    if (comm_ == nullptr) throw InternalError(std::string(name) + ": the communicator was aborted");
+    if (comm_ == nullptr) refuse_aborted(name);
     result = call(comm_);
   }
   settle(result, name);
@@ -199,7 +207,9 @@ void NcclCommunicator::start(const CommunicatorId& id) {
     result = nccl_.comm_init_rank_config(&comm_, size_, unique, rank_, &config);
     if (comm_ == nullptr && (result == nccl::kSuccess || result == nccl::kInProgress)) result = nccl::kInternalError;
     if (comm_ == nullptr) {
-      throw InternalError("ncclCommInitRankConfig failed on rank " + std::to_string(rank_) + ": " + words(result));
+      throw InternalError(
+          Said::nccl_failed,
+          {.ranks = {rank_}, .others = {{"call", "ncclCommInitRankConfig"}, {"gpu", ""}, {"why", words(result)}}});
     }
   }
   settle(result, "ncclCommInitRankConfig", kStartPatience);
@@ -208,7 +218,7 @@ void NcclCommunicator::start(const CommunicatorId& id) {
 
 void NcclCommunicator::allreduce(const void* source, void* destination, int64_t count, DType dtype, DeviceSum op) {
   const auto type = nccl_type(dtype);
-  if (!type) throw InvalidArgument("NCCL cannot sum " + std::string(name_of(dtype)));
+  if (!type) throw InvalidArgument(Said::nccl_dtype, {.others = {{"dtype", std::string(name_of(dtype))}}});
   if (count == 0) return;
   make("ncclAllReduce", [&](nccl::Comm comm) {
     return nccl_.all_reduce(source, destination, static_cast<size_t>(count), *type, nccl_op(op), comm, stream_);
@@ -231,7 +241,7 @@ void NcclCommunicator::exchange(std::span<const DeviceTransfer> outgoing, std::s
   {
     const CurrentDevice current(device_.index());
     MutexLock lock(mutex_);
-    if (comm_ == nullptr) throw InternalError("ncclGroupStart: the communicator was aborted");
+    if (comm_ == nullptr) refuse_aborted("ncclGroupStart");
     result = send_and_receive(outgoing, incoming, &failed);
   }
   settle(result, failed);
@@ -273,7 +283,7 @@ void NcclCommunicator::copy_to_self(std::span<const DeviceTransfer> outgoing, st
   }
   bool is_alike = sent.size() == received.size();
   for (size_t i = 0; is_alike && i < sent.size(); ++i) is_alike = sent[i].bytes == received[i].bytes;
-  if (!is_alike) throw InvalidArgument("what a rank sends to itself is not what it receives from itself");
+  if (!is_alike) throw InvalidArgument(Said::nccl_self_differs);
   for (size_t i = 0; i < sent.size(); ++i) {
     if (sent[i].data != received[i].data) device_.copy(stream_, received[i].data, sent[i].data, sent[i].bytes);
   }
@@ -385,12 +395,13 @@ void NcclLibrary::read_functions(void* handle) {
 }
 
 CommunicatorId NcclLibrary::make_id() const {
-  if (version_ == 0) throw InternalError(why_);
+  if (version_ == 0) throw InternalError(Said::gpu_failed, {.others = {{"why", why_}}});
   nccl::UniqueId id{};
   const nccl::Result result = functions_.get_unique_id(&id);
   if (result != nccl::kSuccess) {
-    throw InternalError(std::string("ncclGetUniqueId failed: ") + functions_.get_error_string(result) + " (" +
-                        functions_.get_last_error(nullptr) + ")");
+    const std::string why =
+        std::string(functions_.get_error_string(result)) + " (" + functions_.get_last_error(nullptr) + ")";
+    throw InternalError(Said::nccl_failed, {.ranks = {0}, .others = {{"call", "ncclGetUniqueId"}, {"gpu", ""}, {"why", why}}});
   }
   CommunicatorId copy;
   std::memcpy(copy.data(), id.internal, copy.size());
@@ -399,7 +410,7 @@ CommunicatorId NcclLibrary::make_id() const {
 
 std::unique_ptr<Communicator> NcclLibrary::make_communicator(Device& device, Stream stream, const CommunicatorId& id, int rank,
                                                              int size, ProgressCallback attend) const {
-  if (version_ == 0) throw InternalError(why_);
+  if (version_ == 0) throw InternalError(Said::gpu_failed, {.others = {{"why", why_}}});
   auto communicator = std::make_unique<NcclCommunicator>(functions_, device, stream, rank, size, std::move(attend));
   communicator->start(id);
   return communicator;

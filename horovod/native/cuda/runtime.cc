@@ -18,8 +18,8 @@ std::string current_gpu() {
 
 void throw_cuda_error(cudaError_t result, const std::string& call) {
   cudaGetLastError();  // the next call is not to be blamed for this one
-  throw InternalError(current_gpu() + ": " + call + " failed: " + cudaGetErrorString(result) + " (" + cudaGetErrorName(result) +
-                      ")");
+  const std::string why = std::string(cudaGetErrorString(result)) + " (" + cudaGetErrorName(result) + ")";
+  throw InternalError(Said::cuda_failed, {.others = {{"gpu", current_gpu()}, {"call", call}, {"why", why}}});
 }
 
 void check(cudaError_t result, const char* call) {

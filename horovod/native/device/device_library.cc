@@ -38,24 +38,26 @@ fs::path library_path(const std::string& named) {
 DeviceLibrary* open_library(const fs::path& path) {
   std::error_code ignored;  // not there is an answer, not an error
   if (!fs::exists(path, ignored)) {
-    throw InvalidArgument("this horovod was built without CUDA (there is no " + path.string() +
-                          "), so it cannot work on tensors of a GPU; " + kHowToBuild);
+    throw InvalidArgument(Said::built_without_cuda, {.others = {{"path", path.string()}, {"how_to_build", kHowToBuild}}});
   }
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    throw InvalidArgument(std::string("cannot load the CUDA part of horovod: ") + dlerror() + "; " + kHowToBuild);
+    throw InvalidArgument(Said::cuda_part_not_loaded, {.others = {{"why", dlerror()}, {"how_to_build", kHowToBuild}}});
   }
   const auto* built_from = static_cast<const char*>(dlsym(handle, kDeviceInterface));
   if (built_from == nullptr || std::string_view(built_from) != HOROVOD_DEVICE_INTERFACE) {
-    throw InvalidArgument(path.string() + " is of another build than the rest of horovod (interface " +
-                          (built_from == nullptr ? "unknown" : built_from) + ", not " + HOROVOD_DEVICE_INTERFACE + "); " +
-                          kHowToBuild);
+    throw InvalidArgument(Said::cuda_part_of_other_build, {.others = {{"path", path.string()},
+                                                                      {"got", built_from == nullptr ? "unknown" : built_from},
+                                                                      {"expected", HOROVOD_DEVICE_INTERFACE},
+                                                                      {"how_to_build", kHowToBuild}}});
   }
   const auto open = reinterpret_cast<OpenDeviceLibrary>(dlsym(handle, kOpenDeviceLibrary));
-  if (open == nullptr) throw InvalidArgument(path.string() + " is damaged: it lacks " + kOpenDeviceLibrary);
+  if (open == nullptr) {
+    throw InvalidArgument(Said::cuda_part_damaged, {.others = {{"path", path.string()}, {"symbol", kOpenDeviceLibrary}}});
+  }
   std::string error;
   DeviceLibrary* library = open(&error);
-  if (library == nullptr) throw InvalidArgument("CUDA does not work on this machine: " + error);
+  if (library == nullptr) throw InvalidArgument(Said::cuda_does_not_work, {.others = {{"why", error}}});
   return library;
 }
 
@@ -79,7 +81,7 @@ void use_device_library(const std::string& path) {
   Opened& state = opened();
   MutexLock lock(state.mutex);
   if (state.library != nullptr && state.named != path) {
-    throw InvalidArgument("another CUDA library is in use already; name " + path + " before the first tensor of a GPU");
+    throw InvalidArgument(Said::cuda_part_in_use, {.others = {{"path", path}}});
   }
   state.named = path;
 }

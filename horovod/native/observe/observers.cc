@@ -56,14 +56,14 @@ void Observers::on_idle() {
 
 void Observers::start_timeline(const std::string& path, bool mark_cycles, bool continues) {
   if (!may_have_timeline_) {
-    throw InvalidArgument("start_timeline() needs HOROVOD_TIMELINE to be set before hvd.init(); set it to DYNAMIC");
+    throw InvalidArgument(Said::timeline_not_asked_for, {.others = {{"call", "start_timeline"}}});
   }
   if (timeline_) timeline_->start(path, mark_cycles, continues);
 }
 
 void Observers::stop_timeline() {
   if (!may_have_timeline_) {
-    throw InvalidArgument("stop_timeline() needs HOROVOD_TIMELINE to be set before hvd.init(); set it to DYNAMIC");
+    throw InvalidArgument(Said::timeline_not_asked_for, {.others = {{"call", "stop_timeline"}}});
   }
   if (timeline_) timeline_->stop();
 }
@@ -79,10 +79,10 @@ bool Observers::is_inspection_due(std::chrono::steady_clock::time_point now) {
   return true;
 }
 
-std::string Observers::inspect(std::chrono::steady_clock::time_point now, std::span<const StalledOperation> incomplete) {
-  const StallReport report = stall_inspector_.inspect(now, incomplete);
+StallReport Observers::inspect(std::chrono::steady_clock::time_point now, std::span<const StalledOperation> incomplete) {
+  StallReport report = stall_inspector_.inspect(now, incomplete);
   if (!report.warning.empty()) HVD_LOG(log_, kWarning, report.warning);
-  return report.must_shut_down ? report.warning : "";
+  return report;
 }
 
 }  // namespace hvd

@@ -49,7 +49,9 @@ StallReport StallInspector::inspect(std::chrono::steady_clock::time_point now, s
                    ": not every rank has asked for the operations below. Ranks may differ in control flow, have died, or "
                    "use an optimizer or a loader of another length.\nMissing ranks:";
   for (auto& [rank, names] : names_by_rank) {
-    report.warning += "\n" + std::to_string(rank) + (fatal.count(rank) ? "!" : "") + ": [" + names_text(names) + "]";
+    report.missing.push_back(rank);
+    report.names.push_back(names_text(names));
+    report.warning += "\n" + std::to_string(rank) + (fatal.count(rank) ? "!" : "") + ": [" + report.names.back() + "]";
   }
   if (!fatal.empty()) report.warning += "\nThe job ends, as " + end_asked_by_ + " asks (ranks with !).";
   return report;

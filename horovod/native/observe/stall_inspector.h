@@ -19,7 +19,9 @@ struct StalledOperation {
 };
 
 struct StallReport {
-  std::string warning;  // to be logged; empty if there is nothing (new) to say
+  std::string warning;       // to be logged; empty if there is nothing (new) to say
+  std::vector<int> missing;  // ranks that it is about, and by position what each has not asked for
+  std::vector<std::string> names;
   bool must_shut_down = false;
 };
 

@@ -57,8 +57,7 @@ Timeline::~Timeline() { stop(); }
 void Timeline::start(const std::string& path, bool mark_cycles, bool continues) {
   const int file = ::open(path.c_str(), O_CREAT | O_CLOEXEC | (continues ? O_RDWR : O_WRONLY | O_TRUNC), 0666);
   if (file < 0) {
-    throw InvalidArgument("cannot write the timeline to '" + path + "': " + std::strerror(errno) +
-                          "; give HOROVOD_TIMELINE (--timeline-filename) or start_timeline() a file in a folder that exists");
+    throw InvalidArgument(Said::timeline_not_writable, {.others = {{"path", path}, {"why", std::strerror(errno)}}});
   }
   MutexLock lock(mutex_);
   close();

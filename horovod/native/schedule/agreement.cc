@@ -23,16 +23,6 @@ std::string shapes_text(const Request& request) {
   return text;
 }
 
-std::string by_rank(std::span<const RankRequest> requests, const std::function<std::string(const Request&)>& property) {
-  std::vector<int> ranks;
-  std::vector<std::string> values;
-  for (const RankRequest& one : requests) {
-    ranks.push_back(one.rank);
-    values.push_back(property(*one.request));
-  }
-  return hvd::by_rank(ranks, values);
-}
-
 std::string numbers(const std::vector<int64_t>& values) {
   std::string text;
   for (const int64_t value : values) text += (text.empty() ? "[" : ", ") + std::to_string(value);
@@ -106,23 +96,21 @@ std::vector<Property> properties_of(Operation operation) {
 }
 
 // What all ranks ask for alike, and none can have.
-std::string impossibility(const Request& request) {
-  if (request.operation == Operation::kAddProcessSet && request.set.empty()) {
-    return "no rank could add the process set it was asked for";
-  }
+Failure impossibility(const Request& request) {
+  if (request.operation == Operation::kAddProcessSet && request.set.empty()) return {Said::set_not_added};
   const char* const along_rows = kind_of(request.operation).along_rows;
   for (const Shape& shape : request.shapes) {
     if (along_rows == nullptr || !shape.empty()) continue;
     std::string call(name_of(request.operation));
     for (char& letter : call) letter = static_cast<char>(letter - 'A' + 'a');
-    return "'" + request.name + "' has no dimensions to " + along_rows + " along. Reshape it to (1,) before " + call;
+    return {Said::no_dimension, {.tensor = request.name, .others = {{"verb", along_rows}, {"call", call}}}};
   }
-  return "";
+  return {};
 }
 
 }  // namespace
 
-std::string disagreement(std::span<const RankRequest> requests) {
+Failure disagreement(std::span<const RankRequest> requests) {
   const Request& first = *requests.front().request;
   bool all_equal = true;
   for (const RankRequest& one : requests) all_equal &= *one.request == first;
@@ -131,8 +119,12 @@ std::string disagreement(std::span<const RankRequest> requests) {
       bool same = true;
       for (const RankRequest& one : requests) same &= property.text(*one.request) == property.text(first);
       if (same) continue;
-      return "ranks disagree on the " + std::string(property.noun) + " of '" + first.name +
-             "': " + by_rank(requests, property.text) + ". " + property.remedy;
+      Facts facts{.tensor = first.name, .others = {{"property", property.noun}, {"what_to_do", property.remedy}}};
+      for (const RankRequest& one : requests) {
+        facts.ranks.push_back(one.rank);
+        facts.values.push_back(property.text(*one.request));
+      }
+      return {Said::disagree, std::move(facts)};
     }
   }
   return impossibility(first);

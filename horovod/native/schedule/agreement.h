@@ -18,9 +18,9 @@ struct RankRequest {
   const Request* request;
 };
 
-// `requests` of all ranks that take part, all of one name. Empty if they can be carried out together, else an error for
+// `requests` of all ranks that take part, all of one name. None if they can be carried out together, else an error for
 // every rank: which tensor, which ranks ask for what, and what to do.
-std::string disagreement(std::span<const RankRequest> requests);
+Failure disagreement(std::span<const RankRequest> requests);
 
 // Whether ranks that promised to ask for the same operations in one order do: their requests, counted by rank.
 class OrderCheck {

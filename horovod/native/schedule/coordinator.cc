@@ -38,8 +38,7 @@ Coordinator::Coordinator(std::vector<int> ranks, std::string label, int64_t cach
 }
 
 void Coordinator::refuse(size_t position, const std::string& what) const {
-  throw InternalError("rank " + std::to_string(ranks_[position]) + " " + what +
-                      ": the ranks run different builds, or its message was damaged on its way");
+  throw InternalError(Said::announcement_wrong, {.ranks = {ranks_[position]}, .others = {{"what", what}}});
 }
 
 std::vector<uint32_t> Coordinator::on_announcement(size_t position, const Announcement& announcement, TimePoint now) {
@@ -121,10 +120,11 @@ void Coordinator::note_begun(size_t position, const Announcement& announcement) 
   const std::span<const uint32_t> ids = announcement.ids;
   size_t from = 0;
   for (const size_t to : announcement.batches) {
-    if (!begun_.add(position, ids.subspan(from, to - from)) && broken_.empty()) {
+    if (!begun_.add(position, ids.subspan(from, to - from)) && !broken_.is_any()) {
       const Request* first = cache_.request(ids[from], position);
-      broken_ = "Ranks do not start the same operations together: rank " + std::to_string(ranks_[position]) + " starts '" +
-                (first == nullptr ? "" : first->name) + "' with " + std::to_string(to - from - 1) + " others, another rank not";
+      broken_ = {Said::batches_differ, {.tensor = first == nullptr ? "" : first->name,
+                                        .ranks = {ranks_[position]},
+                                        .others = {{"count", to - from - 1}}}};
     }
     for (; from < to; ++from) {
       const Request* request = cache_.request(ids[from], position);
@@ -144,13 +144,13 @@ void Coordinator::tell_agreed(const std::string& name, Pending* pending) const {
 // Where ranks asked for different operations nobody gets any of them. What is begun cannot be taken back: the job ends.
 void Coordinator::refuse_out_of_order(std::vector<Response>* responses) {
   for (const OrderCheck::Place& place : order_->take_differing()) {
-    std::string who;
+    Facts started;
     for (size_t position = 0; position < place.names.size(); ++position) {
       if (place.names[position].empty()) continue;
-      who += (who.empty() ? "rank " : ", rank ") + std::to_string(ranks_[position]) + " '" + place.names[position] + "'";
+      started.ranks.push_back(ranks_[position]);
+      started.values.push_back("'" + place.names[position] + "'");
     }
-    std::string error = "Ranks do not start the same operations in the same order: at one place start " + who +
-                        ". Have all ranks do the same, in one order";
+    Failure error{Said::orders_differ, std::move(started)};
     if (place.is_begun) {
       broken_ = std::move(error);
       return;
@@ -172,7 +172,7 @@ void Coordinator::refuse_out_of_order(std::vector<Response>* responses) {
 
 // Who has begun it may give it out, and who has not is to carry it out in the same way.
 void Coordinator::answer_begun(std::vector<Response>* responses) {
-  for (; !begun_.is_empty() && broken_.empty(); begun_.remove_first()) {
+  for (; !begun_.is_empty() && !broken_.is_any(); begun_.remove_first()) {
     const BegunBatch& batch = begun_.first();
     std::vector<const Request*> requests;
     for (const uint32_t id : batch.ids) {
@@ -188,7 +188,7 @@ void Coordinator::answer_begun(std::vector<Response>* responses) {
           if (const auto& request = pending->second.requests[p]) all.push_back({ranks_[p], &*request});
         }
         broken_ = refusal(all);
-        if (broken_.empty()) refuse(0, "has begun '" + requests[i]->name + "', which others ask for anew");
+        if (!broken_.is_any()) refuse(0, "has begun '" + requests[i]->name + "', which others ask for anew");
         return;
       }
       tell_agreed(requests[i]->name, &pending->second);
@@ -235,29 +235,19 @@ bool Coordinator::is_complete(const Pending& pending) const {
   return true;
 }
 
-std::string Coordinator::refusal(const std::vector<RankRequest>& requests) const {
+Failure Coordinator::refusal(const std::vector<RankRequest>& requests) const {
   const Request& first = *requests.front().request;
   if (first.operation == Operation::kTune) return disagreement(requests);  // also of those that have joined
   const bool is_allreduce = first.operation == Operation::kAllreduce;
   if (requests.size() == ranks_.size() || is_allreduce) {
-    std::string error = disagreement(requests);
-    if (!error.empty() || requests.size() == ranks_.size() || has_neutral_element(first.op, first.prescale)) return error;
+    Failure error = disagreement(requests);
+    if (error.is_any() || requests.size() == ranks_.size() || has_neutral_element(first.op, first.prescale)) return error;
   }
-  std::string who;
+  Facts facts{.tensor = first.name, .others = {{"operation", std::string(name_of(first.operation))}}};
   for (size_t position = 0; position < ranks_.size(); ++position) {
-    if (has_joined_[position]) who += (who.empty() ? "" : ", ") + std::to_string(ranks_[position]);
+    if (has_joined_[position]) facts.ranks.push_back(ranks_[position]);
   }
-  who = joined_count_ == 1 ? "rank " + who + " has called join(), and" : "ranks " + who + " have called join(), and";
-  const std::string takes = joined_count_ == 1 ? " takes" : " take";
-  const std::string what = "'" + first.name + "' (" + std::string(name_of(first.operation)) + ") cannot be carried out: " + who;
-  if (is_allreduce) {
-    return what + takes +
-           " part with a factor of 1, which prescale_factor would change. Scale the tensors of a Product "
-           "before the allreduce, or its result";
-  }
-  return what + takes +
-         " part in allreduce only until all ranks have. Let every rank do the same number "
-         "of other operations before join()";
+  return {is_allreduce ? Said::product_after_join : Said::other_after_join, std::move(facts)};
 }
 
 // Either adds to `ready`, or returns the refusal.
@@ -282,9 +272,9 @@ std::optional<Response> Coordinator::refuse_or_accept(const std::string& name, s
     ready->push_back({{id, "", 0, {}, {}, is_completed}, first});
     return std::nullopt;
   }
-  if (std::string error = refusal(requests); !error.empty()) {
+  if (Failure error = refusal(requests); error.is_any()) {
     for (Listener* listener : listeners_) listener->on_refused(label_ + name);
-    return Response{0, ResponseKind::kRefuse, {{0, name, 0, {}, {}}}, {}, error + ". The job can go on"};
+    return Response{0, ResponseKind::kRefuse, {{0, name, 0, {}, {}}}, {}, std::move(error)};
   }
   Ready one{{0, name, 0, {}, {}, is_completed}, first};
   if (first.operation == Operation::kAllgather) one.item.rows = first_dimensions(requests);
@@ -316,11 +306,11 @@ std::vector<Response> Coordinator::decide() {
   // What others begin has its place before what has been asked for since.
   if (begun_.is_empty()) answer_complete(&responses);
   const std::optional<int> left = std::exchange(left_, std::nullopt);
-  if (left && !begun_.is_empty() && broken_.empty()) {
-    broken_ = "rank " + std::to_string(*left) + " has left the job, or ended, while others carry out '" +
-              cache_.request(begun_.first().ids.front(), 0)->name + "' and wait for it. Have all ranks do the same operations";
+  if (left && !begun_.is_empty() && !broken_.is_any()) {
+    const std::string& name = cache_.request(begun_.first().ids.front(), 0)->name;
+    broken_ = {Said::left_while_others_wait, {.tensor = name, .ranks = {*left}}};
   }
-  is_over_ = !broken_.empty() || left;
+  is_over_ = broken_.is_any() || left;
   if (is_over_) {
     responses.push_back({0, ResponseKind::kShutdown, {}, {}, broken_});
   }
@@ -341,7 +331,7 @@ void Coordinator::answer_complete(std::vector<Response>* responses) {
     for (const size_t i : bucket) response.items.push_back(std::move(ready[i].item));
   }
   // Last, since an item above may still be named by an id that had to go.
-  if (!forgotten.empty()) responses->push_back({0, ResponseKind::kForget, {}, std::move(forgotten), ""});
+  if (!forgotten.empty()) responses->push_back({0, ResponseKind::kForget, {}, std::move(forgotten), {}});
 }
 
 void Coordinator::on_missing(size_t position, const Request& request, TimePoint now) {

@@ -80,7 +80,7 @@ class Coordinator {
   bool is_complete(const Pending& pending) const;
   std::optional<Response> refuse_or_accept(const std::string& name, std::vector<Ready>* ready,
                                            std::vector<uint32_t>* forgotten);
-  std::string refusal(const std::vector<RankRequest>& requests) const;
+  Failure refusal(const std::vector<RankRequest>& requests) const;
 
   // Constant after construction.
   const std::vector<int> ranks_;
@@ -95,7 +95,7 @@ class Coordinator {
   // By operation that has been an anchor, in which passes all asked for it last.
   std::unordered_map<std::string, std::vector<std::optional<uint32_t>>> anchors_;
   BegunBatches begun_;
-  std::string broken_;  // not empty: why the job ends, as somebody has begun what others do not
+  Failure broken_;  // if any: why the job ends, as somebody has begun what others do not
   std::unordered_map<std::string, Pending> pending_;
   std::vector<std::string> complete_;  // names all ranks have asked for, in that order
   std::vector<uint32_t> owed_;         // by position: requests it announced by forgotten ids, and not yet in full

@@ -18,17 +18,6 @@ using std::chrono::steady_clock;
 
 constexpr microseconds kIdle{500'000};
 constexpr microseconds kHearsReason{100'000};  // after a failure: what has been sent is here, and a killed rank is named soon
-constexpr char kShutDown[] =
-    "Horovod has been shut down: this rank or another called hvd.shutdown(), or ended. See the other ranks' output for "
-    "an exception";
-
-// An error's text without its end, that all is over: ranks of an elastic job that are left go on in another world.
-std::string of_this_world(std::string reason) {
-  for (const std::string_view end : {"; the job cannot go on", ". The job cannot go on"}) {
-    for (size_t at = 0; (at = reason.find(end)) != std::string::npos;) reason.erase(at, end.size());
-  }
-  return reason;
-}
 
 }  // namespace
 
@@ -44,7 +33,7 @@ Engine::Engine(Transport& transport, const Settings& settings, Drive drive, bool
       gpu_(transport.rank(), transport.topology().local_rank,
            [this] {
              transport_.attend();
-             if (const std::string failure = in_flight_.failure(); !failure.empty()) throw InternalError(failure);
+             if (const Failure failure = in_flight_.failure(); failure.is_any()) throw InternalError(failure);
            }),
       in_flight_(transport.rank()),
       sets_({transport_, settings_, log_, observers_.listeners(), resolve_simd_level(settings.simd), gpu_, in_flight_,
@@ -72,18 +61,16 @@ int64_t Engine::submit(int process_set, Submission submission) {
   if (submission.request.on_gpu) gpu_.admit(&submission);
   {
     MutexLock lock(mutex_);
-    if (!stopped_because_.empty()) throw InternalError(stopped_because_);
+    if (stopped_because_.is_any()) throw InternalError(stopped_because_);
     const ProcessSets::Pointer set = sets_.find(process_set);
     const std::string& name = submission.request.name;
-    const std::string rank = "rank " + std::to_string(transport_.rank());
+    const int rank = transport_.rank();
     if (!set->is_member()) {
-      throw InvalidArgument("'" + name + "': " + rank + " is not in " + set->to_text() +
-                            "; call the operation on its ranks only");
+      throw InvalidArgument(Said::not_a_member, {.tensor = name, .ranks = {rank}, .others = {{"set", set->to_text()}}});
     }
     settle(&submission, set->ranks());
     if (!set->names_in_flight.insert(name).second) {
-      throw InvalidArgument("'" + name + "' is already in flight on " + rank +
-                            "; give each pending operation a name of its own, or synchronize the first one before");
+      throw InvalidArgument(Said::already_in_flight, {.tensor = name, .ranks = {rank}});
     }
     handle = submission.handle = handles_.open();
     submission.begins_batch = std::exchange(is_new_batch_, held_ == 0);
@@ -155,12 +142,12 @@ void Engine::shutdown() {
     transport_.wake();
     thread_.join();
   }
-  if (drive_ == Drive::kManual && !is_stopped_) end("");
+  if (drive_ == Drive::kManual && !is_stopped_) end({});
 }
 
 bool Engine::has_ended() const {
   MutexLock lock(mutex_);
-  return !stopped_because_.empty();
+  return stopped_because_.is_any();
 }
 
 void Engine::stop_timeline() {
@@ -194,18 +181,18 @@ void Engine::run() {
       if (!round() && !is_stopped_) sleep();
     }
   } catch (const std::exception& error) {
-    const std::string heard = reason_heard();
-    give_up(heard.empty() ? error.what() : heard);
+    const Failure heard = reason_heard();
+    give_up(heard.is_any() ? heard : Failure::of(error));
   }
 }
 
 // Nothing can be agreed any more: the other ranks must not wait for this one.
-void Engine::give_up(const std::string& why) {
-  const std::string reason = settings_.elastic ? of_this_world(why) : why;
+void Engine::give_up(const Failure& why) {
+  const Failure reason = settings_.elastic ? why.of_this_world() : why;
   if (settings_.elastic) {
-    HVD_LOG(log_, kInfo, "this world has ended, and hvd.elastic.run() joins the next one: " << reason);
+    HVD_LOG(log_, kInfo, "this world has ended, and hvd.elastic.run() joins the next one: " << reason.text());
   } else {
-    HVD_LOG(log_, kError, reason);
+    HVD_LOG(log_, kError, reason.text());
   }
   has_failed_ = true;
   try {
@@ -230,7 +217,7 @@ bool Engine::round() {
     progressed = true;
   }
   if (is_stopped_) return true;
-  if (const std::string failure = in_flight_.look(); !failure.empty()) throw InternalError(failure);
+  if (const Failure failure = in_flight_.look(); failure.is_any()) throw InternalError(failure);
   progressed |= carry_out_responses();
   // Only when nothing is left to be carried out is this rank's cache what the coordinator takes it for.
   if (responses_.empty() && !is_stopped_) progressed |= announce() || report_blocked() || answer_pass_queries();
@@ -271,7 +258,7 @@ void Engine::on_responses(const Message& message) {
     } else if (message.from == 0 && response.kind != ResponseKind::kAnnounced) {
       responses_.push_back(std::move(response));
     } else {
-      throw InternalError(transport_.describe(message.from) + " says what is not its to say: ranks run different builds");
+      throw InternalError(Said::not_to_say, {.ranks = {message.from}, .others = {{"who", transport_.describe(message.from)}}});
     }
   }
   give_out_agreed();
@@ -310,7 +297,7 @@ void Engine::hear(int from, const Announcement& announcement) {
   const std::vector<uint32_t> unknown = set->on_announcement(from, announcement, now());
   if (unknown.empty()) return;
   ByteWriter writer;
-  transport_.post(from, write({Response{announcement.set, ResponseKind::kAskInFull, {}, unknown, ""}}, &writer));
+  transport_.post(from, write({Response{announcement.set, ResponseKind::kAskInFull, {}, unknown, {}}}, &writer));
 }
 
 // What waited for others to come where its rank has been. True if any was heard.
@@ -442,7 +429,7 @@ bool Engine::answer_pass_queries() {
 void Engine::ask_of_passes() {
   for (const auto& [serial, set] : sets_.all()) {
     for (auto& [position, question] : set->coordinator().pass_queries()) {
-      post_to(set->ranks()[position], {serial, ResponseKind::kAskOfPass, {{0, std::move(question), 0, {}, {}}}, {}, ""});
+      post_to(set->ranks()[position], {serial, ResponseKind::kAskOfPass, {{0, std::move(question), 0, {}, {}}}, {}, {}});
     }
   }
 }
@@ -458,7 +445,7 @@ void Engine::release_deadlocked() {
       has_answers = true;
       continue;
     }
-    post_to(caller.rank, {caller.set, ResponseKind::kRelease, {{0, caller.name, 0, {}, {}}}, {}, ""});
+    post_to(caller.rank, {caller.set, ResponseKind::kRelease, {{0, caller.name, 0, {}, {}}}, {}, {}});
   }
   if (has_answers) issue();
 }
@@ -498,7 +485,7 @@ void Engine::listen_inside() {
     issue();
     end_stalled();
   }
-  if (const std::string reason = reason_to_end(is_inside_begun_); !reason.empty()) throw InternalError(reason);
+  if (const Failure reason = reason_to_end(is_inside_begun_); reason.is_any()) throw InternalError(reason);
 }
 
 // Others may never come to what this rank waits in, so they are told now.
@@ -513,22 +500,22 @@ void Engine::tell_leaving() {
   say_to_coordinator(last);
 }
 
-// Why the coordinator says that no more will be carried out; or "". `of_begun`: who has left ends what this rank has begun
+// Why the coordinator says that no more will be carried out, if it does. `of_begun`: who has left ends what this rank has begun
 // last, or is about to begin, unless a response before has said that all ask for it.
-std::string Engine::reason_to_end(bool of_begun) const {
+Failure Engine::reason_to_end(bool of_begun) const {
   size_t answered = 0;
   for (const Response& one : responses_) {
     if (one.kind == ResponseKind::kRun && !one.begins) ++answered;
     if (one.kind != ResponseKind::kShutdown) continue;
-    if (!one.error.empty()) return one.error;
-    return of_begun && answered <= sets_.by_serial(0)->begun_count() ? kShutDown : "";
+    if (one.error.is_any()) return one.error;
+    return of_begun && answered <= sets_.by_serial(0)->begun_count() ? Failure(Said::shut_down) : Failure();
   }
-  return "";
+  return {};
 }
 
 // After a failure, which may be but the consequence of what the coordinator finds, and tells all at this moment.
-std::string Engine::reason_heard() {
-  if (!in_order_) return "";
+Failure Engine::reason_heard() {
+  if (!in_order_) return {};
   if (!failed_at_) failed_at_ = steady_clock::now();
   try {
     while (steady_clock::now() < *failed_at_ + kHearsReason) {
@@ -560,9 +547,10 @@ bool Engine::end_stalled() {
   for (const auto& [serial, set] : sets_.all()) {
     for (StalledOperation& one : set->coordinator().incomplete(now())) incomplete.push_back(std::move(one));
   }
-  std::string reason = observers_.inspect(now(), incomplete);
-  if (reason.empty()) return false;
-  reason += liveness_.accuse(incomplete);
+  const StallReport report = observers_.inspect(now(), incomplete);
+  if (!report.must_shut_down) return false;
+  const std::string text = report.warning + liveness_.accuse(incomplete);
+  const Failure reason{Said::stalled, {.ranks = report.missing, .values = report.names, .others = {{"report", text}}}};
   ByteWriter writer;
   const std::vector<Response> responses = {{0, ResponseKind::kShutdown, {}, {}, reason}};
   const std::span<const std::byte> bytes = write(responses, &writer);
@@ -581,8 +569,8 @@ bool Engine::carry_out_responses() {
     if (coordinates_ && in_order_) serve_others();  // perhaps all others wait, before this rank does again
     const bool begins = responses_.front().begins;
     if (responses_.front().kind == ResponseKind::kRun && (begins || in_flight_.is_full())) {
-      if (const std::string reason = reason_to_end(begins); !reason.empty()) {  // this or what is in flight may never end
-        end(reason == kShutDown ? "" : reason);
+      if (const Failure reason = reason_to_end(begins); reason.is_any()) {  // this or what is in flight may never end
+        end(reason.said == Said::shut_down ? Failure() : reason);
         break;
       }
       if (in_flight_.is_full()) break;
@@ -616,8 +604,8 @@ void Engine::give_out(ProcessSet& set, const CarriedOut& done) {
 void Engine::run_together(ProcessSet& set, const std::vector<Item>& items, bool begins) {
   is_unanswered_ = false;
   std::vector<Agreed> together;
-  auto fail_all = [&](const std::string& why) {
-    const std::string reason = settings_.elastic ? of_this_world(why) : why;
+  auto fail_all = [&](const Failure& why) {
+    const Failure reason = settings_.elastic ? why.of_this_world() : why;
     accept_no_more(reason);  // as whoever hears of it expects
     for (const Agreed& agreed : together) handles_.fail(agreed.submission.handle, reason);
     throw InternalError(reason);
@@ -625,7 +613,7 @@ void Engine::run_together(ProcessSet& set, const std::vector<Item>& items, bool 
   try {
     set.take(items, &together);
   } catch (const std::exception& error) {
-    fail_all(error.what());
+    fail_all(Failure::of(error));
   }
   try {
     const LivenessMonitor::Work work(liveness_, together);
@@ -640,10 +628,12 @@ void Engine::run_together(ProcessSet& set, const std::vector<Item>& items, bool 
     transport_.cancel();  // the tensors' memory goes with their handles
     has_failed_ = true;   // before a GPU goes on with what is there: who copies from it looks at this afterwards
     sets_.abort_gpu();
-    const bool is_own =
-        dynamic_cast<const MemoryGone*>(&error) != nullptr || dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
-    const std::string heard = is_own ? "" : reason_heard();
-    fail_all(heard.empty() ? failure_text(description_of(together), transport_.rank(), reason_of(error)) : heard);
+    const Failure cause = Failure::of(error);
+    const bool is_own = cause.kind == ErrorKind::TensorChanged || cause.said == Said::no_memory;
+    const Failure heard = is_own ? Failure() : reason_heard();
+    Failure own = failed(description_of(together), transport_.rank(), cause);
+    if (own.facts.tensor.empty()) own.facts.tensor = together.front().submission.request.name;
+    fail_all(heard.is_any() ? heard : own);
   }
 }
 
@@ -733,8 +723,8 @@ std::string Engine::tuned() const {
 }
 
 void Engine::remove_set(int id) {
-  const std::string failure = in_flight_.finish(gpu_.progress_callback());  // the set's communicator goes with it
-  if (!failure.empty()) throw InternalError(failure);
+  const Failure failure = in_flight_.finish(gpu_.progress_callback());  // the set's communicator goes with it
+  if (failure.is_any()) throw InternalError(failure);
   const ProcessSets::Pointer set = sets_.remove(id);
   std::vector<Submission> orphans = set->take_all();
   {
@@ -742,27 +732,27 @@ void Engine::remove_set(int id) {
     for (Submission& one : queue_.take_of(set)) orphans.push_back(std::move(one));
   }
   for (const Submission& orphan : orphans) {
-    handles_.fail(orphan.handle, "'" + orphan.request.name + "' was pending when its " + set->to_text() + " was removed");
+    handles_.fail(orphan.handle, {Said::set_removed, {.tensor = orphan.request.name, .others = {{"set", set->to_text()}}}});
   }
 }
 
 // ---- the end ----------------------------------------------------------------------------------------------------
 
 // All ranks have come here, after the same operations; or, with an error, the job cannot go on.
-void Engine::end(const std::string& error) {
-  has_failed_ = has_failed_ || !error.empty();
+void Engine::end(const Failure& error) {
+  has_failed_ = has_failed_ || error.is_any();
   const bool is_cut = has_failed_ || sets_.by_serial(0)->has_begun();  // what a GPU has of it may wait for who has left
-  const std::string failure = is_cut ? "" : in_flight_.finish();
-  if (!failure.empty()) return give_up(failure);
-  stop(error.empty() ? kShutDown : error);
+  const Failure failure = is_cut ? Failure() : in_flight_.finish();
+  if (failure.is_any()) return give_up(failure);
+  stop(error.is_any() ? error : Failure(Said::shut_down));
 }
 
-void Engine::accept_no_more(const std::string& reason) {
+void Engine::accept_no_more(const Failure& reason) {
   MutexLock lock(mutex_);
-  if (stopped_because_.empty()) stopped_because_ = reason;
+  if (!stopped_because_.is_any()) stopped_because_ = reason;
 }
 
-void Engine::stop(const std::string& reason) {
+void Engine::stop(const Failure& reason) {
   accept_no_more(reason);
   std::vector<Queued> queued;
   {

@@ -69,10 +69,9 @@ class Engine {
   bool announce() EXCLUDES(mutex_), must_announce() REQUIRES(mutex_);
   void tell_peers(const Announcement& begun), give_out_agreed();
   bool report_blocked() EXCLUDES(mutex_), answer_pass_queries() EXCLUDES(mutex_);
-  void release_deadlocked(), ask_of_passes();
+  void release_deadlocked(), ask_of_passes(), serve_others(), listen_inside();
   void say_to_coordinator(const Announcement& announcement), post_to(int rank, Response response);
-  void serve_others(), listen_inside();
-  std::string reason_to_end(bool of_begun) const, reason_heard();
+  Failure reason_to_end(bool of_begun) const, reason_heard();
   void inspect_stalls(), tell_leaving() EXCLUDES(mutex_);
   void carry_out(const Response& response), give_out(ProcessSet& set, const CarriedOut& done);
   void run_together(ProcessSet& set, const std::vector<Item>& items, bool begins);
@@ -80,8 +79,8 @@ class Engine {
   void refuse(ProcessSet& set, const Response& response), tell_decided(ProcessSet& set, const Response& response);
   void remove_set(int id) EXCLUDES(mutex_), tune(const std::string& lines) EXCLUDES(mutex_);
   void release_names(ProcessSet& set, const std::vector<Agreed>& done) EXCLUDES(mutex_);
-  void give_up(const std::string& why) EXCLUDES(mutex_), end(const std::string& error) EXCLUDES(mutex_);
-  void accept_no_more(const std::string& reason) EXCLUDES(mutex_), stop(const std::string& reason) EXCLUDES(mutex_);
+  void give_up(const Failure& why) EXCLUDES(mutex_), end(const Failure& error) EXCLUDES(mutex_);
+  void accept_no_more(const Failure& reason) EXCLUDES(mutex_), stop(const Failure& reason) EXCLUDES(mutex_);
 
   // Constant after construction.
   Transport& transport_;
@@ -103,7 +102,8 @@ class Engine {
   bool is_new_batch_ GUARDED_BY(mutex_) = true;         // the next submission does not go together with the last
   std::map<int64_t, bool> blocked_ GUARDED_BY(mutex_);  // handles that callers wait for, and whether these may yield
   bool leaving_ GUARDED_BY(mutex_) = false, told_leaving_ GUARDED_BY(mutex_) = false;
-  std::string stopped_because_ GUARDED_BY(mutex_), tuned_ GUARDED_BY(mutex_);  // not empty: nothing is accepted any more
+  Failure stopped_because_ GUARDED_BY(mutex_);  // if any, nothing is accepted any more
+  std::string tuned_ GUARDED_BY(mutex_);
   std::atomic<bool> somebody_waits_{false}, caller_is_blocked_{false}, is_unanswered_{false};  // the last announcement
   BackwardPasses passes_;
   std::atomic<bool> has_failed_{false}, is_stopped_{false}, is_ahead_{false};  // of answers, which it hears before it leaves

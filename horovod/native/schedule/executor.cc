@@ -18,8 +18,9 @@ void require_memory(std::span<const Agreed> together) {
     const std::vector<TensorRef>& tensors = agreed.submission.tensors;
     for (size_t t = 0; t < tensors.size(); ++t) {
       if (tensors[t].witness.holds()) continue;
-      throw MemoryGone("'" + agreed.submission.request.name + "'" +
-                       (tensors.size() == 1 ? "" : ", number " + std::to_string(t) + " of its group,"));
+      const std::string& name = agreed.submission.request.name;
+      const std::string which = tensors.size() == 1 ? "" : ", number " + std::to_string(t) + " of its group,";
+      throw InternalError(Said::tensor_changed, {.tensor = name, .others = {{"what", "'" + name + "'" + which}}});
     }
   }
 }
@@ -37,8 +38,8 @@ Result Executor::run(std::span<Agreed> together) {
     if (!together.front().submission.request.on_gpu) return run_on_cpu(together);
     if (gpu_ == nullptr) gpu_ = std::make_unique<GpuExecutor>(context_);
     return gpu_->run(together);
-  } catch (const MemoryGone&) {
-    require_memory(together);  // says whose, by name
+  } catch (const InternalError& error) {
+    if (error.failure().kind == ErrorKind::TensorChanged) require_memory(together);  // says whose, by name
     throw;
   }
 }

@@ -13,7 +13,7 @@ namespace {
 constexpr Patience kCaller{40, std::chrono::microseconds(0)};
 
 [[noreturn]] void refuse(int64_t handle) {
-  throw InvalidArgument("handle " + std::to_string(handle) + " is unknown, or has been synchronized already");
+  throw InvalidArgument(Said::handle_unknown, {.others = {{"handle", handle}}});
 }
 
 }  // namespace
@@ -23,11 +23,9 @@ void Result::order(Stream stream) const {
 }
 
 void Result::copy_to(size_t offset, void* to, size_t count, Stream stream) const {
-  if (device == nullptr)
-    throw InvalidArgument("copy_to() is for results on a GPU, and this one is in CPU memory; use buffer()");
+  if (device == nullptr) throw InvalidArgument(Said::result_in_cpu_memory);
   if (offset > bytes || count > bytes - offset) {
-    throw InvalidArgument("the result has " + std::to_string(bytes) + " bytes, not " + std::to_string(count) + " from byte " +
-                          std::to_string(offset) + " on");
+    throw InvalidArgument(Said::result_too_short, {.others = {{"bytes", bytes}, {"count", count}, {"offset", offset}}});
   }
   order(stream);
   if (count == 0) return;
@@ -41,9 +39,9 @@ int64_t HandleTable::open() {
   return last_;
 }
 
-void HandleTable::complete(int64_t handle, Result result) { finish(handle, {true, "", std::move(result), false}); }
+void HandleTable::complete(int64_t handle, Result result) { finish(handle, {true, {}, std::move(result), false}); }
 
-void HandleTable::fail(int64_t handle, const std::string& error) { finish(handle, {true, error, {}, false}); }
+void HandleTable::fail(int64_t handle, const Failure& error) { finish(handle, {true, error, {}, false}); }
 
 void HandleTable::finish(int64_t handle, Entry entry) {
   if (handle == 0) return;
@@ -112,7 +110,7 @@ std::optional<Result> HandleTable::wait(int64_t handle, std::chrono::microsecond
     return true;
   });
   if (!done) return std::nullopt;
-  if (!done->error.empty()) throw InternalError(done->error);
+  if (done->error.is_any()) throw InternalError(done->error);
   return std::move(done->result);
 }
 

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/error.h"
 #include "base/futex.h"
 #include "base/mutex.h"
 #include "device/device.h"
@@ -45,7 +46,7 @@ class HandleTable {
   // Handles are positive. 0 stands for an operation nobody waits for: completing it does nothing.
   int64_t open() EXCLUDES(mutex_);
   void complete(int64_t handle, Result result) EXCLUDES(mutex_);
-  void fail(int64_t handle, const std::string& error) EXCLUDES(mutex_);
+  void fail(int64_t handle, const Failure& error) EXCLUDES(mutex_);
   // Has those that wait for a result, or to be released, go on without one. Nothing if the handle is unknown.
   void release(int64_t handle) EXCLUDES(mutex_);
 
@@ -64,7 +65,7 @@ class HandleTable {
  private:
   struct Entry {
     bool is_done = false;
-    std::string error;
+    Failure error;
     Result result;
     bool is_released = false;
   };

@@ -54,8 +54,12 @@ void LivenessMonitor::say(const SilenceReport& report, const std::string& doing)
     return;
   }
   lost_ = report.silent.front();
-  throw InternalError(here + " lost " + silent + ": no sign of life for " + time + ", while " + here + " " + doing + "; " +
-                      limits_.end_asked_by + " ends such waiting");
+  throw InternalError(Said::silent, {.ranks = report.silent,
+                                     .others = {{"rank", transport_.rank()},
+                                                {"who", silent},
+                                                {"seconds", std::llround(report.longest.count())},
+                                                {"doing", doing},
+                                                {"setting", limits_.end_asked_by}}});
 }
 
 std::string LivenessMonitor::accuse(std::span<const StalledOperation> incomplete) const {

@@ -158,12 +158,8 @@ std::string description_of(std::span<const Agreed> together) {
   return text + ", " + std::to_string(bytes) + " bytes";
 }
 
-std::string reason_of(const std::exception& error) {
-  return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ? "not enough memory" : error.what();
-}
-
-std::string failure_text(const std::string& description, int rank, const std::string& reason) {
-  return description + ", failed on rank " + std::to_string(rank) + ": " + reason + ". The job cannot go on";
+Failure failed(const std::string& description, int rank, const Failure& cause) {
+  return {Said::operation_failed, {.others = {{"operation", description}, {"rank", rank}}}, cause};
 }
 
 std::string activity(Phase phase, const Request& request, const char* carrier) {

@@ -43,9 +43,8 @@ void note_route(std::span<ObservedOperation> operations, DType dtype, const Plan
 // "'allreduce.x' and 3 others, 1200 bytes", for errors.
 std::string description_of(std::span<const Agreed> together);
 
-std::string reason_of(const std::exception& error);
 // "'allreduce.x' and 3 others, 1200 bytes, failed on rank 1: ..."
-std::string failure_text(const std::string& description, int rank, const std::string& reason);
+Failure failed(const std::string& description, int rank, const Failure& cause);
 
 // What a collective's phase is called, in Horovod's words where it has some; `carrier` moves the bytes: "mpi".
 std::string activity(Phase phase, const Request& request, const char* carrier);

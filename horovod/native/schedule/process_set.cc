@@ -9,6 +9,11 @@
 namespace hvd {
 namespace {
 
+[[noreturn]] void refuse(const std::string& what, const std::string& tensor = "") {
+  const std::string of = tensor.empty() ? "" : " of '" + tensor + "'";
+  throw InternalError(Said::coordinator_wrong, {.tensor = tensor, .others = {{"what", what + of}}});
+}
+
 // How a set's operations are called in timelines and warnings.
 std::string label_of(int id) { return id == 0 ? "" : "process_set_" + std::to_string(id) + "/"; }
 
@@ -149,7 +154,7 @@ void ProcessSet::check_rows(const Request& request, const std::vector<int64_t>& 
   for (size_t t = 0; is_right && t < request.shapes.size(); ++t) {
     is_right = !request.shapes[t].empty() && rows[t * ranks_.size() + own] == request.shapes[t][0];
   }
-  if (!is_right) throw InternalError("the coordinator has other rows of '" + request.name + "' than this rank");
+  if (!is_right) refuse("has other rows than this rank", request.name);
 }
 
 Agreed ProcessSet::take(const Item& item) {
@@ -157,7 +162,7 @@ Agreed ProcessSet::take(const Item& item) {
   const auto found = announced_.find(known ? known->request.name : item.name);
   if (found == announced_.end()) {
     if (item.request) return {stand_in(*item.request, simd_), item.rows};
-    throw InternalError("the coordinator named '" + item.name + "', which this rank has not submitted");
+    refuse("has all carry out what this rank has not submitted", item.name);
   }
   Agreed agreed{std::move(found->second), known ? known->rows : item.rows, item.is_completed};
   Request& own = agreed.submission.request;
@@ -174,8 +179,7 @@ void ProcessSet::take(const std::vector<Item>& items, std::vector<Agreed>* taken
     const Request &first = taken->front().submission.request, &last = taken->back().submission.request;
     check_rows(last, taken->back().rows);
     if (taken->size() == 1 || may_share_a_bucket(first, last)) continue;
-    throw InternalError("the coordinator has '" + first.name + "' and '" + last.name +
-                        "' carried out together, which are unlike");
+    refuse("has '" + first.name + "' and '" + last.name + "' carried out together, which are unlike");
   }
 }
 
@@ -208,7 +212,7 @@ CarriedOut ProcessSet::take_begun(const std::vector<Item>& items) {
   Begun& first = begun_.front();
   bool is_it = items.size() == first.ids.size();
   for (size_t i = 0; is_it && i < items.size(); ++i) is_it = items[i].id == first.ids[i];
-  if (!is_it) throw InternalError("the coordinator speaks of other operations than those this rank has begun");
+  if (!is_it) refuse("speaks of other operations than those this rank has begun");
   CarriedOut done = std::move(first.done);
   begun_.pop_front();
   given_out_ = std::max(given_out_, ++answered_);
@@ -234,7 +238,8 @@ std::vector<uint32_t> ProcessSet::on_announcement(int rank, const Announcement& 
 size_t ProcessSet::position_of(int rank) const {
   const auto position = std::lower_bound(ranks_.begin(), ranks_.end(), rank);
   if (position == ranks_.end() || *position != rank) {
-    throw InternalError("rank " + std::to_string(rank) + " asked for an operation of " + to_text() + ", in which it is not");
+    const std::string what = "asked for an operation of " + to_text() + ", in which it is not";
+    throw InternalError(Said::announcement_wrong, {.ranks = {rank}, .others = {{"what", what}}});
   }
   return static_cast<size_t>(position - ranks_.begin());
 }

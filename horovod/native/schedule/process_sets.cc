@@ -19,8 +19,7 @@ ProcessSets::Pointer ProcessSets::find(int id) const {
   MutexLock lock(mutex_);
   const auto found = by_id_.find(id);
   if (found == by_id_.end()) {
-    throw InvalidArgument("there is no process set " + std::to_string(id) +
-                          "; it was never added, or has been removed or ended with shutdown()");
+    throw InvalidArgument(Said::process_set_unknown, {.others = {{"set", id}}});
   }
   return found->second;
 }

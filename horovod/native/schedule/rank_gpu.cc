@@ -31,10 +31,10 @@ Device& RankGpu::take(int index) {
 void RankGpu::admit(Submission* submission) {
   Device& device = take(submission->device);
   if (device.index() != submission->device) {
-    throw InvalidArgument("'" + submission->request.name + "' is on GPU " + std::to_string(submission->device) + ", and rank " +
-                          std::to_string(rank_) + " uses GPU " + std::to_string(device.index()) +
-                          "; all GPU tensors of a rank must be on one: call torch.cuda.set_device() with the rank's number on "
-                          "its host, as hvd.local_rank(), and put model and data there");
+    throw InvalidArgument(Said::gpu_of_other_tensors,
+                          {.tensor = submission->request.name,
+                           .ranks = {rank_},
+                           .others = {{"gpu", submission->device}, {"used", device.index()}}});
   }
   std::vector<Stream> streams;
   for (const TensorRef& tensor : submission->tensors) {
@@ -46,9 +46,7 @@ void RankGpu::admit(Submission* submission) {
 const std::shared_ptr<DeviceWorkspace>& RankGpu::workspace() {
   if (workspace_ != nullptr) return workspace_;
   if (device_.load() == nullptr && device_library().count() == 0) {
-    throw InvalidArgument("rank " + std::to_string(rank_) +
-                          " has joined, and sees no GPU to take part in the operations of GPU tensors with; let it see one "
-                          "(CUDA_VISIBLE_DEVICES)");
+    throw InvalidArgument(Said::joined_without_gpu, {.ranks = {rank_}});
   }
   const int own_place = device_.load() == nullptr ? local_rank_ % device_library().count() : 0;
   Device& device = take(own_place);
@@ -110,25 +108,25 @@ void InFlight::end(DeviceWork& work) {
 }
 
 // The first is the one that is under way, and keeps the others waiting.
-std::string InFlight::failure() const {
-  if (work_.empty()) return "";
+Failure InFlight::failure() const {
+  if (work_.empty()) return {};
   const DeviceWork& first = work_.front();
   const std::string failure = first.backend->failure();
-  return failure.empty() ? "" : failure_text(first.description, rank_, failure);
+  return failure.empty() ? Failure() : failed(first.description, rank_, {Said::gpu_failed, {.others = {{"why", failure}}}});
 }
 
-std::string InFlight::look() {
+Failure InFlight::look() {
   lent_->sweep();
   while (!work_.empty()) {
     DeviceWork& first = work_.front();
-    if (std::string failed = failure(); !failed.empty()) return failed;
+    if (Failure found = failure(); found.is_any()) return found;
     if (!first.backend->device().is_done(first.done)) break;
     end(first);
     work_.pop_front();
     ended_ += 1;
   }
   if (work_.empty()) lent_->free_surplus();
-  return "";
+  return {};
 }
 
 microseconds InFlight::until_next_look() const {
@@ -140,17 +138,16 @@ microseconds InFlight::until_next_look() const {
   return std::clamp(since, microseconds(1000), microseconds(100'000));
 }
 
-std::string InFlight::finish(const ProgressCallback& attend) {
+Failure InFlight::finish(const ProgressCallback& attend) {
   auto last_progress = std::chrono::steady_clock::now();
   for (size_t left = work_.size();;) {
-    std::string failed = look();
-    if (!failed.empty() || work_.empty()) return failed;
+    Failure found = look();
+    if (found.is_any() || work_.empty()) return found;
     const auto now = std::chrono::steady_clock::now();
     if (std::exchange(left, work_.size()) != work_.size()) last_progress = now;
     if (now - last_progress > kLongestFarewell) {
-      const InternalError error("the GPU has been at it for " + std::to_string(kLongestFarewell.count()) +
-                                " s at the end; probably another rank has died");
-      return failure_text(work_.front().description, rank_, reason_of(error));
+      const Failure late{Said::gpu_not_done, {.others = {{"seconds", kLongestFarewell.count()}}}};
+      return failed(work_.front().description, rank_, late);
     }
     attend();
     std::this_thread::sleep_for(microseconds(100));

@@ -76,9 +76,9 @@ class InFlight {
   bool needs_clock() const { return work_.empty() || clock_ == nullptr; }
   void set_clock(Event now);  // has just come
   // Forgets what is done, and tells of it. Returns what has failed; empty while all is well.
-  std::string look();
+  Failure look();
   // The same without forgetting anything: in the middle of an operation.
-  std::string failure() const;
+  Failure failure() const;
   // So much that no more should be added: a host far ahead of its GPU gains nothing, and would have to wait for memory
   // and room in the GPU's queues without hearing of failures.
   bool is_full() const { return work_.size() >= kMost || (!work_.empty() && lent_->has_surplus()); }
@@ -86,7 +86,7 @@ class InFlight {
   std::chrono::microseconds until_next_look() const;
   // Returns when all is done, with an empty string; or what has failed, which it also is when nothing gets done for long.
   // Meanwhile it calls `attend`.
-  std::string finish(const ProgressCallback& attend = [] {});
+  Failure finish(const ProgressCallback& attend = [] {});
   // After a failure: whatever happens to it, nobody wants to know.
   void forget();
 

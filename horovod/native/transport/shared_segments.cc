@@ -19,7 +19,9 @@ namespace {
 
 constexpr unsigned kCloseOnExec = 1;  // MFD_CLOEXEC, which older C libraries do not know, nor the call
 
-[[noreturn]] void refuse(const std::string& what) { throw StartupError("shared memory " + what + ": " + std::strerror(errno)); }
+[[noreturn]] void refuse(const std::string& what) {
+  throw StartupError(Said::shared_memory_failed, {.others = {{"what", what}, {"why", std::strerror(errno)}}});
+}
 
 // Open MPI's name for another folder; others have no choice.
 const char* folder() {
@@ -63,7 +65,7 @@ SharedSegment::SharedSegment(const std::string& name, size_t bytes)
   struct stat facts{};
   if (fstat(descriptor_, &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_size != static_cast<off_t>(bytes)) {
     close(descriptor_);
-    throw StartupError("shared memory " + name + " is not what a rank of this job has made");
+    throw StartupError(Said::shared_memory_foreign, {.others = {{"name", name}}});
   }
   map("of another rank, " + name + ", cannot be mapped");
   let_go();

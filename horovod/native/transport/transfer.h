@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
+
 namespace hvd {
 
 constexpr int kNoRank = -1;
@@ -32,13 +34,10 @@ using Ticket = uint64_t;  // names transfers that were started together
 constexpr size_t kPromptBytes = size_t{48} << 10;
 
 // What a rank says when another has told it that it cannot go on: on `rank`, of Transport::abandon(silent) on rank `by`.
-inline std::string abandonment(int rank, int by, int silent) {
-  const std::string here = "rank " + std::to_string(rank), there = "rank " + std::to_string(by);
-  if (silent == kNoRank) return here + " lost " + there + ", which could not go on; its own error says why";
-  const std::string limit = " for as long as it waits";
-  if (silent == rank) return here + " was given up: " + there + " heard nothing of it" + limit;
-  const std::string lost = "rank " + std::to_string(silent);
-  return here + " lost " + lost + ": " + there + " has heard nothing of " + lost + limit;
+inline Failure abandonment(int rank, int by, int silent) {
+  if (silent == kNoRank) return {Said::peer_gave_up, {.ranks = {by}, .others = {{"rank", rank}}}};
+  if (silent == rank) return {Said::given_up, {.ranks = {rank}, .others = {{"by", by}}}};
+  return {Said::other_heard_nothing, {.ranks = {silent}, .others = {{"rank", rank}, {"by", by}}}};
 }
 
 }  // namespace hvd

@@ -19,9 +19,9 @@ from typing import Any
 
 import torch.distributed as dist
 
-from horovod.common import interfaces, jobs, notes
+from horovod.common import interfaces, jobs
 from horovod.common.basics import basics
-from horovod.common.exceptions import HorovodInternalError
+from horovod.common.exceptions import HorovodInternalError, follows_others
 from horovod.common.networks import Description
 from horovod.common.options import BY_VARIABLE
 from horovod.gloo_threads import wait_for_gloo
@@ -89,7 +89,7 @@ class Groups:
         if member is None or not is_torchs:
             return None
         was_cut = _watch is not None and _watch.has_cut
-        if not was_cut and not notes.follows_others(str(error)):
+        if not was_cut and not follows_others(error):
             return None
         deadline = time.monotonic() + _most_seconds()
         while not member.engine.has_ended and time.monotonic() < deadline:

@@ -13,10 +13,11 @@ const char* attempt(Do what) {
   try {
     what();
     return nullptr;
-  } catch (const hvd::InvalidArgument& wrong) {
-    error = std::string("InvalidArgument: ") + wrong.what();
-  } catch (const hvd::InternalError& wrong) {
-    error = std::string("InternalError: ") + wrong.what();
+  } catch (const hvd::Error& wrong) {
+    const hvd::Failure& failure = wrong.failure();
+    error = std::string(hvd::name_of(failure.kind)) + "\n" + hvd::code_of(failure.said);
+    for (const int rank : failure.facts.ranks) error += "\nrank=" + std::to_string(rank);
+    for (const hvd::Fact& fact : failure.facts.others) error += "\n" + fact.name + "=" + fact.value;
   }
   return error.c_str();
 }

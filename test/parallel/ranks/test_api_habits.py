@@ -160,7 +160,7 @@ class RankOfTheWorker(Dataset[torch.Tensor]):
         try:
             hvd.allreduce(torch.ones(1))
         except hvd.HorovodInternalError as error:
-            refused = int("forked by rank" in str(error))
+            refused = int(error.code == "forked")
         return torch.tensor([hvd.rank(), hvd.size(), int(hvd.is_initialized()), refused])
 
 

@@ -38,8 +38,10 @@ from native_codec import (
     placed,
     widened,
 )
+from refusals import refused
 
 from horovod import _native as native
+from horovod.common.exceptions import WrongArgument
 from horovod.common.numpy_codec import E3M4, E4M3, E5M2, encoded_bytes, named_codec
 
 levels = pytest.mark.parametrize("level", LEVELS)
@@ -76,9 +78,15 @@ def test_bit8_elements_under_scale_one(x: Float32s, block_size: int, fmt: Any, r
 
 
 @blocks
-@pytest.mark.parametrize("name", [
-    *PLAIN_NAMES, "int8/{}/stochastic", "int4/{}/hadamard", "int4/{}/hadamard/lloyd",
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *PLAIN_NAMES,
+        "int8/{}/stochastic",
+        "int4/{}/hadamard",
+        "int4/{}/hadamard/lloyd",
+    ],
+)
 def test_scales_over_the_whole_range(block_size: int, name: str) -> None:
     """Each block lies in a binade of its own, with the sweep's edge mantissas at its largest element."""
     sweep = np.abs(float32_sweep())
@@ -262,9 +270,9 @@ def test_saturation_is_counted_over_long_runs(level: str) -> None:
 def test_other_dtypes_are_refused_and_nothing_is_written(name: str, dtype: int) -> None:
     codec = native.codec_named(name)
     x, output = np.zeros(64, dtype=np.float64), Guarded(0)
-    with pytest.raises(ValueError, match=str(dtype)):
+    with refused(WrongArgument, "codec_takes_floats", value=dtype):
         codec.encode(x.ctypes.data, dtype, 64, output.address)
-    with pytest.raises(ValueError, match=str(dtype)):
+    with refused(WrongArgument, "codec_takes_floats", value=dtype):
         codec.decode(x.ctypes.data, 64, output.address, dtype)
     output.check()
 
@@ -273,12 +281,12 @@ def test_other_dtypes_are_refused_and_nothing_is_written(name: str, dtype: int) 
 def test_negative_counts_are_refused(name: str) -> None:
     codec = native.codec_named(name)
     x = np.zeros(64, dtype=np.float32).ctypes.data
-    for use in (
-        lambda: codec.encoded_bytes(-1),
-        lambda: codec.encode(x, DTYPES["float32"], -1, x),
-        lambda: codec.encode(x, DTYPES["float32"], 0, x, first=-1),
-        lambda: codec.decode(x, -1, x, DTYPES["float32"]),
-        lambda: codec.decode_add(x, -1, x),
+    for parameter, use in (
+        ("count", lambda: codec.encoded_bytes(-1)),
+        ("count", lambda: codec.encode(x, DTYPES["float32"], -1, x)),
+        ("first", lambda: codec.encode(x, DTYPES["float32"], 0, x, first=-1)),
+        ("count", lambda: codec.decode(x, -1, x, DTYPES["float32"])),
+        ("count", lambda: codec.decode_add(x, -1, x)),
     ):
-        with pytest.raises(ValueError, match="-1"):
+        with refused(WrongArgument, "negative", parameter=parameter, value=-1):
             use()

@@ -9,9 +9,10 @@ import oracle
 import pytest
 from numpy.typing import NDArray
 from ranks import ADASUM, WORLDS, numbers, on_ranks, submit, tensor
+from refusals import refused
 
 from horovod import _native
-from horovod.common.exceptions import HorovodInternalError
+from horovod.common.exceptions import Disagreement, WrongArgument
 
 Array = NDArray[Any]
 SIZES = [1, 2, 4, 8]
@@ -150,7 +151,7 @@ def test_every_instruction_set_gives_the_same_bytes() -> None:
 def test_a_number_of_ranks_that_is_no_power_of_two_is_refused() -> None:
     def program(rank: int, engine: _native.Engine) -> None:
         x = np.ones(3, np.float32)
-        with pytest.raises(ValueError, match=r"'x': Adasum needs 2, 4, 8, \.\.\. ranks, and there are 3"):
+        with refused(WrongArgument, "adasum_size", tensor="x", size=3):
             submit(engine, "x", x, op=ADASUM)
         engine.wait(submit(engine, "x", x))
 
@@ -160,7 +161,9 @@ def test_a_number_of_ranks_that_is_no_power_of_two_is_refused() -> None:
 def test_ranks_that_disagree_on_it() -> None:
     def program(rank: int, engine: _native.Engine) -> None:
         x = np.ones(3, np.float32)
-        with pytest.raises(HorovodInternalError, match="reduce op of 'x': rank 0: Adasum; rank 1: Sum"):
+        with refused(
+            Disagreement, "disagree", tensor="x", property="reduce op", values={0: "Adasum", 1: "Sum"}
+        ):
             engine.wait(submit(engine, "x", x, op=ADASUM - rank))
 
     on_ranks(2, program)

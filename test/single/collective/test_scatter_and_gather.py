@@ -23,9 +23,10 @@ from ranks import (
     submit,
     tensor,
 )
+from refusals import refused
 
 from horovod import _native
-from horovod.common.exceptions import HorovodInternalError
+from horovod.common.exceptions import Disagreement, WrongArgument
 
 Array = NDArray[Any]
 SIZES = [1, 2, 3, 4, 8]
@@ -88,35 +89,44 @@ class TestAlltoall:
 
 class TestAlltoallRefusals:
     @pytest.mark.parametrize(
-        ("splits", "words"),
+        ("splits", "code", "facts"),
         [
-            ([], "the first dimension, 3, cannot be split evenly among 2 ranks; pass splits"),
-            ([1, 1, 1], "splits has 3 entries, but there are 2 ranks"),
-            ([4, -1], "splits has a negative entry"),
-            ([2, 2], "splits add up to 4, but the first dimension is 3"),
+            ([], "rows_not_divisible", {"rows": 3, "size": 2, "remedy": "pass splits"}),
+            ([1, 1, 1], "splits_of_other_length", {"entries": 3, "size": 2}),
+            ([4, -1], "splits_negative", {}),
+            ([2, 2], "splits_too_large", {"sum": 4, "rows": 3}),
         ],
     )
-    def test_wrong_splits_are_refused_where_they_are(self, splits: list[int], words: str) -> None:
+    def test_wrong_splits_are_refused_where_they_are(
+        self, splits: list[int], code: str, facts: dict[str, Any]
+    ) -> None:
         def program(rank: int, engine: _native.Engine) -> None:
             x = np.ones(3, np.float32)
-            with pytest.raises(ValueError, match=f"'a2a': {words}"):
+            with refused(WrongArgument, code, tensor="a2a", **facts):
                 alltoall(engine, x, splits)
             assert alltoall(engine, x, [1, 2])[0] == [rank + 1] * 2
 
         on_ranks(2, program)
 
     @pytest.mark.parametrize(
-        ("shapes", "words"),
+        ("shapes", "property_", "values"),
         [
-            (((2, 3), (2, 4)), r"dimensions after the first of 'a2a': rank 0: \(3,\); rank 1: \(4,\)"),
-            (((2, 3), (2,)), r"number of dimensions of 'a2a': rank 0: 2; rank 1: 1"),
-            (((), (2,)), r"number of dimensions of 'a2a': rank 0: 0; rank 1: 1"),
-            (((), ()), r"'a2a' has no dimensions to scatter along"),
+            (((2, 3), (2, 4)), "dimensions after the first", {0: "(3,)", 1: "(4,)"}),
+            (((2, 3), (2,)), "number of dimensions", {0: "2", 1: "1"}),
+            (((), (2,)), "number of dimensions", {0: "0", 1: "1"}),
+            (((), ()), "", {}),
         ],
     )
-    def test_ranks_disagree(self, shapes: tuple[tuple[int, ...], ...], words: str) -> None:
+    def test_ranks_disagree(
+        self, shapes: tuple[tuple[int, ...], ...], property_: str, values: dict[int, str]
+    ) -> None:
+        about = (
+            {"property": property_, "values": values} if values else {"verb": "scatter", "call": "alltoall"}
+        )
+
         def program(rank: int, engine: _native.Engine) -> None:
-            with pytest.raises(HorovodInternalError, match=words):
+            code = "disagree" if values else "no_dimension"
+            with refused(Disagreement, code, tensor="a2a", **about):
                 alltoall(engine, np.ones(shapes[rank], np.float32), [])
             assert alltoall(engine, np.ones(2, np.float32), [])[0] == [1, 1]
 
@@ -274,10 +284,10 @@ class TestReducescatterRefusals:
     def test_before_anything_is_sent(self) -> None:
         def program(rank: int, engine: _native.Engine) -> None:
             x, out = np.ones((), np.float32), np.ones((), np.float32)
-            with pytest.raises(ValueError, match="without dimensions cannot be scattered; reshape it"):
+            with refused(WrongArgument, "scatter_without_dimensions", tensor="rs"):
                 engine.reducescatter("rs", [tensor(x, out)], _native.Reduction())
             y = np.ones(4, np.float32)
-            with pytest.raises(ValueError, match="reduce-scatter does not serve Adasum"):
+            with refused(WrongArgument, "reducescatter_adasum", tensor="rs"):
                 engine.reducescatter("rs", [tensor(y, y)], _native.Reduction(op=2))
             assert allreduce(engine, "x", y).tolist() == [2.0] * 4
 
@@ -285,27 +295,27 @@ class TestReducescatterRefusals:
 
     def test_ranks_disagree(self) -> None:
         def program(rank: int, engine: _native.Engine) -> None:
-            for mine, words in (
-                ((4 + rank,), r"shape of 'rs': rank 0: \(4,\); rank 1: \(5,\)"),
-                ((4, 1) if rank else (4,), r"shape of 'rs': rank 0: \(4,\); rank 1: \(4, 1\)"),
-            ):
-                with pytest.raises(HorovodInternalError, match=words):
-                    reducescatter(engine, rank, 2, [np.ones(mine, np.float32)])
             x = np.ones(4, np.float32)
-            for op, words in (
-                ([AVERAGE, SUM][rank], "reduce op of 'rs': rank 0: Average; rank 1: Sum"),
-                ([MAX, SUM][rank], "reduce op of 'rs': rank 0: Max; rank 1: Sum"),
+            bit8 = [_native.get_codec("bit8"), None][rank]
+
+            def scatter(x: np.ndarray = x, **how: Any) -> Any:
+                return reducescatter(engine, rank, 2, [x], **how)
+
+            for property_, first, second, call in (
+                ("shape", "(4,)", "(5,)", lambda: scatter(np.ones(4 + rank, np.float32))),
+                ("shape", "(4,)", "(4, 1)", lambda: scatter(np.ones((4, 1) if rank else 4, np.float32))),
+                ("reduce op", "Average", "Sum", lambda: scatter(op=[AVERAGE, SUM][rank])),
+                ("reduce op", "Max", "Sum", lambda: scatter(op=[MAX, SUM][rank])),
+                ("postscale_factor", "1", "2", lambda: scatter(postscale=1.0 + rank)),
+                ("compression codec", "bit8/128", "none", lambda: scatter(codec=bit8)),
+                (
+                    *("operation", "REDUCESCATTER", "ALLREDUCE"),
+                    lambda: allreduce(engine, "rs", x) if rank else scatter(),
+                ),
             ):
-                with pytest.raises(HorovodInternalError, match=words):
-                    reducescatter(engine, rank, 2, [x], op=op)
-            with pytest.raises(HorovodInternalError, match="postscale_factor of 'rs': rank 0: 1; rank 1: 2"):
-                reducescatter(engine, rank, 2, [x], postscale=1.0 + rank)
-            codec = [_native.get_codec("bit8"), None][rank]
-            with pytest.raises(HorovodInternalError, match="codec of 'rs': rank 0: bit8/128; rank 1: none"):
-                reducescatter(engine, rank, 2, [x], codec=codec)
-            words = "operation of 'rs': rank 0: REDUCESCATTER; rank 1: ALLREDUCE"
-            with pytest.raises(HorovodInternalError, match=words):
-                reducescatter(engine, rank, 2, [x]) if rank == 0 else allreduce(engine, "rs", x)
+                values = {0: first, 1: second}
+                with refused(Disagreement, "disagree", tensor="rs", property=property_, values=values):
+                    call()
             [got] = reducescatter(engine, rank, 2, [x])
             assert got.tolist() == [2.0, 2.0]
 
@@ -343,14 +353,16 @@ def test_a_group_of_allgathers(size: int, shares_memory: bool) -> None:
 def test_groups_of_allgathers_that_disagree() -> None:
     def program(rank: int, engine: _native.Engine) -> None:
         x, y = np.ones((2, 3), np.float32), np.ones((2, 4 + rank), np.float32)
-        for members, words in (
-            ([x] * (1 + rank), "number of tensors in the group of 'g': rank 0: 1; rank 1: 2"),
-            ([x, y], r"dimensions after the first of 'g': rank 0: \(3,\) \(4,\); rank 1: \(3,\) \(5,\)"),
-            ([x, x[0] if rank else x], "number of dimensions of 'g': rank 0: 2 2; rank 1: 2 1"),
-            ([x, np.ones((), np.float32)], "'g' has no dimensions to gather along"),
+        for members, property_, first, second in (
+            ([x] * (1 + rank), "number of tensors in the group", "1", "2"),
+            ([x, y], "dimensions after the first", "(3,) (4,)", "(3,) (5,)"),
+            ([x, x[0] if rank else x], "number of dimensions", "2 2", "2 1"),
         ):
-            with pytest.raises(HorovodInternalError, match=words):
+            values = {0: first, 1: second}
+            with refused(Disagreement, "disagree", tensor="g", property=property_, values=values):
                 engine.wait(engine.allgather("g", [source_only(member) for member in members]))
+        with refused(Disagreement, "no_dimension", tensor="g", verb="gather"):
+            engine.wait(engine.allgather("g", [source_only(x), source_only(np.ones((), np.float32))]))
         assert engine.counters()["refusals"] == 4
 
     on_ranks(2, program)

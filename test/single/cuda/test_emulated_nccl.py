@@ -17,7 +17,7 @@ from ml_dtypes import bfloat16
 EMULATION = Path(__file__).resolve().parents[2] / "emulated_cuda"
 sys.path.insert(0, str(EMULATION))
 
-from device_trials import Communicator, DeviceError, Gpu, make_id, trials  # noqa: E402
+from device_trials import Communicator, DeviceError, Gpu, make_id, refused_there, trials  # noqa: E402
 
 import build  # noqa: E402
 
@@ -81,18 +81,15 @@ def test_allreduce(size: int, number: int, dtype: Any) -> None:
 
 
 def test_what_nccl_does_not_sum() -> None:
-    def work(own: Communicator) -> tuple[list[bool], str]:
-        served = [own.serves(number) for number in range(10)]
-        try:
+    def work(own: Communicator) -> list[bool]:
+        with refused_there("WrongArgument", "nccl_dtype", dtype="int16"):
             own.allreduce(c_void_p(), c_void_p(), 1, 2)
-        except DeviceError as error:
-            return served, str(error)
-        return served, ""
+        return [own.serves(number) for number in range(10)]
 
     (result,) = on_ranks(1, work)
-    served = [number for number, is_served in enumerate(result[0]) if is_served]
+    assert not isinstance(result, Exception), result
+    served = [number for number, is_served in enumerate(result) if is_served]
     assert served == [number for number, _ in DTYPES]
-    assert result[1] == "InvalidArgument: NCCL cannot sum int16"
 
 
 @pytest.mark.parametrize("root", [0, 3])
@@ -141,7 +138,7 @@ def test_two_ranks_on_one_gpu_are_refused() -> None:
         try:
             Communicator(Gpu(0), unique, rank, 2)
         except DeviceError as error:
-            errors.append(str(error))
+            errors.append(error)
 
     threads = [threading.Thread(target=one, args=(rank,), daemon=True) for rank in range(2)]
     for thread in threads:
@@ -150,8 +147,10 @@ def test_two_ranks_on_one_gpu_are_refused() -> None:
         thread.join(PATIENCE)
     assert len(errors) == 2
     for error in errors:
-        assert "ncclCommInitRankConfig failed on rank" in error
-        assert "invalid usage (Duplicate GPU detected" in error
+        assert (error.kind, error.code) == ("DeviceFailure", "nccl_failed")
+        assert error.facts["call"] == "ncclCommInitRankConfig"
+        assert error.facts["why"].startswith("invalid usage (Duplicate GPU detected")
+    assert {error.facts["rank"] for error in errors} == {"0", "1"}
 
 
 def until(condition: Callable[[], Any]) -> Any:
@@ -206,23 +205,23 @@ def test_asynchronous_errors(operation: int, monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_calls_after_abort_are_refused() -> None:
-    def work(own: Communicator) -> list[str]:
+    def work(own: Communicator) -> bool:
         own.abort()
         own.abort()
-        errors = []
         memory = own.gpu.allocate(8)
-        for call in (
-            lambda: own.allreduce(memory, memory, 1, 6),
-            lambda: own.broadcast(memory, 4, 0),
-            lambda: own.exchange([(1 - own.rank, memory, 4)], [(1 - own.rank, memory, 4)]),
+        for name, call in (
+            ("ncclAllReduce", lambda: own.allreduce(memory, memory, 1, 6)),
+            ("ncclBroadcast", lambda: own.broadcast(memory, 4, 0)),
+            (
+                "ncclGroupStart",
+                lambda: own.exchange([(1 - own.rank, memory, 4)], [(1 - own.rank, memory, 4)]),
+            ),
         ):
-            with pytest.raises(DeviceError, match=r"InternalError: .*the communicator was aborted") as error:
+            with refused_there("DeviceFailure", "nccl_aborted", call=name, rank=str(own.rank)):
                 call()
-            errors.append(str(error.value))
-        return errors
+        return True
 
-    for errors in on_ranks(2, work):
-        assert len(errors) == 3, errors
+    assert on_ranks(2, work) == [True, True]
 
 
 IN_A_PROCESS = f"""
@@ -256,20 +255,18 @@ own.destroy()
     assert not list(Path("/dev/shm").glob(bytes.fromhex(unique).split(b"\0")[0].decode().lstrip("/") + "*"))
 
 
-FAILED = "failed on rank 0 (Emulated GPU, GPU 0): unhandled system error (injected)"
-
-
 @pytest.mark.parametrize(
-    ("function", "call", "words"),
+    ("function", "call", "gpu"),
     [
-        ("ncclGetUniqueId", "make_id()", "failed: unhandled system error (injected)"),
-        ("ncclCommInitRankConfig", "make()", "failed on rank 0: unhandled system error"),
-        ("ncclAllReduce", "own.allreduce(memory, memory, 2, 6)", FAILED),
-        ("ncclBroadcast", "own.broadcast(memory, 2, 0)", FAILED),
-        *((f"nccl{name}", "swap()", FAILED) for name in ("Send", "Recv", "GroupStart", "GroupEnd")),
+        ("ncclGetUniqueId", "make_id()", ""),
+        ("ncclCommInitRankConfig", "make()", ""),
+        ("ncclAllReduce", "own.allreduce(memory, memory, 2, 6)", " (Emulated GPU, GPU 0)"),
+        ("ncclBroadcast", "own.broadcast(memory, 2, 0)", " (Emulated GPU, GPU 0)"),
+        *((f"nccl{name}", "swap()", " (Emulated GPU, GPU 0)") for name in ("Send", "Recv")),
+        *((f"nccl{name}", "swap()", " (Emulated GPU, GPU 0)") for name in ("GroupStart", "GroupEnd")),
     ],
 )
-def test_every_call_that_fails_is_named(function: str, call: str, words: str) -> None:
+def test_every_call_that_fails_is_named(function: str, call: str, gpu: str) -> None:
     """Two ranks in one process, of which the first makes the call that fails; then the process goes on."""
     program = f"""
 import threading
@@ -289,7 +286,10 @@ except DeviceError as error:
     print(error)
 """
     output = start(program, EMULATED_NCCL_FAIL=f"{function}:1:2").communicate(timeout=PATIENCE)[0]
-    assert output.startswith(f"InternalError: {function} {words}"), output
+    error = DeviceError(output.rstrip("\n"))
+    assert (error.kind, error.code) == ("DeviceFailure", "nccl_failed"), output
+    assert error.facts["why"].startswith("unhandled system error")
+    assert error.facts.items() >= {"call": function, "rank": "0", "gpu": gpu}.items(), output
 
 
 @pytest.mark.parametrize(
@@ -309,9 +309,9 @@ except DeviceError as error:
     print(error)
 """
     output = start(program, **environment).communicate(timeout=PATIENCE)[0]
-    lines = output.splitlines()
-    assert lines[0].startswith("0 ") and words in lines[0] and "HOROVOD_NCCL_LIBRARY" in lines[0], output
-    assert lines[1].startswith("InternalError: ") and words in lines[1]
+    why, _, error = output.partition("\n")
+    assert why.startswith("0 ") and words in why and "HOROVOD_NCCL_LIBRARY" in why, output
+    assert error.startswith("DeviceFailure\ngpu_failed\n") and words in error
 
 
 def test_the_version() -> None:

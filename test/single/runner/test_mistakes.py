@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from page_blocks import text_of
 from refusals import refused
 
 from horovod.common import compressors, names, variables
@@ -239,7 +240,7 @@ def test_pages_explain_mpirun_as_root() -> None:
     pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.py")]
     found = 0
     for page in pages:
-        for section in re.split(r"^#{1,3} ", page.read_text(), flags=re.MULTILINE):
+        for section in re.split(r"^#{1,3} ", text_of(str(page)), flags=re.MULTILINE):
             if re.search(r"mpirun -np? \d+ python", section):
                 found += 1
                 assert "--allow-run-as-root" in section, f"{page}: {section.splitlines()[0]}"

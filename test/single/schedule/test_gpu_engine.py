@@ -38,9 +38,10 @@ from ranks import (
     source_only,
     submit,
 )
+from refusals import expect, refused
 
 from horovod import _native
-from horovod.common.exceptions import HorovodInternalError
+from horovod.common.exceptions import DeviceFailure, Disagreement, HorovodInternalError, WrongArgument
 
 TRANSPORTS = ["nccl", "host"]
 
@@ -123,9 +124,10 @@ class TestOrder:
                 result = engine.wait(engine.alltoall("a", gpu_source(x), [0, rank + 1]))
                 assert result.sizes == ([0, 0] if rank == 0 else [1, 2])
                 assert gpu_received(result, x).tolist() == [[0] * 3, [1] * 3, [1] * 3][: 3 * rank]
-            with pytest.raises(ValueError, match=r"has 0 bytes, not 8|has 72 bytes, not 8 from byte 72"):
+            too_short = {"bytes": result.nbytes, "count": 8, "offset": result.nbytes}
+            with refused(WrongArgument, "result_too_short", **too_short):
                 result.copy_to(result.nbytes, x.address, 8, x.stream.number)
-            with pytest.raises(ValueError, match="the result is on a GPU"):
+            with refused(WrongArgument, "result_on_gpu"):
                 result.buffer()
 
         on_ranks(2, program)
@@ -172,7 +174,7 @@ class TestOrder:
         def program(rank: int, engine: _native.Engine) -> None:
             result = engine.wait(engine.allgather("g", [source_only(ones())]))
             result.order(0)
-            with pytest.raises(ValueError, match="in CPU memory; use buffer"):
+            with refused(WrongArgument, "result_in_cpu_memory"):
                 result.copy_to(0, 0, 0, 0)
 
         on_ranks(1, program)
@@ -186,8 +188,8 @@ class TestTogether:
             for _ in range(2):
                 x, y = array(ones(), rank), ones()
                 handle = gpu_submit(engine, "x", x) if rank == 0 else submit(engine, "x", y)
-                words = r"place of 'x': rank 0: on a GPU; rank 1: in CPU memory\. Move the tensor"
-                with pytest.raises(HorovodInternalError, match=words):
+                places = {0: "on a GPU", 1: "in CPU memory"}
+                with refused(Disagreement, "disagree", tensor="x", property="place", values=places):
                     engine.wait(handle)
                 assert gpu_allreduce(engine, "x", ones(), rank).tolist() == [2.0] * 8
                 assert allreduce(engine, "x", ones()).tolist() == [2.0] * 8
@@ -225,11 +227,11 @@ class TestTogether:
     def test_a_group_in_two_places(self) -> None:
         def program(rank: int, engine: _native.Engine) -> None:
             x, y, z = array(ones(), 0), array(ones(), 1), ones()
-            words = r"'g': of the group's tensors, number 0 is on GPU 0 and number 1 on GPU 1"
-            with pytest.raises(ValueError, match=words):
+            places = {"first": "on GPU 0", "number": 1, "second": "on GPU 1"}
+            with refused(WrongArgument, "group_on_several_devices", tensor="g", **places):
                 engine.allreduce("g", [gpu_tensor(x), gpu_tensor(y)], _native.Reduction())
-            words = r"'g': .* number 0 is in CPU memory and number 2 on GPU 1; move all to one"
-            with pytest.raises(ValueError, match=words):
+            places = {"first": "in CPU memory", "number": 2, "second": "on GPU 1"}
+            with refused(WrongArgument, "group_on_several_devices", tensor="g", **places):
                 engine.allgather("g", [source_only(z), source_only(z), gpu_source(y)])
 
         on_ranks(1, program)
@@ -237,7 +239,7 @@ class TestTogether:
     def test_a_rank_uses_one_gpu(self) -> None:
         def program(rank: int, engine: _native.Engine) -> None:
             gpu_allreduce(engine, "x", ones(), 2)
-            with pytest.raises(ValueError, match="'x' is on GPU 1, and rank 0 uses GPU 2; all GPU tensors"):
+            with refused(WrongArgument, "gpu_of_other_tensors", tensor="x", ranks=(0,), gpu=1, used=2):
                 gpu_submit(engine, "x", array(ones(), 1))
             assert gpu_allreduce(engine, "x", ones(), 2).tolist() == [1.0] * 8
 
@@ -246,9 +248,9 @@ class TestTogether:
     def test_a_gpu_that_is_not_there(self) -> None:
         def program(rank: int, engine: _native.Engine) -> None:
             wrong = _native.Tensor(0, 0, [0], 6, device=77)
-            with pytest.raises(ValueError, match="no GPU 77: this process sees 8"):
+            with refused(WrongArgument, "gpu_unknown", gpu=77, count=8):
                 engine.allreduce("x", [wrong], _native.Reduction())
-            with pytest.raises(ValueError, match="a GPU's number, or -1, not -2"):
+            with refused(WrongArgument, "device_wrong", value=-2):
                 _native.Tensor(0, 0, [0], 6, device=-2)
             assert gpu_allreduce(engine, "x", ones(), 1).tolist() == [1.0] * 8  # that took no GPU
 
@@ -313,7 +315,7 @@ class TestSets:
                     assert gpu_allreduce(engine, f"{op}.{name}", x, 0, op=op).tolist() == x.tolist()
             assert engine.wait(engine.join()).sizes == [0]
             assert gpu_allreduce(engine, "x", ones(), rank).tolist() == [2.0] * 8
-            with pytest.raises(ValueError, match=f"rank {rank} uses GPU {rank}"):
+            with refused(WrongArgument, "gpu_of_other_tensors", ranks=(rank,), gpu=3, used=rank):
                 gpu_submit(engine, "z", array(ones(), 3))
 
         on_ranks(2, program, settings=over(transport))
@@ -338,7 +340,7 @@ class TestEnd:
         words = tmp_path / "async"
         monkeypatch.setenv("EMULATED_NCCL_ASYNC_FILE", str(words))
 
-        def program(rank: int, engine: _native.Engine) -> str:
+        def program(rank: int, engine: _native.Engine) -> HorovodInternalError:
             gpu_allreduce(engine, "x", ones(), rank)
             x = array(ones(), rank)
             # Memory of results is to be freed, which waits for the GPU: only when what hangs is aborted.
@@ -355,11 +357,11 @@ class TestEnd:
             assert eventually(x.stream.is_idle), "a stream waits for ever"
             with pytest.raises(HorovodInternalError) as raised:
                 gpu_submit(engine, "y", x)
-            return str(raised.value)
+            return raised.value
 
-        first, second = on_ranks(2, program, settings=over("nccl"))
-        assert first.startswith("'late', 32 bytes, failed on rank 0: ") and "The job cannot go on" in first
-        assert second
+        first, _ = on_ranks(2, program, settings=over("nccl"))
+        about = {"operation": "'late', 32 bytes", "rank": 0, "cause": "gpu_failed"}
+        expect(first, DeviceFailure, "operation_failed", remedy="The job cannot go on", **about)
 
     def test_what_is_pending_fails_when_a_rank_is_lost(self) -> None:
         def program(rank: int, engine: _native.Engine) -> None:

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from refusals import refused
 
 from horovod import _native
+from horovod.common.exceptions import WrongSetting
 
 CORES = sorted(os.sched_getaffinity(0))
 NOT_OURS = max(CORES) + 1
@@ -70,30 +72,30 @@ def test_one_number_is_that_of_the_first_rank() -> None:
         assert cores_of(f"{first}", [0, 0]) == [{first}, {first + 1}]
 
 
+VARIABLE = "HOROVOD_THREAD_AFFINITY"
+
+
 @pytest.mark.parametrize(
     "affinity", ["a", "0,x", "0,1x", "-1", "0,-1", "0,,1", "0 1", "99999999999999999999"]
 )
 def test_what_is_no_list_of_cores(affinity: str) -> None:
-    said = rf"HOROVOD_THREAD_AFFINITY='{affinity}' is no list of core numbers, as 0,1,2,3"
-    with pytest.raises(ValueError, match=said):
+    with refused(WrongSetting, "no_core_numbers", setting=VARIABLE, value=affinity):
         cores_of(affinity)
 
 
 def test_a_list_that_is_too_short() -> None:
     listed = f"{CORES[0]},{CORES[0]}"
-    said = f"HOROVOD_THREAD_AFFINITY='{listed}' names no core for local rank 2; give one for each local rank"
-    with pytest.raises(ValueError, match=said):
+    with refused(WrongSetting, "no_core_for_rank", setting=VARIABLE, value=listed, local_rank=2):
         cores_of(listed, [0, 0, 0])
     assert cores_of(listed, [0, 0, 1]) == [{CORES[0]}] * 3
 
 
 @pytest.mark.parametrize("core", [NOT_OURS, 1023, 1024, 2**31 - 1])
 def test_a_core_that_the_process_has_not(core: int) -> None:
-    said = f"gives local rank 0 core {core}, which this process may not run on; `taskset -cp"
-    with pytest.raises(ValueError, match=said):
+    with refused(WrongSetting, "core_not_allowed", setting=VARIABLE, local_rank=0, core=core):
         cores_of(f"{core}")
 
 
 def test_a_core_that_only_a_later_rank_has_not() -> None:
-    with pytest.raises(ValueError, match=f"gives local rank 1 core {NOT_OURS}, which"):
+    with refused(WrongSetting, "core_not_allowed", local_rank=1, core=NOT_OURS):
         cores_of(f"{CORES[-1]}", [0, 0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -12,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from ranks import in_threads
+from refusals import refused
 from tcp_worlds import IS_SANITIZED, TcpJob, tcp_settings, tcp_worlds
 
 from horovod import _native as native
-from horovod.common.exceptions import HorovodInternalError
+from horovod.common.exceptions import CannotStart, HorovodInternalError, LostRank, WrongSetting
 
 Worlds = Callable[[int], list[native.World]]
 SIZES = (0, 1, 7, 4096, 65537, 1 << 20, (3 << 20) + 5)
@@ -152,9 +154,9 @@ def test_a_receiver_may_be_later_than_the_limit_of_silence() -> None:
 def test_ranks_that_are_told_differently_say_what() -> None:
     tcp = TcpJob(2)
     settings = [tcp_settings(deterministic=True, tcp_checksums=rank == 1) for rank in range(2)]
-    with pytest.raises(ValueError, match=r"different settings: HOROVOD_TCP_CHECKSUMS"):
+    with refused(CannotStart, "settings_differ", differences=re.compile("^HOROVOD_TCP_CHECKSUMS")):
         in_threads(2, lambda rank: tcp.open_one(rank, settings[rank]))
-    with pytest.raises(ValueError, match=r"HOROVOD_TCP_TIMEOUT_SECONDS.*2 or more"):
+    with refused(WrongSetting, "tcp_timeout_too_short", setting="HOROVOD_TCP_TIMEOUT_SECONDS"):
         TcpJob(2).open(tcp_settings(tcp_timeout_seconds=1.0))
 
 
@@ -193,7 +195,7 @@ def test_who_gives_up_is_named(opened: Worlds) -> None:
             world.abandon()
             return
         room = np.zeros(8, np.uint8)
-        with pytest.raises(HorovodInternalError, match=r"rank 0 lost rank 1.*could not go on"):
+        with refused(LostRank, "peer_gave_up", ranks=(1,), rank=0):
             world.finish(world.start([], [place(1, room)]))
 
     worlds = opened(2)

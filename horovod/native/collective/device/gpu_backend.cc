@@ -80,20 +80,17 @@ DeviceAgreement agree_on_transport(const std::vector<DevicePeer>& peers) {
   for (const DevicePeer& peer : peers) {
     if (peer.transport == first.transport) continue;
     return {false, "",
-            "HOROVOD_GPU_TRANSPORT is '" + first.transport + "' on " + named(first) + " and '" + peer.transport + "' on " +
-                named(peer) + "; give all ranks one value"};
+            {Said::gpu_transports_differ, {.others = {{"first", first.transport}, {"one", named(first)},
+                                                      {"second", peer.transport}, {"other", named(peer)}}}}};
   }
-  if (first.transport == "host") return {false, "HOROVOD_GPU_TRANSPORT asks for it", ""};
+  if (first.transport == "host") return {false, "HOROVOD_GPU_TRANSPORT asks for it", {}};
   std::string why = why_not(peers);
   if (first.transport == "nccl") {
-    if (why.empty()) return {true, "", ""};
-    return {false, why,
-            "HOROVOD_GPU_TRANSPORT=nccl cannot be: " + why +
-                ". Give every rank a GPU of its own and one NCCL "
-                "(HOROVOD_NCCL_LIBRARY), or leave HOROVOD_GPU_TRANSPORT at auto"};
+    if (why.empty()) return {true, "", {}};
+    return {false, why, {Said::nccl_cannot_be, {.others = {{"why", why}}}}};
   }
   if (why.empty()) why = why_not_better(peers);
-  return {why.empty(), why, ""};
+  return {why.empty(), why, {}};
 }
 
 std::vector<std::string> exchange_texts(const CollectiveContext& context, const std::string& own) {
@@ -115,9 +112,8 @@ std::vector<std::string> exchange_texts(const CollectiveContext& context, const 
     std::string& text = texts[static_cast<size_t>(in.from)];
     const uint64_t length = bytes[static_cast<size_t>(in.from)];
     if (length > kLongestText) {
-      throw InternalError(
-          "rank " + std::to_string(group.ranks()[static_cast<size_t>(in.from)]) + " sends " + std::to_string(length) +
-          " bytes of text about its GPU: the ranks run different builds, or its message was damaged on its way");
+      throw InternalError(Said::gpu_text_too_long, {.ranks = {group.ranks()[static_cast<size_t>(in.from)]},
+                                                    .others = {{"bytes", length}}});
     }
     text.resize(length);
     in = {in.from, text.data(), text.size()};
@@ -177,7 +173,7 @@ std::unique_ptr<GpuBackend> open_gpu_backend(DeviceLibrary& library, std::shared
                                              CollectiveContext& context, const PlanRules& rules,
                                              const std::string& gpu_transport) {
   DeviceAgreement agreement = agree_on_transport(exchange_peers(library, workspace->device(), context, gpu_transport));
-  if (!agreement.error.empty()) throw InternalError(agreement.error);
+  if (agreement.error.is_any()) throw InternalError(agreement.error);
   const bool has_nccl = agreement.has_nccl;
   GpuBackend::Common common{std::move(workspace), context, rules, std::move(agreement)};
   if (context.group.size() == 1) return std::make_unique<LoneGpuBackend>(std::move(common));

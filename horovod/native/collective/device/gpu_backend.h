@@ -33,7 +33,7 @@ struct DevicePeer {
 struct DeviceAgreement {
   bool has_nccl = false;
   std::string why;    // if not
-  std::string error;  // what was asked for and cannot be; empty: nothing
+  Failure error;  // what was asked for and cannot be, if anything
 };
 
 // A pure function: of all ranks of the set, by rank.

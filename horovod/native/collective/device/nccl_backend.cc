@@ -61,8 +61,7 @@ Terms terms_of(const BucketReduction& reduction) {
 
 void sum_on_wire(const NcclContext& nccl, const Terms& terms, const void* source, void* destination, int64_t count) {
   if (!nccl.communicator.serves(terms.dtype)) {
-    throw InternalError("this NCCL reduces no " + std::string(name_of(terms.dtype)) +
-                        "; give all ranks a newer one, or HOROVOD_GPU_TRANSPORT=host");
+    throw InternalError(Said::nccl_lacks_dtype, {.others = {{"dtype", std::string(name_of(terms.dtype))}}});
   }
   nccl.workspace.to_wire();
   nccl.communicator.allreduce(source, destination, count, terms.dtype, terms.sum);
@@ -294,8 +293,7 @@ HostBackend& NcclBackend::host() {
 std::unique_ptr<Communicator> NcclBackend::join(DeviceLibrary& library) const {
   const RankGroup& group = context_.group;
   const auto fail = [&] [[noreturn]] (int rank, const std::string& why) {
-    throw InternalError("NCCL cannot join the GPUs: rank " + std::to_string(group.ranks()[static_cast<size_t>(rank)]) + ": " +
-                        why + ". HOROVOD_GPU_TRANSPORT=host goes without it");
+    throw InternalError(Said::nccl_cannot_join, {.ranks = {group.ranks()[static_cast<size_t>(rank)]}, .others = {{"why", why}}});
   };
   CommunicatorId id{};
   std::string failed;

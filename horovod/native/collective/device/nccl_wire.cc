@@ -76,7 +76,7 @@ class GpuMeasurement {
     const std::string own(reinterpret_cast<const char*>(mine), sizeof mine);
     for (const std::string& text : exchange_texts(nccl_.context, own)) {
       double theirs[5];
-      if (text.size() != sizeof theirs) throw InternalError("ranks tell each other different figures of their GPUs");
+      if (text.size() != sizeof theirs) throw InternalError(Said::gpu_figures_damaged);
       std::memcpy(theirs, text.data(), sizeof theirs);
       for (size_t i = 0; i < 5; ++i) mine[i] = std::max(mine[i], theirs[i]);
     }

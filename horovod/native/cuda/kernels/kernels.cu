@@ -13,7 +13,7 @@ inline namespace of_kernels {
 
 FormatKernels kernels_for(Coding coding) {
   int row = static_cast<int>(coding) - 1;
-  if (row < 0) throw InternalError("elements as they are have no kernels of a codec");
+  if (row < 0) throw InternalError(Said::no_kernel_of_codec);
   if (row < kSixteenBitFormats) return sixteen_bit_kernels(row);
   row -= kSixteenBitFormats;
   return row < kPlainFormats ? plain_kernels(row) : rotated_kernels(row - kPlainFormats);
@@ -24,15 +24,14 @@ Blocks blocks_of(const DeviceCodec& codec) {
   while ((1 << log) < codec.block) ++log;
   if ((1 << log) != codec.block || codec.block > 1024 ||
       (static_cast<int>(codec.coding) > kSixteenBitFormats && codec.block < 32)) {
-    throw InvalidArgument("a GPU's codec cannot have blocks of " + std::to_string(codec.block) +
-                          " elements; choose 32, 64, 128, 256, 512 or 1024");
+    throw InvalidArgument(Said::gpu_block_wrong, {.others = {{"value", codec.block}}});
   }
   return {codec.seed, log, codec.is_stochastic};
 }
 
 void check_float(DType dtype, bool may_be_double) {
   if (is_float(dtype) && (may_be_double || dtype != DType::kFloat64)) return;
-  throw InvalidArgument("the GPU's codecs and sums take float32, float16 and bfloat16, not " + std::string(name_of(dtype)));
+  throw InvalidArgument(Said::gpu_dtype_wrong, {.others = {{"dtype", std::string(name_of(dtype))}}});
 }
 
 uint8_t* bytes_at(std::byte* message) { return reinterpret_cast<uint8_t*>(message); }
@@ -123,16 +122,16 @@ class Kernels final : public DeviceKernels {
     reduction.result = bytes_at(asked.result);
     reduction.count = static_cast<int>(asked.messages.size());
     if (asked.messages.empty() || asked.messages.size() > kMostContributions) {
-      throw InvalidArgument("a GPU sums 1 to " + std::to_string(kMostContributions) + " contributions at once, not " +
-                            std::to_string(asked.messages.size()));
+      throw InvalidArgument(Said::gpu_sum_count_wrong,
+                            {.others = {{"most", kMostContributions}, {"count", asked.messages.size()}}});
     }
     if (reduction.sums_codes && reduction.result_is_codes && asked.in != asked.out) {
-      throw InvalidArgument("a GPU does not recode: contributions and result must be of one codec");
+      throw InvalidArgument(Said::gpu_does_not_recode);
     }
     for (size_t i = 0; i < asked.messages.size(); ++i) {
       reduction.messages[i] = bytes_at(asked.messages[i]);
       if (reduction.sums_codes && reduction.messages[i] == nullptr) {
-        throw InvalidArgument("contribution " + std::to_string(i) + " has no codes");
+        throw InvalidArgument(Said::gpu_contribution_without_codes, {.others = {{"number", i}}});
       }
     }
     return reduction;

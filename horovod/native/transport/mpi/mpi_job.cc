@@ -62,9 +62,7 @@ int initialize(bool threads_multiple) {
     initialized_here() = true;
   }
   if (provided < MPI_THREAD_SERIALIZED) {
-    throw StartupError(
-        "MPI was initialised without thread support; initialise it with MPI_THREAD_MULTIPLE (mpi4py's default) "
-        "before hvd.init(), or leave it to hvd.init()");
+    throw StartupError(Said::mpi_without_threads);
   }
   return provided;
 }
@@ -88,14 +86,12 @@ MPI_Comm communicator_of(const std::vector<int>& ranks) {
   bool is_member = false;
   for (const int one : ranks) {
     if (one < 0 || one >= size || std::count(ranks.begin(), ranks.end(), one) > 1) {
-      throw StartupError("init(comm=" + listed(ranks) + "): each of the " + std::to_string(size) + " ranks, 0 to " +
-                         std::to_string(size - 1) + ", may be named once");
+      throw StartupError(Said::comm_wrong, {.others = {{"value", listed(ranks)}, {"size", size}, {"last", size - 1}}});
     }
     is_member |= one == rank;
   }
   if (!is_member) {
-    throw StartupError("init(comm=" + listed(ranks) + ") on rank " + std::to_string(rank) +
-                       ", which is not among them; call init() with the ranks that this one shall work with");
+    throw StartupError(Said::comm_without_self, {.ranks = {rank}, .others = {{"value", listed(ranks)}}});
   }
   MPI_Group world, group;
   MPI_Comm_group(MPI_COMM_WORLD, &world);
@@ -143,9 +139,7 @@ class Job final : public MpiJob {
   }
   std::unique_ptr<Transport> make_transport() override {
     if (!threads_multiple_ && !initialized_here()) {
-      throw StartupError(
-          "MPI was initialised without MPI_THREAD_MULTIPLE, but between hosts horovod's thread calls MPI beside yours; "
-          "initialise it with MPI_THREAD_MULTIPLE (mpi4py's default) before hvd.init(), or leave it to hvd.init()");
+      throw StartupError(Said::mpi_without_multiple);
     }
     return make_mpi_transport(world_, topology_, generation_++);
   }
@@ -211,7 +205,7 @@ class Job final : public MpiJob {
   // Collective: the first rank's complaint becomes everybody's error.
   void throw_if_any(const std::string& complaint) {
     for (const std::string& each : gather(complaint)) {
-      if (!each.empty()) throw StartupError(each);
+      if (!each.empty()) throw StartupError(Said::rank_complains, {.others = {{"why", each}}});
     }
   }
 

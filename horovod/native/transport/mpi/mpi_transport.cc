@@ -291,7 +291,7 @@ class MpiTransport final : public Transport {
       check(MPI_Mrecv(&aside, sizeof aside, MPI_BYTE, &handle, MPI_STATUS_IGNORE), "MPI_Mrecv");
       on_aside(status.MPI_SOURCE, aside);
     }
-    if (!abandonment_.empty()) throw InternalError(abandonment_);
+    if (abandonment_.is_any()) throw InternalError(abandonment_);
   }
 
   void on_aside(int from, const Aside& aside) {
@@ -299,7 +299,7 @@ class MpiTransport final : public Transport {
     arrived_[of] += 1;
     if (aside.kind == AsideKind::kQuestion) say_aside(from, {AsideKind::kAnswer, kNoRank});
     if (aside.kind == AsideKind::kAnswer) is_asked_[of] = false;
-    if (aside.kind != AsideKind::kAbandon || !abandonment_.empty()) return;
+    if (aside.kind != AsideKind::kAbandon || abandonment_.is_any()) return;
     silent_ = aside.silent;
     abandonment_ = abandonment(rank(), from, silent_);
   }
@@ -322,7 +322,7 @@ class MpiTransport final : public Transport {
   std::deque<Posted> posted_, asides_;
   std::vector<uint64_t> arrived_;  // messages, by rank
   std::vector<bool> is_asked_;     // by rank: has not answered the last question
-  std::string abandonment_;        // empty until another rank has given up
+  Failure abandonment_;            // none until another rank has given up
   int silent_ = kNoRank;           // whom it has given up
   uint64_t finished_ = 0;          // transfers
   std::chrono::steady_clock::time_point last_inspection_{};

@@ -21,8 +21,7 @@ inline std::string described(int code) {
 
 inline void check(int code, const char* call) {
   if (code == MPI_SUCCESS) return;
-  throw InternalError(std::string(call) + " failed: " + described(code) +
-                      "; a peer may have ended, or the network between the hosts may be down");
+  throw InternalError(Said::mpi_call_failed, {.others = {{"call", call}, {"why", described(code)}}});
 }
 
 // `generation` tells the transports of one process apart: a message that an earlier one left unread is not taken for this

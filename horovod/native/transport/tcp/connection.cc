@@ -245,8 +245,10 @@ bool Connection::begin_frame(ConnectionOwner& owner) {
       return false;
     }
   } else if (header_.kind < FrameKind::kMessage || header_.kind > FrameKind::kGoodbye || header_.bytes > kLongestMessage) {
-    throw InternalError("rank " + std::to_string(who_.to) + " was sent a frame that cannot be: kind " +
-                        std::to_string(static_cast<uint32_t>(header_.kind)) + ", " + std::to_string(header_.bytes) + " bytes");
+    throw InternalError(
+        Said::frame_wrong,
+        {.ranks = {static_cast<int>(who_.to)},
+         .others = {{"frame_kind", static_cast<uint32_t>(header_.kind)}, {"bytes", header_.bytes}}});
   }
   fill(reinterpret_cast<std::byte*>(&header_), sizeof header_);
   payload_.clear();
@@ -259,8 +261,7 @@ void Connection::end_frame(ConnectionOwner& owner) {
   in_frame_ = false;
   const std::byte* data = place_ != nullptr ? place_ : payload_.data();
   if (checksum_of(header_.kind, data, header_.bytes) != header_.checksum) {
-    throw InternalError("what has arrived is not what was sent: the checksum of " + std::to_string(header_.bytes) +
-                        " bytes is wrong. The network or a machine's memory is broken");
+    throw InternalError(Said::checksum_wrong, {.others = {{"bytes", header_.bytes}}});
   }
   if (header_.kind == FrameKind::kBulk) return owner.on_bulk(*this, header_);
   owner.on_frame(*this, header_.kind, std::move(payload_));

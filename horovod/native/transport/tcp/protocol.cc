@@ -31,7 +31,9 @@ Nonce draw_nonce() {
   size_t drawn = 0;
   while (drawn < nonce.size()) {
     const ssize_t got = getrandom(nonce.data() + drawn, nonce.size() - drawn, 0);
-    if (got < 0 && errno != EINTR) throw InternalError(std::string("the system gives no random numbers: ") + strerror(errno));
+    if (got < 0 && errno != EINTR) {
+      throw InternalError(Said::no_random_numbers, {.others = {{"why", strerror(errno)}}});
+    }
     drawn += got > 0 ? static_cast<size_t>(got) : 0;
   }
   return nonce;

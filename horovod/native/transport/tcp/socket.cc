@@ -62,7 +62,7 @@ constexpr int kMostEvents = 64;
 constexpr std::chrono::milliseconds kCoarse{20};  // epoll_wait counts in milliseconds, which is good enough beyond these
 
 Socket owned(int descriptor, const char* what) {
-  if (descriptor < 0) throw InternalError(std::string(what) + ": " + std::strerror(errno));
+  if (descriptor < 0) throw InternalError(Said::system_call_failed, {.others = {{"call", what}, {"why", std::strerror(errno)}}});
   return Socket(descriptor);
 }
 
@@ -76,7 +76,7 @@ Socket listen_at(const std::string& address, PortRange ports) {
   std::string why;
   for (int port = ports.first; port <= ports.last; ++port) {
     const Addresses found = parsed(address, std::to_string(port));
-    if (!found) throw StartupError("'" + address + "' is no address of a network");
+    if (!found) throw StartupError(Said::no_address, {.others = {{"address", address}}});
     Socket listener(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     const int descriptor = listener.descriptor();
     if (found->ai_family == AF_INET6 && listener) set_option(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, 1);
@@ -87,9 +87,9 @@ Socket listen_at(const std::string& address, PortRange ports) {
     why = system_error();
   }
   const bool is_any = ports.last == 0;
-  throw StartupError("cannot listen at " + address +
-                     (is_any ? "" : " on any port of " + std::to_string(ports.first) + "-" + std::to_string(ports.last)) +
-                     ": " + why);
+  const std::string which =
+      is_any ? "" : " on any port of " + std::to_string(ports.first) + "-" + std::to_string(ports.last);
+  throw StartupError(Said::cannot_listen, {.others = {{"address", address}, {"ports", which}, {"why", why}}});
 }
 
 std::string endpoint_of(const Socket& listener) {
@@ -117,7 +117,7 @@ Socket dial(const std::string& endpoint, std::string* why) {
       connection && (connect(connection.descriptor(), found->ai_addr, found->ai_addrlen) == 0 || errno == EINPROGRESS);
   if (began) return connection;
   if (errno == EMFILE || errno == ENFILE) {  // it will not be better at the next attempt
-    throw InternalError("no socket for a connection to " + endpoint + ": " + system_error() + "; raise `ulimit -n`");
+    throw InternalError(Said::no_more_sockets, {.others = {{"endpoint", endpoint}, {"why", system_error()}}});
   }
   *why = system_error();
   return {};
@@ -179,7 +179,7 @@ void Poller::watch(int descriptor, void* owner) {
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.ptr = owner;
   if (epoll_ctl(epoll_.descriptor(), EPOLL_CTL_ADD, descriptor, &event) != 0) {
-    throw InternalError(std::string("epoll_ctl: ") + std::strerror(errno));
+    throw InternalError(Said::system_call_failed, {.others = {{"call", "epoll_ctl"}, {"why", std::strerror(errno)}}});
   }
 }
 

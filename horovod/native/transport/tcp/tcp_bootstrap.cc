@@ -50,7 +50,7 @@ class TcpBootstrap final : public Bootstrap {
       transport_.flush();
       return texts;
     } catch (const InternalError& error) {
-      throw StartupError(error.what());
+      throw StartupError(error.failure().at_start());
     }
   }
 
@@ -92,7 +92,7 @@ class TcpBootstrap final : public Bootstrap {
       if (std::optional<Message> message = transport_.receive()) {
         heard_[message->from].push_back(std::move(message->bytes));
       } else if (transport_.has_left(rank)) {
-        throw InternalError(transport_.describe(rank) + " has left before the job began; its own error says why");
+        throw InternalError(Said::left_before_begin, {.ranks = {rank}, .others = {{"who", transport_.describe(rank)}}});
       } else {
         transport_.wait(std::chrono::milliseconds(100), true);
       }
@@ -113,15 +113,14 @@ class TcpBootstrap final : public Bootstrap {
     }
     const std::vector<std::string> all = gather(complaint);
     for (size_t rank = 0; rank < all.size(); ++rank) {
-      if (all[rank].starts_with(kComplaint)) throw StartupError(all[rank].substr(kComplaint.size()));
-      if (!all[rank].empty()) throw StartupError(out_of_step(static_cast<int>(rank)));
+      if (all[rank].starts_with(kComplaint)) throw StartupError(Said::rank_complains, {.others = {{"why", all[rank].substr(kComplaint.size())}}});
+      if (!all[rank].empty()) refuse_out_of_step(static_cast<int>(rank));
     }
   }
 
   // What such a rank says is its answer to another question, and tells nobody anything.
-  std::string out_of_step(int rank) const {
-    return transport_.describe(rank) + " is not where the others are in hvd.init(), as happens where ranks of two jobs meet " +
-           "in one place: give each job a place of its own to meet (HOROVOD_RENDEZVOUS_FOLDER, MASTER_PORT, a store)";
+  [[noreturn]] void refuse_out_of_step(int rank) const {
+    throw StartupError(Said::out_of_step, {.ranks = {rank}, .others = {{"who", transport_.describe(rank)}}});
   }
 
   static constexpr std::string_view kComplaint = "complaint: ";

@@ -62,8 +62,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     while (!everybody_is_here()) {
       pump(kBetweenLooks);
       if (Clock::now() > deadline)
-        throw InternalError("rank " + std::to_string(rank()) + " heard nothing of " + absent() +
-                            ": see what it prints, and whether it still runs");
+        throw InternalError(Said::ranks_absent, {.others = {{"rank", rank()}, {"who", absent()}}});
     }
     has_begun_ = true;
   }
@@ -232,7 +231,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     lost_rank_ = r;
     lost_ = describe(r) + ": " + why;
     tell_all();
-    throw InternalError("rank " + std::to_string(rank()) + " lost " + lost_);
+    throw InternalError(Said::connection_lost, {.ranks = {r}, .others = {{"rank", rank()}, {"who", describe(r)}, {"why", why}}});
   }
 
   // That this rank cannot go on, and whom it has lost. At once, as its process may end when it hears of that itself; and once.
@@ -321,7 +320,9 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     Peer& peer = peer_of(connection.peer());
     peer.heard = Clock::now();
     if (!connection.is_accepted()) return;
-    if (connection.lane() > kMostLanes) throw InternalError(describe(connection.peer()) + " dialled a lane that there is not");
+    if (connection.lane() > kMostLanes) {
+      throw InternalError(Said::lane_wrong, {.others = {{"who", describe(connection.peer())}}});
+    }
     Connection*& way = peer.connections[connection.lane()];
     if (way == nullptr) {
       way = &connection;
@@ -372,7 +373,7 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     while (!own.sending.empty() && !own.receiving.empty()) {
       const Sending out = own.sending.front();
       const Receiving in = own.receiving.begin()->second;
-      if (out.bytes != in.bytes) throw InternalError("a rank sends itself something else than it receives");
+      if (out.bytes != in.bytes) throw InternalError(Said::transfer_to_self_differs);
       std::memcpy(in.data, out.data, out.bytes);
       own.sending.pop_front();
       own.receiving.erase(own.receiving.begin());
@@ -388,15 +389,16 @@ class TcpTransport final : public Transport, private ConnectionOwner {
     const auto position = peer.receiving.find(header.transfer);
     if (position == peer.receiving.end()) {
       if (header.transfer < peer.next_in) {
-        throw InternalError(describe(from.peer()) + " sends more of a transfer than there is to come");
+        throw InternalError(Said::transfer_too_long, {.others = {{"who", describe(from.peer())}}});
       }
       peer.stalled.push_back(const_cast<Connection*>(&from));
       return nullptr;
     }
     const Receiving& transfer = position->second;
     if (header.offset > transfer.bytes || header.bytes > transfer.bytes - header.offset) {
-      throw InternalError(describe(from.peer()) + " sends " + std::to_string(header.offset + header.bytes) + " bytes where " +
-                          std::to_string(transfer.bytes) + " are expected");
+      throw InternalError(Said::transfer_of_other_size, {.others = {{"who", describe(from.peer())},
+                                                                    {"bytes", header.offset + header.bytes},
+                                                                    {"expected", transfer.bytes}}});
     }
     return transfer.data + header.offset;
   }
@@ -427,12 +429,13 @@ class TcpTransport final : public Transport, private ConnectionOwner {
       why.assign(reinterpret_cast<const char*>(payload.data()) + sizeof lost, payload.size() - sizeof lost);
     }
     lost_rank_ = lost;
-    const std::string here = "rank " + std::to_string(rank()), there = "rank " + std::to_string(by);
     lost_ = !why.empty() || lost != kNoRank ? why : describe(by) + ", which could not go on; its own error says why";
     tell_all();
     if (why.empty()) throw InternalError(abandonment(rank(), by, lost));
-    if (lost == rank()) throw InternalError(here + " was given up by " + there + ": " + why);
-    throw InternalError(here + " lost " + why + " (so says " + there + ")");
+    if (lost == rank()) {
+      throw InternalError(Said::given_up_because, {.ranks = {rank()}, .others = {{"by", by}, {"why", why}}});
+    }
+    throw InternalError(Said::lost_says_other, {.ranks = {lost}, .others = {{"rank", rank()}, {"who", why}, {"by", by}}});
   }
 
   // ---- turning the wheel ----
@@ -640,7 +643,7 @@ std::unique_ptr<Transport> make_tcp_transport(const Topology& topology, std::vec
   try {
     return std::make_unique<TcpTransport>(topology, std::move(listeners), std::move(peers), secret, options, log);
   } catch (const InternalError& error) {
-    throw StartupError(error.what());
+    throw StartupError(error.failure().at_start());
   }
 }
 

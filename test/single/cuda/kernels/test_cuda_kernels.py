@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "emulated_cuda"))
 
 from cuda_twin import decoded_message, encoded_message
 from device_kernels import Bucket, Tensor, saturated
-from device_trials import DeviceError, Gpu
+from device_trials import Gpu, refused_there
 
 pytest_plugins = ["device_fixtures"]
 COUNTS = (1, 0, 31, 127, 128, 129, 1000, 4095, 0, 4096, 4097, 6001)
@@ -149,5 +149,5 @@ def test_what_is_refused(gpu: Gpu, buckets: list[Bucket]) -> None:
     buckets.append(bucket)
     bucket.dtype = "float32"
     bucket.device_codec.block = 48
-    with pytest.raises(DeviceError, match=r"InvalidArgument: .* blocks of 48 elements"):
+    with refused_there("WrongArgument", "gpu_block_wrong", value="48"):
         bucket.encode()

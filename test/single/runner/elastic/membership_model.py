@@ -130,6 +130,10 @@ class Model:
         assert self.needed() <= len(order)
         assert order[0] in self.place or self.generation == 0, "rank 0 holds the state"
         self.check_places(places, order)
+        self.note_publication(action, order, eligible)
+
+    def note_publication(self, action: Publish, order: list[int], eligible: list[int]) -> None:
+        places = action.places
         for worker in [worker for worker in self.host if worker not in places]:
             if worker in self.place or worker not in eligible:
                 self.put_out(worker)
@@ -175,11 +179,12 @@ class Model:
     def check_end(self, action: EndJob) -> None:
         self.end = action
         assert 0 <= action.code <= 255 and (action.code == 0) == (action.message == "")
-        if self.raised:
-            return
         if action.message.startswith(RESETS):
             assert self.resets == self.limits.reset_limit and self.asking() and action.code == 1
-            return
+        elif not self.raised:
+            self.check_why_it_ends(action)
+
+    def check_why_it_ends(self, action: EndJob) -> None:
         holders = [worker for worker in self.kept() if worker in self.place or not self.generation]
         if action.code == 0:
             assert not holders and self.draining
@@ -197,6 +202,14 @@ class Model:
         assert not self.is_short(), "the end is due: there are too few, and no others will come"
         may_reset = limits.reset_limit is None or self.resets < limits.reset_limit
         assert may_reset or self.draining or not (self.generation and self.asking()), "it had all its resets"
+        self.check_slots_are_filled()
+        is_at_work = self.generation and not self.draining and not self.asking()
+        if is_at_work and (update := self.update()):
+            at, of = self.notified[-1] if self.notified else (-math.inf, 0)
+            assert update | of == of and self.now - at < limits.notify_again, "members are to be told"
+
+    def check_slots_are_filled(self) -> None:
+        limits = self.limits
         if not (self.draining or self.ever):
             assert sum(self.usable().values()) < limits.np, "the start is due"
         elif not self.draining:
@@ -204,10 +217,6 @@ class Model:
             running = Counter(self.host.values())
             is_free = any(running[host] < count for host, count in self.usable().items())
             assert len(self.eligible()) >= most or not is_free, "a slot is free"
-        is_at_work = self.generation and not self.draining and not self.asking()
-        if is_at_work and (update := self.update()):
-            at, of = self.notified[-1] if self.notified else (-math.inf, 0)
-            assert update | of == of and self.now - at < limits.notify_again, "members are to be told"
 
     # What follows from the rules.
 

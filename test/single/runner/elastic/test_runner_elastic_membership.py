@@ -148,6 +148,14 @@ def test_an_exception_of_the_user_ends_the_job() -> None:
     )
 
 
+def test_an_exception_of_a_newcomer_does_not_end_others_work() -> None:
+    job = two_hosts()
+    job.find({"a": 2, "b": 2, "c": 1})
+    job.end(4, End(1, raised=True))
+    assert not job.machine.is_over and "host c is on the blacklist" in job.last(Say).text
+    assert job.wait(100) == []
+
+
 # Hosts that come and go.
 
 

@@ -135,15 +135,15 @@ def test_no_timeline_is_no_reason_to_end(
     folder.rmdir()
     with caplog.at_level(logging.WARNING, "horovod"):
         rejoining.rejoin()
-    assert "cannot write the timeline to" in caplog.text and "goes on without a timeline" in caplog.text
+    assert str(folder) in caplog.text and "without a timeline" in caplog.text
     hvd.shutdown()
 
 
 def test_a_recovery_that_another_loss_ends_is_told_too() -> None:
     recoveries = Recoveries()
-    recoveries.begin(LOSS, "rank 0 lost rank 2 (process 7 has ended)")
+    recoveries.begin(LOSS, "rank 0 lost rank 2", (2,))
     recoveries.note("left")
-    recoveries.begin(LOSS, "rank 0 lost rank 1 (process 8 has ended)")
+    recoveries.begin(LOSS, "rank 0 lost rank 1", (1,))
     for phase in ("left", "restored", "met"):
         recoveries.note(phase)
     first, second = list(recoveries._untold)
@@ -156,6 +156,6 @@ def test_a_recovery_that_another_loss_ends_is_told_too() -> None:
 
 def test_phases_are_what_lies_between_marks() -> None:
     marks = [("", 10.0), ("left", 10.5), ("met", 12.5)]
-    one = Recovery(HOST_CHANGE, "hosts have changed", 0, 2, marks)
+    one = Recovery(HOST_CHANGE, "hosts have changed", (), 0, 2, marks)
     assert one.phases() == [("left", 10.0, 0.5), ("met", 10.5, 2.0)] and one.seconds == 2.5
     assert one.described({})["seconds"] == {"left": 0.5, "met": 2.0}

@@ -11,12 +11,14 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
 from ranks import in_threads
+from refusals import refused
 from tcp_worlds import (
     ANSWER,
     CHALLENGE,
@@ -32,7 +34,7 @@ from tcp_worlds import (
 )
 
 from horovod import _native as native
-from horovod.common.exceptions import HorovodInternalError
+from horovod.common.exceptions import CannotStart, HorovodInternalError, follows_others, lost_ranks
 
 LIMIT = 20.0
 
@@ -232,22 +234,25 @@ def test_without_descriptors_a_job_does_not_start(left: int, rank: int) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (free + left, before[1]))
     try:
-        with pytest.raises((ValueError, HorovodInternalError), match="Too many open files"):
+        with pytest.raises((ValueError, HorovodInternalError)) as caught:
             tcp.open_one(rank)
+        assert "Too many open files" in caught.value.facts["why"]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @pytest.mark.parametrize(
-    ("frame", "reason"),
+    ("frame", "code", "facts"),
     [
-        (header(9, 0), "cannot be: kind 9"),
-        (header(1, 1 << 40), "cannot be: kind 1"),
-        (header(2, 100, transfer=0, offset=90), r"sends 190 bytes where 100 are expected"),
-        (header(2, 1 << 60, transfer=0, offset=1 << 63), "where 100 are expected"),
+        (header(9, 0), "frame_wrong", {"ranks": (0,), "frame_kind": 9, "bytes": 0}),
+        (header(1, 1 << 40), "frame_wrong", {"frame_kind": 1, "bytes": 1 << 40}),
+        (header(2, 100, transfer=0, offset=90), "transfer_of_other_size", {"bytes": 190, "expected": 100}),
+        (header(2, 1 << 60, transfer=0, offset=1 << 63), "transfer_of_other_size", {"expected": 100}),
     ],
 )
-def test_a_frame_that_cannot_be_ends_the_job_with_a_reason(frame: bytes, reason: str) -> None:
+def test_a_frame_that_cannot_be_ends_the_job_with_a_reason(
+    frame: bytes, code: str, facts: dict[str, Any]
+) -> None:
     """Of a rank that has gone mad: it knows the secret."""
     tcp = TcpJob(2)
     world, _other = tcp.open()
@@ -262,7 +267,7 @@ def test_a_frame_that_cannot_be_ends_the_job_with_a_reason(frame: bytes, reason:
 
     thread = threading.Thread(target=mad, daemon=True)
     thread.start()
-    with pytest.raises(HorovodInternalError, match=reason):
+    with refused(HorovodInternalError, code, **facts):
         world.finish(ticket)
     world.cancel()
     del world  # closes its connections
@@ -274,6 +279,29 @@ def test_an_answer_to_another_question_is_no_error_s_text() -> None:
     """Of a rank 0 whose ranks are of two jobs: it has heard a digest of settings where ranks say whether they
     can share memory. The number was all of an error.
     """
+
+    def misled(connection: socket.socket) -> None:
+        (digest,) = texts_of(next_message(connection), 1)
+        for said in ([digest, digest], [b"", digest]):
+            data = b"".join(struct.pack("<I", len(text)) + text for text in said)
+            connection.sendall(header(1, len(data), checksum=native.crc32c(data)) + data)
+        received(connection, 1 << 20)  # until the other closes
+
+    with rank_0_does(misled) as tcp, refused(CannotStart, "out_of_step", ranks=(1,)):
+        tcp.open_one(1, tcp_settings(transport="auto", deterministic=True))
+
+
+def test_a_rank_that_is_lost_before_the_job_began() -> None:
+    """The job could not be formed, for a reason that has a class of its own."""
+    with rank_0_does(next_message) as tcp, refused(CannotStart, ranks=(0,), cause_class="LostRank") as caught:
+        tcp.open_one(1, tcp_settings(transport="auto", deterministic=True))
+    assert lost_ranks(caught.value) == (0,) and follows_others(caught.value)
+    assert isinstance(caught.value, ValueError) and not isinstance(caught.value, HorovodInternalError)
+
+
+@contextmanager
+def rank_0_does(this: Callable[[socket.socket], object]) -> Iterator[TcpJob]:
+    """A job of two ranks of one host, of which the first answers a greeting, does this, and is gone."""
     tcp = TcpJob(2, hosts=[0, 0])
     with socket.create_server(("127.0.0.1", 0)) as server:
         tcp.endpoints[0] = [f"127.0.0.1:{server.getsockname()[1]}"]
@@ -284,16 +312,11 @@ def test_an_answer_to_another_question_is_no_error_s_text() -> None:
                 challenge = MAGIC + secrets.token_bytes(32)
                 connection.sendall(challenge)
                 connection.sendall(answer(received(connection, HELLO), challenge, tcp.secret))
-                (digest,) = texts_of(next_message(connection), 1)
-                for said in ([digest, digest], [b"", digest]):
-                    data = b"".join(struct.pack("<I", len(text)) + text for text in said)
-                    connection.sendall(header(1, len(data), checksum=native.crc32c(data)) + data)
-                received(connection, 1 << 20)  # until the other closes
+                this(connection)
 
         thread = threading.Thread(target=rank_0, daemon=True)
         thread.start()
-        with pytest.raises(ValueError, match=r"rank 1.* ranks of two jobs meet in one place"):
-            tcp.open_one(1, tcp_settings(transport="auto", deterministic=True))
+        yield tcp
         thread.join(LIMIT)
         assert not thread.is_alive()
 
