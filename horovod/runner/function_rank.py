@@ -66,6 +66,7 @@ def _called(function: memoryview, hear: Callable[[Exception], None] = lambda _: 
     """(kind, body) of the result; `hear` is given what it raises. SystemExit and the like leave none."""
     import cloudpickle  # type: ignore[import-untyped]
 
+    from horovod.common.exceptions import follows_others
     from horovod.runner import payload
 
     what = "its function"
@@ -83,6 +84,7 @@ def _called(function: memoryview, hear: Callable[[Exception], None] = lambda _: 
             "what": what,
             "type": _name(type(error)),
             "bases": _bases(error),
+            "follows": follows_others(error),
             "ranks": list(getattr(error, "ranks", ())),
             "message": str(error),
             "traceback": text,

@@ -326,5 +326,5 @@ def _explained(
 
 
 def _is_cause(rank: int, told: Mapping[str, Any]) -> bool:
-    """False for an exception that comes of other ranks: of Horovod's, and not about this rank."""
-    return _OF_OTHERS not in told["bases"] or rank in told["ranks"]
+    """False for an exception that comes of other ranks: of Horovod's or gloo's, and not about this rank."""
+    return not (told["follows"] or _OF_OTHERS in told["bases"]) or rank in told["ranks"]

@@ -204,6 +204,7 @@ CONSEQUENCES = [
     HorovodInternalError("peer gone"),
     LOST(ranks=[2]),
     OfTheUser("peer gone"),
+    RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer"),
     after(LOST(ranks=[2]), RuntimeError("the epoch failed")),
     after(after(HorovodInternalError("peer gone"), OSError("once")), ValueError("twice")),
 ]
@@ -531,6 +532,7 @@ def test_a_rank_sends_what_its_function_returns_or_raises(capsys: pytest.Capture
     trace = told.pop("traceback")
     assert told.pop("bases") == ["LookupError", "Exception", "BaseException", "object"]
     told_too = {"what": "its function", "type": "LookupError", "message": "not there", "ranks": []}
+    told_too["follows"] = False
     assert (kind, told) == (b"E", told_too)
     assert trace.startswith("Traceback") and trace.endswith("LookupError: not there\n")
     assert "in fails" in trace and "function_rank.py" not in trace

@@ -135,6 +135,21 @@ def test_a_lost_host_takes_its_workers() -> None:
     assert job.end(0, KILLED) == [], "that comes late"
 
 
+def test_a_host_comes_back_after_its_cooldown() -> None:
+    job = two_hosts(cooldown_range=(30, 60))
+    job.end(1, KILLED)
+    job.ask(2, 3)
+    job.end(0, End())  # it has left
+    assert "host a is on the blacklist for 3" in " ".join(say.text for say in job.all(Say))
+    assert len(job.started()) == 4
+    job.wait(34)
+    assert job.started()[4:] == [(4, "a", 0, 2), (5, "a", 1, 3)]
+    job.ask(4, 5)
+    assert job.last(Notify).workers == (2, 3)
+    job.ask(2, 3)
+    assert job.order() == [2, 3, 4, 5]
+
+
 # Exceptions.
 
 
