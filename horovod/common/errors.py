@@ -66,7 +66,7 @@ dynamic_on_some = WrongSetting.says(
 # Life of a job (basics, jobs, forked, membership)
 not_initialized = NotInitialized.says("Horovod has not been initialized", "use hvd.init()")
 not_running = HorovodInternalError.says("{why}")
-in_child = HorovodInternalError.says("process {process} was forked by {parent}", "{to_do}")
+forked = HorovodInternalError.says("process {process} was forked by {parent}", "{to_do}")
 forming_failed = CannotStart.says("{forming} failed: {why}")
 no_mpi_threads = WrongArgument.says(
     "mpi_threads_supported() needs a job that was started with MPI", "this one was not"

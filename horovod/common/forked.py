@@ -32,4 +32,4 @@ def refuse() -> None:
 
 def refusal(parent: str, wording: Wording) -> HorovodInternalError:
     """What a child of ``parent`` is told that asks for something of the parent's job."""
-    return errors.in_child(process=os.getpid(), parent=parent, to_do=wording.in_child)
+    return errors.forked(process=os.getpid(), parent=parent, to_do=wording.in_child)
