@@ -23,6 +23,7 @@ from typing import Any, Generic, TypeVar
 __all__ = ["Explained", "Sentence", "by_rank", "facts_of", "ranks_text"]
 
 K = TypeVar("K", bound="Explained")
+_MOST_SHOWN = 16  # ranks that a sentence names
 
 
 class Explained(Exception):
@@ -85,9 +86,10 @@ class Sentence(Generic[K]):
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
-    """``rank 1``, or ``ranks 1, 2``."""
+    """``rank 1``, or ``ranks 1, 2``; of more than 16, the first 16 and how many follow."""
     members = list(ranks)
-    return f"rank{'' if len(members) == 1 else 's'} {', '.join(map(str, members))}"
+    more = f" and {len(members) - _MOST_SHOWN} more" if len(members) > _MOST_SHOWN else ""
+    return f"rank{'' if len(members) == 1 else 's'} {', '.join(map(str, members[:_MOST_SHOWN]))}{more}"
 
 
 def by_rank(values: Mapping[int, object]) -> str:

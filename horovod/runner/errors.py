@@ -1,5 +1,9 @@
 """What ends horovodrun before any rank has started."""
 
+from __future__ import annotations
 
-class LaunchError(Exception):
+from horovod.common.sentences import Explained
+
+
+class LaunchError(Explained):
     """A job that cannot be started; the message is a sentence for the person who typed the command."""

@@ -29,7 +29,8 @@ class Target:
     """A parser of what came from elsewhere.
 
     `parse` returns whatever it likes, or raises one of `errors`, of exactly that type or of a kind with
-    facts; an AssertionError of its own says that what it returned is wrong. `share`: how many inputs it gets, in proportion to others.
+    facts; an AssertionError of its own says that what it returned is wrong. `share`: how many inputs it gets,
+    in proportion to others.
     """
 
     name: str

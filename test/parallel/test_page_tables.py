@@ -245,7 +245,7 @@ QUOTED = {  # messages that are named in text, tables and lists; ... stands for 
         " ranks need ",
         "the ranks have different settings: ",
         "the ranks run different builds of horovod",
-        "HOROVOD_DYNAMIC_PROCESS_SETS is on for ranks ... of ... only",
+        "HOROVOD_DYNAMIC_PROCESS_SETS is on for ... of ... only",
         "part with a factor of 1, which prescale_factor would change",
         "the memory of a tensor of shape ... was resized or replaced on ...",
         "its storage was resized to ... bytes",

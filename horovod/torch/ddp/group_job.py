@@ -32,7 +32,7 @@ __all__ = ["begin", "begun", "leave", "leave_soon"]
 
 WORDING = Wording(
     forming="forming a job of the process group",
-    if_absent="Do these processes run, and does each make the same calls with this process group, as "
+    if_absent="do these processes run, and does each make the same calls with this process group, as "
     "ddp.compress()? Where they may come later, give init_process_group() or new_group() a longer timeout=",
     not_running="The job of the process group has ended: nothing can be reduced in it any more.",
     in_child="no gradient can be reduced in it. Leave backward() to the process that has made the process "
