@@ -5,6 +5,7 @@ from __future__ import annotations
 from horovod.common.exceptions import (
     CannotStart,
     HorovodInternalError,
+    NotInitialized,
     NotServed,
     WrongArgument,
     WrongSetting,
@@ -24,10 +25,6 @@ class NotBuilt(Explained, ImportError):
 
 class Unlistened(Explained, OSError):
     """The host has nothing to listen at as it was told to."""
-
-
-class NotInitialized(Explained, ValueError):
-    """There is no job, and never was one."""
 
 
 class Removed(Explained, ValueError):

@@ -24,5 +24,5 @@ def emulated() -> dict[str, str]:
 @pytest.mark.timeout(LIMIT + 30)
 @pytest.mark.parametrize(("np", "transport"), [(2, "nccl"), (3, "nccl"), (2, "host")])
 def test_a_reducer_of_gpu_tensors(np: int, transport: str, emulated: dict[str, str]) -> None:
-    files = [RANKS / "test_reducer_gpu.py"]
+    files = [RANKS / "test_reducer.py"]
     run_ddp_test_files(np, files, LIMIT, **emulated, HOROVOD_GPU_TRANSPORT=transport)

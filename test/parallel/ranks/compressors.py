@@ -132,9 +132,12 @@ OF_PYTHON = {
     "topk": C.topk(ratio=1),
 }
 CASTS = {"fp16": C.fp16, "bf16": C.bf16}
-# All that leave powers of two of one sign as they are, and their sums over two or four ranks.
+# All that leave powers of two of one sign as they are, and their sums over two or four ranks. TopHalf drops
+# half of them; a power of two over the step of int4 or int8 is a whole number but for its last bit, by which
+# random rounding seldom goes down.
 EXACT_OF_POWERS = {**CASTS, **CODECS, **OF_PYTHON}
-EXACT_OF_POWERS.pop("TopHalf")  # drops half of them
+for inexact in ("TopHalf", "random int4", "random int8 of 1024"):
+    del EXACT_OF_POWERS[inexact]
 EVERY = {"none": C.none, **CASTS, **CODECS, **ROTATED, **OF_PYTHON, "powersgd": C.powersgd(rank=2)}
 NAMES = {id(compression): name for name, compression in EVERY.items()}
 

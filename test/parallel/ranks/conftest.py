@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-PARALLEL = Path(__file__).resolve().parents[1]
-for folder in (PARALLEL, PARALLEL / "ranks", PARALLEL.parent / "single" / "support"):
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "single" / "support"))
 
 import threads_as_ranks
 from rank_fixtures import job, place, rank, size, together  # noqa: F401

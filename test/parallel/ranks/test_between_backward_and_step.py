@@ -1,8 +1,10 @@
-"""Scripts that look at gradients between backward() and step(), and of which ranks use different parts."""
+"""Scripts that look at gradients between backward() and step(), and of which ranks use different parts.
+
+Random scripts (test_random_scripts.py) do this in many more ways, and are compared with one process.
+"""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 
 import pytest
@@ -73,69 +75,6 @@ def test_amp_with_branches(compression: str, groups: int | None, waits: bool, ra
     assert are_alike(list(model.parameters())) and scaler.get_scale() == 512.0
 
 
-def test_the_loss_scale_changes_nothing(rank: int, size: int) -> None:
-    ends = []
-    first = model_of(size)
-    for scale in (1.0, 1024.0):
-        model = copy.deepcopy(first)
-        optimizer, scaler = wrapped(model), torch.amp.GradScaler("cpu", init_scale=scale)
-        inputs = drawn(1 + rank)
-        for step in range(3):
-            optimizer.zero_grad()
-            scaler.scale(loss_of(model, inputs(4, 12), (rank + step) % size)).backward()
-            scaler.step(optimizer)
-            scaler.update()
-        ends.append([p.detach() for p in model.parameters()])
-    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*ends, strict=True))
-
-
-def test_branches_are_as_in_one_process(rank: int, size: int) -> None:
-    """Each rank has a head of its own, and clips: the gradients are those of the mean of all losses."""
-    model = model_of(size)
-    alone = copy.deepcopy(model)
-    optimizer, draw = wrapped(model), drawn(2)
-    inputs = [draw(4, 12) for _ in range(size)]
-    loss_of(model, inputs[rank], rank).backward()
-    sum(loss_of(alone, x, head) for head, x in enumerate(inputs)).div(size).backward()  # type: ignore[union-attr]
-    for own, other in zip(model.parameters(), alone.parameters(), strict=True):
-        assert (own.grad is None) == (other.grad is None)
-        assert own.grad is None or torch.allclose(own.grad, other.grad, atol=1e-6)  # type: ignore[arg-type]
-    optimizer.step()
-
-
-def test_a_later_pass_adds_what_its_rank_lacked(rank: int, size: int) -> None:
-    """Rank 0 needs two passes for what others do in one."""
-    model = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
-    optimizer = wrapped(model, op=hvd.Sum)
-    x = torch.ones(1, 2)
-    if rank == 0:
-        model["a"](x).sum().backward()
-        model["b"](x).sum().backward()
-    else:
-        (model["a"](x) + model["b"](x)).sum().backward()
-    optimizer.synchronize()
-    assert all(torch.equal(p.grad, torch.full_like(p, size)) for p in model.parameters())
-    with optimizer.skip_synchronize():
-        optimizer.step()
-    optimizer.zero_grad()
-    (model["a"](x) + model["b"](x)).sum().backward()
-    assert all(torch.equal(p.grad, torch.full_like(p, size)) for p in model.parameters())
-    optimizer.step()
-
-
-@pytest.mark.parametrize("unused", ["zeros", "none"])
-def test_parameters_that_no_rank_uses(unused: str, rank: int, size: int) -> None:
-    model = model_of(size)
-    sgd = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.5)
-    optimizer = hvd.DistributedOptimizer(sgd, model.named_parameters(), unused=unused)
-    before = model["unused"].weight.detach().clone()
-    loss_of(model, torch.ones(2, 12), rank).backward()
-    optimizer.step()
-    is_moved = not torch.equal(model["unused"].weight, before)
-    assert is_moved == (unused == "zeros") and (model["unused"].weight.grad is None) == (unused == "none")
-    assert are_alike(list(model.parameters()))
-
-
 def test_a_shared_parameter_is_reduced_once(rank: int, size: int) -> None:
     net = nn.Linear(8, 8, bias=False)
     nn.init.zeros_(net.weight)
@@ -178,3 +117,36 @@ def test_a_gan(named: bool, skips: bool, rank: int, size: int) -> None:
         assert torch.equal(critic.weight.grad, used) == skips
         of_generator.step()
     assert are_alike([p for each in players for p in each.parameters()])
+
+
+def test_a_later_pass_adds_what_its_rank_lacked(rank: int, size: int) -> None:
+    """Rank 0 needs two passes for what others do in one."""
+    model = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
+    optimizer = wrapped(model, op=hvd.Sum)
+    x = torch.ones(1, 2)
+    if rank == 0:
+        model["a"](x).sum().backward()
+        model["b"](x).sum().backward()
+    else:
+        (model["a"](x) + model["b"](x)).sum().backward()
+    optimizer.synchronize()
+    assert all(torch.equal(p.grad, torch.full_like(p, size)) for p in model.parameters())
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    optimizer.zero_grad()
+    (model["a"](x) + model["b"](x)).sum().backward()
+    assert all(torch.equal(p.grad, torch.full_like(p, size)) for p in model.parameters())
+    optimizer.step()
+
+
+@pytest.mark.parametrize("unused", ["zeros", "none"])
+def test_parameters_that_no_rank_uses(unused: str, rank: int, size: int) -> None:
+    model = model_of(size)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.5)
+    optimizer = hvd.DistributedOptimizer(sgd, model.named_parameters(), unused=unused)
+    before = model["unused"].weight.detach().clone()
+    loss_of(model, torch.ones(2, 12), rank).backward()
+    optimizer.step()
+    is_moved = not torch.equal(model["unused"].weight, before)
+    assert is_moved == (unused == "zeros") and (model["unused"].weight.grad is None) == (unused == "none")
+    assert are_alike(list(model.parameters()))

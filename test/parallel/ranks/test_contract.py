@@ -58,40 +58,16 @@ def is_told(form: str, dtype: str) -> bool:
     return form in TELLING or dtype == "float32"
 
 
-def table() -> Iterator[Case]:
-    """Each axis against forms and dtypes; the axes against each other are random programs' (programs.py)."""
+# Each axis against forms and dtypes. The axes against each other are random programs' (programs.py).
+
+
+def plain() -> Iterator[Case]:
     yield from (Case(form, shapes=SHAPES) for form in FORMS)
     for form, dtype in product(FORMS, [*ALL, *COMPLEX]):
         roots = (0, 1, -1) if form in BROADCASTS else (0,)
         yield from (Case(form, dtype, op, root=root) for op, root in product(ops_of(form, dtype), roots))
-    for form, dtype in product(REDUCTIONS, FLOATS):
-        yield Case(form, dtype, "Average", (0.5, 4.0))
-    for form, dtype, factors in product(REDUCTIONS, [*ALL, *COMPLEX], FACTORS):
-        if dtype != "bool" and is_told(form, dtype):
-            yield Case(form, dtype, "Sum", factors, shapes=FEW)
     for form, dtype in product(ALLREDUCES, ["float16", "float32", "float64"]):
         yield Case(form, dtype, "Adasum")
-    for form, dtype in product(REDUCTIONS, INTEGERS):
-        yield Case(form, dtype, "Average", values="extremes", shapes=((16,),))
-    for form, dtype, op in product(FORMS, FLOATS, ["Average", "Sum", "Product"]):
-        if is_told(form, dtype) and (op == "Sum" or op in ops_of(form, dtype)):
-            for values, shapes in (("special", ((17,),)), ("fractions", USUAL)):
-                yield Case(form, dtype, op * (form in REDUCTIONS), values=values, shapes=shapes)
-    for form, layout in product(FORMS, LAYOUTS):
-        dtype = "complex64" if "conjugated" in layout else "float32"
-        shapes = {"channels last": MATRICES[1:], "anywhere": ((1031,),)}.get(layout, MATRICES)
-        yield Case(form, dtype, "Sum" * (form in REDUCTIONS), layout=layout, shapes=shapes)
-    for form, dtype in product(FORMS, [*ALL, *COMPLEX]):
-        if is_told(form, dtype):
-            ops = [op for op in ops_of(form, dtype) if form in TELLING or op in ("", "Sum")]
-            yield from (Case(form, dtype, op, over="parity", root=-1) for op in ops)
-    for form, splits, dtype in product(ALLTOALLS, SPLITS, ALL):
-        if splits == "uneven" or dtype == "float32":
-            yield Case(form, dtype, splits=splits, shapes=TRAILING)
-    yield from (Case(form, splits="uneven", over="parity", shapes=TRAILING) for form in ALLTOALLS)
-    for form, rows, dtype in product(GATHERS, ROWS, ALL):
-        if rows and (rows in ("uneven", "none of rank 1") or dtype == "int64"):
-            yield Case(form, dtype, rows=rows, shapes=TRAILING)
     for form in FORMS:
         if form.startswith("grouped"):
             yield Case(form, "float32+int64+float16+bool+float64", "Sum" * (form in REDUCTIONS))
@@ -99,12 +75,52 @@ def table() -> Iterator[Case]:
         is_sent = form == "alltoall"
         sizes = ((1, 300_001),) if is_sent else LARGE
         yield Case(form, "float32", "Sum" * (form in REDUCTIONS), splits="uneven" * is_sent, shapes=sizes)
-    for form, dtype in product(COMPRESSED, ["float32", "float64", "int64"]):
-        yield Case(form, dtype, "Sum", compression=hvd.Compression.fp16)
-    yield from compressed()
+
+
+def with_factors() -> Iterator[Case]:
+    for form, dtype in product(REDUCTIONS, FLOATS):
+        yield Case(form, dtype, "Average", (0.5, 4.0))
+    for form, dtype, factors in product(REDUCTIONS, [*ALL, *COMPLEX], FACTORS):
+        if dtype != "bool" and is_told(form, dtype):
+            yield Case(form, dtype, "Sum", factors, shapes=FEW)
+
+
+def of_other_values() -> Iterator[Case]:
+    for form, dtype in product(REDUCTIONS, INTEGERS):
+        yield Case(form, dtype, "Average", values="extremes", shapes=((16,),))
+    for form, dtype, op in product(FORMS, FLOATS, ["Average", "Sum", "Product"]):
+        if is_told(form, dtype) and (op == "Sum" or op in ops_of(form, dtype)):
+            for values, shapes in (("special", ((17,),)), ("fractions", USUAL)):
+                yield Case(form, dtype, op * (form in REDUCTIONS), values=values, shapes=shapes)
+
+
+def laid_out() -> Iterator[Case]:
+    for form, layout in product(FORMS, LAYOUTS):
+        dtype = "complex64" if "conjugated" in layout else "float32"
+        shapes = {"channels last": MATRICES[1:], "anywhere": ((1031,),)}.get(layout, MATRICES)
+        yield Case(form, dtype, "Sum" * (form in REDUCTIONS), layout=layout, shapes=shapes)
+
+
+def over_sets() -> Iterator[Case]:
+    for form, dtype in product(FORMS, [*ALL, *COMPLEX]):
+        if is_told(form, dtype):
+            ops = [op for op in ops_of(form, dtype) if form in TELLING or op in ("", "Sum")]
+            yield from (Case(form, dtype, op, over="parity", root=-1) for op in ops)
+    yield from (Case(form, splits="uneven", over="parity", shapes=TRAILING) for form in ALLTOALLS)
+
+
+def of_rows() -> Iterator[Case]:
+    for form, splits, dtype in product(ALLTOALLS, SPLITS, ALL):
+        if splits == "uneven" or dtype == "float32":
+            yield Case(form, dtype, splits=splits, shapes=TRAILING)
+    for form, rows, dtype in product(GATHERS, ROWS, ALL):
+        if rows and (rows in ("uneven", "none of rank 1") or dtype == "int64"):
+            yield Case(form, dtype, rows=rows, shapes=TRAILING)
 
 
 def compressed() -> Iterator[Case]:
+    for form, dtype in product(COMPRESSED, ["float32", "float64", "int64"]):
+        yield Case(form, dtype, "Sum", compression=hvd.Compression.fp16)
     for compression in EXACT_OF_POWERS.values():
         how: dict[str, Any] = {"values": "powers", "shapes": ((8, 300),), "compression": compression}
         is_added = isinstance(compression, Halving) or compression not in OF_PYTHON.values()
@@ -117,9 +133,11 @@ def compressed() -> Iterator[Case]:
         yield Case("allreduce", "float32", "Sum", over="parity", **how)
         if not isinstance(compression, Halving):  # which halves whatever it is given
             yield Case("grouped_allreduce", "float32+int64+float64", "Sum", **how)
+            yield Case("allreduce", "int64", "Sum", compression=compression)
 
 
-CASES = {str(case): case for case in table() if served(case)}
+TABLES = [plain, with_factors, of_other_values, laid_out, over_sets, of_rows, compressed]
+CASES = {str(case): case for table in TABLES for case in table() if served(case)}
 GRADIENTS = {
     str(case): case
     for case in CASES.values()

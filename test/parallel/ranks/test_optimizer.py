@@ -165,14 +165,6 @@ def test_predivided_average_is_the_average(predivide: float, groups: int | None,
     assert_close([p.grad for p in model.parameters()], serial_gradients(mean))
 
 
-def test_op_sum(rank: int) -> None:
-    model = make_model()
-    optimizer = wrapped(model, op=hvd.Sum)
-    loss_of(model, [rank]).backward()
-    optimizer.synchronize()
-    assert_close([p.grad for p in model.parameters()], serial_gradients(sum))
-
-
 def test_clipping_pattern_and_its_warning(rank: int) -> None:
     model, reference = make_model(), serial_gradients(mean)
     optimizer = wrapped(model, lr=1.0)
@@ -245,24 +237,6 @@ def test_sparse_gradients(sparse_as_dense: bool, groups: int | None, rank: int, 
     assert embedding.weight.grad.to_dense()[0, 0] == 1.0 / size
 
 
-def test_gradients_of_a_closure_are_synchronized(rank: int) -> None:
-    model = make_model()
-    optimizer = hvd.DistributedOptimizer(torch.optim.LBFGS(model.parameters(), max_iter=4))
-    losses = []
-
-    def closure() -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = loss_of(model, [rank])
-        loss.backward()
-        losses.append(float(loss))
-        return loss
-
-    for _ in range(2):
-        first = optimizer.step(closure)
-    assert torch.is_tensor(first) and len(losses) > 2
-    assert_same_bits_everywhere(*model.parameters())
-
-
 def test_parameters_added_and_unfrozen_later_are_reduced_too(rank: int, size: int) -> None:
     first, frozen, added = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
     frozen.requires_grad_(False)
@@ -277,46 +251,6 @@ def test_parameters_added_and_unfrozen_later_are_reduced_too(rank: int, size: in
             assert torch.equal(layer.weight.grad, torch.full((4, 4), (size - 1) / 2))
         with optimizer.skip_synchronize():
             optimizer.step()
-
-
-def test_a_second_optimizer_for_the_same_parameters_takes_over(rank: int) -> None:
-    model = make_model()
-    optimizer = wrapped(model)
-    loss_of(model, [rank]).backward()
-    optimizer.step()
-    optimizer = wrapped(model)
-    optimizer.zero_grad()
-    loss_of(model, [rank]).backward()
-    optimizer.step()
-    assert_same_bits_everywhere(*model.parameters())
-
-
-def test_gradients_overlap_with_the_backward_pass(rank: int) -> None:
-    """The reduction of the last layer's gradient starts before the first layer has one."""
-    model = make_model()
-    optimizer = wrapped(model)
-    started: list[bool] = []
-    model[0].weight.register_post_accumulate_grad_hook(
-        lambda p: started.append(model[3].weight in optimizer._handles)
-    )
-    loss_of(model, [rank]).backward()
-    optimizer.step()
-    assert started == [True]
-
-
-def test_channels_last_gradients(rank: int, size: int) -> None:
-    layer = nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(layer.parameters(), lr=0.1), layer.named_parameters()
-    )
-    x = torch.arange(2 * 3 * 4 * 4.0).reshape(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
-    (layer(x).sum() * (rank + 1)).backward()
-    local = layer.weight.grad.clone() if size == 1 else None
-    optimizer.synchronize()
-    alone = nn.Conv2d(3, 4, 2)
-    alone(x).sum().backward()
-    assert local is None
-    torch.testing.assert_close(layer.weight.grad, alone.weight.grad * (sum(range(1, size + 1)) / size))
 
 
 def test_an_optimizer_of_an_earlier_job_lets_go_of_its_parameters() -> None:
