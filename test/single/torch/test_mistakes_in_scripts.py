@@ -22,17 +22,18 @@ from horovod import torch_autoload
 from horovod.common import errors as of_common
 from horovod.common import jobs, notes, tracebacks, variables
 from horovod.common.compressors import COMPRESSORS
-from horovod.common.sentences import Sentence
+from horovod.common.exceptions import CannotStart, WrongArgument
+from horovod.common.sentences import Explained, Sentence
 from horovod.torch import ddp, errors
 from horovod.torch.compression import errors as of_compressors
 from horovod.torch.ddp import errors as of_ddp
 
 MOST_LINES = 5
-Case = tuple[str, Sentence | str, dict[str, Any]]
+Case = tuple[str, Sentence | type[Explained] | str, dict[str, Any]]
 
 
-def case(line: str, said: Sentence | str, /, **facts: Any) -> Case:
-    """A line of a script, its error, and the error's facts; the core's errors are known by their words."""
+def case(line: str, said: Sentence | type[Explained] | str, /, **facts: Any) -> Case:
+    """A line of a script, its error, and the error's facts; Python's own kinds are known by words."""
     return line, said, facts
 
 
@@ -54,36 +55,38 @@ def of_options(name: str, row: Sentence, of: str, **values: tuple[Any, ...]) -> 
 # By what has been done before.
 BEFORE_INIT = [
     *[
-        case(f"hvd.{asked}()", "not been initialized; use hvd.init()")
+        case(f"hvd.{asked}", of_common.not_initialized)
         for asked in (
-            *("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size", "is_homogeneous"),
-            *("tuning", "metrics"),
+            *("rank()", "size()", "local_rank()", "local_size()", "cross_rank()", "cross_size()"),
+            *("is_homogeneous()", "tuning()", "metrics()", "elastic.init_process_group('gloo')"),
+            *("elastic.ElasticSampler(range(3))", "DistributedOptimizer(sgd, model.named_parameters())"),
+            "SyncBatchNorm(3)(torch.ones(2, 3))",
         )
     ],
     *[
-        case(f"hvd.{asked}", "hvd.init()")
+        case(f"hvd.{asked}", of_common.not_running)
         for asked in (
             *("allreduce(weight)", "allreduce_async_(weight)", "allgather(weight)", "broadcast_(weight, 0)"),
-            *("grouped_allreduce([weight])", "barrier()", "elastic.init_process_group('gloo')"),
-            *("elastic.ElasticSampler(range(3))", "DistributedOptimizer(sgd, model.named_parameters())"),
+            *("grouped_allreduce([weight])", "barrier()"),
         )
     ],
     *[
-        case(f"hvd.init({given})", said)
-        for given, said in (
-            ("comm=[0, 1]", "no launcher started this process"),
-            ("comm=[0.5]", "ranks are whole numbers, and these are not: [0.5]"),
-            ("comm='world'", "comm must be None"),
-            ("comm=3", "comm must be None"),
-            ("process_sets='static'", "give a list of ProcessSets, or 'dynamic'"),
-            ("process_sets=[[0, 1]]", "takes hvd.ProcessSet objects, not [0, 1]"),
-            ("process_sets=[hvd.ProcessSet([0])]", "a process set of ranks [0] exists already"),
-            ("process_sets=[hvd.ProcessSet([])]", "a process set of ranks [0] exists already"),
-            ("process_sets=[hvd.ProcessSet([1])]", "this job has ranks 0 to 0"),
-            ("process_sets=[hvd.ProcessSet([0, 0])]", "a rank is named twice"),
+        case(f"hvd.init({given})", row, **facts)
+        for given, row, facts in (
+            ("comm=[0, 1]", CannotStart, {"code": "comm_without_launcher"}),
+            ("comm=[0.5]", of_common.no_whole_numbers, {"got": "[0.5]"}),
+            ("comm='world'", of_common.not_a_comm, {"got": "'world'"}),
+            ("comm=3", of_common.not_a_comm, {"got": "3"}),
+            ("process_sets='static'", of_common.unknown_process_sets, {"got": "static"}),
+            ("process_sets=[[0]]", of_common.of_a_rank, {"why": str(of_common.no_process_set(got="[0]"))}),
+            ("process_sets=[hvd.ProcessSet([0])]", of_common.exists_already, {"members": [0]}),
+            ("process_sets=[hvd.ProcessSet([])]", of_common.exists_already, {"members": [0]}),
+            ("process_sets=[hvd.ProcessSet([1])]", of_common.no_such_ranks, {"members": [1], "last": 0}),
+            ("process_sets=[hvd.ProcessSet([0, 0])]", of_common.named_twice, {"members": [0, 0]}),
             (
                 "process_sets=[hvd.ProcessSet(5)]",
-                "made from a list of ranks or an mpi4py communicator, not 5",
+                of_common.of_a_rank,
+                {"why": str(of_common.not_ranks_or_communicator(got="5"))},
             ),
         )
     ],
@@ -205,12 +208,15 @@ OF_COLLECTIVES = [
         dtype="torch.complex64",
     ),
     case("hvd.allreduce(torch.tensor([True]))", errors.average_of_bool, shape=(1,), ranks=(0,)),
-    case("hvd.allreduce(torch.ones(2), op='sum')", "did you mean hvd.Sum?"),
+    case("hvd.allreduce(torch.ones(2), op='sum')", of_common.op_is_text, hint="; did you mean hvd.Sum?"),
     case("hvd.allreduce(torch.ones(2), op=7)", errors.no_operation, value=7),
+    case("hvd.allreduce(torch.ones(2), average=True, op=hvd.Sum)", of_common.op_and_average),
     case(
-        "hvd.allreduce(torch.ones(2), average=True, op=hvd.Sum)", "Give either op or the deprecated average"
+        "hvd.allreduce(torch.ones(2, dtype=torch.int32), op=hvd.Adasum)",
+        WrongArgument,
+        code="adasum_dtype",
+        dtype="int32",
     ),
-    case("hvd.allreduce(torch.ones(2, dtype=torch.int32), op=hvd.Adasum)", "Adasum serves float16, float32"),
     *[
         case(f"hvd.reducescatter{how}(torch.ones(2), op=hvd.{op})", errors.scattered_op, op=op)
         for how in ("", "_async")
@@ -242,7 +248,7 @@ OF_COLLECTIVES = [
         of_compressors.feedback_of_one_call,
     ),
     case("hvd.poll(987654321)", errors.not_in_flight, handle=987654321),
-    case("hvd.broadcast(torch.ones(2), root_rank=7)", "root rank 7 is not among the ranks"),
+    case("hvd.broadcast(torch.ones(2), root_rank=7)", WrongArgument, code="root_outside", root=7),
     case("hvd.grouped_allreduce(torch.ones(2))", errors.one_tensor),
     case(
         "hvd.alltoall(torch.ones(4), splits=torch.tensor([5]))",
@@ -282,9 +288,10 @@ OF_COLLECTIVES = [
     case("type(DO(sgd))([weight], lr=0.1)", errors.not_constructed),
     case("hvd.add_process_set([0])", of_common.not_dynamic, function="add_process_set"),
     case(
-        "hvd.allreduce(torch.ones(2), process_set=hvd.ProcessSet([0]))", "give it to hvd.init() or hvd.add_"
+        "hvd.allreduce(torch.ones(2), process_set=hvd.ProcessSet([0]))", of_common.not_registered, ranks=(0,)
     ),
-    case("hvd.start_timeline('trace.json')", "needs HOROVOD_TIMELINE to be set before hvd.init()"),
+    case("hvd.start_timeline('trace.json')", WrongArgument, code="timeline_not_asked_for"),
+    case("hvd.mpi_threads_supported()", of_common.no_mpi_threads),
 ]
 OF_DDP = [
     case("ddp.CompressionState('bti8')", of_compressors.wrong_text, name="bti8"),
@@ -346,7 +353,7 @@ def printed(line: str) -> str:
     return failed(line)[1]
 
 
-def check(said: Sentence | str, facts: dict[str, Any], error: Exception, text: str) -> None:
+def check(said: Sentence | type[Explained] | str, facts: dict[str, Any], error: Exception, text: str) -> None:
     lines = text.splitlines()
     assert lines[0] == "Traceback (most recent call last):" and lines[1].startswith(
         '  File "train.py", line '
@@ -365,7 +372,7 @@ def cases(*of: Case) -> Any:
 
 
 @cases(*BEFORE_INIT, *OF_OPTIMIZERS, *OF_COMPRESSORS)
-def test_before_init(line: str, said: Sentence | str, facts: dict[str, Any]) -> None:
+def test_before_init(line: str, said: Sentence | type[Explained] | str, facts: dict[str, Any]) -> None:
     check(said, facts, *failed(line))
     assert not hvd.is_initialized() and not hasattr(hvd.Compression, "good")
 
@@ -378,7 +385,9 @@ def job() -> Iterator[None]:
 
 
 @cases(*OF_COLLECTIVES)
-def test_after_init(line: str, said: Sentence | str, facts: dict[str, Any], job: None) -> None:
+def test_after_init(
+    line: str, said: Sentence | type[Explained] | str, facts: dict[str, Any], job: None
+) -> None:
     before = hvd.metrics()["operations"]
     check(said, facts, *failed(line))
     assert hvd.metrics()["operations"] == before, "it asks for nothing"
@@ -393,7 +402,7 @@ def group() -> Iterator[None]:
 
 @cases(*OF_DDP)
 def test_of_distributed_data_parallel(
-    line: str, said: Sentence | str, facts: dict[str, Any], group: None
+    line: str, said: Sentence | type[Explained] | str, facts: dict[str, Any], group: None
 ) -> None:
     check(said, facts, *failed(line, wrapped=True))
 
@@ -404,7 +413,7 @@ def test_variables_by_hand_that_are_not_whole(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with jobs.Job().entered():
         error, text = failed("hvd.init()")
-    check("torchrun.* MASTER_ADDR.* `horovodrun -np N python train.py`", {}, error, text)
+    check(of_common.no_meeting_point, {}, error, text)
 
 
 @pytest.fixture
