@@ -31,7 +31,7 @@ class Observers {
 
   // Whether it is time to look for stalled operations again.
   bool is_inspection_due(std::chrono::steady_clock::time_point now);
-  // Logs what there is to say. Returns why the job must end; empty if it need not.
+  // Logs what there is to say, and returns it.
   StallReport inspect(std::chrono::steady_clock::time_point now, std::span<const StalledOperation> incomplete);
 
  private:

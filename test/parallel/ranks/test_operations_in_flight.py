@@ -8,8 +8,10 @@ import pytest
 import torch
 from contract import ALL, ALLREDUCES, COMPLEX, FORMS, Case, Run, assert_usable, begin, finish, ops_of, served
 from places import Place
+from refusals import refused
 
 import horovod.torch as hvd
+from horovod.torch import errors
 
 ASYNC = [form for form in FORMS if "async" in form]
 
@@ -78,7 +80,7 @@ def test_an_operation_that_one_rank_has_begun(
         assert time.monotonic() < end
     assert hvd.poll(handle) is True
     assert hvd.synchronize(handle) is not None
-    with pytest.raises(ValueError, match="not in flight"):
+    with refused(errors.not_in_flight, handle=handle):
         hvd.poll(handle)
     assert hvd.synchronize(handle) is None
     for _ in range(3):

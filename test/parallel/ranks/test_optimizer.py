@@ -11,9 +11,11 @@ import pytest
 import torch
 from contract import assert_same_bits_everywhere
 from rank_fixtures import seeded
+from refusals import refused
 from torch import nn
 
 import horovod.torch as hvd
+from horovod.torch import errors
 
 BATCH = 8
 
@@ -129,7 +131,7 @@ def test_one_backward_pass_too_many() -> None:
     model = make_model()
     optimizer = wrapped(model)
     loss_of(model, [0]).backward()
-    with pytest.raises(AssertionError, match="backward_passes_per_step"):
+    with refused(errors.too_many_passes, passes=1):
         loss_of(model, [0]).backward()
     optimizer.synchronize()
     loss_of(model, [0]).backward()
@@ -144,7 +146,7 @@ def test_zero_grad_while_gradients_are_on_their_way() -> None:
     model = make_model()
     optimizer = wrapped(model, wait_in_backward=False)
     loss_of(model, [0]).backward()
-    with pytest.raises(AssertionError, match="zero_grad"):
+    with refused(errors.zeroed_too_early):
         optimizer.zero_grad()
     optimizer.step()
     optimizer.zero_grad(set_to_none=False)
@@ -181,7 +183,7 @@ def test_clipping_pattern_and_its_warning(rank: int) -> None:
         warnings.simplefilter("always")
         optimizer.step()
     assert len(caught) == 1
-    assert "optimizer.step() called without optimizer.skip_synchronize()" in str(caught[0].message)
+    assert "skip_synchronize()" in str(caught[0].message)
 
 
 @pytest.mark.parametrize("groups", [None, 1, 2])
@@ -263,5 +265,6 @@ def test_an_optimizer_of_an_earlier_job_lets_go_of_its_parameters() -> None:
         loss_of(model, [hvd.rank()], step).backward()
         optimizer.step()
     assert_same_bits_everywhere(*model.parameters())
-    with pytest.raises(RuntimeError, match=r"made later has taken over 0\.weight"):
+    with refused(errors.taken_over) as caught:
         earlier.step()
+    assert caught.value.facts["names"][0] == "0.weight"

@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[3]
 NATIVE = ROOT / "horovod" / "native"
 SUFFIXES = (".cc", ".h", ".cu", ".cuh")
 ROW = re.compile(r"^\| `horovod/native/(\w+)` \|.*\| (.+?) \|$", re.MULTILINE)
-FOR_ALL = ("horovod.__version__", "horovod.common.sentences")  # the standard library is enough for them
+# The standard library is enough for these.
+FOR_ALL = ("horovod.__version__", "horovod.common.exceptions", "horovod.common.sentences")
 PYTHON_LAYERS = {  # package -> what it may import beside itself and the standard library
     "common": "numpy psutil horovod._native",
     # lightning: for lightning.py, which nothing else imports
